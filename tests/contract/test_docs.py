@@ -18,7 +18,6 @@ from xml.etree import ElementTree
 import click
 import msgspec
 import pytest
-from prometheus_client.metrics import MetricWrapperBase
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
@@ -37,6 +36,7 @@ from gymmesh_model.convert import ChatOptions
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_runtime import metrics
 from gymmesh_runtime.config import load_config
+from gymmesh_runtime.instruments import Family
 from tests.support.docs import (
     ANSWERS,
     ROOT,
@@ -329,10 +329,10 @@ def test_every_metric_is_documented() -> None:
     documented = {name: (kind, set(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
     real = {}
     for metric in vars(metrics).values():
-        if isinstance(metric, MetricWrapperBase):
+        if isinstance(metric, Family):
             about = next(iter(metric.describe()))
             name = about.name + ("_total" if about.type == "counter" else "")
-            real[name] = (about.type, set(metric._labelnames))  # no public way to these
+            real[name] = (about.type, set(metric.label_names))
     assert len(real) > 10
     assert documented == real
 

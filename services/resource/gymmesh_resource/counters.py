@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from prometheus_client import Counter, Histogram
-
 from gymmesh_runtime import metrics
+from gymmesh_runtime.instruments import Count, Spread
 
 __all__ = [
     "environment_model_calls",
@@ -19,36 +18,36 @@ __all__ = [
 
 
 @cache
-def tool_calls(environment: str, tool: str, outcome: str) -> Counter:
+def tool_calls(environment: str, tool: str, outcome: str) -> Count:
     """Tool calls answered; `tool` is a name that is offered, or "unknown"."""
     return metrics.TOOL_CALLS.labels(environment, tool, outcome)
 
 
 @cache
-def tool_seconds(environment: str, tool: str) -> Histogram:
+def tool_seconds(environment: str, tool: str) -> Spread:
     """Time that a tool ran."""
     return metrics.TOOL_SECONDS.labels(environment, tool)
 
 
 @cache
-def environment_model_calls(environment: str, model: str, outcome: str) -> Counter:
+def environment_model_calls(environment: str, model: str, outcome: str) -> Count:
     """Model calls that environments made; `outcome` is "ok" or the error's reason."""
     return metrics.ENVIRONMENT_MODEL_CALLS.labels(environment, model, outcome)
 
 
 @cache
-def verifications(environment: str, status: str) -> Counter:
+def verifications(environment: str, status: str) -> Count:
     """Verdicts."""
     return metrics.VERIFICATIONS.labels(environment, status)
 
 
 @cache
-def verification_seconds(environment: str) -> Histogram:
+def verification_seconds(environment: str) -> Spread:
     """Time that a verdict took."""
     return metrics.VERIFICATION_SECONDS.labels(environment)
 
 
 @cache
-def rewards(environment: str) -> Histogram:
+def rewards(environment: str) -> Spread:
     """Rewards of verified rollouts."""
     return metrics.REWARDS.labels(environment)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry
+
+from gymmesh_runtime.instruments import Counter, Gauge, Histogram
 
 REGISTRY: Final = CollectorRegistry(auto_describe=True)
 
@@ -132,11 +134,13 @@ REWARDS: Final = Histogram(
 STALE_EVENTS: Final = Counter(
     "gymmesh_stale_events_total",
     "Events of superseded attempts that a collector dropped.",
+    [],
     registry=REGISTRY,
 )
 EVENT_LOOP_LAG_SECONDS: Final = Gauge(
     "gymmesh_event_loop_lag_seconds",
     "How late the event loop ran its last heartbeat, in seconds.",
+    [],
     registry=REGISTRY,
 )
 INSTANCES: Final = Gauge(

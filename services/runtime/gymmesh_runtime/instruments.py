@@ -1,0 +1,191 @@
+"""Counters, gauges and histograms whose update costs a fraction of a microsecond.
+
+A rollout updates some fifty of them, and prometheus_client guards each update with a lock, which
+would make counting dearer than much of what is counted. These are plain numbers that the
+registry reads when it is scraped; exposition stays prometheus_client's.
+
+Updates belong to the thread of the event loop. A scrape, in a thread of its own, may see a
+histogram between two of its numbers, by one observation.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from typing import Any, Generic, TypeVar
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
+
+
+class Count:
+    """One number that only grows."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = 0.0
+
+    def inc(self, amount: float = 1.0) -> None:
+        """Adds `amount`, which is not negative."""
+        self.value += amount
+
+
+class Level:
+    """One number that goes up and down."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = 0.0
+
+    def inc(self, amount: float = 1.0) -> None:
+        """Adds `amount`."""
+        self.value += amount
+
+    def dec(self, amount: float = 1.0) -> None:
+        """Takes `amount` off."""
+        self.value -= amount
+
+    def set(self, value: float) -> None:
+        """Replaces the number."""
+        self.value = value
+
+
+class Spread:
+    """How observations are spread over buckets."""
+
+    __slots__ = ("_bounds", "counts", "total")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        """Counts `value` in the first bucket whose upper bound it does not exceed."""
+        self.counts[bisect_left(self._bounds, value)] += 1
+        self.total += value
+
+
+ChildT = TypeVar("ChildT", Count, Level, Spread)
+
+
+class Family(Collector, Generic[ChildT]):
+    """A metric and its children, one for each tuple of label values."""
+
+    def __init__(
+        self, name: str, documentation: str, labels: Sequence[str], registry: CollectorRegistry
+    ) -> None:
+        self.name = name
+        self.documentation = documentation
+        self.label_names = tuple(labels)
+        self._children: dict[tuple[str, ...], ChildT] = {}
+        if not labels:
+            self.labels()  # shown from the start, as zero
+        registry.register(self)
+
+    def labels(self, *values: str) -> ChildT:
+        """The child for these label values; made when it is first asked for.
+
+        Raises ValueError when there are not as many values as labels.
+        """
+        child = self._children.get(values)
+        if child is None:
+            if len(values) != len(self.label_names):
+                raise ValueError(f"{self.name} has the labels {self.label_names}, not {values}")
+            child = self._children[values] = self._make()
+        return child
+
+    def clear(self) -> None:
+        """Forgets all children."""
+        self._children = {}
+
+    def describe(self) -> Iterable[Metric]:
+        """The metric without samples, for the registry's check of names."""
+        return [self._metric()]
+
+    def _make(self) -> ChildT:
+        raise NotImplementedError
+
+    def _metric(self) -> Metric:
+        raise NotImplementedError
+
+
+class Counter(Family[Count]):
+    """Numbers that only grow. The name ends in `_total`."""
+
+    def inc(self, amount: float = 1.0) -> None:
+        """Adds to the one number of a counter without labels."""
+        self.labels().inc(amount)
+
+    def collect(self) -> Iterable[Metric]:
+        """For prometheus_client."""
+        family = self._metric()
+        for values, child in list(self._children.items()):
+            family.add_metric(values, child.value)
+        return [family]
+
+    def _make(self) -> Count:
+        return Count()
+
+    def _metric(self) -> CounterMetricFamily:
+        return CounterMetricFamily(self.name, self.documentation, labels=self.label_names)
+
+
+class Gauge(Family[Level]):
+    """Numbers that go up and down."""
+
+    def set(self, value: float) -> None:
+        """Sets the one number of a gauge without labels."""
+        self.labels().set(value)
+
+    def collect(self) -> Iterable[Metric]:
+        """For prometheus_client."""
+        family = self._metric()
+        for values, child in list(self._children.items()):
+            family.add_metric(values, child.value)
+        return [family]
+
+    def _make(self) -> Level:
+        return Level()
+
+    def _metric(self) -> GaugeMetricFamily:
+        return GaugeMetricFamily(self.name, self.documentation, labels=self.label_names)
+
+
+class Histogram(Family[Spread]):
+    """Distributions. `buckets` are upper bounds, ascending; the infinite one is added."""
+
+    def __init__(
+        self,
+        name: str,
+        documentation: str,
+        labels: Sequence[str],
+        registry: CollectorRegistry,
+        buckets: Sequence[float],
+    ) -> None:
+        go_string: Any = floatToGoString  # the library has no type for it
+        self._bounds = tuple(buckets)
+        self._marks = [*map(go_string, buckets), "+Inf"]
+        super().__init__(name, documentation, labels, registry)
+
+    def collect(self) -> Iterable[Metric]:
+        """For prometheus_client, which wants the counts cumulative."""
+        family = self._metric()
+        for values, child in list(self._children.items()):
+            seen, buckets = 0, []
+            for mark, count in zip(self._marks, child.counts, strict=True):
+                seen += count
+                buckets.append((mark, seen))
+            family.add_metric(values, buckets, child.total)
+        return [family]
+
+    def _make(self) -> Spread:
+        return Spread(self._bounds)
+
+    def _metric(self) -> HistogramMetricFamily:
+        return HistogramMetricFamily(self.name, self.documentation, labels=self.label_names)
