@@ -11,18 +11,23 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Any, TypeVar
 
+from gymmesh_runtime.timers import call_within
+
 T = TypeVar("T")
 
 
 class Alarm:
-    """Rings once, ``delay`` seconds from now; then the wait under way and all later ones fail."""
+    """Rings once, ``delay`` seconds from now, as exactly as timers.py does it.
 
-    __slots__ = ("_handle", "_waiting", "rang")
+    Then the wait under way and all later ones fail.
+    """
+
+    __slots__ = ("_timer", "_waiting", "rang")
 
     def __init__(self, delay: float) -> None:
         self.rang = False
         self._waiting: asyncio.Task[Any] | None = None
-        self._handle = asyncio.get_running_loop().call_later(delay, self._ring)
+        self._timer = call_within(delay, self._ring)
 
     async def wait(self, awaitable: Awaitable[T]) -> T:
         """Waits for one thing. Raises TimeoutError when the alarm rings before or meanwhile."""
@@ -47,7 +52,7 @@ class Alarm:
 
     def stop(self) -> None:
         """Stops it from ringing."""
-        self._handle.cancel()
+        self._timer.stop()
 
     def _ring(self) -> None:
         self.rang = True

@@ -20,6 +20,7 @@ from gymmesh_runtime.alarm import Alarm
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.contract import MethodSpec, methods_of
 from gymmesh_runtime.errors import MeshError, deadline_passed, unforeseen
+from gymmesh_runtime.timers import Limit
 
 
 class BoundMethod:
@@ -56,12 +57,12 @@ class BoundMethod:
             return await self._handler(request, context)
         if remaining <= 0:
             raise deadline_passed(self.spec.full_name)
-        scope = asyncio.timeout(remaining)
+        limit = Limit(remaining)
         try:
-            async with scope:
+            with limit:
                 return await self._handler(request, context)
         except TimeoutError:
-            if scope.expired():
+            if limit.expired:
                 raise deadline_passed(self.spec.full_name) from None
             raise
 
