@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Final, Protocol
@@ -15,6 +14,7 @@ from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.fold import Fold, StreamViolation
 from gymmesh_client.rows import FailedAttempt
 from gymmesh_runtime.errors import MeshError, to_status, unforeseen
+from gymmesh_runtime.timers import Limit
 
 # How long past its deadline an agent's stream is waited for before it is left.
 _DEADLINE_SLACK_S: Final = 5.0
@@ -48,6 +48,20 @@ class AgentPeer(Protocol):
         ...
 
 
+class PushingPeer(Protocol):
+    """What an agent service in this process has besides: its events, handed over as they come."""
+
+    async def push_RunRollout(
+        self,
+        request: agent_pb2.RunRolloutRequest,
+        *,
+        timeout: float,
+        send: Callable[[pb.RolloutEvent], None],
+    ) -> None:
+        """Runs an attempt; MeshError when the call breaks. `send` raises nothing."""
+        ...
+
+
 AgentConnector = Callable[[str], Awaitable[AgentPeer]]
 """Finds the agent of a name; MeshError when there is none."""
 
@@ -77,13 +91,9 @@ async def run_attempt(
         repeat_index=repeat_index,
     )
     try:
-        async with asyncio.timeout(timeout_s + _DEADLINE_SLACK_S):
+        with Limit(timeout_s + _DEADLINE_SLACK_S):
             peer = await connect(task.agent)
-            async with aclosing(peer.RunRollout(request, timeout=timeout_s)) as responses:
-                async for response in responses:
-                    state.add(response.event)
-                    if on_event is not None:
-                        on_event(response.event)
+            await _take_events(peer, request, timeout_s, state, on_event)
         rollout = state.finish()
     except StreamViolation as violation:
         return _failed(state, task, violation_error(violation), violation.rule == "truncated")
@@ -100,6 +110,49 @@ async def run_attempt(
     if rollout.HasField("failed"):
         return FailedAttempt(rollout.failed.failure, rollout)
     return rollout
+
+
+async def _take_events(
+    peer: AgentPeer,
+    request: agent_pb2.RunRolloutRequest,
+    timeout_s: float,
+    state: Fold,
+    on_event: EventListener | None,
+) -> None:
+    """Raises StreamViolation, MeshError, and what `on_event` raises."""
+    push = getattr(peer, "push_RunRollout", None)
+    if push is None:
+        async with aclosing(peer.RunRollout(request, timeout=timeout_s)) as responses:
+            async for response in responses:
+                state.add(response.event)
+                if on_event is not None:
+                    on_event(response.event)
+        return
+    taker = _Taker(state, on_event)
+    await push(request, timeout=timeout_s, send=taker.take)
+    if taker.problem is not None:
+        raise taker.problem
+
+
+class _Taker:
+    """Takes events that are pushed; what goes wrong is kept for the one who waits."""
+
+    __slots__ = ("_on_event", "_state", "problem")
+
+    def __init__(self, state: Fold, on_event: EventListener | None) -> None:
+        self._state = state
+        self._on_event = on_event
+        self.problem: Exception | None = None
+
+    def take(self, event: pb.RolloutEvent) -> None:
+        if self.problem is not None:
+            return
+        try:
+            self._state.add(event)
+            if self._on_event is not None:
+                self._on_event(event)
+        except Exception as problem:
+            self.problem = problem
 
 
 def violation_error(violation: StreamViolation) -> MeshError:

@@ -16,7 +16,7 @@ from gymmesh.verify.v1 import verify_pb2
 from gymmesh_agent.agent import Agent, Completion, StopRollout
 from gymmesh_agent.clock import RolloutClock
 from gymmesh_agent.config import AgentConfig
-from gymmesh_agent.events import EventStream
+from gymmesh_agent.events import EventStream, Send
 from gymmesh_agent.failures import (
     Stage,
     StepFailed,
@@ -38,7 +38,9 @@ from gymmesh_runtime import metrics
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import MeshError, unforeseen
+from gymmesh_runtime.instruments import Level
 from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.timers import Timer, call_within
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +50,7 @@ class Workplace:
     Attributes:
         preamble: the system prompt and the examples, as items.
         background: runs a coroutine that outlives the attempt (the closing of its session).
+        in_flight: the gauge of attempts that run.
     """
 
     config: AgentConfig
@@ -58,17 +61,25 @@ class Workplace:
     environments: Environments
     preamble: Sequence[responses_pb2.Item]
     background: Callable[[Coroutine[Any, Any, None]], None]
+    in_flight: Level
 
 
 class Attempt:
-    """Runs one attempt; its events are in `events`.
+    """Runs one attempt, in a task of its own.
+
+    Args:
+        send: where its events go.
 
     Raises:
         MeshError: FIELD_INVALID, from the constructor: the request cannot be run at all.
     """
 
     def __init__(
-        self, place: Workplace, request: agent_pb2.RunRolloutRequest, context: CallContext
+        self,
+        place: Workplace,
+        request: agent_pb2.RunRolloutRequest,
+        context: CallContext,
+        send: Send,
     ) -> None:
         self._place = place
         self._task = request.task
@@ -80,7 +91,7 @@ class Attempt:
         self._params = merge_params(place.config.params, request.task.params, override)
         self._items = [*place.preamble, *task_items(request.task.params)]
         self._clock = RolloutClock(context.deadline, _wall(place.config, request.options))
-        self.events = EventStream(self._rollout_id, self._attempt)
+        self._events = EventStream(self._rollout_id, self._attempt, send)
         self._session = EnvironmentSession(
             task=request.task,
             rollout_id=self._rollout_id,
@@ -94,42 +105,102 @@ class Attempt:
         self._scope: RolloutScope | None = None
         self._began = time.monotonic()
         self._started = self._began
+        self._work_task: asyncio.Task[None] | None = None
+        self._timer: Timer | None = None
+        self._time_is_up = False
+        self._stopped = False
+        #: Done once the terminal event was sent, or the attempt was stopped without one.
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
     def key(self) -> tuple[str, int]:
         """The rollout's id and the attempt's number."""
         return self._rollout_id, self._attempt
 
-    async def run(self) -> None:
-        """Run to the terminal event. When cancelled, stop; there is no terminal event then.
+    @property
+    def stopped(self) -> bool:
+        """Whether `stop` came before the end: there is no terminal event then."""
+        return self._stopped
 
-        The session is closed in the background in any case.
+    def start(self) -> asyncio.Task[None]:
+        """Begin. The task given ends when the session is closed, which may be after `over`."""
+        self._place.in_flight.inc()
+        self._timer = call_within(self._clock.remaining(), self._time_up)
+        self._work_task = asyncio.create_task(self._run())
+        return self._work_task
+
+    def stop(self) -> None:
+        """Nobody wants the rollout any more: it ends without a terminal event, and its session
+        is closed. Harmless when it is over.
         """
-        outcome, boundary = "cancelled", "CANCELLED"
-        metrics.ROLLOUTS_IN_FLIGHT.labels(self._place.name).inc()
-        work = asyncio.create_task(self._work())
+        if not self.over.done() and not self._stopped:
+            self._stopped = True
+            self._cancel()
+
+    async def _run(self) -> None:
         try:
-            await asyncio.wait({work}, timeout=self._clock.remaining())
-            ending = await self._ending(work)
+            ending: Completion | rollout_pb2.Failure = await self._work()
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            assert task is not None
+            outside = task.cancelling() > 0
+            while task.cancelling():
+                task.uncancel()  # what follows is not to be taken for cancelled
+            if self._time_is_up:
+                ending = self._overdue()
+            elif outside:
+                self._stopped = True
+                ending = Completion(rollout_pb2.STOP_REASON_UNSPECIFIED)
+            else:
+                ending = self._failure(RuntimeError("the agent cancelled itself"))
+        except Exception as error:
+            ending = self._failure(error)
+        if not self.over.done():
+            self._end(ending)
+            await self._session.close()
+
+    def _time_up(self) -> None:
+        self._time_is_up = True
+        self._cancel()
+
+    def _cancel(self) -> None:
+        """End the work, and go on without it when it takes no notice."""
+        assert self._work_task is not None
+        self._work_task.cancel()
+        call_within(self._clock.stop_s, self._abandon)
+
+    def _abandon(self) -> None:
+        if self.over.done():
+            return
+        self._end(self._overdue())
+        self._place.background(self._session.close())
+
+    def _end(self, ending: Completion | rollout_pb2.Failure) -> None:
+        """Send the terminal event, unless the attempt was stopped; count; tell who waits."""
+        outcome, boundary = "cancelled", "CANCELLED"
+        try:
+            if self._stopped:
+                return
             if isinstance(ending, Completion):
                 outcome, boundary = "completed", ""
                 self._complete(ending)
             else:
                 name = rollout_pb2.Boundary.Name(ending.boundary)
                 outcome, boundary = "failed", name.removeprefix("BOUNDARY_")
-                await self._fail(ending)
+                self._fail(ending)
         finally:
-            if not work.cancelling():
-                await _stop(work, self._clock.stop_s)
+            self._events.close()
+            if self._timer is not None:
+                self._timer.stop()
             if self._scope is not None:
                 self._scope.close()
-            self._place.background(self._session.close())
             self._measure(outcome, boundary)
+            self.over.set_result(None)
 
     async def _work(self) -> Completion:
         await self._session.open()
         scope = self._scope = self._open_scope()
-        await self._start(scope.params, scope.items)
+        await self._events.emit(self._started_event(scope.params, scope.items))
         completion = await self._run_agent(scope)
         await self._judge(scope, completion)
         return completion
@@ -153,34 +224,35 @@ class Attempt:
             setup,
             directory=self._place.directory,
             session=self._session,
-            events=self.events,
+            events=self._events,
             clock=self._clock,
         )
 
-    async def _start(
+    def _started_event(
         self, params: responses_pb2.ResponseParams, items: Sequence[responses_pb2.Item]
-    ) -> None:
+    ) -> rollout_pb2.RolloutEvent:
         session = self._session
         opened = session.opened
-        started = rollout_pb2.Started(
-            params=params,
-            items=items,
-            environment=self._task.environment,
-            environment_version=opened.environment_version or session.environment.version,
-            agent=self._place.name,
-            agent_version=self._place.agent.version,
-            agent_instance_id=self._place.instance_id,
-            resource_instance_id=session.instance.id,
-            session_id=opened.session_id,
-            contract_version=CONTRACT_VERSION,
-            preamble_items=len(self._place.preamble),
-        )
+        # Made in its place, as all events here are: a message handed to another is copied.
+        event = rollout_pb2.RolloutEvent()
+        started = event.started
+        started.params.CopyFrom(params)
+        started.items.extend(items)
+        started.environment = self._task.environment
+        started.environment_version = opened.environment_version or session.environment.version
+        started.agent = self._place.name
+        started.agent_version = self._place.agent.version
+        started.agent_instance_id = self._place.instance_id
+        started.resource_instance_id = session.instance.id
+        started.session_id = opened.session_id
+        started.contract_version = CONTRACT_VERSION
+        started.preamble_items = len(self._place.preamble)
         if opened.session_id:
             started.seed = opened.seed
         elif self._task.HasField("seed"):
             started.seed = self._task.seed
         self._started = time.monotonic()
-        await self.events.emit(rollout_pb2.RolloutEvent(started=started))
+        return event
 
     async def _run_agent(self, scope: RolloutScope) -> Completion:
         try:
@@ -199,9 +271,10 @@ class Attempt:
             verdict = skipped("the request asked for no verification")
         else:
             verdict = await self._verdict(scope, completion)
-        timings = rollout_pb2.CallTimings(total_us=(time.monotonic_ns() - began) // 1000)
-        verified = rollout_pb2.Verified(verification=verdict, timings=timings)
-        await self.events.emit(rollout_pb2.RolloutEvent(verified=verified))
+        event = rollout_pb2.RolloutEvent()
+        event.verified.verification.CopyFrom(verdict)
+        event.verified.timings.total_us = (time.monotonic_ns() - began) // 1000
+        await self._events.emit(event)
 
     async def _verdict(
         self, scope: RolloutScope, completion: Completion
@@ -220,15 +293,6 @@ class Attempt:
         except MeshError as error:
             component = verdict.verifier or self._session.name
             raise StepFailed(error, Stage.VERIFY, component) from error
-
-    async def _ending(self, work: asyncio.Task[Completion]) -> Completion | rollout_pb2.Failure:
-        if not work.done():
-            await _stop(work, self._clock.stop_s)
-            return self._overdue()
-        if work.cancelled():
-            return self._failure(RuntimeError("the agent cancelled itself"))
-        error = work.exception()
-        return work.result() if error is None else self._failure(error)
 
     def _overdue(self) -> rollout_pb2.Failure:
         if not self._clock.deadline_first:
@@ -249,26 +313,26 @@ class Attempt:
         return failure_of(error, environment_retry_safe=self._session.retry_safe)
 
     def _complete(self, completion: Completion) -> None:
-        completed = rollout_pb2.Completed(
-            stop_reason=completion.reason,
-            stop_detail=completion.detail,
-            counts=self._counts(),
-            events=self.events.count + 1,
-            duration_us=self._duration_us(),
-        )
-        self.events.end(rollout_pb2.RolloutEvent(completed=completed))
+        event = rollout_pb2.RolloutEvent()
+        completed = event.completed
+        completed.stop_reason = completion.reason
+        completed.stop_detail = completion.detail
+        completed.counts.CopyFrom(self._counts())
+        completed.events = self._events.count + 1
+        completed.duration_us = self._duration_us()
+        self._events.end(event)
 
-    async def _fail(self, failure: rollout_pb2.Failure) -> None:
-        if not self.events.count:
+    def _fail(self, failure: rollout_pb2.Failure) -> None:
+        if not self._events.count:
             # The stream law wants `started` first; it says what is known.
-            await self._start(self._params, self._items)
-        failed = rollout_pb2.Failed(
-            failure=failure,
-            counts=self._counts(),
-            events=self.events.count + 1,
-            duration_us=self._duration_us(),
-        )
-        self.events.end(rollout_pb2.RolloutEvent(failed=failed))
+            self._events.put(self._started_event(self._params, self._items))
+        event = rollout_pb2.RolloutEvent()
+        failed = event.failed
+        failed.failure.CopyFrom(failure)
+        failed.counts.CopyFrom(self._counts())
+        failed.events = self._events.count + 1
+        failed.duration_us = self._duration_us()
+        self._events.end(event)
 
     def _counts(self) -> rollout_pb2.Counts:
         return self._scope.counts if self._scope is not None else rollout_pb2.Counts()
@@ -280,19 +344,10 @@ class Attempt:
         agent = self._place.name
         # The name counts once an environment answered to it: a label takes no made-up values.
         environment = self._task.environment if self._session.instance.id else ""
-        metrics.ROLLOUTS_IN_FLIGHT.labels(agent).dec()
+        self._place.in_flight.dec()
         metrics.ROLLOUTS.labels(agent, environment, outcome, boundary).inc()
         seconds = time.monotonic() - self._began
         metrics.ROLLOUT_SECONDS.labels(agent, environment).observe(seconds)
-
-
-async def _stop(work: asyncio.Task[Any], wait_s: float) -> None:
-    """Cancel a task and wait until it is over, but not for long: then it is left behind."""
-    if not work.done():
-        work.cancel()
-        await asyncio.wait({work}, timeout=wait_s)
-    if work.done() and not work.cancelled():
-        work.exception()  # it was looked at: asyncio need not complain
 
 
 def _limits(config: AgentConfig, options: agent_pb2.RolloutOptions) -> LoopLimits:

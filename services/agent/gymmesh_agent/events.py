@@ -1,30 +1,31 @@
-"""The events of one attempt, on their way from the agent to the one who reads the stream."""
+"""The events of one attempt, on their way from the agent to the one who reads them."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections import deque
+from collections.abc import Awaitable, Callable
 
 from gymmesh.rollout.v1 import rollout_pb2
 
 _BOUND = 256
 
+Send = Callable[[rollout_pb2.RolloutEvent], Awaitable[None] | None]
+"""Takes an event over. Where it returns something to wait for, the sender waits for it before it
+sends more: that is how a slow reader slows a rollout down instead of filling the memory."""
+
 
 class EventStream:
     """Numbers events and hands them over in order; keeps the stream law of rollout.proto.
 
-    An event is in its place as soon as `emit` is called; `emit` then waits while more than 256
-    are unread, so that a slow reader slows the rollout down instead of filling the memory.
+    An event is in its place as soon as `emit` is called, whatever `emit` then waits for.
     """
 
-    def __init__(self, rollout_id: str, attempt: int) -> None:
+    def __init__(self, rollout_id: str, attempt: int, send: Send) -> None:
         self._rollout_id = rollout_id
         self._attempt = attempt
-        self._unread: deque[rollout_pb2.RolloutEvent] = deque()
-        self._wake = asyncio.Event()
-        self._room = asyncio.Event()
-        self._room.set()
+        self._send = send
         self._closed = False
         #: How many events there were so far.
         self.count = 0
@@ -35,16 +36,54 @@ class EventStream:
         Raises:
             RuntimeError: the attempt has ended (a task of an agent outlived its rollout).
         """
-        self._append(event)
-        await self._room.wait()
+        room = self.put(event)
+        if room is not None:
+            await room
 
     def end(self, event: rollout_pb2.RolloutEvent) -> None:
         """Send the terminal event. Nothing can follow it."""
-        self._append(event)
+        self.put(event)
         self.close()
 
     def close(self) -> None:
         """End the stream, with or without a terminal event."""
+        self._closed = True
+
+    def put(self, event: rollout_pb2.RolloutEvent) -> Awaitable[None] | None:
+        """As `emit`, without the wait, which is given back where there is one."""
+        if self._closed:
+            raise RuntimeError("the rollout has ended; no event can follow its last")
+        self.count += 1
+        event.rollout_id = self._rollout_id
+        event.attempt = self._attempt
+        event.sequence = self.count
+        event.record_time_unix_nano = time.time_ns()
+        return self._send(event)
+
+
+class EventQueue:
+    """Events that wait to be read by one reader.
+
+    `put` is a `Send`: beyond 256 unread events it gives the sender something to wait for.
+    """
+
+    def __init__(self) -> None:
+        self._unread: deque[rollout_pb2.RolloutEvent] = deque()
+        self._wake = asyncio.Event()
+        self._room = asyncio.Event()
+        self._closed = False
+
+    def put(self, event: rollout_pb2.RolloutEvent) -> Awaitable[None] | None:
+        """Take an event over."""
+        self._unread.append(event)
+        self._wake.set()
+        if len(self._unread) < _BOUND or self._closed:
+            return None
+        self._room.clear()
+        return self._wait_for_room()
+
+    def close(self) -> None:
+        """No event will come any more."""
         self._closed = True
         self._room.set()
         self._wake.set()
@@ -61,15 +100,5 @@ class EventStream:
             self._room.set()
         return event
 
-    def _append(self, event: rollout_pb2.RolloutEvent) -> None:
-        if self._closed:
-            raise RuntimeError("the rollout has ended; no event can follow its last")
-        self.count += 1
-        event.rollout_id = self._rollout_id
-        event.attempt = self._attempt
-        event.sequence = self.count
-        event.record_time_unix_nano = time.time_ns()
-        self._unread.append(event)
-        if len(self._unread) >= _BOUND:
-            self._room.clear()
-        self._wake.set()
+    async def _wait_for_room(self) -> None:
+        await self._room.wait()

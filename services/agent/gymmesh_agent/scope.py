@@ -221,20 +221,21 @@ class RolloutScope:
         )
         self._last[actor] = self._latest = call_id
         self._count(reply)
-        event = rollout_pb2.ModelCallCompleted(
-            call_id=call_id,
-            parent_call_id=above,
-            actor=actor,
-            model=model,
-            trainable=learn,
-            detached=detached,
-            context_items=items,
-            response=response,
-            timings=rollout_pb2.CallTimings(queue_us=reply.queue_us, total_us=took_us),
-        )
+        event = rollout_pb2.RolloutEvent()
+        done = event.model_call_completed
+        done.call_id = call_id
+        done.parent_call_id = above
+        done.actor = actor
+        done.model = model
+        done.trainable = learn
+        done.detached = detached
+        done.context_items.extend(items)
+        done.response.CopyFrom(response)
+        done.timings.queue_us = reply.queue_us
+        done.timings.total_us = took_us
         if reply.HasField("tokens"):
-            event.tokens.CopyFrom(reply.tokens)
-        await self._events.emit(rollout_pb2.RolloutEvent(model_call_completed=event))
+            done.tokens.CopyFrom(reply.tokens)
+        await self._events.emit(event)
         if learn:
             self._check_weights(reply, model, call_id)
         return ModelCall(call_id, actor, response, answer_tokens(reply))
@@ -355,28 +356,28 @@ class RolloutScope:
             answer = ToolAnswer(item, rollout_pb2.TOOL_OUTCOME_UNKNOWN_TOOL, done=False)
         self._conversations.add_tool_output(call.call_id, place, answer.item)
         self.counts.tool_calls += 1
-        event = rollout_pb2.ToolCallCompleted(
-            call_id=function.call_id,
-            name=function.name,
-            model_call_id=call.call_id,
-            actor=call.actor,
-            output=answer.item,
-            outcome=answer.outcome,
-            timings=rollout_pb2.CallTimings(total_us=(time.monotonic_ns() - began) // 1000),
-        )
-        await self._events.emit(rollout_pb2.RolloutEvent(tool_call_completed=event))
+        event = rollout_pb2.RolloutEvent()
+        done = event.tool_call_completed
+        done.call_id = function.call_id
+        done.name = function.name
+        done.model_call_id = call.call_id
+        done.actor = call.actor
+        done.output.CopyFrom(answer.item)
+        done.outcome = answer.outcome
+        done.timings.total_us = (time.monotonic_ns() - began) // 1000
+        await self._events.emit(event)
         return answer
 
     async def _call_named_tool(
         self, call: ModelCall, function: responses_pb2.FunctionCall
     ) -> ToolAnswer:
-        started = rollout_pb2.ToolCallStarted(
-            call_id=function.call_id,
-            name=function.name,
-            model_call_id=call.call_id,
-            actor=call.actor,
-        )
-        await self._events.emit(rollout_pb2.RolloutEvent(tool_call_started=started))
+        event = rollout_pb2.RolloutEvent()
+        started = event.tool_call_started
+        started.call_id = function.call_id
+        started.name = function.name
+        started.model_call_id = call.call_id
+        started.actor = call.actor
+        await self._events.emit(event)
         request = resource_pb2.CallToolRequest(
             name=function.name,
             arguments=function.arguments,
@@ -391,12 +392,13 @@ class RolloutScope:
             # An environment that answers so instead of by outcome: it is the model's mistake.
             item = function_call_output(function.call_id, error.message)
             return ToolAnswer(item, rollout_pb2.TOOL_OUTCOME_UNKNOWN_TOOL, done=False)
-        output = responses_pb2.FunctionCallOutput(call_id=function.call_id)
+        item = responses_pb2.Item()
+        output = item.function_call_output
+        output.call_id = function.call_id
         if reply.HasField("parts"):
             output.parts.CopyFrom(reply.parts)
         else:
             output.text = reply.text
-        item = responses_pb2.Item(function_call_output=output)
         return ToolAnswer(item, reply.outcome, reply.done)
 
     def _parent_id(

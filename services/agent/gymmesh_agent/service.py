@@ -10,10 +10,12 @@ from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_agent.attempt import Attempt, Workplace
 from gymmesh_agent.config import AgentConfig
+from gymmesh_agent.events import EventQueue, Send
 from gymmesh_agent.group import judge_group
 from gymmesh_agent.registry import find_agent
 from gymmesh_agent.session import Environments
 from gymmesh_responses import new_message
+from gymmesh_runtime import metrics
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.contract import CONTRACT_VERSION
@@ -21,7 +23,7 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 
 AGENT_SERVICE = "gymmesh.agent.v1.AgentService"
-_CLOSE_S = 6.0
+_CLOSE_S = 4.0
 
 
 class AgentService:
@@ -40,8 +42,8 @@ class AgentService:
         self.instance_id = instance_id
         self._config = config
         self._place: Workplace | None = None
-        self._running: dict[tuple[str, int], asyncio.Task[None]] = {}
-        self._closing: set[asyncio.Task[None]] = set()
+        self._running: dict[tuple[str, int], Attempt] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
         self._draining = False
 
     def servicers(self) -> Mapping[str, object]:
@@ -69,42 +71,45 @@ class AgentService:
             environments=Environments(),
             preamble=(*system, *self._config.example_items()),
             background=self._in_background,
+            in_flight=metrics.ROLLOUTS_IN_FLIGHT.labels(self.name),
         )
 
     async def close(self) -> None:
         """Stop all attempts and close their sessions, within seconds."""
         self._draining = True
-        for task in list(self._running.values()):
-            task.cancel()
-        await _settle(self._running.values())
-        await _settle(self._closing)
+        for attempt in list(self._running.values()):
+            attempt.stop()
+        if self._tasks:
+            _, pending = await asyncio.wait(self._tasks, timeout=_CLOSE_S)
+            for task in pending:
+                task.cancel()
 
     async def RunRollout(
         self, request: agent_pb2.RunRolloutRequest, context: CallContext
     ) -> AsyncIterator[agent_pb2.RunRolloutResponse]:
         """Run one attempt and stream its events; see agent.proto."""
-        attempt = self._admit(request, context)
-        task = asyncio.create_task(attempt.run())
-        self._running[attempt.key] = task
-
-        def over(ended: asyncio.Task[None]) -> None:
-            del self._running[attempt.key]
-            attempt.events.close()
-
-        task.add_done_callback(over)
+        queue = EventQueue()
+        attempt = self._start(request, context, queue.put)
+        attempt.over.add_done_callback(lambda _: queue.close())
         try:
-            while (event := await attempt.events.next()) is not None:
+            while (event := await queue.next()) is not None:
                 yield agent_pb2.RunRolloutResponse(event=event)
-            await asyncio.wait({task})
-            if task.cancelled():
-                raise MeshError(
-                    errors_pb2.ERROR_REASON_DRAINING, f"agent '{self.name}' is shutting down"
-                )
-            task.result()
+            self._refuse_stopped(attempt)
         finally:
-            # The reader is gone, or the deadline has passed: the attempt ends, and its session
-            # is closed in the background.
-            task.cancel()
+            # When the reader is gone, or the deadline has passed, the attempt ends, and its
+            # session is closed.
+            attempt.stop()
+
+    async def push_RunRollout(
+        self, request: agent_pb2.RunRolloutRequest, context: CallContext, send: Send
+    ) -> None:
+        """RunRollout for callers in this process: events are handed to `send` as they come."""
+        attempt = self._start(request, context, send)
+        try:
+            await attempt.over
+        finally:
+            attempt.stop()
+        self._refuse_stopped(attempt)
 
     async def Collect(
         self, requests: AsyncIterator[agent_pb2.CollectRequest], context: CallContext
@@ -140,8 +145,25 @@ class AgentService:
             default_environment=self._config.default_environment,
         )
 
-    def _admit(self, request: agent_pb2.RunRolloutRequest, context: CallContext) -> Attempt:
-        """The attempt, ready to run. Raises MeshError when there is no rollout to speak of."""
+    def _start(
+        self, request: agent_pb2.RunRolloutRequest, context: CallContext, send: Send
+    ) -> Attempt:
+        """Begin an attempt. Raises MeshError when there is no rollout to speak of."""
+        attempt = self._admit(request, context, send)
+        self._running[attempt.key] = attempt
+        attempt.over.add_done_callback(lambda _: self._running.pop(attempt.key))
+        self._keep(attempt.start())
+        return attempt
+
+    def _refuse_stopped(self, attempt: Attempt) -> None:
+        if attempt.stopped:
+            raise MeshError(
+                errors_pb2.ERROR_REASON_DRAINING, f"agent '{self.name}' is shutting down"
+            )
+
+    def _admit(
+        self, request: agent_pb2.RunRolloutRequest, context: CallContext, send: Send
+    ) -> Attempt:
         place = self._opened()
         task = request.task
         if not task.environment:
@@ -156,7 +178,7 @@ class AgentService:
                 f"the task asks for agent '{task.agent}', this is '{self.name}'",
                 metadata={"service": AGENT_SERVICE, "name": task.agent},
             )
-        attempt = Attempt(place, request, context)
+        attempt = Attempt(place, request, context, send)
         if attempt.key in self._running:
             rollout_id, number = attempt.key
             raise MeshError(
@@ -172,16 +194,8 @@ class AgentService:
         return self._place
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        self._keep(asyncio.create_task(work))
 
-
-async def _settle(tasks: Any) -> None:
-    """Wait until the tasks are over, but not for long; cancel those that are not."""
-    waited = set(tasks)
-    if not waited:
-        return
-    _, pending = await asyncio.wait(waited, timeout=_CLOSE_S / 2)
-    for task in pending:
-        task.cancel()
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

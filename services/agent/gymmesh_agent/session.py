@@ -79,7 +79,8 @@ class EnvironmentSession:
         self._call_s = call_s
         self._verify_s = verify_s
         self._peer: ResourcePeer | None = None
-        self._creating: asyncio.Task[resource_pb2.CreateSessionResponse] | None = None
+        self._asked = False
+        self._lost = False
         #: The instance that holds the session; empty until it is chosen.
         self.instance = discovery_pb2.Instance()
         #: What the environment is; empty until it is known.
@@ -95,7 +96,7 @@ class EnvironmentSession:
     @property
     def retry_safe(self) -> bool:
         """Whether the environment allows another attempt; True while nothing was done there."""
-        return self._creating is None or self.environment.retry_safe
+        return not self._asked or self.environment.retry_safe
 
     async def open(self) -> None:
         """Choose the instance and open the session there."""
@@ -146,21 +147,27 @@ class EnvironmentSession:
             raise StepFailed(error, Stage.VERIFY, self.name) from error
 
     async def close(self) -> None:
-        """Close the session, also one that is only now being opened. Bounded; never raises."""
-        if self._creating is None or self._peer is None:
+        """Close the session, also one whose opening was cut off. Bounded; never raises."""
+        if self._peer is None:
             return
-        done, _ = await asyncio.wait({self._creating}, timeout=self._call_s)
-        if not done:
-            self._creating.cancel()
-            return
-        if self._creating.cancelled() or self._creating.exception() is not None:
-            return
-        request = resource_pb2.CloseSessionRequest(session_id=self._creating.result().session_id)
         try:
-            await self._peer.CloseSession(request, timeout=_CLOSE_S)
+            session_id = self.opened.session_id or await self._find_lost(self._peer)
+            if session_id:
+                request = resource_pb2.CloseSessionRequest(session_id=session_id)
+                await self._peer.CloseSession(request, timeout=_CLOSE_S)
         except MeshError as error:
             # The environment sweeps it when it has been idle for long enough.
-            _log.warning("session %s of %s not closed: %s", request.session_id, self.name, error)
+            _log.warning("a session of %s not closed: %s", self.name, error)
+
+    async def _find_lost(self, peer: ResourcePeer) -> str:
+        """The id of a session that was asked for, and whose answer nobody waited for.
+
+        Asking again under the same request_id gives that very session, or one to be closed.
+        """
+        if not self._lost:
+            return ""
+        reply = await peer.CreateSession(self._creation(), timeout=min(self._call_s, _CLOSE_S))
+        return reply.session_id
 
     async def _open(self) -> None:
         instance = await self._directory.pick(
@@ -175,10 +182,12 @@ class EnvironmentSession:
         self.environment = await self._environments.get(
             instance, peer, self._clock.hop(self._call_s)
         )
-        # A task of its own: when the attempt is cancelled meanwhile, `close` waits for the
-        # session and closes it, where a cancelled call might leave one behind.
-        self._creating = asyncio.create_task(self._create(peer))
-        opened = await asyncio.shield(self._creating)
+        self._asked = True
+        try:
+            opened = await self._create(peer)
+        except asyncio.CancelledError:
+            self._lost = True
+            raise
         if not opened.session_id:
             raise _violated("session_id", "the environment opened a session without an id")
         self.opened = opened
@@ -189,14 +198,7 @@ class EnvironmentSession:
             )
 
     async def _create(self, peer: ResourcePeer) -> resource_pb2.CreateSessionResponse:
-        request = resource_pb2.CreateSessionRequest(
-            task=self._task,
-            request_id=f"{self._rollout_id}/{self._attempt}",
-            rollout_id=self._rollout_id,
-            attempt=self._attempt,
-        )
-        if self._task.HasField("seed"):
-            request.seed = self._task.seed
+        request = self._creation()
         try:
             return await peer.CreateSession(request, timeout=self._clock.hop(self._call_s))
         except MeshError as error:
@@ -205,6 +207,17 @@ class EnvironmentSession:
         # Once more, at the same instance and with the same request_id: no session leaks.
         await asyncio.sleep(min(_RETRY_PAUSE_S, self._clock.remaining()))
         return await peer.CreateSession(request, timeout=self._clock.hop(self._call_s))
+
+    def _creation(self) -> resource_pb2.CreateSessionRequest:
+        request = resource_pb2.CreateSessionRequest(
+            request_id=f"{self._rollout_id}/{self._attempt}",
+            rollout_id=self._rollout_id,
+            attempt=self._attempt,
+        )
+        request.task.CopyFrom(self._task)
+        if self._task.HasField("seed"):
+            request.seed = self._task.seed
+        return request
 
     def _resource(self) -> ResourcePeer:
         if self._peer is None:

@@ -4,13 +4,17 @@ Direct calls, mux frames and plain gRPC all arrive here, so that a call is
 checked, bounded, counted and its failure typed in the same way on each:
 
     required fields -> deadline -> the servicer's method -> error mapping -> metrics
+
+A servicer may offer a response stream in a second form, for callers in its own process:
+``async def push_<Method>(request, context, send)`` hands what the stream carries to ``send``
+as it comes, which costs a fraction of an async generator's steps.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from time import perf_counter
 from typing import Any
 
@@ -26,11 +30,12 @@ from gymmesh_runtime.timers import Limit
 class BoundMethod:
     """One RPC of one servicer."""
 
-    __slots__ = ("_codes", "_handler", "_seconds", "spec")
+    __slots__ = ("_codes", "_handler", "_push", "_seconds", "spec")
 
-    def __init__(self, spec: MethodSpec, handler: Any) -> None:
+    def __init__(self, spec: MethodSpec, handler: Any, push: Any = None) -> None:
         self.spec = spec
         self._handler = handler
+        self._push = push
         self._seconds = metrics.RPC_SECONDS.labels(spec.full_name)
         self._codes: dict[str, Any] = {}
 
@@ -40,7 +45,7 @@ class BoundMethod:
         code = "OK"
         try:
             self.spec.check(request)
-            return await self._bounded(request, context)
+            return await self._bounded(self._handler(request, context), context)
         except asyncio.CancelledError:
             code = "CANCELLED"
             raise
@@ -51,16 +56,39 @@ class BoundMethod:
         finally:
             self._count(code, started)
 
-    async def _bounded(self, request: Any, context: CallContext) -> Any:
+    @property
+    def pushes(self) -> bool:
+        """Whether the servicer has the method's second form."""
+        return self._push is not None
+
+    async def push(self, request: Any, context: CallContext, send: Callable[[Any], Any]) -> None:
+        """Serves a call with a response stream in its second form. Raises MeshError alone."""
+        started = perf_counter()
+        code = "OK"
+        try:
+            self.spec.check(request)
+            await self._bounded(self._push(request, context, send), context)
+        except asyncio.CancelledError:
+            code = "CANCELLED"
+            raise
+        except Exception as exc:
+            error = self._typed(exc)
+            code = error.code.name
+            raise error from None
+        finally:
+            self._count(code, started)
+
+    async def _bounded(self, call: Coroutine[Any, Any, Any], context: CallContext) -> Any:
         remaining = context.time_remaining()
         if remaining == math.inf:
-            return await self._handler(request, context)
+            return await call
         if remaining <= 0:
+            call.close()
             raise deadline_passed(self.spec.full_name)
         limit = Limit(remaining)
         try:
             with limit:
-                return await self._handler(request, context)
+                return await call
         except TimeoutError:
             if limit.expired:
                 raise deadline_passed(self.spec.full_name) from None
@@ -134,7 +162,11 @@ class Binding:
     def __init__(self, service: str, servicer: object) -> None:
         self.service = service
         self.methods: Mapping[str, BoundMethod] = {
-            name: BoundMethod(spec, getattr(servicer, name, None) or _not_offered(spec))
+            name: BoundMethod(
+                spec,
+                getattr(servicer, name, None) or _not_offered(spec),
+                getattr(servicer, f"push_{name}", None) if spec.server_streaming else None,
+            )
             for name, spec in methods_of(service).items()
         }
 

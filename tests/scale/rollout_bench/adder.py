@@ -13,5 +13,5 @@ class Adder(Environment[None]):
         """Add two numbers."""
         return str(left + right)
 
-    def verify(self, session: Session[None], rollout: Rollout) -> float:
+    async def verify(self, session: Session[None], rollout: Rollout) -> float:
         return float(rollout.task.payload["wanted"] in rollout.text)

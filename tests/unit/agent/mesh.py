@@ -58,7 +58,7 @@ class Mesh:
     async def settled(self) -> None:
         """Wait until no session is open; fails when one stays open."""
         service = self.service
-        await until(lambda: not (self.environment.open or service._closing or service._running))
+        await until(lambda: not (self.environment.open or service._tasks or service._running))
 
 
 async def until(condition: Callable[[], object]) -> None:

@@ -1,3 +1,5 @@
+"""Events are numbered, end once, and a slow reader slows the sender."""
+
 from __future__ import annotations
 
 import asyncio
@@ -5,42 +7,61 @@ import asyncio
 import pytest
 
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_agent.events import EventStream
+from gymmesh_agent.events import EventQueue, EventStream
 
-Event = rollout_pb2.RolloutEvent
+
+def _annotation() -> rollout_pb2.RolloutEvent:
+    return rollout_pb2.RolloutEvent(annotation=rollout_pb2.Annotation(key="k"), ignorable=True)
+
+
+def _completed() -> rollout_pb2.RolloutEvent:
+    return rollout_pb2.RolloutEvent(completed=rollout_pb2.Completed())
 
 
 async def test_events_are_numbered_and_end_once() -> None:
-    stream = EventStream("r", 2)
-    await stream.emit(Event(started=rollout_pb2.Started()))
-    stream.end(Event(completed=rollout_pb2.Completed()))
-    with pytest.raises(RuntimeError, match="ended"):
-        await stream.emit(Event())
-    first, last = await stream.next(), await stream.next()
-    assert first is not None
-    assert last is not None
-    assert (first.sequence, last.sequence, last.rollout_id, last.attempt) == (1, 2, "r", 2)
-    assert await stream.next() is None
+    sent: list[rollout_pb2.RolloutEvent] = []
+    stream = EventStream("r", 2, sent.append)
+    await stream.emit(_annotation())
+    stream.end(_completed())
+    with pytest.raises(RuntimeError, match="the rollout has ended"):
+        await stream.emit(_annotation())
+    assert [(e.rollout_id, e.attempt, e.sequence) for e in sent] == [("r", 2, 1), ("r", 2, 2)]
+    assert 0 < sent[0].record_time_unix_nano <= sent[1].record_time_unix_nano
+    assert stream.count == 2
 
 
-async def test_slow_reader_slows_the_writer_down_and_loses_nothing() -> None:
-    stream = EventStream("r", 1)
-    written = 0
+async def test_a_queue_ends_when_it_is_closed_and_read() -> None:
+    queue = EventQueue()
+    assert queue.put(_completed()) is None
+    queue.close()
+    event = await queue.next()
+    assert event is not None
+    assert event.HasField("completed")
+    assert await queue.next() is None
 
-    async def write() -> None:
-        nonlocal written
+
+async def test_a_slow_reader_slows_the_sender() -> None:
+    queue = EventQueue()
+    stream = EventStream("r", 1, queue.put)
+    emitted = 0
+
+    async def send() -> None:
+        nonlocal emitted
         for _ in range(1000):
-            await stream.emit(Event(annotation=rollout_pb2.Annotation()))
-            written += 1
-        stream.close()
+            await stream.emit(_annotation())
+            emitted += 1
 
-    writer = asyncio.create_task(write())
-    for _ in range(10):
+    sender = asyncio.create_task(send())
+    for _ in range(20):
         await asyncio.sleep(0)
-    assert written < 300
-    read = []
-    async with asyncio.timeout(20):
-        while (event := await stream.next()) is not None:
-            read.append(event.sequence)
-    await writer
-    assert read == list(range(1, 1001))
+    held = emitted
+    assert held < 500
+    for number in range(1, 601):
+        event = await queue.next()
+        assert event is not None
+        assert event.sequence == number
+    assert emitted > held
+    # A reader that goes away lets the sender go.
+    queue.close()
+    await asyncio.wait_for(sender, 10)
+    assert emitted == 1000

@@ -6,7 +6,7 @@ Messages are handed over, not copied; nobody mutates a message received.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -17,12 +17,18 @@ _NO_METADATA: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class DirectPeer:
-    """Has the methods of one gRPC service, bound to a servicer in this process."""
+    """Has the methods of one gRPC service, bound to a servicer in this process.
+
+    Where the servicer has the second form of a response stream (see binding.py), the peer has it,
+    too: ``await peer.push_<Method>(request, timeout=…, send=…)``.
+    """
 
     def __init__(self, binding: Binding) -> None:
         for name, method in binding.methods.items():
             call = _stream(method) if method.spec.server_streaming else _unary(method)
             setattr(self, name, call)
+            if method.pushes:
+                setattr(self, f"push_{name}", _push(method))
 
 
 def _unary(method: BoundMethod) -> Any:
@@ -45,5 +51,22 @@ def _stream(method: BoundMethod) -> Any:
         request: Any, *, timeout: float, metadata: Mapping[str, str] = _NO_METADATA
     ) -> AsyncIterator[Any]:
         return stream(request, CallContext(full_name, time.monotonic() + timeout, metadata))
+
+    return call
+
+
+def _push(method: BoundMethod) -> Any:
+    full_name = method.spec.full_name
+    push = method.push
+
+    async def call(
+        request: Any,
+        *,
+        timeout: float,
+        send: Callable[[Any], Any],
+        metadata: Mapping[str, str] = _NO_METADATA,
+    ) -> None:
+        context = CallContext(full_name, time.monotonic() + timeout, metadata)
+        await push(request, context, send)
 
     return call

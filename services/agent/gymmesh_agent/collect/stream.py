@@ -1,0 +1,334 @@
+"""One collector's stream: its attempts and their events, over any number of connections."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, Protocol
+
+from gymmesh.agent.v1 import agent_pb2
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_agent.collect.config import CollectConfig
+from gymmesh_agent.collect.ledger import Key, Ledger
+from gymmesh_agent.collect.line import Line
+from gymmesh_agent.collect.roster import Entrance, Roster, Start, Whereabouts
+from gymmesh_agent.events import Send
+from gymmesh_runtime.context import CallContext
+from gymmesh_runtime.contract import methods_of, required_fields
+from gymmesh_runtime.errors import MeshError, to_status, unforeseen
+
+METHOD: Final = "gymmesh.agent.v1.AgentService/Collect"
+
+# With few rollouts under way, whoever waits for one to end should not wait for others' events.
+_FEW: Final = 8
+_RETRY_S: Final = 1.0
+_RUN_ROLLOUT: Final = methods_of("gymmesh.agent.v1.AgentService")["RunRollout"]
+
+
+class Runnable(Protocol):
+    """An attempt that runs or is about to."""
+
+    over: asyncio.Future[None]
+    """Done once the terminal event was sent, or the attempt ended without one."""
+
+    def stop(self) -> None:
+        """Nobody wants it any more: it ends, without a terminal event."""
+
+
+class Host(Protocol):
+    """What a stream needs of its agent service."""
+
+    name: str
+
+    def start(
+        self, request: agent_pb2.RunRolloutRequest, context: CallContext, send: Send
+    ) -> Runnable:
+        """Start an attempt as RunRollout would; MeshError when there is none to speak of."""
+
+
+class CollectStream:
+    """One stream.
+
+    Args:
+        host: runs the attempts.
+        freed: called with the stream when a place is free, or a start waits.
+        cursor: the first event has the cursor after this one.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        config: CollectConfig,
+        freed: Callable[[CollectStream], None],
+        *,
+        cursor: int = 0,
+    ) -> None:
+        self.roster = Roster(config.queue)
+        #: The connection; None while the collector is away.
+        self.line: Line | None = None
+        self._host = host
+        self._freed = freed
+        self._ledger = Ledger(int(config.buffer_mb * 1024 * 1024), cursor=cursor)
+        self._room: list[asyncio.Future[None]] = []
+        self._attempts: dict[Key, Runnable] = {}
+        # The sequence of the last event of those that run; None: the last one was terminal.
+        self._last: dict[Key, int | None] = {}
+        self._cancelled: set[Key] = set()
+        self._refusal: MeshError | None = None
+        self._gone = False
+
+    @property
+    def settled(self) -> bool:
+        """Whether no attempt waits or runs, and all events are on their way."""
+        return self.roster.idle and not self._ledger.unsent
+
+    def resume(self, last_cursor: int, credit: int) -> bool:
+        """Go on after a cursor; False when that cannot be."""
+        return self._ledger.resume(last_cursor, credit)
+
+    def connect(self, line: Line) -> None:
+        """Send on this connection from now on; an earlier one ends."""
+        if self.line is not None:
+            self.line.end(
+                MeshError(
+                    errors_pb2.ERROR_REASON_CALLER_CANCELLED,
+                    "another connection has taken this stream over",
+                )
+            )
+        self.line = line
+        self._flush()
+
+    def disconnect(self, line: Line) -> bool:
+        """A connection is gone; returns whether the stream has none any more."""
+        if self.line is line:
+            self.line = None
+        return self.line is None
+
+    def receive(self, request: agent_pb2.CollectRequest) -> None:
+        """Do what the collector says.
+
+        Raises:
+            MeshError: it says what the contract does not allow; the connection is to end.
+        """
+        kind = request.WhichOneof("message")
+        if kind == "starts":
+            self._start(request.starts.starts)
+            return
+        missing = required_fields(agent_pb2.CollectRequest)(request)
+        if kind is None or missing is not None:
+            field = missing or "message"
+            raise _problem(errors_pb2.ERROR_REASON_REQUIRED_FIELD_MISSING, field, "is not set")
+        if kind == "credit":
+            self._ledger.credit += request.credit.events
+            self._flush()
+        elif kind == "ack":
+            self.roster.forget(self._ledger.acknowledge(request.ack.cursor))
+            self._make_room()
+        elif kind == "cancels":
+            self._cancel([_key(one) for one in request.cancels.attempts])
+        else:
+            raise _problem(errors_pb2.ERROR_REASON_FIELD_INVALID, kind, "comes only once")
+
+    def send(self, event: rollout_pb2.RolloutEvent) -> Awaitable[None] | None:
+        """Take an attempt's event over; a Send of gymmesh_agent.events."""
+        key = (event.rollout_id, event.attempt)
+        if self._gone:
+            return None
+        terminal = event.WhichOneof("event") in ("completed", "failed")
+        if terminal:
+            self.roster.told(key)
+        self._last[key] = None if terminal else event.sequence
+        self._ledger.push(event.SerializeToString(), key if terminal else None)
+        self._flush(urgent=terminal and self.roster.running <= _FEW)
+        if terminal or not self._ledger.full:
+            return None
+        room = asyncio.get_running_loop().create_future()
+        self._room.append(room)
+        return room
+
+    def launch(self, start: Start) -> None:
+        """Run an attempt whose turn it is."""
+        key = start.key
+        deadline = None if math.isinf(start.due) else start.due
+        self._last[key] = 0
+        try:
+            attempt = self._host.start(start.request, CallContext(METHOD, deadline), self.send)
+        except Exception as exc:
+            error = exc if isinstance(exc, MeshError) else unforeseen(exc, "starting an attempt")
+            del self._last[key]
+            self.roster.over(key)
+            self._refuse([key], error)
+            return
+        self._attempts[key] = attempt
+        attempt.over.add_done_callback(lambda over: self._over(key, over))
+
+    def sweep(self, now: float) -> None:
+        """Refuse those that waited until their time was over."""
+        late = self.roster.overdue(now)
+        if late:
+            error = MeshError(
+                errors_pb2.ERROR_REASON_DEADLINE_PASSED,
+                "the time of the rollout was over before its turn came",
+                metadata={"method": METHOD},
+            )
+            self._refuse(late, error)
+
+    def refuse_all(self, error: MeshError) -> None:
+        """Start nothing any more: not what waits, nor what may come."""
+        self._refusal = error
+        waiting = self.roster.clear_waiting()
+        if waiting:
+            self._refuse(waiting, error)
+
+    def stop(self) -> list[asyncio.Future[None]]:
+        """Stop all that runs; each still gets its terminal event."""
+        attempts = list(self._attempts.values())
+        for attempt in attempts:
+            attempt.stop()
+        return [attempt.over for attempt in attempts]
+
+    def abandon(self) -> None:
+        """Nobody will come back: cancel all, keep nothing."""
+        self._gone = True
+        self.roster.clear_waiting()
+        self.stop()
+        self._make_room()
+
+    def say_load(self, target: int) -> None:
+        """Tell how busy the agent is."""
+        if self.line is not None:
+            load = agent_pb2.CollectLoad(
+                running=self.roster.running, waiting=self.roster.waiting, target=target
+            )
+            self.line.say(agent_pb2.CollectResponse(load=load))
+
+    def _start(self, starts: Sequence[agent_pb2.CollectStart]) -> None:
+        now = time.monotonic()
+        full: list[Key] = []
+        check = required_fields(agent_pb2.RunRolloutRequest)
+        for start in starts:
+            request = start.request
+            key = _key(request)
+            missing = check(request)
+            if missing is not None:
+                self._refuse([key], _missing(missing))
+            elif self._refusal is not None:
+                self._refuse([key], self._refusal)
+            else:
+                due = now + start.timeout_ms / 1000 if start.timeout_ms else math.inf
+                if self.roster.enter(Start(key, request, due)) is Entrance.FULL:
+                    full.append(key)
+        if full:
+            self._refuse(full, _queue_full(self.roster.waiting))
+        self._freed(self)
+
+    def _cancel(self, keys: list[Key]) -> None:
+        waited = []
+        for key in keys:
+            where = self.roster.cancel(key)
+            if where is Whereabouts.RUNS:
+                self._cancelled.add(key)
+                self._attempts[key].stop()
+            elif where is Whereabouts.WAITED:
+                waited.append(key)
+        if waited:
+            self._refuse(waited, _cancelled())
+
+    def _over(self, key: Key, over: asyncio.Future[None]) -> None:
+        del self._attempts[key]
+        last = self._last.pop(key)
+        if last is not None and not self._gone:
+            # Every attempt ends with something that the collector hears.
+            error = self._cause(key, over)
+            if last:
+                self._fail(key, last + 1, error)
+            else:
+                self._refuse([key], error)
+        self._cancelled.discard(key)
+        self._last.pop(key, None)
+        self.roster.over(key)
+        self._freed(self)
+
+    def _cause(self, key: Key, over: asyncio.Future[None]) -> MeshError:
+        """Why an attempt ended without a terminal event."""
+        fault = None if over.cancelled() else over.exception()
+        if fault is not None:
+            return unforeseen(fault, f"agent '{self._host.name}'")
+        return _cancelled() if key in self._cancelled else _draining(self._host.name)
+
+    def _fail(self, key: Key, sequence: int, error: MeshError) -> None:
+        cancelled = key in self._cancelled
+        failure = rollout_pb2.Failure(
+            boundary=rollout_pb2.BOUNDARY_CANCELLED if cancelled else rollout_pb2.BOUNDARY_AGENT,
+            status=to_status(error),
+            retry_safe=True,
+            component=self._host.name,
+        )
+        failed = rollout_pb2.Failed(failure=failure, events=sequence)
+        self.send(
+            rollout_pb2.RolloutEvent(
+                rollout_id=key[0],
+                attempt=key[1],
+                sequence=sequence,
+                record_time_unix_nano=time.time_ns(),
+                failed=failed,
+            )
+        )
+
+    def _refuse(self, keys: Sequence[Key], error: MeshError) -> None:
+        # A refusal that is lost with its connection is no loss: the collector asks again.
+        if self.line is None:
+            return
+        refs = [agent_pb2.AttemptRef(rollout_id=key[0], attempt=key[1]) for key in keys]
+        refused = agent_pb2.CollectStartRefused(attempts=refs, status=to_status(error))
+        self.line.say(agent_pb2.CollectResponse(start_refused=refused))
+
+    def _flush(self, *, urgent: bool = False) -> None:
+        line = self.line
+        if line is not None and not line.closed:
+            for entry in self._ledger.release():
+                line.put(entry, urgent=urgent)
+
+    def _make_room(self) -> None:
+        if self._room and (self._gone or not self._ledger.full):
+            waiting, self._room = self._room, []
+            for room in waiting:
+                if not room.done():
+                    room.set_result(None)
+
+
+def _key(one: agent_pb2.RunRolloutRequest | agent_pb2.AttemptRef) -> Key:
+    return one.rollout_id, one.attempt or 1
+
+
+def _problem(reason: Any, field: str, problem: str) -> MeshError:
+    metadata = {"field": field, "method": METHOD}
+    return MeshError(reason, f"the message's field '{field}' {problem}", metadata=metadata)
+
+
+def _missing(field: str) -> MeshError:
+    return MeshError(
+        errors_pb2.ERROR_REASON_REQUIRED_FIELD_MISSING,
+        f"{_RUN_ROLLOUT.full_name} needs the field '{field}'; set it and call again",
+        metadata={"field": field, "method": _RUN_ROLLOUT.full_name},
+    )
+
+
+def _queue_full(waiting: int) -> MeshError:
+    return MeshError(
+        errors_pb2.ERROR_REASON_QUEUE_FULL,
+        f"{waiting} starts of this collector wait already",
+        metadata={"queue": "collect", "limit": str(waiting)},
+        retry_after_s=_RETRY_S,
+    )
+
+
+def _cancelled() -> MeshError:
+    return MeshError(errors_pb2.ERROR_REASON_CALLER_CANCELLED, "the collector cancelled it")
+
+
+def _draining(name: str) -> MeshError:
+    return MeshError(errors_pb2.ERROR_REASON_DRAINING, f"agent '{name}' is shutting down")
