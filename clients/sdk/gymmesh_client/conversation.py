@@ -18,16 +18,18 @@ def conversation(rollout: pb.Rollout, call_id: str) -> list[responses_pb2.Item]:
         ValueError: no such call, or parents that go in a circle.
     """
     chain, base = _chain(rollout, call_id)
+    answers = Answers(rollout)
     items = list(rollout.started.items) if base else []
     for call in chain:
-        items.extend(own_items(rollout, call))
+        items.extend(answers.own_items(call))
     return items
 
 
 def continuation(rollout: pb.Rollout, call_id: str) -> list[responses_pb2.Item]:
     """The conversation without the items of `started`; raises as `conversation`."""
     chain, _ = _chain(rollout, call_id)
-    return [item for call in chain for item in own_items(rollout, call)]
+    answers = Answers(rollout)
+    return [item for call in chain for item in answers.own_items(call)]
 
 
 def final_call(rollout: pb.Rollout) -> pb.ModelCallCompleted | None:
@@ -49,23 +51,35 @@ def transcript(rollout: pb.Rollout) -> list[responses_pb2.Item]:
     return list(rollout.started.items) if last is None else conversation(rollout, last.call_id)
 
 
-def own_items(rollout: pb.Rollout, call: pb.ModelCallCompleted) -> list[responses_pb2.Item]:
-    """What one model call adds: its context, its answer, its tools' outputs, its turns."""
-    items = [*call.context_items, *call.response.output]
-    answers: dict[str, list[responses_pb2.Item]] = {}
-    for record in rollout.tool_calls:
-        done = record.completed
-        if done.model_call_id == call.call_id and done.HasField("output"):
-            answers.setdefault(done.call_id, []).append(done.output)
-    for item in call.response.output:
-        if item.WhichOneof("kind") == "function_call":
-            waiting = answers.get(item.function_call.call_id)
-            if waiting:
-                items.append(waiting.pop(0))
-    for turn in rollout.turns:
-        if turn.model_call_id == call.call_id:
-            items.extend(turn.items)
-    return items
+class Answers:
+    """What tools and turns answered to a rollout's model calls, looked up once for all calls."""
+
+    def __init__(self, rollout: pb.Rollout) -> None:
+        self._outputs: dict[tuple[str, str], list[responses_pb2.Item]] = {}
+        for record in rollout.tool_calls:
+            done = record.completed
+            if done.HasField("output"):
+                key = (done.model_call_id, done.call_id)
+                self._outputs.setdefault(key, []).append(done.output)
+        self._turns: dict[str, list[responses_pb2.Item]] = {}
+        for turn in rollout.turns:
+            self._turns.setdefault(turn.model_call_id, []).extend(turn.items)
+
+    def own_items(self, call: pb.ModelCallCompleted) -> list[responses_pb2.Item]:
+        """What one model call adds: its context, its answer, its tools' outputs, its turns."""
+        items = [*call.context_items, *call.response.output]
+        met: dict[str, int] = {}
+        for item in call.response.output:
+            if not item.HasField("function_call"):
+                continue
+            call_id = item.function_call.call_id
+            # Two calls of one id, which only a custom agent can bring about: in order.
+            place = met.get(call_id, 0)
+            met[call_id] = place + 1
+            outputs = self._outputs.get((call.call_id, call_id), ())
+            items.extend(outputs[place : place + 1])
+        items.extend(self._turns.get(call.call_id, ()))
+        return items
 
 
 def _chain(rollout: pb.Rollout, call_id: str) -> tuple[list[pb.ModelCallCompleted], bool]:

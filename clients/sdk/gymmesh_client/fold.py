@@ -31,6 +31,9 @@ _KEPT: Final = {
     "annotation": "annotations",
 }
 
+# The kinds whose content the law says something about.
+_CHECKED: Final = frozenset(("verified", "completed", "failed"))
+
 
 class StreamViolation(Exception):
     """A stream of events that breaks the stream law.
@@ -71,7 +74,9 @@ class Fold:
             rollout_id=rollout_id,
             attempt=attempt,
         )
+        self._identity = (rollout_id, attempt)
         self._sequence = 0
+        self._ended = False
         self._tools: list[pb.ToolCallRecord] = []
         self._open: dict[tuple[str, str], list[pb.ToolCallRecord]] = {}
 
@@ -91,7 +96,7 @@ class Fold:
     @property
     def ended(self) -> bool:
         """Whether the terminal event has come."""
-        return self._rollout.WhichOneof("outcome") is not None
+        return self._ended
 
     def add(self, event: pb.RolloutEvent) -> None:
         """Take the next event.
@@ -101,12 +106,11 @@ class Fold:
         """
         kind = event.WhichOneof("event")
         self._check_frame(event, kind)
-        if kind is None:
-            self._sequence += 1
-            return
-        self._check_content(event, kind)
+        if kind in _CHECKED:
+            self._check_content(event, kind)
         self._sequence += 1
-        self._take(event, kind)
+        if kind is not None:
+            self._take(event, kind)
 
     def finish(self) -> pb.Rollout:
         """The whole rollout, once the stream has ended.
@@ -126,7 +130,7 @@ class Fold:
         return self._rollout
 
     def _check_frame(self, event: pb.RolloutEvent, kind: str | None) -> None:
-        if self.ended:
+        if self._ended:
             raise StreamViolation("after_terminal", f"{kind or 'an event'} came after the end")
         due = self._sequence + 1
         if event.sequence != due:
@@ -136,12 +140,12 @@ class Fold:
                 expected=str(due),
                 got=str(event.sequence),
             )
-        ours, theirs = self._rollout, (event.rollout_id, event.attempt)
-        if theirs != (ours.rollout_id, ours.attempt):
+        ours, theirs = self._identity, (event.rollout_id, event.attempt)
+        if theirs != ours:
             raise StreamViolation(
                 "identity",
                 "an event of another rollout or attempt came",
-                expected=f"{ours.rollout_id}/{ours.attempt}",
+                expected=f"{ours[0]}/{ours[1]}",
                 got=f"{theirs[0]}/{theirs[1]}",
             )
         if (kind == "started") != (due == 1):
@@ -175,27 +179,29 @@ class Fold:
             )
 
     def _take(self, event: pb.RolloutEvent, kind: str) -> None:
-        rollout, when = self._rollout, event.record_time_unix_nano
-        if kind == "started":
-            rollout.started.CopyFrom(event.started)
-            rollout.started_unix_nano = when
-        elif kind in _KEPT:
+        rollout = self._rollout
+        if kind in _KEPT:
             getattr(rollout, _KEPT[kind]).append(getattr(event, kind))
         elif kind == "tool_call_started":
-            self._tool_started(event.tool_call_started, when)
+            self._tool_started(event.tool_call_started, event.record_time_unix_nano)
         elif kind == "tool_call_completed":
             self._tool_completed(event.tool_call_completed)
-        elif kind in ("verified", "completed", "failed"):
+        elif kind == "started":
+            rollout.started.CopyFrom(event.started)
+            rollout.started_unix_nano = event.record_time_unix_nano
+        elif kind in _CHECKED:
             getattr(rollout, kind).CopyFrom(getattr(event, kind))
-        if self.ended:
-            rollout.ended_unix_nano = when
+            if kind != "verified":
+                self._ended = True
+                rollout.ended_unix_nano = event.record_time_unix_nano
 
     def _tool_started(self, started: pb.ToolCallStarted, when: int) -> None:
         record = pb.ToolCallRecord(started_unix_nano=when)
-        record.completed.call_id = started.call_id
-        record.completed.name = started.name
-        record.completed.model_call_id = started.model_call_id
-        record.completed.actor = started.actor
+        completed = record.completed
+        completed.call_id = started.call_id
+        completed.name = started.name
+        completed.model_call_id = started.model_call_id
+        completed.actor = started.actor
         self._tools.append(record)
         self._open.setdefault((started.model_call_id, started.call_id), []).append(record)
 
@@ -240,6 +246,8 @@ def _check_verdict(verdict: pb.Verification) -> None:
 
 def _in_order(tools: list[pb.ToolCallRecord], rollout: pb.Rollout) -> list[pb.ToolCallRecord]:
     """Tool calls in the order of model calls and, within one, of its function calls."""
+    if len(tools) < 2:
+        return tools
     places: dict[tuple[str, str], list[tuple[int, int]]] = {}
     for number, call in enumerate(rollout.model_calls):
         for index, item in enumerate(call.response.output):

@@ -7,6 +7,8 @@ wrote, what the tools answered, what the environment said in its turns.
 from __future__ import annotations
 
 import base64
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from gymmesh.responses.v1 import responses_pb2
@@ -15,6 +17,8 @@ from gymmesh_client.conversation import continuation, final_call
 from gymmesh_responses import JsonValue, items_to_list, params_to_dict, response_to_dict
 
 MEDIA_PREFIX: Final = "gymmesh-media:"
+# Parameters up to this size are kept as JSON for the next rollout that has them.
+_KNOWN_BYTES: Final = 64 * 1024
 # What the API echoes of a request in every response, with its defaults.
 _ECHOED: Final[dict[str, JsonValue]] = {
     "background": None,
@@ -49,15 +53,10 @@ def rollout_response(rollout: pb.Rollout) -> dict[str, JsonValue]:
     sum over the root agent's calls; `created_at` is in seconds since 1970.
     """
     last = final_call(rollout)
-    answer = {} if last is None else response_to_dict(last.response)
-    params = effective_params(rollout)
+    answer = {} if last is None else _head(last.response)
     cut = _CUT.get(rollout.completed.stop_reason) if rollout.HasField("completed") else None
     details = answer.get("incomplete_details") or ({"reason": cut} if cut else None)
     items = [] if last is None else continuation(rollout, last.call_id)
-    # A null stands for the default, which the API then echoes.
-    echoed = {
-        key: default if params.get(key) is None else params[key] for key, default in _ECHOED.items()
-    }
     return {
         "id": answer.get("id") or rollout.rollout_id,
         "object": "response",
@@ -68,14 +67,67 @@ def rollout_response(rollout: pb.Rollout) -> dict[str, JsonValue]:
         "incomplete_details": details,
         "output": items_with_media(items, rollout),
         "usage": summed_usage(rollout),
-        **echoed,
+        **_effective(rollout).echoed,
     }
 
 
 def effective_params(rollout: pb.Rollout) -> dict[str, JsonValue]:
-    """The parameters that were in force; nothing for a rollout that never started."""
+    """The parameters that were in force; nothing for a rollout that never started.
+
+    Shared by all rollouts with the same parameters: not to be changed.
+    """
+    return _effective(rollout).document
+
+
+@dataclass(frozen=True, slots=True)
+class _Params:
+    """Parameters as JSON, and as a response echoes them."""
+
+    document: dict[str, JsonValue]
+    echoed: dict[str, JsonValue]
+
+
+def _effective(rollout: pb.Rollout) -> _Params:
     started = rollout.started
-    return params_to_dict(started.params) if started.HasField("params") else {}
+    return _params_of(started.params) if started.HasField("params") else _NO_PARAMS
+
+
+def params_document(params: responses_pb2.ResponseParams) -> dict[str, JsonValue]:
+    """Parameters as JSON, shared by all that are equal: not to be changed."""
+    return _params_of(params).document
+
+
+def _params_of(params: responses_pb2.ResponseParams) -> _Params:
+    # The repeats of a task have the same ones, and a run's tasks mostly the same tools.
+    written = params.SerializeToString()
+    return _known_params(written) if len(written) <= _KNOWN_BYTES else _read_params(written)
+
+
+def _read_params(written: bytes) -> _Params:
+    return _both(params_to_dict(responses_pb2.ResponseParams.FromString(written)))
+
+
+_known_params = lru_cache(maxsize=256)(_read_params)
+
+
+def _both(document: dict[str, JsonValue]) -> _Params:
+    # A null stands for the default, which the API then echoes.
+    echoed = {
+        key: default if document.get(key) is None else document[key]
+        for key, default in _ECHOED.items()
+    }
+    return _Params(document, echoed)
+
+
+_NO_PARAMS: Final = _both({})
+
+
+def _head(response: responses_pb2.Response) -> dict[str, JsonValue]:
+    """The response as JSON but for its output, which need not be written for this."""
+    head = responses_pb2.Response()
+    head.CopyFrom(response)
+    head.ClearField("output")
+    return response_to_dict(head)
 
 
 def summed_usage(rollout: pb.Rollout) -> dict[str, JsonValue]:

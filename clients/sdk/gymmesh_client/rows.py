@@ -26,8 +26,13 @@ from typing import Any, Final
 from google.rpc import error_details_pb2, status_pb2
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.response import effective_params, items_with_media, rollout_response
-from gymmesh_responses import JsonValue, loads, params_to_dict, text_of
+from gymmesh_client.response import (
+    effective_params,
+    items_with_media,
+    params_document,
+    rollout_response,
+)
+from gymmesh_responses import JsonValue, loads, text_of
 from gymmesh_responses.jsonio import write
 
 OWN_KEYS: Final = frozenset(
@@ -104,7 +109,7 @@ def row_to_json(row: dict[str, JsonValue]) -> bytes:
 
 
 def _common(task: pb.Task, rollout: pb.Rollout) -> dict[str, JsonValue]:
-    own = params_to_dict(task.params)
+    own = params_document(task.params)
     params = own | effective_params(rollout)
     if "input" in own:
         params["input"] = own["input"]

@@ -26,6 +26,9 @@ __all__ = ["CLOSE_S", "Hosted"]
 # Seconds that an environment may take to free one session.
 CLOSE_S = 5.0
 
+# The author's methods that run while a session is opened.
+_WHILE_OPENING = ("create_state", "session_tools", "opening", "close_session")
+
 _LOGGER = logging.getLogger("gymmesh.resource")
 
 
@@ -65,6 +68,7 @@ class Hosted:
             limit=self.config.session_limit,
             idle_s=self.config.session_idle_s,
             close=self.drop_session,
+            never_waits=not any(map(self.defines, _WHILE_OPENING)),
             clock=self.clock,
         )
 

@@ -119,7 +119,8 @@ class SessionStore(Generic[S]):
 
     `limit`: sessions at a time, 0 for no limit. `idle_s`: seconds without a call after which
     `sweep` closes a session, 0 for never. `close`: the environment's part of closing one, which
-    must not raise. `clock`: seconds that never go back.
+    must not raise. `never_waits`: making a session waits for nothing, so that it needs no task of
+    its own to outlive its caller. `clock`: seconds that never go back.
     """
 
     def __init__(
@@ -128,14 +129,16 @@ class SessionStore(Generic[S]):
         limit: int,
         idle_s: float,
         close: Callable[[Session[S]], Awaitable[None]],
+        never_waits: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._never_waits = never_waits
         self._limit = limit
         self._idle_s = idle_s
         self._close_session = close
         self._clock = clock
         self._open: dict[str, Open[S]] = {}
-        self._by_request: dict[str, tuple[int, asyncio.Task[Open[S]]]] = {}
+        self._by_request: dict[str, tuple[int, Open[S] | asyncio.Task[Open[S]]]] = {}
         self._closed = False
 
     def __len__(self) -> int:
@@ -154,6 +157,11 @@ class SessionStore(Generic[S]):
         """
         known = self._by_request.get(request_id)
         if known is None:
+            self._refuse_full()
+            if self._never_waits:
+                opened = await self._make(request_id, make)
+                self._by_request[request_id] = (mark, opened)
+                return opened
             task = self._start(request_id, mark, make)
         elif known[0] != mark:
             raise MeshError(
@@ -161,6 +169,8 @@ class SessionStore(Generic[S]):
                 "The request_id opened a session for another task; give each attempt its own.",
                 metadata={"request_id": request_id},
             )
+        elif isinstance(known[1], Open):
+            return known[1]
         else:
             task = known[1]
         await asyncio.wait((task,))
@@ -211,7 +221,11 @@ class SessionStore(Generic[S]):
     async def close_all(self) -> None:
         """Take no more sessions, and close those there are."""
         self._closed = True
-        opening = [task for _, task in self._by_request.values() if not task.done()]
+        opening = [
+            task
+            for _, task in self._by_request.values()
+            if isinstance(task, asyncio.Task) and not task.done()
+        ]
         for task in opening:
             task.cancel()
         if opening:
@@ -221,12 +235,7 @@ class SessionStore(Generic[S]):
     def _is_busy(self, found: Open[S]) -> bool:
         return bool(found.busy or found.tools.running or found.turns.running)
 
-    def _start(
-        self,
-        request_id: str,
-        mark: int,
-        make: Callable[[str], Awaitable[tuple[Session[S], resource_pb2.CreateSessionResponse]]],
-    ) -> asyncio.Task[Open[S]]:
+    def _refuse_full(self) -> None:
         if self._closed:
             raise _draining()
         # Sessions that are being opened count too: they will be there in a moment.
@@ -236,6 +245,13 @@ class SessionStore(Generic[S]):
                 f"This instance holds {self._limit} sessions, as many as it may.",
                 metadata={"limit": str(self._limit)},
             )
+
+    def _start(
+        self,
+        request_id: str,
+        mark: int,
+        make: Callable[[str], Awaitable[tuple[Session[S], resource_pb2.CreateSessionResponse]]],
+    ) -> asyncio.Task[Open[S]]:
         task = asyncio.get_running_loop().create_task(self._make(request_id, make))
         self._by_request[request_id] = (mark, task)
         task.add_done_callback(lambda ended: self._started(request_id, ended))

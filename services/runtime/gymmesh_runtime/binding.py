@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping
 from time import perf_counter
+from types import coroutine
 from typing import Any
 
 from gymmesh.errors.v1 import errors_pb2
@@ -85,10 +86,14 @@ class BoundMethod:
         if remaining <= 0:
             call.close()
             raise deadline_passed(self.spec.full_name)
+        try:
+            waits_for = call.send(None)
+        except StopIteration as ended:
+            return ended.value  # it never waited, so there was nothing to bound
         limit = Limit(remaining)
         try:
             with limit:
-                return await call
+                return await _resumed(call, waits_for)
         except TimeoutError:
             if limit.expired:
                 raise deadline_passed(self.spec.full_name) from None
@@ -126,6 +131,24 @@ class BoundMethod:
             counter = self._codes[code] = metrics.RPCS.labels(self.spec.full_name, code)
         counter.inc()
         self._seconds.observe(perf_counter() - started)
+
+
+@coroutine
+def _resumed(call: Coroutine[Any, Any, Any], waits_for: Any) -> Generator[Any, Any, Any]:
+    """Goes on with a coroutine from what its first step waits for."""
+    while True:
+        try:
+            sent = yield waits_for
+        except BaseException as error:
+            try:
+                waits_for = call.throw(error)
+            except StopIteration as ended:
+                return ended.value
+        else:
+            try:
+                waits_for = call.send(sent)
+            except StopIteration as ended:
+                return ended.value
 
 
 async def _until_deadline(responses: Any, context: CallContext) -> AsyncIterator[Any]:

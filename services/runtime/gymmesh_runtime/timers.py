@@ -21,6 +21,10 @@ _PER_SECOND: Final = 16
 _EXACT_S: Final = 1.25
 
 
+def _nothing() -> None:
+    """What a stopped timer would call."""
+
+
 class Timer:
     """Calls `ring` once, unless it is stopped before."""
 
@@ -33,6 +37,8 @@ class Timer:
 
     def stop(self) -> None:
         """It will not ring; harmless when it has."""
+        # What rings mostly holds the timer in turn: such a circle would wait for the collector.
+        self.ring = _nothing
         if self._bucket is not None:
             self._bucket.discard(self)
         elif self._exact is not None:
