@@ -1,0 +1,285 @@
+"""Connections to endpoints, kept for the next request, and requests over them."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+import ssl
+from collections import deque
+from collections.abc import Mapping
+from typing import Final
+
+from gymmesh_model.http1.connection import Answer, Connection, Streamed
+from gymmesh_model.http1.errors import ConnectFailed, ConnectionLost, ConnectTimedOut
+from gymmesh_model.http1.parser import MAX_HEAD, Parser
+from gymmesh_model.http1.target import Target
+
+MAX_BODY: Final = 64 * 1024 * 1024
+_Origin = tuple[str, str, int]
+
+
+class _Pool:
+    """The connections to one origin."""
+
+    __slots__ = ("idle", "open", "waiting")
+
+    def __init__(self) -> None:
+        # The one used last is used next, so that those not needed grow old.
+        self.idle: list[Connection] = []
+        self.open: set[Connection] = set()
+        self.waiting: deque[asyncio.Future[Connection | None]] = deque()
+
+
+class Client:
+    """Requests over kept connections; made and used in one event loop.
+
+    limit: connections to one origin at a time; more requests wait in line. connect_timeout:
+    seconds for a connection, name and TLS included. idle_timeout: seconds after which a
+    connection that nobody used is closed. max_body, max_head: bytes of an answer. tls: the
+    context for https; by default one that checks certificate and name.
+
+    There is no other time-out: cancel the call, which closes its connection.
+    """
+
+    def __init__(
+        self,
+        *,
+        limit: int = 100,
+        connect_timeout: float = 5.0,
+        idle_timeout: float = 15.0,
+        max_body: int = MAX_BODY,
+        max_head: int = MAX_HEAD,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._limit = limit
+        self._connect_timeout = connect_timeout
+        self._idle_timeout = idle_timeout
+        self._max_body = max_body
+        self._max_head = max_head
+        self._tls = tls
+        self._pools: dict[_Origin, _Pool] = {}
+        self._loop = asyncio.get_running_loop()
+        self._sweep: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    async def ask(
+        self,
+        target: Target,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        *,
+        resend: bool = False,
+    ) -> Answer:
+        """Sends a request and gives its whole answer, whatever its status. Raises Http1Error.
+
+        resend: whether it is safe for the endpoint to get the request twice. A kept connection
+        may be closed by the other side just when it is used again; then the request goes out
+        once more, on a new connection, if not one byte of an answer had come.
+        """
+        head = target.head(len(body), headers)
+        connection = self._kept(target) or await self._acquire(target)
+        kept = connection.used
+        try:
+            return await connection.ask(head, body, self._parser(target))
+        except ConnectionLost as error:
+            if not (resend and kept and error.untouched):
+                raise
+        connection = await self._acquire(target, fresh=True)
+        return await connection.ask(head, body, self._parser(target))
+
+    async def stream(
+        self,
+        target: Target,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        *,
+        resend: bool = False,
+    ) -> Streamed:
+        """As `ask`, but gives the answer as soon as its head has come."""
+        head = target.head(len(body), headers)
+        connection = self._kept(target) or await self._acquire(target)
+        kept = connection.used
+        try:
+            return await connection.stream(head, body, self._parser(target))
+        except ConnectionLost as error:
+            if not (resend and kept and error.untouched):
+                raise
+        connection = await self._acquire(target, fresh=True)
+        return await connection.stream(head, body, self._parser(target))
+
+    @property
+    def connections(self) -> int:
+        """How many are open or being opened."""
+        return sum(len(pool.open) for pool in self._pools.values())
+
+    async def close(self) -> None:
+        """Closes all connections at once; requests in flight fail with ConnectionLost."""
+        self._closed = True
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for pool in self._pools.values():
+            while pool.waiting:
+                _wake(pool, None)
+            for connection in list(pool.open):
+                connection.abort()
+        # The event loop tells the transports in its next turn.
+        await asyncio.sleep(0)
+
+    def _parser(self, target: Target) -> Parser:
+        return Parser(self._max_body, self._max_head, bodiless=target.method == "HEAD")
+
+    def _kept(self, target: Target) -> Connection | None:
+        """An idle connection, if there is one."""
+        pool = self._pools.get(target.origin)
+        if pool is not None:
+            while pool.idle:
+                connection = pool.idle.pop()
+                if connection.usable:
+                    return connection
+        return None
+
+    async def _acquire(self, target: Target, *, fresh: bool = False) -> Connection:
+        """A new connection, or the next to get free once there are as many as may be.
+
+        fresh: only a new one will do.
+        """
+        pool = self._pools.get(target.origin)
+        if pool is None:
+            pool = self._pools[target.origin] = _Pool()
+        while len(pool.open) >= self._limit and not self._closed:
+            waiter: asyncio.Future[Connection | None] = self._loop.create_future()
+            pool.waiting.append(waiter)
+            try:
+                given = await waiter
+            except asyncio.CancelledError:
+                self._give_back(pool, waiter)
+                raise
+            if given is not None and given.usable:
+                if not fresh:
+                    return given
+                given.abort()
+        if self._closed:
+            raise ConnectFailed("the client is closed")
+        return await self._connect(target, pool)
+
+    def _give_back(self, pool: _Pool, waiter: asyncio.Future[Connection | None]) -> None:
+        """Passes on what a waiter got that is not there any more to take it."""
+        if not waiter.done() or waiter.cancelled():
+            return
+        given = waiter.result()
+        if given is not None and given.usable:
+            self._free(pool, given)
+        else:
+            _wake(pool, None)
+
+    async def _connect(self, target: Target, pool: _Pool) -> Connection:
+        connection = Connection(
+            lambda one: self._free(pool, one), lambda one: self._forget(pool, one)
+        )
+        pool.open.add(connection)
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                await self._open(target, connection)
+        except BaseException as error:
+            connection.abort()
+            if isinstance(error, TimeoutError):
+                seconds = f"{self._connect_timeout:g} s"
+                raise ConnectTimedOut(f"no connection within {seconds}") from None
+            raise
+        return connection
+
+    async def _open(self, target: Target, connection: Connection) -> None:
+        """Tries the host's addresses in turn."""
+        context = self._context() if target.tls else None
+        failures: list[OSError] = []
+        for address in await self._addresses(target):
+            try:
+                await self._loop.create_connection(
+                    lambda: connection,
+                    address,
+                    target.port,
+                    ssl=context,
+                    server_hostname=target.host if context is not None else None,
+                )
+            except TimeoutError:
+                # The system's own; ours comes as a cancellation.
+                failures.append(OSError("no answer from the host"))
+            except OSError as error:
+                failures.append(error)
+            else:
+                return
+        raise ConnectFailed(_cause(failures)) from None
+
+    async def _addresses(self, target: Target) -> list[str]:
+        try:
+            ipaddress.ip_address(target.host)
+        except ValueError:
+            pass
+        else:
+            return [target.host]
+        try:
+            found = await self._loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+        except OSError:
+            raise ConnectFailed("the host's name is not known") from None
+        return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+    def _context(self) -> ssl.SSLContext:
+        if self._tls is None:
+            self._tls = ssl.create_default_context()
+        return self._tls
+
+    def _free(self, pool: _Pool, connection: Connection) -> None:
+        while pool.waiting:
+            waiter = pool.waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(connection)
+                return
+        connection.idle_since = self._loop.time()
+        pool.idle.append(connection)
+        if self._sweep is None and not self._closed:
+            self._sweep = self._loop.call_later(self._idle_timeout, self._close_idle)
+
+    def _forget(self, pool: _Pool, connection: Connection) -> None:
+        pool.open.discard(connection)
+        if connection.idle_since and connection in pool.idle:
+            pool.idle.remove(connection)
+        _wake(pool, None)
+
+    def _close_idle(self) -> None:
+        """Closes what was idle for too long: one timer for all connections."""
+        self._sweep = None
+        oldest = self._loop.time() - self._idle_timeout
+        kept = float("inf")
+        for pool in self._pools.values():
+            for connection in list(pool.idle):
+                if connection.idle_since <= oldest:
+                    connection.abort()
+                else:
+                    kept = min(kept, connection.idle_since)
+        if kept < float("inf"):
+            delay = max(0.01, kept - oldest)
+            self._sweep = self._loop.call_later(delay, self._close_idle)
+
+
+def _wake(pool: _Pool, connection: Connection | None) -> None:
+    """Tells the first in line that it may go on."""
+    while pool.waiting:
+        waiter = pool.waiting.popleft()
+        if not waiter.done():
+            waiter.set_result(connection)
+            return
+
+
+def _cause(failures: list[OSError]) -> str:
+    """The cause in a few words, of the last address that was tried."""
+    failure = failures[-1] if failures else OSError("the host has no address")
+    if isinstance(failure, ConnectionRefusedError):
+        return "connection refused"
+    if isinstance(failure, ssl.SSLCertVerificationError):
+        return f"TLS: {failure.verify_message}"
+    if isinstance(failure, ssl.SSLError):
+        return f"TLS: {failure.reason or 'handshake failed'}"
+    if isinstance(failure, ConnectionResetError):
+        return "connection closed by the endpoint"
+    return failure.strerror or str(failure) or type(failure).__name__

@@ -1,0 +1,286 @@
+"""One connection: one request at a time, its answer whole or piece by piece.
+
+There is no task for a connection: the event loop's callbacks feed the parser, and a whole answer
+resolves one future. Whoever stops waiting closes the connection, since what the endpoint still
+sends would be taken for the next answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, NamedTuple, cast
+
+from gymmesh_model.http1.errors import ConnectionLost, Http1Error
+from gymmesh_model.http1.head import Head
+from gymmesh_model.http1.parser import Parser
+
+# Bytes of a streamed answer that may wait for its reader before the socket is left alone.
+_PAUSE_AT: Final = 256 * 1024
+
+
+class Answer(NamedTuple):
+    """A whole answer."""
+
+    head: Head
+    body: bytes
+
+
+class Connection(asyncio.Protocol):
+    """A transport and the answer that is being read from it.
+
+    released: called once an answer is whole and the connection can be used again. closed:
+    called once, when it cannot any more.
+    """
+
+    __slots__ = (
+        "_closed",
+        "_parser",
+        "_released",
+        "_stream",
+        "_transport",
+        "_waiter",
+        "idle_since",
+        "used",
+    )
+
+    def __init__(
+        self, released: Callable[[Connection], None], closed: Callable[[Connection], None]
+    ) -> None:
+        self._released = released
+        self._closed: Callable[[Connection], None] | None = closed
+        self._transport: asyncio.Transport | None = None
+        self._parser: Parser | None = None
+        self._waiter: asyncio.Future[Answer] | None = None
+        self._stream: Streamed | None = None
+        self.used = False
+        self.idle_since = 0.0
+
+    @property
+    def usable(self) -> bool:
+        """Whether a request may be sent."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    async def ask(self, head: bytes, body: bytes, parser: Parser) -> Answer:
+        """Sends a request and gives the whole answer. Raises Http1Error.
+
+        Cancelled, it closes the connection.
+        """
+        waiter: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiter = waiter
+        self._send(head, body, parser)
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            # It may be whole and the connection with the next one already.
+            if self._waiter is waiter:
+                self.abort()
+            raise
+
+    async def stream(self, head: bytes, body: bytes, parser: Parser) -> Streamed:
+        """Sends a request and waits for the answer's head. Raises Http1Error."""
+        streamed = self._stream = Streamed(self, parser)
+        self._send(head, body, parser)
+        try:
+            await streamed.begun()
+        except BaseException:
+            streamed.close()
+            raise
+        return streamed
+
+    def abort(self) -> None:
+        """Closes at once; who waits for an answer gets ConnectionLost."""
+        if self._transport is not None:
+            self._transport.abort()
+        self._lose()
+
+    def pause(self, on: bool) -> None:
+        """Stops reading from the socket, or goes on."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        if on:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # Not every event loop's transports are subclasses of the interface.
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        parser = self._parser
+        if parser is None:
+            # Nobody asked: whatever it is, it must not become the next answer.
+            self.abort()
+            return
+        try:
+            parser.feed(data)
+        except Http1Error as error:
+            self._fail(error)
+            return
+        if parser.done:
+            self._finish(parser)
+        elif self._stream is not None:
+            self._stream.grew()
+
+    def eof_received(self) -> None:
+        parser = self._parser
+        if parser is None:
+            return
+        try:
+            parser.end()
+        except Http1Error as error:
+            self._fail(error)
+        else:
+            self._finish(parser)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        parser = self._parser
+        if parser is None:
+            self._lose()
+            return
+        cause = "connection closed by the endpoint"
+        if parser.head is not None:
+            cause = "connection broke inside the answer"
+        elif isinstance(exc, OSError) and exc.strerror and not isinstance(exc, ConnectionError):
+            cause = exc.strerror
+        begun = parser.head is not None
+        self._fail(ConnectionLost(cause, head=begun, untouched=not parser.touched))
+
+    def _send(self, head: bytes, body: bytes, parser: Parser) -> None:
+        assert self._transport is not None
+        self._parser = parser
+        self._transport.writelines((head, body))
+
+    def _finish(self, parser: Parser) -> None:
+        waiter, stream, transport = self._waiter, self._stream, self._transport
+        self._parser = self._waiter = self._stream = None
+        head = parser.head
+        assert head is not None
+        assert transport is not None
+        self.used = True
+        # A request that is not wholly sent yet would run into the next one.
+        whole = not parser.surplus and not transport.get_write_buffer_size()
+        if head.keeps and whole and not transport.is_closing():
+            self._released(self)
+        else:
+            transport.abort()
+            self._lose()
+        if stream is not None:
+            stream.finish()
+        if waiter is not None and not waiter.done():
+            pieces = parser.pieces
+            waiter.set_result(Answer(head, pieces[0] if len(pieces) == 1 else b"".join(pieces)))
+
+    def _fail(self, error: Http1Error) -> None:
+        waiter, stream = self._waiter, self._stream
+        self._parser = self._waiter = self._stream = None
+        if self._transport is not None:
+            self._transport.abort()
+        self._lose()
+        if stream is not None:
+            stream.finish(error)
+        elif waiter is not None and not waiter.done():
+            waiter.set_exception(error)
+            # Seen: a waiter that is cancelled right now will not look at it.
+            waiter.exception()
+
+    def _lose(self) -> None:
+        closed, self._closed = self._closed, None
+        if closed is not None:
+            closed(self)
+
+
+class Streamed:
+    """An answer whose body is read as it comes: an async iterator, and an async context manager.
+
+    Left before its end, the connection is closed. Reading raises Http1Error.
+    """
+
+    def __init__(self, connection: Connection, parser: Parser) -> None:
+        self._connection = connection
+        self._parser = parser
+        self._waiter: asyncio.Future[None] | None = None
+        self._error: Http1Error | None = None
+        self._taken = 0
+        self._paused = False
+        self._ended = False
+
+    @property
+    def head(self) -> Head:
+        """The answer's head."""
+        assert self._parser.head is not None
+        return self._parser.head
+
+    async def begun(self) -> None:
+        """Waits for the head."""
+        while self._parser.head is None and not self._ended:
+            await self._more()
+        if self._parser.head is None and self._error is not None:
+            raise self._error
+
+    async def __aenter__(self) -> Streamed:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self.close()
+
+    def __aiter__(self) -> Streamed:
+        return self
+
+    async def __anext__(self) -> bytes:
+        """All that has come since the last time."""
+        pieces = self._parser.pieces
+        while not pieces:
+            if self._error is not None:
+                raise self._error
+            if self._ended:
+                raise StopAsyncIteration
+            await self._more()
+        taken = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        pieces.clear()
+        self._taken += len(taken)
+        self._resume()
+        return taken
+
+    async def read(self) -> bytes:
+        """The rest of the body, whole."""
+        return b"".join([piece async for piece in self])
+
+    def close(self) -> None:
+        """Closes the connection, unless the answer is whole already."""
+        if not self._ended:
+            self._ended = True
+            self._connection.abort()
+
+    def grew(self) -> None:
+        """More has come."""
+        if not self._paused and self._parser.size - self._taken > _PAUSE_AT:
+            self._paused = True
+            self._connection.pause(on=True)
+        self._wake()
+
+    def finish(self, error: Http1Error | None = None) -> None:
+        """Nothing more will come."""
+        if not self._ended:
+            self._ended = True
+            self._error = error
+        # Before the connection's next answer, which would not be read either.
+        self._resume()
+        self._wake()
+
+    def _resume(self) -> None:
+        if self._paused:
+            self._paused = False
+            self._connection.pause(on=False)
+
+    async def _more(self) -> None:
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)

@@ -1,0 +1,152 @@
+"""A server on bare sockets that does to each connection what a test's script says; a client."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from gymmesh_model.http1 import Client, Http1Error, Target
+
+OK = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+HELLO = OK + b"Content-Length: 5\r\n\r\nhello"
+
+
+@dataclass
+class Link:
+    """The server's side of one connection. index: how many were accepted before it."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    index: int
+
+    async def request(self) -> tuple[bytes, bytes]:
+        """The next request, as head and body. Raises EOFError when there is none."""
+        try:
+            head = await self.reader.readuntil(b"\r\n\r\n")
+            length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
+            return head, await self.reader.readexactly(length)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            raise EOFError from None
+
+    async def send(self, *pieces: bytes, pause: float = 0.0) -> None:
+        """Writes the pieces, each in a packet of its own as far as that can be had."""
+        for piece in pieces:
+            self.writer.write(piece)
+            await self.writer.drain()
+            await asyncio.sleep(pause)
+
+    async def gone(self) -> None:
+        """Waits until the client has closed the connection."""
+        with contextlib.suppress(ConnectionError):
+            while await self.reader.read(65536):
+                pass
+
+    def reset(self) -> None:
+        """Breaks the connection."""
+        self.writer.transport.abort()
+
+
+Script = Callable[[Link], Awaitable[None]]
+
+
+async def hello(link: Link) -> None:
+    """Answers every request."""
+    while True:
+        await link.request()
+        await link.send(HELLO)
+
+
+def sends(*pieces: bytes, pause: float = 0.0) -> Script:
+    """Answers one request with these bytes and closes the connection."""
+
+    async def script(link: Link) -> None:
+        await link.request()
+        await link.send(*pieces, pause=pause)
+
+    return script
+
+
+@dataclass
+class Server:
+    """What it has seen. links: all connections; done: how many of them are over."""
+
+    url: str
+    links: list[Link] = field(default_factory=list)
+    over: int = 0
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def all_gone(self) -> None:
+        """Waits until every connection is over."""
+        while self.over < len(self.links):
+            self.changed.clear()
+            await self.changed.wait()
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    script: Script, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1"
+) -> AsyncIterator[Server]:
+    """Runs the script for each connection until the block ends."""
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        link = Link(reader, writer, len(served.links))
+        served.links.append(link)
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.add(task)
+        try:
+            await script(link)
+        except (EOFError, ConnectionError, asyncio.CancelledError):
+            pass
+        finally:
+            tasks.discard(task)
+            served.over += 1
+            served.changed.set()
+            writer.close()
+
+    server = await asyncio.start_server(accept, host, 0, ssl=tls)
+    scheme = "http" if tls is None else "https"
+    served = Server(f"{scheme}://{host}:{server.sockets[0].getsockname()[1]}/v1")
+    try:
+        yield served
+    finally:
+        server.close()
+        for task in list(tasks):
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=5)
+        for link in served.links:
+            link.reset()
+        await asyncio.sleep(0)
+
+
+@contextlib.asynccontextmanager
+async def client(**options: Any) -> AsyncIterator[Client]:
+    """A client, closed at the end of the block."""
+    made = Client(**options)
+    try:
+        yield made
+    finally:
+        await made.close()
+        assert made.connections == 0
+
+
+async def settled(condition: Callable[[], bool]) -> None:
+    """Waits until the condition holds."""
+    while not condition():  # noqa: ASYNC110  # the client tells nobody
+        await asyncio.sleep(0.001)
+
+
+async def failure(made: Client, target: Target, **options: Any) -> Http1Error:
+    """What a request fails with."""
+    with pytest.raises(Http1Error) as caught:
+        await made.ask(target, b"{}", **options)
+    return caught.value

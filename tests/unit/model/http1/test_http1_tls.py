@@ -1,0 +1,67 @@
+"""https: the certificate must be valid, and for the host that was asked for."""
+
+from __future__ import annotations
+
+import datetime
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from gymmesh_model.http1 import Client, ConnectFailed, Target
+from tests.unit.model.http1.raw_server import hello, serving
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A self-made certificate for `localhost` and its key, in one file."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(7)
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    path = tmp_path_factory.mktemp("tls") / "made.pem"
+    pem = serialization.Encoding.PEM
+    plain = serialization.PrivateFormat.PKCS8
+    secret = key.private_bytes(pem, plain, serialization.NoEncryption())
+    path.write_bytes(secret + made.public_bytes(pem))
+    return path
+
+
+def test_certificates_are_checked(run: Any, certificate: Path) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    trusting = ssl.create_default_context(cafile=str(certificate))
+
+    async def main() -> None:
+        async with serving(hello, context) as server:
+            named = server.url.replace("127.0.0.1", "localhost")
+            knows, doubts = Client(tls=trusting), Client()
+            for _ in range(2):
+                assert (await knows.ask(Target(named), b"x" * 100_000)).body == b"hello"
+            assert knows.connections == 1
+            for client, url, cause in (
+                (knows, server.url, "mismatch"),
+                (doubts, named, "self-signed certificate"),
+            ):
+                with pytest.raises(ConnectFailed, match="TLS") as caught:
+                    await client.ask(Target(url), b"{}")
+                assert cause in str(caught.value)
+            await knows.close()
+            await doubts.close()
+
+    run(main())
