@@ -175,15 +175,25 @@ async def measure_sessions() -> bool:
 
 
 async def measure_sandbox() -> bool:
-    """Wall-clock time of sandboxed executions of a trivial program, some at a time."""
+    """Wall-clock time of sandboxed executions of a trivial program: some at a time, then one
+    with a pause after each, as a model's thinking makes; both without and with a warm pool.
+    """
+    medians = []
     try:
-        figures = await measure(executions=EXECUTIONS, in_flight=IN_FLIGHT)
+        for in_flight, pause_s, executions in ((IN_FLIGHT, 0.0, EXECUTIONS), (1, 0.05, 50)):
+            for warm in (0, IN_FLIGHT):
+                figures = await measure(
+                    executions=executions, in_flight=in_flight, warm=warm, pause_s=pause_s
+                )
+                medians.append(figures.median_ms)
+                paused = f", {pause_s * 1000:g} ms apart" if pause_s else ""
+                print(f"sandbox, {'warm' if warm else 'cold'}{paused}: {figures}")
     except SandboxUnavailable as error:
         print(f"sandbox: NOT MEASURED: {error}")
         return False
-    print(f"sandbox: {figures}")
-    fine = figures.median_ms <= EXECUTION_TARGET_MS
-    print(f"  target {EXECUTION_TARGET_MS:g} ms: {'met' if fine else 'MISSED'}")
+    # The target is for programs that all start when they are asked for.
+    fine = medians[0] <= EXECUTION_TARGET_MS
+    print(f"  target {EXECUTION_TARGET_MS:g} ms (cold): {'met' if fine else 'MISSED'}")
     return fine
 
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from gymmesh_resource.sandbox import BubblewrapSandbox, Limits
+from gymmesh_resource.sandbox import BubblewrapSandbox, Limits, Program
 from tests.support.optional import require
 
 TIGHT = Limits(
@@ -28,13 +28,24 @@ def require_bubblewrap() -> None:
 
 
 @asynccontextmanager
-async def opened(concurrency: int = 4) -> AsyncIterator[BubblewrapSandbox]:
-    sandbox = BubblewrapSandbox(concurrency=concurrency)
+async def opened(concurrency: int = 4, warm: int = 0) -> AsyncIterator[BubblewrapSandbox]:
+    sandbox = BubblewrapSandbox(concurrency=concurrency, warm=warm)
     await sandbox.open()
     try:
         yield sandbox
     finally:
         await sandbox.close()
+
+
+async def until_waiting(
+    sandbox: BubblewrapSandbox, program: Program, limits: Limits = TIGHT, count: int = 1
+) -> None:
+    """Wait, ten seconds at most, until so many programs wait that can become this one."""
+    for _ in range(2000):
+        if sandbox.waiting(program, limits) >= count:
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError(f"{sandbox.waiting(program, limits)} programs wait, not {count}")
 
 
 def descendants() -> list[str]:
@@ -82,3 +93,8 @@ def groups() -> list[Path]:
     """The control groups that this process made and did not remove."""
     root = Path("/sys/fs/cgroup")
     return list(root.glob(f"**/gymmesh-sandbox-*-{os.getpid()}-*")) if root.is_dir() else []
+
+
+def late_files() -> list[Path]:
+    """The files of this machine, yet to be written, that programs were started ahead with."""
+    return [path for place in ("/dev/shm", "/tmp") for path in Path(place).glob("gymmesh-late-*")]

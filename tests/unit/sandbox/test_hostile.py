@@ -1,4 +1,7 @@
-"""Hostile programs: each is held, told apart from a failure of ours, and leaves nothing behind."""
+"""Hostile programs: each is held, told apart from a failure of ours, and leaves nothing behind.
+
+Each runs twice: in surroundings made for it, and in some that were made before it was there.
+"""
 
 from __future__ import annotations
 
@@ -11,24 +14,42 @@ import pytest
 
 from gymmesh_resource.sandbox import BubblewrapSandbox, Ending, Result, program_in
 
-from .machine import TIGHT, descendants, groups, left_behind, opened, require_bubblewrap
+from .machine import (
+    TIGHT,
+    descendants,
+    groups,
+    late_files,
+    left_behind,
+    opened,
+    require_bubblewrap,
+    until_waiting,
+)
 
 require_bubblewrap()
 
 
-@pytest.fixture
-async def sandbox() -> AsyncIterator[BubblewrapSandbox]:
+@pytest.fixture(params=["cold", "warm"])
+async def sandbox(request: pytest.FixtureRequest) -> AsyncIterator[BubblewrapSandbox]:
     before = descendants()
-    async with opened() as sandbox:
+    async with opened(warm=2 if request.param == "warm" else 0) as sandbox:
         yield sandbox
-        after = await sandbox.run(program_in("python", "print('still here')"), TIGHT)
+        after = await run(sandbox, "print('still here')")
         assert after.stdout == b"still here\n"  # whatever happened, the next program runs
     assert not await left_behind(before)
     assert not groups()
+    assert not late_files()
 
 
 async def run(sandbox: BubblewrapSandbox, source: str, language: str = "python") -> Result:
-    return await sandbox.run(program_in(language, source), TIGHT)
+    if sandbox.warm:
+        # What was asked for once is started ahead for the next time.
+        nothing = program_in(language, "")
+        await sandbox.run(nothing, TIGHT)
+        await until_waiting(sandbox, nothing)
+    handed_over = sandbox.handed_over
+    result = await sandbox.run(program_in(language, source), TIGHT)
+    assert sandbox.handed_over - handed_over == bool(sandbox.warm)
+    return result
 
 
 async def printed(sandbox: BubblewrapSandbox, source: str, language: str = "python") -> list[str]:

@@ -1,7 +1,7 @@
 """What every sandbox of local processes shares: slots, starting, and cleaning up after each run.
 
-A slot is the right to run one program. It has a number, which makes user ids and control groups
-distinct, and is given back only when nothing of its program is left.
+A slot is the surroundings of one program. It has a number, which makes user ids and control
+groups distinct, and is given back only when nothing of its program is left.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from .process import Process
 from .program import Limits, Program, Result, SandboxError
@@ -23,6 +24,7 @@ from .program import Limits, Program, Result, SandboxError
 __all__ = ["Launch", "LocalSandbox", "limits_script"]
 
 _CLOSE_S = 5.0
+_T = TypeVar("_T")
 
 
 @dataclass(slots=True)
@@ -41,11 +43,18 @@ class Launch:
 
 
 class LocalSandbox:
-    """Programs as processes of this machine; subclasses say how one is launched."""
+    """Programs as processes of this machine; subclasses say how one is launched.
 
-    def __init__(self, *, concurrency: int) -> None:
+    `concurrency`: programs at a time; more wait. `spare`: slots beside those, for programs that
+    are started ahead.
+    """
+
+    def __init__(self, *, concurrency: int, spare: int = 0) -> None:
         self._concurrency = concurrency
-        self._free: asyncio.LifoQueue[int] = asyncio.LifoQueue()
+        self._slot_count = concurrency + spare
+        self._slots: list[int] = []
+        self._places = asyncio.Semaphore(concurrency)
+        self._working = 0
         self._running: set[Process] = set()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -55,9 +64,8 @@ class LocalSandbox:
         """Make the slots. Raises `SandboxUnavailable`."""
         # One thread for the sandbox's life: the launcher dies with the thread that started it.
         self._spawner = ThreadPoolExecutor(1, thread_name_prefix="sandbox-spawner")
-        self._free = asyncio.LifoQueue()
-        for slot in reversed(range(self._concurrency)):
-            self._free.put_nowait(slot)
+        self._slots = list(reversed(range(self._slot_count)))
+        self._places = asyncio.Semaphore(self._concurrency)
 
     async def close(self) -> None:
         """Kill what runs; harmless when called twice."""
@@ -78,21 +86,38 @@ class LocalSandbox:
 
     @asynccontextmanager
     async def start(self, program: Program, limits: Limits) -> AsyncGenerator[Process]:
-        """Start a program when a slot is free; nothing of it is left after the block."""
-        if self._spawner is None:
-            raise SandboxError("The sandbox is not open.")
-        slot = await self._free.get()
-        try:
-            async with self._process(program, limits, slot) as process:
-                yield process
-        finally:
-            self._free.put_nowait(slot)
+        """Start a program when there is a place; nothing of it is left after the block."""
+        self._check_open()
+        async with self._places:
+            self._check_open()  # it may have been closed while we waited
+            self._working += 1
+            try:
+                async with self._running_program(program, limits) as process:
+                    yield process
+            finally:
+                self._working -= 1
 
     @asynccontextmanager
-    async def _process(
-        self, program: Program, limits: Limits, slot: int
-    ) -> AsyncGenerator[Process]:
-        launch = self._launch(program, limits, slot)
+    async def _running_program(self, program: Program, limits: Limits) -> AsyncGenerator[Process]:
+        with self._slot() as slot:
+            launch = self._launch(program, limits, slot)
+            async with self._process(launch, limits, slot) as process:
+                yield process
+
+    @contextmanager
+    def _slot(self) -> Generator[int]:
+        slot = self._slots.pop()
+        try:
+            yield slot
+        finally:
+            self._slots.append(slot)
+
+    def _check_open(self) -> None:
+        if self._spawner is None:
+            raise SandboxError("The sandbox is not open.")
+
+    @asynccontextmanager
+    async def _process(self, launch: Launch, limits: Limits, slot: int) -> AsyncGenerator[Process]:
         try:
             process, cancelled = await _settled(
                 asyncio.ensure_future(self._started(launch, limits))
@@ -104,11 +129,14 @@ class LocalSandbox:
                     raise asyncio.CancelledError
                 yield process
             finally:
-                await asyncio.shield(self._end(process, slot))
+                # To its end even when cancelled meanwhile: the slot is another's after that.
+                _, cancelled = await _settled(asyncio.ensure_future(self._end(process, slot)))
+                if cancelled:
+                    raise asyncio.CancelledError
         finally:
             if launch.status >= 0:
                 os.close(launch.status)
-            self._clean(program, slot)
+            self._clean(slot)
 
     async def _started(self, launch: Launch, limits: Limits) -> Process:
         loop = asyncio.get_running_loop()
@@ -132,7 +160,7 @@ class LocalSandbox:
     def _launch(self, program: Program, limits: Limits, slot: int) -> Launch:
         raise NotImplementedError
 
-    def _clean(self, program: Program, slot: int) -> None:
+    def _clean(self, slot: int) -> None:
         """Remove what the slot's program may have left."""
 
 
@@ -149,18 +177,18 @@ def limits_script(limits: Limits) -> str:
     )
 
 
-async def _settled(starting: asyncio.Task[Process]) -> tuple[Process, bool]:
-    """The started process, and whether the waiting was cancelled meanwhile.
+async def _settled(work: asyncio.Task[_T]) -> tuple[_T, bool]:
+    """What the work gives, and whether the waiting was cancelled meanwhile.
 
     A start is not left half-done: a process that is there has to be ended, come what may.
     """
     cancelled = False
-    while not starting.done():
+    while not work.done():
         try:
-            await asyncio.wait((starting,))
+            await asyncio.wait((work,))
         except asyncio.CancelledError:
             cancelled = True
-    return starting.result(), cancelled
+    return work.result(), cancelled
 
 
 class _Status:

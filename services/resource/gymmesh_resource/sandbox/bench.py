@@ -9,7 +9,8 @@ import asyncio
 import resource
 import statistics
 import sys
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 
 from .bubblewrap import BubblewrapSandbox
 from .languages import program_in
@@ -20,37 +21,58 @@ __all__ = ["Figures", "measure", "measure_in", "measure_neighbour"]
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Milliseconds from request to result, and CPU of the programs with their launchers."""
+    """Milliseconds from request to result, and CPU of the programs with their launchers.
+
+    `handed_over`: how many were started before they were asked for.
+    """
 
     executions: int
     in_flight: int
     median_ms: float
     p99_ms: float
     cpu_ms: float
+    handed_over: int = 0
 
     def __str__(self) -> str:
-        return (
+        told = (
             f"{self.executions} executions, {self.in_flight} in flight: median"
             f" {self.median_ms:.1f} ms, p99 {self.p99_ms:.1f} ms, {self.cpu_ms:.1f} ms CPU each"
         )
+        return told + (f", {self.handed_over} started ahead" if self.handed_over else "")
 
 
 async def measure(
-    *, executions: int = 200, in_flight: int = 4, language: str = "python"
+    *,
+    executions: int = 200,
+    in_flight: int = 4,
+    language: str = "python",
+    warm: int = 0,
+    pause_s: float = 0.0,
 ) -> Figures:
-    """The figures of this machine. Raises `SandboxUnavailable`."""
-    sandbox = BubblewrapSandbox(concurrency=in_flight)
+    """The figures of this machine. Raises `SandboxUnavailable`.
+
+    `warm`: programs started ahead. `pause_s`: seconds between a result and the next request.
+    """
+    sandbox = BubblewrapSandbox(concurrency=in_flight, warm=warm)
     await sandbox.open()
+    before = _children_cpu()
     try:
-        return await measure_in(
-            sandbox, executions=executions, in_flight=in_flight, language=language
+        figures = await measure_in(
+            sandbox,
+            executions=executions,
+            in_flight=in_flight,
+            language=language,
+            pause_s=pause_s,
         )
     finally:
         await sandbox.close()
+    # Those that still waited at the end count too.
+    cpu_ms = (_children_cpu() - before) * 1000 / executions
+    return replace(figures, cpu_ms=cpu_ms, handed_over=sandbox.handed_over)
 
 
 async def measure_in(
-    sandbox: Sandbox, *, executions: int, in_flight: int, language: str
+    sandbox: Sandbox, *, executions: int, in_flight: int, language: str, pause_s: float = 0.0
 ) -> Figures:
     """The figures of a sandbox that is open. Raises `SandboxError`."""
     source = "print(1 + 1)" if language == "python" else "echo $((1 + 1))"
@@ -61,10 +83,13 @@ async def measure_in(
     async def worker() -> None:
         while left:
             left.pop()
+            started = time.perf_counter()
             result = await sandbox.run(program, Limits())
             if result.stdout != b"2\n":
                 raise RuntimeError(f"a trivial program failed: {result}")
-            durations.append(result.duration_s * 1000)
+            durations.append((time.perf_counter() - started) * 1000)
+            if pause_s:
+                await asyncio.sleep(pause_s)
 
     before = _children_cpu()
     await asyncio.gather(*(worker() for _ in range(in_flight)))
@@ -121,6 +146,8 @@ def _children_cpu() -> float:
 
 if __name__ == "__main__":
     for name in ("python", "shell"):
-        sys.stdout.write(f"{name}: {asyncio.run(measure(language=name))}\n")
+        for ahead in (0, 4):
+            figures = asyncio.run(measure(language=name, warm=ahead))
+            sys.stdout.write(f"{name}, {ahead} warm: {figures}\n")
     alone, beside = asyncio.run(measure_neighbour())
     sys.stdout.write(f"p99 alone {alone:.1f} ms, beside a fork bomb {beside:.1f} ms\n")

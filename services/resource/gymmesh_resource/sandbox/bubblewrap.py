@@ -12,13 +12,16 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from .base import Launch, LocalSandbox, limits_script
 from .cgroups import Group, make_group, remove_stale
+from .process import Process
 from .program import Limits, Program, SandboxError, SandboxUnavailable
 from .seccomp import UnknownMachine, filter_for
+from .warm import Kind, LateFiles, Spare, WarmPool, kind_of
 
 __all__ = ["BubblewrapSandbox"]
 
@@ -36,11 +39,26 @@ class BubblewrapSandbox(LocalSandbox):
     """`Sandbox` on bubblewrap.
 
     `concurrency`: programs at a time; more wait. `python`: the interpreter for programs, by
-    default the service's own where programs can reach it, else the system's.
+    default the service's own where programs can reach it, else the system's. `warm`: programs
+    that are started before they are asked for, at most; 0 is none. `warm_idle_s`: seconds without
+    a request after which they are ended.
     """
 
-    def __init__(self, *, concurrency: int = 4, python: str | None = None) -> None:
-        super().__init__(concurrency=concurrency)
+    def __init__(
+        self,
+        *,
+        concurrency: int = 4,
+        python: str | None = None,
+        warm: int = 0,
+        warm_idle_s: float = 300.0,
+    ) -> None:
+        super().__init__(concurrency=concurrency, spare=warm)
+        self._processors = len(os.sched_getaffinity(0))
+        self._warm = warm
+        self._warm_idle_s = warm_idle_s
+        self._pool: WarmPool | None = None
+        self.handed_over = 0
+        """How many requests got a program that was started ahead."""
         self._wanted_python = python
         self._python = ""
         self._prefix: Path | None = None
@@ -52,6 +70,16 @@ class BubblewrapSandbox(LocalSandbox):
     def grouped(self) -> bool:
         """Whether control groups bound the memory and processes of a program as a whole."""
         return bool(self._groups)
+
+    @property
+    def warm(self) -> int:
+        """How many programs may be started ahead."""
+        return self._warm
+
+    def waiting(self, program: Program, limits: Limits) -> int:
+        """How many programs are started and can become this one."""
+        kind = kind_of(program, limits)
+        return self._pool.waiting(kind) if self._pool and kind else 0
 
     async def open(self) -> None:
         """Make the slots and run a first program. Raises `SandboxUnavailable`."""
@@ -72,9 +100,21 @@ class BubblewrapSandbox(LocalSandbox):
         except BaseException:
             await self.close()
             raise
+        if self._warm:
+            self._pool = WarmPool(
+                self._warm,
+                self._warm_idle_s,
+                start=self._start_spare,
+                # A start beside live programs on every processor would only slow them down.
+                may_start=lambda: self._working < self._processors,
+            )
+            self._pool.open()
 
     async def close(self) -> None:
         """Kill what runs and remove the control groups; harmless when called twice."""
+        if self._pool is not None:
+            pool, self._pool = self._pool, None
+            await pool.close()
         await super().close()
         groups, self._groups = self._groups, {}
         for group in groups.values():
@@ -83,7 +123,7 @@ class BubblewrapSandbox(LocalSandbox):
     def _make_groups(self) -> None:
         if os.geteuid() == 0:
             remove_stale()
-        made = {slot: make_group(slot) for slot in range(self._concurrency)}
+        made = {slot: make_group(slot) for slot in range(self._slot_count)}
         self._groups = {slot: group for slot, group in made.items() if group}
 
     async def _probe(self) -> None:
@@ -101,7 +141,48 @@ class BubblewrapSandbox(LocalSandbox):
                 " option python to one below /usr."
             )
 
-    def _launch(self, program: Program, limits: Limits, slot: int) -> Launch:
+    @asynccontextmanager
+    async def _running_program(self, program: Program, limits: Limits) -> AsyncGenerator[Process]:
+        kind = kind_of(program, limits)
+        spare = self._pool.take(kind) if self._pool and kind else None
+        try:
+            if spare is not None:
+                async with spare.surroundings:
+                    if await spare.hand_over(program):
+                        self.handed_over += 1
+                        yield spare.process
+                        return
+            async with super()._running_program(program, limits) as process:
+                yield process
+        finally:
+            if self._pool is not None:
+                self._pool.wake()
+
+    async def _start_spare(self, kind: Kind) -> Spare:
+        """A program that waits, in surroundings that are complete. Raises `SandboxError`."""
+        async with AsyncExitStack() as stack:
+            slot = stack.enter_context(self._slot())
+            try:
+                files = LateFiles(kind.late)
+            except OSError as error:
+                raise SandboxError(f"A file could not be made: {error}") from error
+            stack.callback(files.close)
+            program = Program(kind.argv, dict(kind.files))
+            launch = self._launch(program, kind.limits, slot, files.paths)
+            process = await stack.enter_async_context(self._process(launch, kind.limits, slot))
+            try:
+                async with asyncio.timeout(_PROBE_S):
+                    ready = await process.until_heard()
+            except TimeoutError:
+                ready = False
+            if not ready:
+                raise SandboxError("A program that was to wait did not.")
+            files.unlink()
+            return Spare(kind, process, files, stack.pop_all())
+
+    def _launch(
+        self, program: Program, limits: Limits, slot: int, late: Mapping[str, str] | None = None
+    ) -> Launch:
         status, told = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         launch = Launch([], descriptors=[told], status=status)
         arguments = [*self._surroundings(limits), "--json-status-fd", str(told)]
@@ -110,6 +191,8 @@ class BubblewrapSandbox(LocalSandbox):
         for name, content in program.files.items():
             launch.descriptors.append(_memory_file(content))
             arguments += ["--perms", "0444", "--file", str(launch.descriptors[-1]), f"/app/{name}"]
+        for name, path in (late or {}).items():
+            arguments += ["--ro-bind", path, f"/app/{name}"]
         arguments += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp", "--"]
         command = [self._python if part == "{python}" else part for part in program.argv]
         # The shell stays, as the first process of its space: its end is the end of all others.
@@ -157,7 +240,7 @@ class BubblewrapSandbox(LocalSandbox):
         size = str(limits.tmp_bytes)
         yield from ("--size", size, "--tmpfs", "/dev/shm", "--size", size, "--tmpfs", "/tmp")
 
-    def _clean(self, program: Program, slot: int) -> None:
+    def _clean(self, slot: int) -> None:
         group = self._groups.get(slot)
         if group is not None:
             group.kill()

@@ -38,6 +38,12 @@ class PipeReader:
             await self._more()
         return self._take(min(size, len(self._buffer)))
 
+    async def until_readable(self) -> bool:
+        """Wait for something to read, and leave it there; False when the pipe ended before."""
+        while not self._buffer and not self._ended:
+            await self._more()
+        return bool(self._buffer)
+
     async def read_exactly(self, size: int) -> bytes:
         """So many bytes. Raises EOFError when the pipe ended before."""
         while len(self._buffer) < size:

@@ -60,6 +60,19 @@ class Process:
         self._stderr = PipeReader(self._popen.stderr)
         self._stdin = PipeWriter(self._popen.stdin)
 
+    @property
+    def alive(self) -> bool:
+        """Whether it has not ended yet."""
+        return self._popen.poll() is None
+
+    async def until_heard(self) -> bool:
+        """Wait for its first output, and leave that there; False when it ended without any."""
+        return await self._stdout.until_readable()
+
+    def begin(self) -> None:
+        """Its time counts from now on: it was started ahead, and is asked for now."""
+        self._started = time.perf_counter()
+
     async def write(self, data: bytes) -> None:
         """Write to the program's input; what it no longer reads is dropped."""
         with contextlib.suppress(OSError):

@@ -41,12 +41,18 @@ class Program:
     `argv`: the command; `{python}` in it stands for the sandbox's Python interpreter.
     `files`: by plain name, put into the read-only folder `/app` before the start.
     `stdin`: what the program reads from its standard input.
+    `waiting`: how it may be started before it is there: a command that writes one byte to its
+    standard output, waits for a line on its standard input, writes another byte and then does
+    what `argv` does, with `files`, which are there by then. The same as `argv` for a program
+    whose files are trusted, and which writes something and then does nothing before it is
+    written to. Empty for one that cannot be started ahead.
     The program starts in `/tmp`, an empty folder of its own that it may write to.
     """
 
     argv: tuple[str, ...]
     files: Mapping[str, bytes] = field(default_factory=dict)
     stdin: bytes = b""
+    waiting: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,5 +47,5 @@ class UnsandboxedPrograms(LocalSandbox):
             os.killpg(process.pid, signal.SIGKILL)  # those that the program left behind
         await super()._end(process, slot)
 
-    def _clean(self, program: Program, slot: int) -> None:
+    def _clean(self, slot: int) -> None:
         shutil.rmtree(self._folders.pop(slot), ignore_errors=True)

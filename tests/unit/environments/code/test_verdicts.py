@@ -15,14 +15,23 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_resource.environments.code.environment import CodeEnvironment
 from gymmesh_resource.environments.code.human_eval import human_eval_problems, human_eval_rows
+from gymmesh_resource.environments.code.judge import driver
+from gymmesh_resource.environments.code.suites import CallSuite, CheckSuite, StdioSuite, suite_of
 from gymmesh_resource.errors import TaskInvalid
 from gymmesh_resource.rollout import Rollout
+from gymmesh_resource.sandbox import BubblewrapSandbox
 from gymmesh_resource.sessions import Session
 from gymmesh_resource.task import Task
 from gymmesh_resource.verdicts import Verdict
 from gymmesh_responses import items_from_json, new_message
 from tests.support.optional import require
-from tests.unit.sandbox.machine import descendants, left_behind, require_bubblewrap
+from tests.unit.sandbox.machine import (
+    descendants,
+    late_files,
+    left_behind,
+    require_bubblewrap,
+    until_waiting,
+)
 
 require_bubblewrap()
 
@@ -47,6 +56,8 @@ SUITES: dict[str, dict[str, Any]] = {
     },
 }
 
+SUITE_TYPES = {"stdio": StdioSuite, "call": CallSuite, "check": CheckSuite}
+
 
 async def verdict(
     environment: CodeEnvironment, payload: dict[str, Any], items: list[responses_pb2.Item]
@@ -58,7 +69,7 @@ async def verdict(
 
 
 async def judged(payload: dict[str, Any], answer: str, **options: Any) -> Verdict:
-    environment = CodeEnvironment(concurrency=2, memory_mb=256, **options)
+    environment = CodeEnvironment(concurrency=2, memory_mb=256, warm=0, **options)
     await environment.open()
     try:
         return await verdict(environment, payload, [new_message("assistant", answer)])
@@ -66,14 +77,42 @@ async def judged(payload: dict[str, Any], answer: str, **options: Any) -> Verdic
         await environment.close()
 
 
+def answer_of(case: dict[str, Any]) -> str:
+    code = str(case["code"] * case.get("repeat", 1))
+    return f"Here:\n```python\n{code}\n```\nDone." if case.get("fence", True) else code
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['suite']}: {case['name']}")
 async def test_adversarial_answers(case: dict[str, Any]) -> None:
     before = descendants()
-    code = case["code"] * case.get("repeat", 1)
-    answer = f"Here:\n```python\n{code}\n```\nDone." if case.get("fence", True) else code
-    outcome = await judged(SUITES[case["suite"]], answer, test_timeout_s=1.5)
+    outcome = await judged(SUITES[case["suite"]], answer_of(case), test_timeout_s=1.5)
     assert outcome.reward == case["reward"], outcome.evidence
     assert not await left_behind(before)
+
+
+@pytest.mark.parametrize("kind", ["stdio", "call", "check"])
+async def test_the_same_verdicts_by_programs_started_ahead(kind: str) -> None:
+    cases = [case for case in CASES if type(suite_of(SUITES[case["suite"]])) is SUITE_TYPES[kind]]
+    before = descendants()
+    environment = CodeEnvironment(concurrency=2, memory_mb=256, warm=2, test_timeout_s=1.5)
+    await environment.open()
+    try:
+        sandbox = environment.sandbox
+        assert isinstance(sandbox, BubblewrapSandbox)
+        right = "```python\nprint(1)\ndef double(x): return 2 * x\n```"
+        await verdict(environment, SUITES[kind], [new_message("assistant", right)])
+        for case in cases:
+            await until_waiting(sandbox, driver(), environment.judge_limits)
+            handed_over = sandbox.handed_over
+            items = [new_message("assistant", answer_of(case))]
+            outcome = await verdict(environment, SUITES[case["suite"]], items)
+            assert outcome.reward == case["reward"], (case["name"], outcome.evidence)
+            if "tests" in outcome.evidence:  # otherwise there was no program to run
+                assert sandbox.handed_over > handed_over, case["name"]
+    finally:
+        await environment.close()
+    assert not await left_behind(before)
+    assert not late_files()
 
 
 def test_there_are_enough_cases() -> None:

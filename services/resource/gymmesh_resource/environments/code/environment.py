@@ -38,6 +38,7 @@ __all__ = ["CodeEnvironment"]
 _MIB = 1024 * 1024
 _Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]
 _Count = Annotated[int, msgspec.Meta(ge=2, le=256)]
+_Warm = Annotated[int, msgspec.Meta(ge=0, le=64)]
 _Memory = Annotated[int, msgspec.Meta(ge=64, le=65_536)]
 # The caller's clock ends a judgement; this ends what escapes even that.
 _JUDGE_CPU_S = 600
@@ -61,6 +62,7 @@ class CodeEnvironment(Environment[None]):
         tool_run_s: _Seconds = 8.0,
         memory_mb: _Memory = 1024,
         concurrency: _Count = 4,
+        warm: _Warm = 2,
         python: str | None = None,
         human_eval: bool = False,
         allow_unsandboxed_code_that_can_harm_this_machine: bool = False,
@@ -70,6 +72,7 @@ class CodeEnvironment(Environment[None]):
         test_timeout_s: seconds for one test of a verdict. tool_run_s: for a program run by a
             tool. memory_mb: for one program, in MiB.
         concurrency: programs that run at a time.
+        warm: programs started before they are asked for, at most; 0 is none.
         python: the interpreter for programs, such as /usr/bin/python3.
         human_eval: offer HumanEval's tasks, from the package human-eval, as the examples.
         allow_unsandboxed_code_that_can_harm_this_machine: run programs as they are where there
@@ -78,17 +81,19 @@ class CodeEnvironment(Environment[None]):
         self._test_s = test_timeout_s
         self._human_eval = human_eval
         self._unsandboxed = allow_unsandboxed_code_that_can_harm_this_machine
-        self._concurrency, self._python = concurrency, python
+        self._concurrency, self._warm, self._python = concurrency, warm, python
         memory = memory_mb * _MIB
         self._tool_limits = Limits(wall_s=tool_run_s, memory_bytes=memory, output_bytes=32_768)
-        self._judge_limits = Limits(cpu_s=_JUDGE_CPU_S, memory_bytes=memory)
+        self.judge_limits = Limits(cpu_s=_JUDGE_CPU_S, memory_bytes=memory)
         self._sandbox: Sandbox | None = None
         # A judgement may hold two of the slots: one less at a time, and none waits for ever.
         self._judging = asyncio.Semaphore(concurrency - 1)
 
     async def open(self) -> None:
         """Make the sandbox. Raises `SandboxUnavailable` where none can be had."""
-        sandbox: Sandbox = BubblewrapSandbox(concurrency=self._concurrency, python=self._python)
+        sandbox: Sandbox = BubblewrapSandbox(
+            concurrency=self._concurrency, python=self._python, warm=self._warm
+        )
         try:
             await sandbox.open()
         except SandboxUnavailable as error:
@@ -156,14 +161,16 @@ class CodeEnvironment(Environment[None]):
     async def _judge(self, suite: Suite, source: str) -> Judgement:
         async with self._judging:
             return await judge(
-                self._opened(), suite, source, limits=self._judge_limits, test_s=self._test_s
+                self.sandbox, suite, source, limits=self.judge_limits, test_s=self._test_s
             )
 
     async def _run(self, language: str, source: str) -> str:
-        result = await self._opened().run(program_in(language, source), self._tool_limits)
+        result = await self.sandbox.run(program_in(language, source), self._tool_limits)
         return _told(result, self._tool_limits)
 
-    def _opened(self) -> Sandbox:
+    @property
+    def sandbox(self) -> Sandbox:
+        """Where programs run; there from `open` to `close`."""
         if self._sandbox is None:
             raise RuntimeError("the environment is not open")
         return self._sandbox

@@ -25,7 +25,7 @@ from .driver import OUTPUT_LIMIT, decode, encode
 from .extract import defines
 from .suites import CallSuite, CheckSuite, StdioSuite, Suite
 
-__all__ = ["Judgement", "judge"]
+__all__ = ["Judgement", "driver", "judge"]
 
 # JSON escapes make six characters of one.
 _FRAME_LIMIT = 6 * OUTPUT_LIMIT + 65_536
@@ -147,7 +147,7 @@ def _order(suite: StdioSuite | CallSuite, source: str) -> dict[str, Any]:
 async def _driver(
     sandbox: Sandbox, order: dict[str, Any], limits: Limits, import_s: float
 ) -> AsyncIterator[Running]:
-    async with sandbox.start(_python("driver.py", ["driver.py"]), limits) as program:
+    async with sandbox.start(driver(), limits) as program:
         await _greeted(program)
         async with asyncio.timeout(import_s):
             answer = await _ask(program, order)
@@ -182,10 +182,15 @@ def _source(name: str) -> bytes:
     return resources.files(__package__).joinpath(name).read_bytes()
 
 
+def driver() -> Program:
+    """What runs a candidate."""
+    return _python("driver.py", ["driver.py"])
+
+
 def _python(main: str, files: Sequence[str]) -> Program:
-    return Program(
-        ("{python}", "-I", "-S", f"/app/{main}"), {name: _source(name) for name in files}
-    )
+    argv = ("{python}", "-I", "-S", f"/app/{main}")
+    # It says hello and waits: nothing of a candidate's is there when it is started ahead.
+    return Program(argv, {name: _source(name) for name in files}, waiting=argv)
 
 
 async def _ask(program: Running, frame: dict[str, Any]) -> dict[str, Any]:
