@@ -9,7 +9,7 @@ ARGS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format proto wheel lock release-image bench bench-codec bench-resource clean
+.PHONY: help setup demo test check format proto wheel lock release-image bench bench-codec bench-resource bench-routing clean
 
 help: ## list the targets
 	@echo "gymmesh: the targets of make"
@@ -52,6 +52,9 @@ bench-codec: setup ## measure the codec against orjson
 
 bench-resource: setup ## measure tool calls, verdicts, sessions and the sandbox
 	$(BIN)/python tests/scale/bench_resource.py
+
+bench-routing: setup ## simulate ways to route rollouts over endpoints (ARGS=… as the script's)
+	$(BIN)/python tests/scale/bench_routing.py $(ARGS)
 
 clean: ## remove .venv, builds and caches
 	rm -rf .venv .cache dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -31,7 +31,7 @@ from gymmesh_conformance.suites import load_profile
 from gymmesh_mesh.config import Defaults, MeshConfig, MeshSettings
 from gymmesh_model.backends.local import LocalOptions
 from gymmesh_model.backends.recording import read_row
-from gymmesh_model.config import ModelConfig
+from gymmesh_model.config import AdaptConfig, CacheConfig, ModelConfig
 from gymmesh_model.convert import ChatOptions
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_runtime import metrics
@@ -256,6 +256,8 @@ def test_the_readme_shows_the_first_environment_as_it_is() -> None:
     ("heading", "schema"),
     [
         ("## models", ModelConfig),
+        ("Keys of `adapt`", AdaptConfig),
+        ("Keys of `cache`", CacheConfig),
         ("Options of `local`", LocalOptions),
         ("Options of `chat`", ChatOptions),
         ("## environments", EnvironmentConfig),

@@ -125,9 +125,9 @@ def configured(backend: Any, server: FakeEndpoint, **more: Any) -> ModelConfig:
     return ModelConfig(backend=backend, url=url, **given)
 
 
-async def streamed(service: ModelService, frames: list[Any]) -> None:
+async def streamed(service: ModelService, frames: list[Any], call: Any = None) -> None:
     """Reads a whole stream into `frames`, so that they are there when it fails."""
-    asked = model_pb2.StreamResponseRequest(call=request())
+    asked = model_pb2.StreamResponseRequest(call=call or request())
     async with (
         asyncio.timeout(BOUND_S),
         aclosing(service.StreamResponse(asked, CallContext("StreamResponse"))) as stream,

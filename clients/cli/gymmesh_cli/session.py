@@ -17,6 +17,8 @@ _AGENT: Final = "gymmesh.agent.v1.AgentService"
 _NOT_IDENTITY: Final = frozenset(
     (
         "url",
+        "urls",
+        "route_margin",
         "api_key",
         "headers",
         "timeout_s",
@@ -24,6 +26,8 @@ _NOT_IDENTITY: Final = frozenset(
         "max_concurrency",
         "max_queue",
         "max_retries",
+        "adapt",
+        "cache",
     )
 )
 
@@ -70,6 +74,8 @@ class MeshPlan:
             name: {key: value for key, value in model.items() if key not in _NOT_IDENTITY}
             for name, model in models.items()
         }
+        for environment in view.get("environments", {}).values():
+            environment.pop("mcp", None)  # outside agents have no part in a run
         view["environment"] = self.environment
         view["remote"] = self.agent_address is not None
         return view

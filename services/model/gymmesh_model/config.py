@@ -2,24 +2,82 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
+from gymmesh_model.vllm.config import EngineConfig, ServeConfig
 from gymmesh_runtime.config import Secret
 
-BackendName = Literal["local", "responses", "chat", "openai", "azure", "replay"]
+# The backends whose endpoints may be several that serve the same model.
+_SEVERAL_URLS: Final = ("responses", "chat", "vllm")
+
+BackendName = Literal["local", "responses", "chat", "vllm", "openai", "azure", "replay"]
+
+
+class AdaptConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the number of calls at an endpoint follows what it can take.
+
+    min_concurrency: calls at a time that are never gone below. backoff: what a sign of overload
+        leaves of the limit, between 0 and 1.
+    metrics: whether the endpoints' Prometheus `/metrics` are read, every `poll_s` seconds; null
+        is for vLLM alone.
+    queue_target_s: overload is when requests wait longer than that in the endpoint, in seconds,
+        on the average. kv_target: or when more than that part of its KV cache is used while
+        requests wait.
+    """
+
+    min_concurrency: int = 1
+    backoff: float = 0.7
+    metrics: bool | None = None
+    poll_s: float = 2.0
+    queue_target_s: float = 1.0
+    kv_target: float = 0.95
+
+    def __post_init__(self) -> None:
+        if self.min_concurrency < 1:
+            raise ValueError("'min_concurrency' must be at least 1")
+        for key in ("backoff", "kv_target"):
+            if not 0 < getattr(self, key) <= 1:
+                raise ValueError(f"'{key}' must be above 0 and at most 1")
+        for key in ("poll_s", "queue_target_s"):
+            if not 0 < getattr(self, key) < float("inf"):
+                raise ValueError(f"'{key}' must be a positive number of seconds")
+
+
+class CacheConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Answers kept on disk, by what was asked.
+
+    path: the folder, made when it is missing; several processes may share it. max_bytes: what
+        the answers in it may take; those not asked for longest are thrown out beyond it.
+    any_temperature: whether answers are kept that were sampled, too; the same request then gets
+        the same sample for as long as it is kept.
+    """
+
+    path: str = ""
+    max_bytes: int = 1_000_000_000
+    any_temperature: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.path:
+            raise ValueError("'path' must name a folder")
+        if self.max_bytes < 1:
+            raise ValueError("'max_bytes' must be at least 1")
 
 
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One model: which backend serves it, and the bounds of its calls.
 
-    backend: `local` (the embedded model), `responses` or `chat` (an endpoint of that API),
-        `openai` or `azure` (the hosted ones, through the `openai` package), or `replay`
-        (recorded answers).
+    backend: `local` (the embedded model), `responses` or `chat` (an endpoint of that API), `vllm`
+        (a vLLM server, with exact tokens), `openai` or `azure` (the hosted ones, through the
+        `openai` package), or `replay` (recorded answers).
     url: base URL of the endpoint, version included (`http://127.0.0.1:8000/v1`); required by
         `responses` and `chat`. For `azure`, where it is required too, without a path. For
         `openai`, null is OpenAI's own.
+    urls: base URLs of several endpoints that serve the same model, in place of `url`; for
+        `responses` and `chat`.
+    route_margin: how many calls busier than the least busy endpoint the one may be that holds a
+        rollout's prefix, before the rollout goes elsewhere.
     model: the model's name at the endpoint, put in place of the request's own; for `azure` the
         deployment, required; for `local` the path of a .gguf file, or null for the default.
     api_key: sent as a bearer token (to `azure` as its options say); never shown in errors, logs
@@ -29,9 +87,15 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         given.
     timeout_s: seconds for one call, waiting and retries included; the caller's deadline may be
         shorter. connect_timeout_s: seconds for opening a connection.
-    max_concurrency: calls at the endpoint at a time. max_queue: calls that may wait for a
+    max_concurrency: calls at the endpoints at a time, at most. max_queue: calls that may wait for a
         place; one more is refused with QUEUE_FULL.
     max_retries: how often a failed call is sent again, where that is safe; 0 is never.
+    max_conversations: how many conversations are kept, so that only what is new need be sent;
+        0 keeps none. max_conversation_bytes: what they may take, by an estimate.
+    adapt: how that number follows what the endpoints can take; null is an AdaptConfig's defaults.
+    cache: where answers are kept on disk; null is nowhere.
+    serve: for `vllm`, in place of `url`: the model service starts such a server itself.
+    engine: for `vllm`, in place of `url`: vLLM's engine in the model service's process.
     path: the recording (JSONL) for `replay`.
     options: what only the backend knows; see its module.
 
@@ -40,6 +104,8 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     backend: BackendName = "local"
     url: str | None = None
+    urls: list[str] = []
+    route_margin: int = 8
     model: str | None = None
     api_key: Secret | None = None
     headers: dict[str, Secret] = {}
@@ -49,14 +115,18 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_concurrency: int = 64
     max_queue: int = 4096
     max_retries: int = 2
+    max_conversations: int = 10_000
+    max_conversation_bytes: int = 256 * 1024 * 1024
+    adapt: AdaptConfig | None = None
+    cache: CacheConfig | None = None
+    serve: ServeConfig | None = None
+    engine: EngineConfig | None = None
     path: str | None = None
     options: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
-        if self.backend in ("responses", "chat", "azure") and not self.url:
-            raise ValueError(f"backend '{self.backend}' needs 'url', the endpoint's base URL")
-        if self.url and not self.url.startswith(("http://", "https://")):
-            raise ValueError("'url' must begin with http:// or https://")
+        self._check_urls()
+        self._check_own_vllm()
         if self.backend == "azure" and not self.model:
             raise ValueError("backend 'azure' needs 'model', the name of the deployment")
         if self.backend == "replay" and not self.path:
@@ -66,8 +136,60 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 raise ValueError(f"'{key}' must be a positive number of seconds")
         if self.max_concurrency < 1:
             raise ValueError("'max_concurrency' must be at least 1")
+        if self.max_conversations < 0 or self.max_conversation_bytes < 0:
+            raise ValueError(
+                "'max_conversations' and 'max_conversation_bytes' must not be negative"
+            )
         if self.max_queue < 0 or self.max_retries < 0:
             raise ValueError("'max_queue' and 'max_retries' must not be negative")
+        if self.route_margin < 0:
+            raise ValueError("'route_margin' must not be negative")
+        if self.adapt and self.adapt.min_concurrency > self.max_concurrency:
+            raise ValueError("'adapt.min_concurrency' must not be above 'max_concurrency'")
+        self._check_cache()
+
+    @property
+    def bases(self) -> tuple[str, ...]:
+        """The endpoints' base URLs without a slash at the end; empty where none is configured."""
+        given = self.urls or ([self.url] if self.url else [])
+        return tuple(url.rstrip("/") for url in given)
+
+    def _check_urls(self) -> None:
+        if self.url and self.urls:
+            raise ValueError("give 'url' or 'urls', not both")
+        if self.urls and self.backend not in _SEVERAL_URLS:
+            allowed = "', '".join(_SEVERAL_URLS)
+            raise ValueError(f"backend '{self.backend}' takes one 'url'; 'urls' is for '{allowed}'")
+        if self.backend in ("responses", "chat", "azure") and not self.bases:
+            raise ValueError(f"backend '{self.backend}' needs 'url', the endpoint's base URL")
+        for key, url in (("url", self.url), *(("urls", url) for url in self.urls)):
+            # Not the URL itself, which may hold a password.
+            if (url or key == "urls") and not str(url).startswith(("http://", "https://")):
+                raise ValueError(f"'{key}' must begin with http:// or https://")
+        if len(set(self.bases)) < len(self.bases):
+            raise ValueError("'urls' must not name an endpoint twice")
+
+    def _check_own_vllm(self) -> None:
+        own = [key for key in ("serve", "engine") if getattr(self, key) is not None]
+        if own and self.backend != "vllm":
+            raise ValueError(f"'{own[0]}' is for the backend 'vllm'")
+        if len(own) + bool(self.bases) > 1:
+            raise ValueError("give one of 'url', 'urls', 'serve' and 'engine'")
+        if self.backend == "vllm" and not own and not self.bases:
+            raise ValueError(
+                "backend 'vllm' needs 'url', a server's base URL, or 'serve' or 'engine' to run "
+                "vLLM itself"
+            )
+
+    def _check_cache(self) -> None:
+        cache = self.cache
+        if cache is None or cache.any_temperature:
+            return
+        if self.params.get("temperature") != 0:
+            raise ValueError(
+                "'cache' keeps what would be answered again: set params: {temperature: 0}, "
+                "or cache.any_temperature: true to keep sampled answers"
+            )
 
     def __repr__(self) -> str:
         # No more: a URL may hold a password, too.

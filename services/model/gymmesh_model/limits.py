@@ -30,6 +30,10 @@ class Breaker:
         """Whether only probes are let through."""
         return self._failures >= self.threshold
 
+    def wait(self, now: float) -> float:
+        """Seconds until a call would be let through; 0.0 when one is. Changes nothing."""
+        return max(0.0, self._next_probe - now) if self.is_open else 0.0
+
     def admit(self, now: float) -> float | None:
         """None lets a call through; else the seconds until the next one may probe.
 

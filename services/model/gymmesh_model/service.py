@@ -10,17 +10,21 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Final
 
 from gymmesh.errors.v1 import errors_pb2 as errors
-from gymmesh.model.v1 import model_pb2, tokens_pb2
+from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends import make_backend
 from gymmesh_model.backends.base import Backend, ModelCall
 from gymmesh_model.backends.progress import Progress
 from gymmesh_model.calls import CallTable
 from gymmesh_model.config import ModelConfig, merge_params
+from gymmesh_model.conversations import Conversations
 from gymmesh_model.deltas import DeltaQueue
-from gymmesh_model.errors import invalid, misconfigured, timed_out
+from gymmesh_model.errors import invalid, misconfigured
 from gymmesh_model.limiter import Limiter
+from gymmesh_model.pool import Pool
+from gymmesh_model.tokens.record import TokenRecord
 from gymmesh_model.weights import WeightsClock, spans
+from gymmesh_model.work import Work
 from gymmesh_responses import CodecError, dumps, params_to_dict
 from gymmesh_runtime import metrics
 from gymmesh_runtime.context import CallContext
@@ -33,7 +37,7 @@ KIND: Final = "gymmesh.model.v1.ModelService"
 _CLOSE_SECONDS: Final = 10.0
 # So much of the caller's time is kept back that the typed error still reaches it.
 _MARGIN_SECONDS: Final = 0.05
-_NAMED_BY_CONFIG: Final = ("responses", "chat", "openai", "azure")
+_NAMED_BY_CONFIG: Final = ("responses", "chat", "openai", "azure", "vllm")
 
 
 class ModelService:
@@ -52,6 +56,9 @@ class ModelService:
         self._backend: Backend | None = None
         self._calls = CallTable()
         self._weights = WeightsClock()
+        self._conversations = Conversations(config.max_conversations, config.max_conversation_bytes)
+        self._continued = metrics.MODEL_CONVERSATIONS.labels(name, "continued")
+        self._unknown = metrics.MODEL_CONVERSATIONS.labels(name, "unknown")
         self._limiter = Limiter(name, config.max_concurrency, config.max_queue)
         self._queue_seconds = metrics.MODEL_QUEUE_SECONDS.labels(name)
         self._call_seconds = metrics.MODEL_CALL_SECONDS.labels(name)
@@ -74,6 +81,9 @@ class ModelService:
         except BaseException:
             await backend.close()
             raise
+        pool: Pool | None = getattr(backend, "pool", None)
+        if pool is not None:
+            pool.govern(self._limiter)
         self._backend = backend
 
     async def close(self) -> None:
@@ -130,7 +140,7 @@ class ModelService:
     ) -> model_pb2.GetModelResponse:
         """What the model is; answered from memory."""
         backend = self._opened()
-        return model_pb2.GetModelResponse(
+        model = model_pb2.GetModelResponse(
             name=self.name,
             backend=self._config.backend,
             endpoint_model=backend.endpoint_model,
@@ -139,6 +149,9 @@ class ModelService:
             weights_version=self._weights.version,
             contract_version=CONTRACT_VERSION,
         )
+        # Kept here, so every backend has them; whether tokens go on, `token_ids` says.
+        model.capabilities.conversations = self._config.max_conversations > 0
+        return model
 
     async def SetWeightsVersion(
         self, request: model_pb2.SetWeightsVersionRequest, context: CallContext
@@ -152,15 +165,6 @@ class ModelService:
             raise MeshError(errors.ERROR_REASON_DRAINING, f"model '{self.name}' is not open")
         return self._backend
 
-    def _refuse_continuation(self, request: model_pb2.CreateResponseRequest) -> None:
-        """No conversation is cached, so a call that continues one needs it whole."""
-        if request.conversation.parent_call_id:
-            raise MeshError(
-                errors.ERROR_REASON_CONVERSATION_UNKNOWN,
-                f"model '{self.name}' keeps no conversations; send the whole one",
-                metadata={"conversation_id": request.conversation.id},
-            )
-
     async def _answer(
         self,
         backend: Backend,
@@ -169,77 +173,98 @@ class ModelService:
         progress: Progress | None,
     ) -> model_pb2.CreateResponseResponse:
         """progress: of a call that is to be streamed, None for one that is not."""
-        self._refuse_continuation(request)
         timeout = min(self._config.timeout_s, _with_margin(context.time_remaining()))
+        work = Work(request, timeout, progress)
         if not request.request_id:
-            return await self._generate(backend, request, timeout, progress)
+            return await self._generate(backend, work)
         return await self._calls.ask(
             request.request_id,
             _digest(request),
-            lambda: self._generate(backend, request, timeout, progress),
-            lambda: self._aborted(request, backend.endpoint_model, progress),
+            lambda: self._generate(backend, work),
+            lambda: self._aborted(backend, work),
         )
 
-    async def _generate(
-        self,
-        backend: Backend,
-        request: model_pb2.CreateResponseRequest,
-        timeout: float,
-        progress: Progress | None,
-    ) -> model_pb2.CreateResponseResponse:
+    async def _generate(self, backend: Backend, work: Work) -> model_pb2.CreateResponseResponse:
         try:
-            answer = await self._queue_and_call(backend, request, timeout, progress)
+            self._check_conversation(work.request)
+            response = await self._queue_and_call(backend, work)
         except MeshError as error:
             metrics.MODEL_CALLS.labels(self.name, error.reason_name).inc()
             raise
-        self._count(answer.response)
-        return answer
+        return self._answered(work, response)
 
-    async def _queue_and_call(
-        self,
-        backend: Backend,
-        request: model_pb2.CreateResponseRequest,
-        timeout: float,
-        progress: Progress | None,
-    ) -> model_pb2.CreateResponseResponse:
-        arrived = time.monotonic()
+    def _check_conversation(self, request: model_pb2.CreateResponseRequest) -> None:
+        """A call that goes on with what is not held here need not wait to be told so."""
+        if not request.conversation.parent_call_id:
+            return
         try:
-            async with asyncio.timeout(timeout) as clock, self._limiter.place():
-                started = time.monotonic()
-                call = self._call_of(request, timeout - (started - arrived))
-                # From here on the backend has its own clock, and its own words.
-                clock.reschedule(None)
-                with self._weights.call() as versions:
-                    if progress is None:
-                        response = await backend.create(call)
-                    else:
-                        response = await backend.stream(call, progress)
-        except TimeoutError:
-            raise timed_out(self.name, timeout, "no place was free") from None
-        self._queue_seconds.observe(started - arrived)
-        self._call_seconds.observe(time.monotonic() - started)
-        answer = model_pb2.CreateResponseResponse(
-            response=response,
-            call_id=request.call_id or f"call-{uuid.uuid4().hex}",
-            queue_us=int((started - arrived) * 1e6),
-        )
-        if versions:
-            weights = spans(versions, max(0, response.usage.output_tokens))
-            answer.tokens.CopyFrom(tokens_pb2.TokenCapture(weights=weights))
-        return answer
+            self._conversations.check(request)
+        except MeshError:
+            self._unknown.inc()
+            raise
+        self._continued.inc()
 
-    def _call_of(self, request: model_pb2.CreateResponseRequest, timeout: float) -> ModelCall:
+    async def _queue_and_call(self, backend: Backend, work: Work) -> responses_pb2.Response:
+        arrived = time.monotonic()
+        if not self._limiter.enter():
+            await self._limiter.wait(work.timeout)
+        try:
+            started = time.monotonic()
+            work.queue_s = started - arrived
+            call = self._call_of(backend, work)
+            with self._weights.call() as work.versions:
+                if work.progress is None:
+                    response = await backend.create(call)
+                else:
+                    response = await backend.stream(call, work.progress)
+        finally:
+            self._limiter.leave()
+        self._queue_seconds.observe(work.queue_s)
+        self._call_seconds.observe(time.monotonic() - started)
+        return response
+
+    def _call_of(self, backend: Backend, work: Work) -> ModelCall:
+        request = work.request
         try:
             params = params_to_dict(request.params)
         except CodecError as error:
             raise invalid("params", f"is not a Responses request: {error}") from None
+        if request.HasField("conversation") and self._config.max_conversations:
+            work.turn = self._conversations.find(request, params)
+            if work.turn.items is not None:
+                params["input"] = work.turn.items
+        capture = request.capture
+        if (capture.token_ids or capture.logprobs) and backend.capabilities.token_ids:
+            work.record = TokenRecord(logprobs_asked=capture.logprobs)
         return ModelCall(
             params=merge_params(self._config.params, params, self._model),
             rollout_id=request.rollout_id,
             request_id=request.request_id,
             seed=request.seed if request.HasField("seed") else None,
-            timeout=timeout,
+            timeout=work.timeout - work.queue_s,
+            record=work.record,
+            prefix=work.turn.prefix if work.turn is not None and work.record is not None else None,
         )
+
+    def _answered(
+        self, work: Work, response: responses_pb2.Response
+    ) -> model_pb2.CreateResponseResponse:
+        self._count(response)
+        answer = model_pb2.CreateResponseResponse(
+            response=response,
+            call_id=work.request.call_id or f"call-{uuid.uuid4().hex}",
+            queue_us=int(work.queue_s * 1e6),
+        )
+        record = work.record
+        if record is not None and record.known:
+            answer.tokens.CopyFrom(record.capture())
+        if work.versions and not answer.tokens.weights:
+            written = len(answer.tokens.output_token_ids) // 4
+            written = written or max(0, response.usage.output_tokens)
+            answer.tokens.weights.extend(spans(work.versions, written))
+        if work.turn is not None:
+            self._conversations.keep(work.turn, answer, record)
+        return answer
 
     def _count(self, response: responses_pb2.Response) -> None:
         outcome = "incomplete" if response.status == "incomplete" else "completed"
@@ -248,26 +273,18 @@ class ModelService:
             self._tokens_in.inc(max(0, response.usage.input_tokens))
             self._tokens_out.inc(max(0, response.usage.output_tokens))
 
-    def _aborted(
-        self,
-        request: model_pb2.CreateResponseRequest,
-        endpoint_model: str,
-        progress: Progress | None,
-    ) -> model_pb2.CreateResponseResponse:
+    def _aborted(self, backend: Backend, work: Work) -> model_pb2.CreateResponseResponse:
         """What there is of an aborted answer: of one that is not streamed, nothing."""
-        partial = progress.partial if progress is not None else None
+        partial = work.progress.partial if work.progress is not None else None
         response = partial() if partial is not None else None
         if response is None:
             response = responses_pb2.Response(
                 id=f"resp_{uuid.uuid4().hex}",
-                model=endpoint_model or request.params.model,
+                model=backend.endpoint_model or work.request.params.model,
                 status="incomplete",
                 incomplete_details=responses_pb2.IncompleteDetails(reason="aborted"),
             )
-        self._count(response)
-        return model_pb2.CreateResponseResponse(
-            response=response, call_id=request.call_id or f"call-{uuid.uuid4().hex}"
-        )
+        return self._answered(work, response)
 
 
 def _with_margin(remaining: float) -> float:
@@ -279,4 +296,6 @@ def _digest(request: model_pb2.CreateResponseRequest) -> bytes:
     asked = hashlib.blake2b(request.params.SerializeToString(deterministic=True), digest_size=16)
     if request.HasField("seed"):
         asked.update(b"%d" % request.seed)
+    if request.conversation.parent_call_id:
+        asked.update(request.conversation.parent_call_id.encode())
     return asked.digest()

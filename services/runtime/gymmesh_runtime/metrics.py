@@ -51,6 +51,24 @@ ROLLOUT_SECONDS: Final = Histogram(
     buckets=_SECONDS,
     registry=REGISTRY,
 )
+COLLECT_STREAMS: Final = Gauge(
+    "gymmesh_collect_streams",
+    "Collectors' streams that this agent holds, those within their resume window included.",
+    ["agent"],
+    registry=REGISTRY,
+)
+COLLECT_WAITING: Final = Gauge(
+    "gymmesh_collect_waiting",
+    "Attempts that wait in this agent for a place to run.",
+    ["agent"],
+    registry=REGISTRY,
+)
+COLLECT_RECONNECTS: Final = Counter(
+    "gymmesh_collect_reconnects_total",
+    "Times that a collector lost its connection to an agent with attempts in flight.",
+    [],
+    registry=REGISTRY,
+)
 MODEL_CALLS: Final = Counter(
     "gymmesh_model_calls_total",
     "Model calls, by outcome (completed, incomplete, or the error's reason).",
@@ -81,6 +99,54 @@ MODEL_RETRIES: Final = Counter(
     "gymmesh_model_retries_total",
     "Calls sent to an endpoint again, by the reason of the failure before.",
     ["model", "reason"],
+    registry=REGISTRY,
+)
+MODEL_CONVERSATIONS: Final = Counter(
+    "gymmesh_model_conversations_total",
+    "Calls that go on with a conversation, by outcome (continued, unknown: sent whole then).",
+    ["model", "outcome"],
+    registry=REGISTRY,
+)
+TOKEN_FORKS: Final = Counter(
+    "gymmesh_token_forks_total",
+    "Model calls whose prompt does not begin with the tokens of the call before, by the reason.",
+    ["model", "reason"],
+    registry=REGISTRY,
+)
+TOKEN_DIVERGENCES: Final = Counter(
+    "gymmesh_token_divergences_total",
+    "Model calls that broke the exact-token law: no such beginning, and no fork declared.",
+    ["model"],
+    registry=REGISTRY,
+)
+MODEL_CONCURRENCY_LIMIT: Final = Gauge(
+    "gymmesh_model_concurrency_limit",
+    "Calls at a time that the model's endpoints are given at present.",
+    ["model"],
+    registry=REGISTRY,
+)
+MODEL_ENDPOINT_IN_FLIGHT: Final = Gauge(
+    "gymmesh_model_endpoint_in_flight",
+    "Calls at an endpoint, by its place in the configuration, from 0.",
+    ["model", "endpoint"],
+    registry=REGISTRY,
+)
+MODEL_ENDPOINT_DOWN: Final = Gauge(
+    "gymmesh_model_endpoint_down",
+    "1 while an endpoint is left alone because it failed too often in a row, else 0.",
+    ["model", "endpoint"],
+    registry=REGISTRY,
+)
+MODEL_REROUTES: Final = Counter(
+    "gymmesh_model_reroutes_total",
+    "Calls sent elsewhere than to the endpoint with their rollout's prefix: it was busy, or down.",
+    ["model", "cause"],
+    registry=REGISTRY,
+)
+MODEL_CACHE_LOOKUPS: Final = Counter(
+    "gymmesh_model_cache_lookups_total",
+    "Calls looked up in a model's response cache, by outcome (hit, miss, damaged, failed).",
+    ["model", "outcome"],
     registry=REGISTRY,
 )
 TOOL_CALLS: Final = Counter(

@@ -8,7 +8,6 @@ from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.model.v1 import model_pb2
 from gymmesh_model import calls
 from gymmesh_model.calls import CallTable
-from gymmesh_model.limiter import Limiter
 from gymmesh_model.weights import WeightsClock, spans
 from gymmesh_runtime.errors import MeshError
 
@@ -126,31 +125,6 @@ async def test_the_window_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [await called(one) for one in "aabcba"] == [False, True, False, False, True, False]
     now = calls.WINDOW_SECONDS + 1
     assert await called("a") is False
-
-
-async def test_the_queue_is_bounded_and_first_come_first_served() -> None:
-    limiter = Limiter("policy", running=1, waiting=2)
-    order: list[int] = []
-    go = asyncio.Event()
-
-    async def work(number: int) -> None:
-        async with limiter.place():
-            order.append(number)
-            await go.wait()
-
-    tasks = [asyncio.ensure_future(work(number)) for number in range(3)]
-    await asyncio.sleep(0)
-    with pytest.raises(MeshError) as caught:
-        await work(9)
-    assert caught.value.reason_name == "QUEUE_FULL"
-    assert caught.value.metadata == {"queue": "policy", "limit": "2"}
-    assert caught.value.retry_after_s is not None
-    tasks[1].cancel()
-    go.set()
-    await asyncio.wait(tasks)
-    assert order == [0, 2]
-    async with limiter.place():
-        pass
 
 
 def test_weights_versions() -> None:

@@ -25,11 +25,41 @@ from gymmesh_runtime.config import ConfigError, Secret, public_view
         ({"max_concurrency": 0}, "max_concurrency"),
         ({"max_retries": -1}, "max_retries"),
         ({"modell": "x"}, "modell"),
+        ({"backend": "chat", "url": "http://a", "urls": ["http://b"]}, "not both"),
+        ({"backend": "openai", "urls": ["http://b"]}, "'urls' is for 'responses', 'chat'"),
+        ({"backend": "chat", "urls": ["http://a", "b"]}, "'urls' must begin with http://"),
+        ({"backend": "chat", "urls": ["http://a", ""]}, "'urls' must begin with http://"),
+        ({"backend": "chat", "urls": ["http://a", "http://a/"]}, "twice"),
+        ({"route_margin": -1}, "route_margin"),
+        ({"adapt": {"min_concurrency": 0}}, "min_concurrency"),
+        ({"adapt": {"min_concurrency": 65}}, "above 'max_concurrency'"),
+        ({"adapt": {"backoff": 1.5}}, "backoff"),
+        ({"adapt": {"poll_s": 0}}, "poll_s"),
+        ({"cache": {"path": ""}}, "folder"),
+        ({"cache": {"path": "c", "max_bytes": 0}}, "max_bytes"),
+        ({"cache": {"path": "c"}}, "temperature: 0"),
+        ({"cache": {"path": "c"}, "params": {"temperature": 0.5}}, "any_temperature"),
     ],
 )
 def test_values_that_cannot_work_are_refused(raw: dict[str, Any], words: str) -> None:
     with pytest.raises(msgspec.ValidationError, match=words):
         msgspec.convert(raw, ModelConfig)
+
+
+def test_one_url_or_several_are_bases() -> None:
+    assert ModelConfig().bases == ()
+    assert ModelConfig(backend="chat", url="http://a/v1/").bases == ("http://a/v1",)
+    two = ["http://a/v1", "http://b/v1"]
+    assert ModelConfig(backend="responses", urls=two).bases == tuple(two)
+
+
+def test_a_cache_that_is_allowed() -> None:
+    for raw in (
+        {"cache": {"path": "c"}, "params": {"temperature": 0}},
+        {"cache": {"path": "c"}, "params": {"temperature": 0.0}},
+        {"cache": {"path": "c", "any_temperature": True}},
+    ):
+        assert msgspec.convert(raw, ModelConfig).cache is not None
 
 
 def test_the_key_is_not_shown() -> None:

@@ -11,6 +11,8 @@ from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh_model.backends.attempts import Attempts
 from gymmesh_model.errors import unreachable
 from gymmesh_model.limits import Breaker, RetryBudget
+from gymmesh_model.pool import Endpoint as PoolEndpoint
+from gymmesh_model.pool import Pool
 from gymmesh_runtime.errors import MeshError
 
 
@@ -19,8 +21,10 @@ def test_the_circuit_opens_probes_and_closes() -> None:
     for now in (0.0, 1.0):
         breaker.failed(now)
     assert breaker.admit(1.5) is None
+    assert breaker.wait(1.5) == 0.0
     breaker.failed(2.0)
     assert breaker.is_open
+    assert [breaker.wait(now) for now in (5.0, 12.0, 99.0)] == [7.0, 0.0, 0.0]
     assert breaker.admit(5.0) == 7.0
     # One probe in each cooldown, whatever becomes of it.
     assert breaker.admit(12.0) is None
@@ -77,7 +81,7 @@ class Endpoint:
         self.calls = 0
         self.error: MeshError | None = unreachable("policy", "connection refused")
 
-    async def once(self) -> str:
+    async def once(self, at: PoolEndpoint) -> str:
         self.calls += 1
         if self.error is not None:
             raise self.error
@@ -93,7 +97,8 @@ async def failing(attempts: Attempts, endpoint: Endpoint) -> MeshError:
 async def test_an_open_circuit_fails_at_once_and_closes_again() -> None:
     now = 0.0
     endpoint = Endpoint()
-    attempts = Attempts("policy", 0, clock=lambda: now, breaker=Breaker(2, 5.0))
+    pool = Pool("policy", clock=lambda: now, breaker=lambda: Breaker(2, 5.0))
+    attempts = Attempts(pool, 0)
     for _ in range(2):
         await failing(attempts, endpoint)
     error = await failing(attempts, endpoint)
@@ -109,7 +114,7 @@ async def test_an_open_circuit_fails_at_once_and_closes_again() -> None:
 async def test_an_endpoint_that_refuses_is_not_down() -> None:
     endpoint = Endpoint()
     endpoint.error = MeshError(errors.ERROR_REASON_MODEL_REQUEST_REFUSED, "no")
-    attempts = Attempts("policy", 0, breaker=Breaker(1))
+    attempts = Attempts(Pool("policy", breaker=lambda: Breaker(1)), 0)
     for _ in range(3):
         assert (await failing(attempts, endpoint)).reason_name == "MODEL_REQUEST_REFUSED"
     assert endpoint.calls == 3
@@ -118,7 +123,7 @@ async def test_an_endpoint_that_refuses_is_not_down() -> None:
 async def test_a_spent_budget_ends_retries() -> None:
     endpoint = Endpoint()
     endpoint.error = MeshError(errors.ERROR_REASON_MODEL_RATE_LIMITED, "slower", retry_after_s=0.0)
-    attempts = Attempts("policy", 1, budget=RetryBudget(share=0.0, capacity=1.0), base_s=0.0)
+    attempts = Attempts(Pool("policy"), 1, budget=RetryBudget(share=0.0, capacity=1.0), base_s=0.0)
     async with asyncio.timeout(10.0):
         await failing(attempts, endpoint)
         assert endpoint.calls == 2

@@ -1,102 +1,114 @@
-"""Runs one call against an endpoint, again where that is safe, within one time limit."""
+"""Runs one call against a model's endpoints, again where that is safe, within one time limit."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import TypeVar
 
-from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh_model.backends.retry import RetryPolicy
-from gymmesh_model.errors import timed_out, unreachable
-from gymmesh_model.limits import Breaker, RetryBudget
+from gymmesh_model.errors import timed_out
+from gymmesh_model.limits import RetryBudget
+from gymmesh_model.pool import Endpoint, Pool
 from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 
 T = TypeVar("T")
-# What says that an endpoint is down. A timeout does not: the caller may have been in a hurry.
-_DOWN: Final = frozenset(
-    (errors.ERROR_REASON_MODEL_UNREACHABLE, errors.ERROR_REASON_MODEL_SERVER_ERROR)
-)
+
+
+def _never() -> bool:
+    return False
 
 
 class Attempts:
-    """The retry loop of one endpoint.
+    """The retry loop of one model.
 
-    name: the model's in the mesh. base_s: see `RetryPolicy`. breaker, budget: the endpoint's
-    limits, by default new ones. clock: seconds, monotonic.
+    pool: its endpoints. base_s: see `RetryPolicy`. budget: by default a new one.
+
+    Another endpoint is tried at once, the same one after a pause. Both are retries: a request
+    that brings down whoever reads it must not be handed round without a bound.
     """
 
     def __init__(
         self,
-        name: str,
+        pool: Pool,
         max_retries: int,
         *,
         base_s: float = 0.25,
-        breaker: Breaker | None = None,
         budget: RetryBudget | None = None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._name = name
+        self._pool = pool
         self._policy = RetryPolicy(max_retries=max_retries, base_s=base_s)
-        self._breaker = breaker or Breaker()
         self._budget = budget or RetryBudget()
-        self._clock = clock
         self._rng = random.Random()
 
     async def run(
         self,
-        once: Callable[[], Awaitable[T]],
+        once: Callable[[Endpoint], Awaitable[T]],
         timeout: float,
-        begun: Callable[[], bool] = lambda: False,
+        begun: Callable[[], bool] = _never,
+        key: str = "",
     ) -> T:
-        """What `once` returns, tried anew after failures that may pass.
+        """What `once` returns for one of the endpoints, tried anew after failures that may pass.
 
         timeout: seconds for it all. begun: whether a part of the answer has been handed to the
-        caller, after which another try would contradict it. Raises MeshError with a MODEL_*
-        reason; after retries it is the last failure, whose metadata then has `attempts`.
+        caller, after which another try would contradict it. key: the rollout that the call is
+        for. Raises MeshError with a MODEL_* reason; after retries it is the last failure, whose
+        metadata then has `attempts`.
         """
-        deadline = time.monotonic() + timeout
+        now = asyncio.get_running_loop().time
+        deadline = now() + timeout
         tries = 0
+        tried: set[int] = set()
         self._budget.called()
         while True:
-            try:
-                async with asyncio.timeout_at(_loop_time(deadline)):
-                    return await self._once(once)
-            except TimeoutError:
-                error = timed_out(self._name, timeout)
-            except MeshError as failure:
-                error = failure
-            delay = None
-            if not begun():
-                delay = self._policy.delay(tries, error, deadline - time.monotonic(), self._rng)
+            endpoint = self._pool.pick(key, tried)
+            if endpoint is None:
+                error = self._pool.left_alone()
+            else:
+                try:
+                    async with asyncio.timeout_at(deadline):
+                        return await self._once(once, endpoint, key)
+                except TimeoutError:
+                    error = timed_out(self._pool.name, timeout)
+                except MeshError as failure:
+                    error = failure
+                tried.add(endpoint.index)
+            delay = None if begun() else self._delay(tries, error, deadline - now(), tried)
             tries += 1
             if delay is None or not self._budget.take():
                 if tries > 1:
                     error.metadata["attempts"] = str(tries)
                 raise error
-            metrics.MODEL_RETRIES.labels(self._name, error.reason_name).inc()
-            await asyncio.sleep(delay)
+            metrics.MODEL_RETRIES.labels(self._pool.name, error.reason_name).inc()
+            if delay > 0.0:
+                await asyncio.sleep(delay)
 
-    async def _once(self, once: Callable[[], Awaitable[T]]) -> T:
-        wait = self._breaker.admit(self._clock())
-        if wait is not None:
-            error = unreachable(self._name, "it failed so often in a row that it is left alone")
-            error.retry_after_s = wait
-            raise error
+    def _delay(
+        self, tries: int, error: MeshError, remaining: float, tried: set[int]
+    ) -> float | None:
+        """Seconds until the next try, 0 for one elsewhere; None for none at all."""
+        elsewhere = bool(tried) and self._pool.has_more(tried)
+        if elsewhere and self._policy.allows(tries, error) and remaining > 0.0:
+            return 0.0
+        tried.clear()
+        return self._policy.delay(tries, error, remaining, self._rng)
+
+    async def _once(
+        self, once: Callable[[Endpoint], Awaitable[T]], endpoint: Endpoint, key: str
+    ) -> T:
+        pool = self._pool
+        started = pool.clock()
+        endpoint.in_flight += 1
+        endpoint.gauge.inc()
         try:
-            answer = await once()
+            answer = await once(endpoint)
         except MeshError as error:
-            if error.reason in _DOWN:
-                self._breaker.failed(self._clock())
-            else:
-                self._breaker.answered()
+            pool.failed(endpoint, started, error)
             raise
-        self._breaker.answered()
+        finally:
+            endpoint.in_flight -= 1
+            endpoint.gauge.dec()
+        pool.answered(endpoint, started, key)
         return answer
-
-
-def _loop_time(deadline: float) -> float:
-    return asyncio.get_running_loop().time() + deadline - time.monotonic()

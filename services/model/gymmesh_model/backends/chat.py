@@ -22,6 +22,7 @@ from gymmesh_model.errors import AnswerInvalid, answer_invalid, options_of
 from gymmesh_responses import CodecError, dumps, loads, response_from_json
 from gymmesh_runtime.errors import MeshError
 
+_PATH: Final = "/chat/completions"
 # The usage comes in a last chunk of its own, and only when asked for.
 STREAMED: Final = {"stream": True, "stream_options": {"include_usage": True}}
 
@@ -53,7 +54,7 @@ class ChatBackend:
         self._name = name
         self._http = HttpEndpoint(name, config)
         self.keep_aborted = options.keep_aborted
-        self._url = f"{(config.url or '').rstrip('/')}/chat/completions"
+        self.pool = self._http.pool
         self.endpoint_model = config.model or ""
         self.context_tokens = 0
         self.capabilities = model_pb2.ModelCapabilities(
@@ -69,10 +70,11 @@ class ChatBackend:
     async def create(self, call: ModelCall) -> responses_pb2.Response:
         body = self._body(call)
         answer = await self._http.post(
-            self._url,
+            _PATH,
             dumps(body),
             call.timeout,
             lambda raw: read_answer(self._name, raw, self._http.secrets),
+            key=call.rollout_id,
         )
         if self._lifts:
             answer = lift_thinking(answer)
@@ -87,7 +89,12 @@ class ChatBackend:
             return ChatReader(self._name, fold, call.params, progress, secrets)
 
         read = await self._http.stream(
-            self._url, dumps(body | STREAMED), call.timeout, reader, lambda: progress.begun
+            _PATH,
+            dumps(body | STREAMED),
+            call.timeout,
+            reader,
+            lambda: progress.begun,
+            key=call.rollout_id,
         )
         return read.respond()
 
@@ -124,7 +131,10 @@ class ChatReader:
         if data.strip() == b"[DONE]":
             self.end()
             return
-        chunk = read_answer(self._name, data, self._secrets)
+        self.take(read_answer(self._name, data, self._secrets))
+
+    def take(self, chunk: dict[str, Any]) -> None:
+        """Takes one chunk, parsed."""
         try:
             self._fold.add(chunk)
         except AnswerInvalid as error:
@@ -137,7 +147,10 @@ class ChatReader:
         self.ended = True
 
     def whole(self, body: bytes) -> None:
-        answer = read_answer(self._name, body, self._secrets)
+        self.take_whole(read_answer(self._name, body, self._secrets))
+
+    def take_whole(self, answer: dict[str, Any]) -> None:
+        """Takes an answer that came whole, parsed."""
         self._answer = lift_thinking(answer) if self._fold.thinks else answer
         self.ended = True
 

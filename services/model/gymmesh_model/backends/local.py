@@ -63,6 +63,7 @@ class LocalBackend:
         self._name = name
         self._config = config
         self._http = HttpEndpoint(name, config)
+        self.pool = self._http.pool
         self._chat = ChatOptions(reasoning_key=None)
         self._server: LocalServer | None = None
         self._starting = asyncio.Lock()

@@ -29,6 +29,7 @@ from gymmesh_model.backends.responses_stream import ResponsesReader
 from gymmesh_model.backends.sse import EventStream
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.errors import answer_invalid, invalid, misconfigured, options_of, unreachable
+from gymmesh_model.pool import Endpoint, Pool
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -57,7 +58,8 @@ class OpenAIBackend:
     def __init__(self, name: str, config: ModelConfig) -> None:
         self._name = name
         self._config = config
-        self._attempts = Attempts(name, config.max_retries)
+        self.pool = Pool.of(name, config)
+        self._attempts = Attempts(self.pool, config.max_retries)
         self._client: AsyncOpenAI | None = None
         self._secrets: tuple[str, ...] = ()
         self._read_options(config)
@@ -97,17 +99,17 @@ class OpenAIBackend:
     async def create(self, call: ModelCall) -> responses_pb2.Response:
         body = native_body(call.params, self.backend)
 
-        async def once() -> responses_pb2.Response:
+        async def once(_: Endpoint) -> responses_pb2.Response:
             async with self._posted(body) as response:
                 answer = b"".join([piece async for piece in self._pieces(response)])
             return read_response(self._name, answer, self._secrets)
 
-        return await self._attempts.run(once, call.timeout)
+        return await self._attempts.run(once, call.timeout, key=call.rollout_id)
 
     async def stream(self, call: ModelCall, progress: Progress) -> responses_pb2.Response:
         body = {**native_body(call.params, self.backend), "stream": True}
 
-        async def once() -> responses_pb2.Response:
+        async def once(_: Endpoint) -> responses_pb2.Response:
             reader = ResponsesReader(self._name, self._secrets, progress)
             async with self._posted(body) as response:
                 await self._feed(reader, response)
@@ -115,7 +117,7 @@ class OpenAIBackend:
                 raise answer_invalid(self._name, "its stream ended before the answer did")
             return reader.response
 
-        return await self._attempts.run(once, call.timeout, lambda: progress.begun)
+        return await self._attempts.run(once, call.timeout, lambda: progress.begun, call.rollout_id)
 
     def _make_client(self) -> AsyncOpenAI:
         from openai import AsyncOpenAI

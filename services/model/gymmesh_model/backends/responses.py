@@ -8,7 +8,7 @@ responses are not offered, and streaming is asked for by the RPC, not by a param
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -22,6 +22,8 @@ from gymmesh_model.backends.responses_stream import ResponsesReader
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.errors import answer_invalid, options_of, unsupported
 from gymmesh_responses import dumps
+
+_PATH: Final = "/responses"
 
 
 class ResponsesOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -42,7 +44,7 @@ class ResponsesBackend:
         self.keep_aborted = options.keep_aborted
         self._name = name
         self._http = HttpEndpoint(name, config)
-        self._url = f"{(config.url or '').rstrip('/')}/responses"
+        self.pool = self._http.pool
         self.endpoint_model = config.model or ""
         self.context_tokens = 0
         self.capabilities = model_pb2.ModelCapabilities(
@@ -57,10 +59,11 @@ class ResponsesBackend:
 
     async def create(self, call: ModelCall) -> responses_pb2.Response:
         return await self._http.post(
-            self._url,
+            _PATH,
             dumps(native_body(call.params)),
             call.timeout,
             lambda answer: read_response(self._name, answer, self._http.secrets),
+            key=call.rollout_id,
         )
 
     async def stream(self, call: ModelCall, progress: Progress) -> responses_pb2.Response:
@@ -70,7 +73,7 @@ class ResponsesBackend:
             return ResponsesReader(self._name, self._http.secrets, progress)
 
         read = await self._http.stream(
-            self._url, body, call.timeout, reader, lambda: progress.begun
+            _PATH, body, call.timeout, reader, lambda: progress.begun, key=call.rollout_id
         )
         if read.response is None:
             raise answer_invalid(self._name, "its stream ended before the answer did")

@@ -35,6 +35,10 @@ class RetryPolicy:
     base_s: float = 0.25
     cap_s: float = 8.0
 
+    def allows(self, retries_done: int, error: MeshError) -> bool:
+        """Whether a call that ended with `error` may be sent again at all."""
+        return retries_done < self.max_retries and error.reason in _RETRIED
+
     def delay(
         self, retries_done: int, error: MeshError, remaining_s: float, rng: random.Random
     ) -> float | None:
@@ -43,7 +47,7 @@ class RetryPolicy:
         A Retry-After is waited for in full, plus jitter; when it reaches past `remaining_s`
         there is no point in waiting, and the caller learns of it at once.
         """
-        if retries_done >= self.max_retries or error.reason not in _RETRIED:
+        if not self.allows(retries_done, error):
             return None
         backoff = rng.uniform(0.0, min(self.cap_s, self.base_s * 2.0**retries_done))
         delay = backoff if error.retry_after_s is None else error.retry_after_s + backoff / 4

@@ -1,0 +1,232 @@
+"""The endpoints of one model: how each of them fares, and which one gets the next call.
+
+No I/O and no tasks: whoever makes the calls reports here how they began and ended, whoever reads
+the endpoints' metrics what they said, and the limiter is told how many calls may run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import Final
+from urllib.parse import urlsplit
+
+from gymmesh.errors.v1 import errors_pb2 as errors
+from gymmesh_model.concurrency import Aimd
+from gymmesh_model.config import AdaptConfig, ModelConfig
+from gymmesh_model.errors import unreachable
+from gymmesh_model.limiter import Limiter
+from gymmesh_model.limits import Breaker
+from gymmesh_model.load import LoadReport, Targets, overloaded
+from gymmesh_model.routing import Router
+from gymmesh_runtime import metrics
+from gymmesh_runtime.errors import MeshError
+
+# Where a call has somewhere else to go, an endpoint is given up sooner.
+_THRESHOLD_OF_SEVERAL: Final = 5
+# What says that an endpoint is down. A timeout does not: the caller may have been in a hurry.
+_DOWN: Final = frozenset(
+    (errors.ERROR_REASON_MODEL_UNREACHABLE, errors.ERROR_REASON_MODEL_SERVER_ERROR)
+)
+# HTTP statuses of servers that have too much to do: 503, and 529 of some gateways.
+_OVERLOADED: Final = ("503", "529")
+
+
+class Endpoint:
+    """One endpoint. `base` is its base URL without a slash at the end, or empty.
+
+    in_flight: calls of ours. others: calls of others, as far as its metrics say. index: its place
+    in the configuration, which is its name in metrics.
+    """
+
+    __slots__ = ("_root", "base", "breaker", "down", "gauge", "in_flight", "index", "limit",
+                 "others", "report")  # fmt: skip
+
+    def __init__(self, model: str, index: int, base: str, breaker: Breaker, limit: Aimd) -> None:
+        self.index = index
+        self.base = base
+        self._root = base.rsplit("/", 1)[0] if urlsplit(base).path.strip("/") else base
+        self.breaker = breaker
+        self.limit = limit
+        self.in_flight = 0
+        self.others = 0.0
+        self.report: LoadReport | None = None
+        self.gauge = metrics.MODEL_ENDPOINT_IN_FLIGHT.labels(model, str(index))
+        self.down = metrics.MODEL_ENDPOINT_DOWN.labels(model, str(index))
+        self.down.set(0)
+
+    @property
+    def load(self) -> float:
+        """How busy it is, in calls."""
+        return self.in_flight + self.others
+
+    def at(self, path: str) -> str:
+        """The URL of a path below the base, or, as `/../path`, beside it; whole URLs stay."""
+        if not path.startswith("/"):
+            return path
+        return self._root + path[3:] if path.startswith("/../") else self.base + path
+
+
+class Pool:
+    """The endpoints of the model `name`, at least one.
+
+    bases: their base URLs. margin: see `Router`. concurrency: calls at all of them together, at
+    most; each has its part of it. clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        bases: Sequence[str] = ("",),
+        *,
+        margin: float = 8,
+        concurrency: int = 64,
+        adapt: AdaptConfig | None = None,
+        breaker: Callable[[], Breaker] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        adapt = adapt or AdaptConfig()
+        size = len(bases)
+        self.name = name
+        self.clock = clock
+        make = breaker or (Breaker if size == 1 else _impatient)
+        self.endpoints = tuple(
+            Endpoint(name, index, base, make(), _aimd(concurrency / size, adapt, size))
+            for index, base in enumerate(bases)
+        )
+        self._router = Router([_identity(base) for base in bases], margin)
+        self._targets = Targets(adapt.queue_target_s, adapt.kv_target)
+        self._limiter: Limiter | None = None
+        self._limit = metrics.MODEL_CONCURRENCY_LIMIT.labels(name)
+        self._limit.set(concurrency)
+
+    @staticmethod
+    def of(name: str, config: ModelConfig) -> Pool:
+        """The pool of a configured model."""
+        return Pool(
+            name,
+            config.bases or ("",),
+            margin=config.route_margin,
+            concurrency=config.max_concurrency,
+            adapt=config.adapt,
+        )
+
+    def govern(self, limiter: Limiter) -> None:
+        """From now on sets the limiter's places to what the endpoints can take."""
+        self._limiter = limiter
+
+    def home(self, key: str) -> Endpoint:
+        """The endpoint where the calls of the rollout `key` belong at present."""
+        return self.endpoints[self._router.home(key)]
+
+    def pick(self, key: str, tried: Collection[int] = ()) -> Endpoint | None:
+        """The endpoint for a call of the rollout `key`; None when none may be called now.
+
+        tried: the indices of those that have failed this very call. A circuit that lets a probe
+        through counts the call as one.
+        """
+        now = self.clock()
+        if len(self.endpoints) == 1:
+            only = self.endpoints[0]
+            return None if tried or only.breaker.admit(now) is not None else only
+        barred = self._barred(now, tried)
+        place = self._router.choose(key, [one.load for one in self.endpoints], barred)
+        if place is None:
+            return None
+        if key and place != (home := self._router.home(key)):
+            cause = "down" if home in barred else "busy"
+            metrics.MODEL_REROUTES.labels(self.name, cause).inc()
+        chosen = self.endpoints[place]
+        chosen.breaker.admit(now)
+        return chosen
+
+    def has_more(self, tried: Collection[int]) -> bool:
+        """Whether an endpoint may be called that is not among the tried."""
+        if len(tried) == len(self.endpoints):
+            return False
+        return len(self._barred(self.clock(), tried)) < len(self.endpoints)
+
+    def left_alone(self) -> MeshError:
+        """MODEL_UNREACHABLE for a call that no circuit lets through."""
+        now = self.clock()
+        error = unreachable(self.name, "it failed so often in a row that it is left alone")
+        error.retry_after_s = min(one.breaker.wait(now) for one in self.endpoints)
+        return error
+
+    def answered(self, endpoint: Endpoint, started: float, key: str) -> None:
+        """A call of the rollout `key`, begun at `started`, got its answer."""
+        self._alive(endpoint)
+        self._router.answered(key, endpoint.index)
+        limiter = self._limiter
+        waiting = limiter is not None and limiter.waiting > 0
+        if endpoint.limit.succeeded(started, waiting):
+            self._resize()
+
+    def failed(self, endpoint: Endpoint, started: float, error: MeshError) -> None:
+        """A call, begun at `started`, failed."""
+        if error.reason in _DOWN:
+            endpoint.breaker.failed(self.clock())
+            endpoint.down.set(1 if endpoint.breaker.is_open else 0)
+        else:
+            self._alive(endpoint)
+        rated = error.reason == errors.ERROR_REASON_MODEL_RATE_LIMITED
+        if rated or error.metadata.get("http_status") in _OVERLOADED:
+            self._back_off(endpoint, started)
+
+    def reported(
+        self, endpoint: Endpoint, report: LoadReport | None, asked: float, in_flight: int
+    ) -> None:
+        """What an endpoint's metrics said; None when they could not be had.
+
+        asked: when they were asked for; in_flight: the calls of ours that were in it then.
+        """
+        before, endpoint.report = endpoint.report, report
+        if report is None:
+            endpoint.others = 0.0
+            endpoint.limit.hold(False)
+            return
+        endpoint.others = max(0.0, report.busy - in_flight)
+        endpoint.limit.hold(report.kv_usage >= self._targets.kv_usage)
+        if overloaded(report, before, self._targets):
+            self._back_off(endpoint, asked)
+
+    def _barred(self, now: float, tried: Collection[int]) -> list[int]:
+        return [
+            one.index for one in self.endpoints if one.index in tried or one.breaker.wait(now) > 0.0
+        ]
+
+    def _alive(self, endpoint: Endpoint) -> None:
+        if endpoint.breaker.is_open:
+            endpoint.down.set(0)
+        endpoint.breaker.answered()
+
+    def _back_off(self, endpoint: Endpoint, started: float) -> None:
+        if endpoint.limit.overloaded(started, self.clock()):
+            self._resize()
+
+    def _resize(self) -> None:
+        # A hair more, so that parts that make up a whole number do.
+        places = max(1, int(sum(one.limit.limit for one in self.endpoints) + 1e-6))
+        if self._limiter is not None and places != self._limiter.limit:
+            self._limiter.resize(places)
+            self._limit.set(places)
+
+
+def _impatient() -> Breaker:
+    return Breaker(threshold=_THRESHOLD_OF_SEVERAL)
+
+
+def _aimd(cap: float, adapt: AdaptConfig, size: int) -> Aimd:
+    return Aimd(
+        cap=cap,
+        floor=adapt.min_concurrency / size,
+        backoff=adapt.backoff,
+        # A large limit would take too many round trips to come back by ones.
+        step=max(1.0, cap / 50),
+    )
+
+
+def _identity(base: str) -> str:
+    """What names an endpoint in rankings: its address without a user's name and password."""
+    parts = urlsplit(base)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

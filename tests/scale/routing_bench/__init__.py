@@ -1,0 +1,1 @@
+"""A simulation of rollouts over several endpoints, and ways to route them."""

@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import pytest
+
+from gymmesh.errors.v1 import errors_pb2 as errors
+from gymmesh_model.config import AdaptConfig, ModelConfig
+from gymmesh_model.errors import unreachable
+from gymmesh_model.limiter import Limiter
+from gymmesh_model.load import LoadReport
+from gymmesh_model.pool import Pool
+from gymmesh_runtime import metrics
+from gymmesh_runtime.errors import MeshError
+
+BASES = ("http://a:1/v1", "http://b:1/v1", "http://c:1/v1")
+KEYS = [f"r{number}" for number in range(60)]
+BUSY = MeshError(errors.ERROR_REASON_MODEL_RATE_LIMITED, "slower")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def down(pool: Pool, place: int) -> None:
+    """Opens an endpoint's circuit."""
+    while not pool.endpoints[place].breaker.is_open:
+        pool.failed(pool.endpoints[place], 0.0, unreachable("policy", "gone"))
+
+
+def picked(pool: Pool, keys: list[str]) -> list[int | None]:
+    """Where a call of each rollout would go."""
+    chosen = [pool.pick(key) for key in keys]
+    return [None if one is None else one.index for one in chosen]
+
+
+@pytest.mark.parametrize(
+    ("base", "path", "url"),
+    [
+        ("http://a:1/v1", "/chat/completions", "http://a:1/v1/chat/completions"),
+        ("http://a:1/v1", "/../metrics", "http://a:1/metrics"),
+        ("http://a:1/x/v1", "/../metrics", "http://a:1/x/metrics"),
+        ("http://a:1", "/../metrics", "http://a:1/metrics"),
+        ("http://a:1", "/responses", "http://a:1/responses"),
+        ("http://a:1/v1", "http://b:2/v1/x", "http://b:2/v1/x"),
+        ("", "http://b:2/v1/x", "http://b:2/v1/x"),
+    ],
+)
+def test_the_url_of_a_path(base: str, path: str, url: str) -> None:
+    assert Pool("policy", [base]).endpoints[0].at(path) == url
+
+
+def test_one_endpoint_gets_every_call_once() -> None:
+    clock = Clock()
+    pool = Pool("policy", clock=clock)
+    assert pool.pick("r1") is pool.pick("") is pool.endpoints[0]
+    assert pool.pick("r1", {0}) is None
+    assert not pool.has_more({0})
+    down(pool, 0)
+    assert pool.pick("r1") is None
+    assert pool.left_alone().retry_after_s == 1.0
+    clock.now = 1.0
+    assert pool.pick("r1") is pool.endpoints[0]
+    assert pool.pick("r1") is None, "one probe in a cooldown"
+
+
+def test_one_that_is_down_gets_probes_only() -> None:
+    clock = Clock()
+    pool = Pool("policy", BASES, clock=clock)
+    mine = [key for key in KEYS if pool.home(key).index == 1]
+    down(pool, 1)
+    assert set(picked(pool, KEYS)) == {0, 2}
+    assert pool.has_more({0})
+    assert not pool.has_more({0, 2})
+    clock.now = 1.0
+    assert picked(pool, mine).count(1) == 1
+    pool.answered(pool.endpoints[1], 1.0, mine[0])
+    assert set(picked(pool, mine)) == {1}
+
+
+def test_several_are_given_up_sooner_than_one() -> None:
+    assert Pool("policy").endpoints[0].breaker.threshold == 20
+    assert Pool("policy", BASES).endpoints[0].breaker.threshold == 5
+
+
+def test_reroutes_are_counted_by_cause() -> None:
+    pool = Pool("routed", BASES, margin=3)
+    key = next(key for key in KEYS if pool.home(key).index == 1)
+    pool.endpoints[1].in_flight = 4
+    assert pool.pick(key) is not pool.endpoints[1]
+    pool.endpoints[1].in_flight = 3
+    assert pool.pick(key) is pool.endpoints[1]
+    down(pool, 1)
+    pool.pick(key)
+    counts = {cause: metrics.MODEL_REROUTES.labels("routed", cause) for cause in ("busy", "down")}
+    assert {cause: count.value for cause, count in counts.items()} == {"busy": 1, "down": 1}
+
+
+def test_each_has_its_part_of_the_limit() -> None:
+    clock = Clock()
+    limiter = Limiter("policy", 30, 10)
+    pool = Pool("policy", BASES, concurrency=30, adapt=AdaptConfig(backoff=0.5), clock=clock)
+    pool.govern(limiter)
+    first, second, _ = pool.endpoints
+    clock.now = 1.0
+    pool.failed(first, 0.0, BUSY)
+    assert limiter.limit == 25
+    pool.failed(first, 0.5, BUSY)
+    assert limiter.limit == 25, "in the same round trip"
+    pool.failed(second, 0.5, BUSY)
+    assert limiter.limit == 20
+    overloaded = MeshError(
+        errors.ERROR_REASON_MODEL_SERVER_ERROR, "x", metadata={"http_status": "503"}
+    )
+    pool.failed(first, 1.5, overloaded)
+    assert limiter.limit == 17
+    pool.failed(first, 9.0, unreachable("policy", "gone"))
+    assert limiter.limit == 17
+    assert metrics.MODEL_CONCURRENCY_LIMIT.labels("policy").value == 17
+
+
+def test_the_floor_is_kept() -> None:
+    limiter = Limiter("policy", 30, 10)
+    pool = Pool("policy", BASES, concurrency=30, adapt=AdaptConfig(min_concurrency=6))
+    pool.govern(limiter)
+    for start in range(100):
+        for endpoint in pool.endpoints:
+            pool.failed(endpoint, pool.clock() + start, BUSY)
+    assert limiter.limit == 6
+
+
+def test_one_place_is_always_left() -> None:
+    limiter = Limiter("policy", 1, 10)
+    pool = Pool("policy", BASES, concurrency=1)
+    pool.govern(limiter)
+    assert int(sum(one.limit.limit for one in pool.endpoints) + 1e-6) == 1
+    for endpoint in pool.endpoints:
+        pool.failed(endpoint, pool.clock() + 1, BUSY)
+    assert limiter.limit == 1
+
+
+def test_others_calls_count_as_load() -> None:
+    pool = Pool("policy", BASES)
+    endpoint = pool.endpoints[0]
+    endpoint.in_flight = 5
+    pool.reported(endpoint, LoadReport(running=7, waiting=4), 0.0, in_flight=6)
+    assert endpoint.load == 5 + 5
+    pool.reported(endpoint, LoadReport(running=1), 0.0, in_flight=6)
+    assert endpoint.load == 5
+    pool.reported(endpoint, LoadReport(running=20, kv_usage=0.99), 0.0, in_flight=6)
+    assert endpoint.limit.held
+    pool.reported(endpoint, None, 0.0, in_flight=6)
+    assert (endpoint.load, endpoint.limit.held) == (5, False)
+
+
+def test_a_configured_pool() -> None:
+    config = ModelConfig(backend="chat", urls=list(BASES), route_margin=3, max_concurrency=9)
+    pool = Pool.of("policy", config)
+    assert [one.base for one in pool.endpoints] == list(BASES)
+    assert [one.limit.cap for one in pool.endpoints] == [3, 3, 3]
+    assert [one.base for one in Pool.of("policy", ModelConfig()).endpoints] == [""]
+
+
+def test_a_password_in_a_url_does_not_decide_where_rollouts_go() -> None:
+    with_password = [base.replace("//", "//me:secret@") for base in BASES]
+    pools = Pool("policy", BASES), Pool("policy", with_password)
+    assert [pools[0].home(key).index for key in KEYS] == [pools[1].home(key).index for key in KEYS]
