@@ -1,0 +1,33 @@
+"""The dispatcher: which rollout runs next, and what becomes of one that ended.
+
+Everything here is pure: no task, no socket, no clock. The collector tells what happened and when
+(seconds of any monotonic clock), and does what it is told.
+
+    causes        what each kind of failure means for a further attempt
+    gate          an agent that cannot be reached or takes no more, held back until it does
+    concurrency   how many rollouts in flight, adapted to what the mesh takes
+    pace          how fast rollouts start
+    backlog       what is asked for and not started, by environment, in its order
+    dispatcher    the whole
+"""
+
+from gymmesh_client.dispatch.backlog import Assignment, Work
+from gymmesh_client.dispatch.dispatcher import (
+    Dispatcher,
+    DispatchOptions,
+    Ended,
+    RunStateError,
+    State,
+    Verdict,
+)
+
+__all__ = [
+    "Assignment",
+    "DispatchOptions",
+    "Dispatcher",
+    "Ended",
+    "RunStateError",
+    "State",
+    "Verdict",
+    "Work",
+]

@@ -1,0 +1,155 @@
+"""What is asked for and not started yet: by environment and agent, each in its order.
+
+Without shares the oldest goes first, whatever its environment. With shares the environments
+take turns in proportion to their weights (stride scheduling: each start moves an environment on
+by 1 / weight, and the one that is furthest behind is next), so that a mix stays a mix while
+rollouts of one environment take longer than those of another.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Generic, Protocol, TypeVar
+
+# So many rollouts are read ahead, so that each environment of a mix finds some of its own.
+_AHEAD: Final = 4096
+_USUAL_WEIGHT: Final = 1.0
+
+
+class Work(Protocol):
+    """What the dispatcher must know of a rollout."""
+
+    @property
+    def environment(self) -> str:
+        """Its environment: whose share it is counted against."""
+
+    @property
+    def agent(self) -> str:
+        """The agent that is to run it."""
+
+    @property
+    def group(self) -> str:
+        """Its task, whose repeats are a group."""
+
+
+W = TypeVar("W", bound=Work)
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment(Generic[W]):
+    """An attempt to run.
+
+    Attributes:
+        work: the rollout.
+        attempt: the attempt's number.
+        tries: how many attempts of this run count, this one included.
+        failures: how often it failed in a row, counted or not.
+        first_at: when the rollout's first attempt started.
+        order: its place among all that was asked for.
+    """
+
+    work: W
+    attempt: int
+    tries: int
+    failures: int
+    first_at: float | None
+    order: int
+
+
+class Backlog(Generic[W]):
+    """Assignments that wait for their turn.
+
+    Args:
+        source: the rollouts asked for, each with the number of its first attempt; read lazily.
+        shares: weights of environments; those not named weigh 1. Empty: no shares.
+    """
+
+    def __init__(self, source: Iterator[tuple[W, int]], shares: Mapping[str, float]) -> None:
+        self._source = source
+        self._shares = dict(shares)
+        self._lanes: dict[tuple[str, str], deque[Assignment[W]]] = {}
+        self._passed: dict[str, float] = {}
+        self._waiting = 0
+        self._read = 0
+        self._exhausted = False
+        self._unwanted: set[str] = set()
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing waits and nothing is left to read."""
+        return not self._waiting and self._exhausted
+
+    def take(self, admits: Callable[[str], bool]) -> Assignment[W] | None:
+        """The next assignment whose agent is admitted."""
+        self._fill(admits)
+        best: tuple[float, int] | None = None
+        chosen: tuple[str, str] | None = None
+        for key, lane in self._lanes.items():
+            if not lane or not admits(key[1]):
+                continue
+            rank = (self._passed.get(key[0], 0.0) if self._shares else 0.0, lane[0].order)
+            if best is None or rank < best:
+                best, chosen = rank, key
+        if chosen is None:
+            return None
+        if self._shares:
+            self._move_on(chosen[0])
+        self._waiting -= 1
+        return self._lanes[chosen].popleft()
+
+    def put_back(self, assignment: Assignment[W]) -> None:
+        """It goes before the others of its environment."""
+        if assignment.work.group not in self._unwanted:
+            self._lane(assignment.work).appendleft(assignment)
+            self._waiting += 1
+
+    def drop_group(self, group: str) -> int:
+        """Forget what waits of a group, and what is still to be read; how many waited."""
+        self._unwanted.add(group)
+        before = self._waiting
+        for key, lane in self._lanes.items():
+            self._lanes[key] = deque(one for one in lane if one.work.group != group)
+        self._waiting = sum(map(len, self._lanes.values()))
+        return before - self._waiting
+
+    def unwanted(self, group: str) -> bool:
+        """Whether the group was dropped."""
+        return group in self._unwanted
+
+    def _fill(self, admits: Callable[[str], bool]) -> None:
+        """Read until there is a choice: one admitted rollout, or with shares a few of each."""
+        wanted = _AHEAD if self._shares else 1
+        while not self._exhausted and self._waiting < _AHEAD:
+            if self._waiting >= wanted and any(
+                lane and admits(key[1]) for key, lane in self._lanes.items()
+            ):
+                return
+            self._read_one()
+
+    def _read_one(self) -> None:
+        found = next(self._source, None)
+        if found is None:
+            self._exhausted = True
+            return
+        work, attempt = found
+        self._read += 1
+        if work.group in self._unwanted:
+            return
+        self._lane(work).append(Assignment(work, attempt, 1, 0, None, self._read))
+        self._waiting += 1
+
+    def _lane(self, work: W) -> deque[Assignment[W]]:
+        key = (work.environment, work.agent)
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._lanes[key] = deque()
+            # One that comes late does not get the turns that it was not there for.
+            if self._passed:
+                self._passed.setdefault(work.environment, min(self._passed.values()))
+        return lane
+
+    def _move_on(self, environment: str) -> None:
+        weight = self._shares.get(environment, _USUAL_WEIGHT)
+        self._passed[environment] = self._passed.get(environment, 0.0) + 1.0 / weight
