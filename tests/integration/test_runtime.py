@@ -28,7 +28,7 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh_discovery.service import DiscoveryService
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.peers import PeerDirectory, Transport
 from gymmesh_runtime.serve import ServeOptions, serving
 from tests.unit.runtime.probe import (
     DISCOVERY,
@@ -57,11 +57,26 @@ def free_port() -> int:
         return port
 
 
+@pytest.fixture(params=["auto", "plain"])
+def transport(request: pytest.FixtureRequest) -> Transport:
+    """How peers are called: over the mux, or by plain RPCs."""
+    chosen: Transport = request.param
+    return chosen
+
+
 @pytest.fixture
-async def directory() -> AsyncIterator[PeerDirectory]:
-    one = PeerDirectory()
+async def directory(transport: Transport) -> AsyncIterator[PeerDirectory]:
+    one = PeerDirectory(transport=transport)
     yield one
     await one.close()
+
+
+@pytest.fixture
+def broken(transport: Transport) -> int:
+    """The reason with which a call ends whose connection broke under it."""
+    if transport == "auto":
+        return errors_pb2.ERROR_REASON_MUX_BROKEN
+    return errors_pb2.ERROR_REASON_PEER_UNAVAILABLE
 
 
 async def failure(awaitable: Any, timeout: float = 20.0) -> MeshError:
@@ -164,7 +179,7 @@ async def line_of(process: Process) -> str:
     return line.decode().strip()
 
 
-async def test_a_peer_killed_in_mid_call(directory: PeerDirectory) -> None:
+async def test_a_peer_killed_in_mid_call(directory: PeerDirectory, broken: int) -> None:
     async with probe_process() as (process, address):
         peer = directory.peer(instance_at(address))
         frames = peer.StreamResponse(stream("hang"), timeout=50.0)
@@ -174,7 +189,8 @@ async def test_a_peer_killed_in_mid_call(directory: PeerDirectory) -> None:
         process.send_signal(signal.SIGKILL)
         for one in (call, drain(frames)):
             error = await failure(one)
-            assert error.reason == errors_pb2.ERROR_REASON_PEER_UNAVAILABLE
+            assert error.reason == broken
+            assert error.code is grpc.StatusCode.UNAVAILABLE
             assert error.metadata["address"] == address
 
 
@@ -195,14 +211,14 @@ async def test_a_signal_drains_a_running_call(
         assert await asyncio.wait_for(process.wait(), 20) == 0
 
 
-async def test_a_drain_has_an_end(directory: PeerDirectory) -> None:
+async def test_a_drain_has_an_end(directory: PeerDirectory, broken: int) -> None:
     async with probe_process(drain_s=0.2) as (process, address):
         peer = directory.peer(instance_at(address))
         frames = peer.StreamResponse(stream("hang"), timeout=50.0)
         await anext(frames)
         process.send_signal(signal.SIGTERM)
         error = await failure(drain(frames))
-        assert error.reason == errors_pb2.ERROR_REASON_PEER_UNAVAILABLE
+        assert error.reason == broken
         assert await line_of(process) == "closed"
         assert await asyncio.wait_for(process.wait(), 20) == 0
 
@@ -283,7 +299,7 @@ async def watch_health(address: str, statuses: list[int]) -> None:
                 statuses.append(reply.status)
 
 
-async def test_the_order_of_up_and_down(directory: PeerDirectory) -> None:
+async def test_the_order_of_up_and_down(directory: PeerDirectory, broken: int) -> None:
     service = ProbeService()
     statuses: list[int] = []
     registry = RecordingRegistry(service.events)
@@ -320,7 +336,7 @@ async def test_the_order_of_up_and_down(directory: PeerDirectory) -> None:
     ]
     error = call.exception()
     assert isinstance(error, MeshError)
-    assert error.reason == errors_pb2.ERROR_REASON_PEER_UNAVAILABLE
+    assert error.reason == broken
 
 
 _CONTEXT = CallContext("test")

@@ -11,7 +11,7 @@ import asyncio
 import difflib
 import hashlib
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
@@ -19,9 +19,15 @@ from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.wire.channels import ChannelPool
 from gymmesh_runtime.wire.direct import DirectPeer
+from gymmesh_runtime.wire.mux.peer import MuxPeer
+from gymmesh_runtime.wire.mux.trunk import Trunk
 from gymmesh_runtime.wire.plain import PlainPeer
 
 Instance = discovery_pb2.Instance
+
+#: How instances in other processes are called: over the mux where they offer it, or
+#: by plain RPCs only.
+Transport: TypeAlias = Literal["auto", "plain"]
 
 
 class PeerDirectory:
@@ -31,10 +37,13 @@ class PeerDirectory:
     waiting for an instance to appear makes sense.
     """
 
-    def __init__(self, *, watched: bool = False) -> None:
+    def __init__(self, *, watched: bool = False, transport: Transport = "auto") -> None:
         self._instances: dict[str, Instance] = {}
         self._direct: dict[str, Mapping[str, DirectPeer]] = {}
         self._plain: dict[tuple[str, str], PlainPeer] = {}  # by address and service
+        self._muxed: dict[tuple[str, str], MuxPeer] = {}  # by address and service
+        self._trunks: dict[str, Trunk] = {}  # by address
+        self._transport = transport
         self._channels = ChannelPool()
         self._turn = 0
         self._watched = watched
@@ -99,7 +108,9 @@ class PeerDirectory:
         service = service or instance.service
         direct = self._direct.get(instance.id)
         if direct is None:
-            return self._plain_peer(instance.address, service)
+            if self._transport == "plain":
+                return self.plain_peer(instance.address, service)
+            return self._mux_peer(instance.address, service)
         peer = direct.get(service)
         if peer is None:
             raise MeshError(
@@ -116,12 +127,27 @@ class PeerDirectory:
     async def close(self) -> None:
         """Closes all channels."""
         self._plain.clear()
+        self._muxed.clear()
+        trunks = list(self._trunks.values())
+        self._trunks.clear()
+        await asyncio.gather(*(trunk.close() for trunk in trunks))
         await self._channels.close()
 
-    def _plain_peer(self, address: str, service: str) -> PlainPeer:
+    def plain_peer(self, address: str, service: str) -> PlainPeer:
+        """Returns the peer that calls a service at an address by plain RPCs, whatever it offers."""
         peer = self._plain.get((address, service))
         if peer is None:
             peer = self._plain[address, service] = PlainPeer(self._channels.get(address), service)
+        return peer
+
+    def _mux_peer(self, address: str, service: str) -> MuxPeer:
+        peer = self._muxed.get((address, service))
+        if peer is None:
+            trunk = self._trunks.get(address)
+            if trunk is None:
+                trunk = self._trunks[address] = Trunk(self._channels.get(address))
+            plain = self.plain_peer(address, service)
+            peer = self._muxed[address, service] = MuxPeer(trunk, plain, service)
         return peer
 
     def _take(self, instances: dict[str, Instance]) -> None:
@@ -130,8 +156,12 @@ class PeerDirectory:
         self._instances = instances
         for address in before - after:
             self._channels.retire(address)
+            if address in self._trunks:
+                self._trunks[address].retire()
         for address in after - before:
             self._channels.restore(address)
+            if address in self._trunks:
+                self._trunks[address].restore()
         self._notify()
 
     def _candidates(self, service: str, name: str) -> list[Instance]:

@@ -14,13 +14,13 @@ import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, cast
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.exposition import MetricsEndpoint, heartbeat
-from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.peers import PeerDirectory, Transport
 from gymmesh_runtime.registration import DirectoryWatch, DiscoveryPeer, Registration
 from gymmesh_runtime.service import Service
 from gymmesh_runtime.wire.server import MeshServer
@@ -30,6 +30,8 @@ _log = logging.getLogger("gymmesh.serve")
 DISCOVERY: Final = "gymmesh.discovery.v1.DiscoveryService"
 _REGISTER_S: Final = 20.0
 _CLOSE_S: Final = 10.0
+# The part of the time to drain that a service's own calls get before it stops them.
+_DRAIN_SHARE: Final = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ class ServeOptions:
     discovery_address: str = ""  # empty: neither registered nor watching
     drain_s: float = 10.0
     advertise_host: str = ""  # what peers connect to; empty: `host`
+    transport: Transport = "auto"  # plain: neither offers the mux nor calls over it
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,9 @@ async def serving(service: Service, options: ServeOptions) -> AsyncIterator[Serv
     """
     async with AsyncExitStack() as stack:
         metrics_address = _start_metrics(stack, options)
-        directory = PeerDirectory(watched=bool(options.discovery_address))
+        directory = PeerDirectory(
+            watched=bool(options.discovery_address), transport=options.transport
+        )
         stack.push_async_callback(directory.close)
         discovery = _discovery_peer(directory, options, service)
         watch = None if discovery is None else DirectoryWatch(discovery, directory)
@@ -72,7 +77,10 @@ async def serving(service: Service, options: ServeOptions) -> AsyncIterator[Serv
         stack.push_async_callback(close_bounded, service)
         await service.open(directory)
 
-        server = MeshServer(Binding(name, one) for name, one in service.servicers().items())
+        server = MeshServer(
+            (Binding(name, one) for name, one in service.servicers().items()),
+            mux=options.transport != "plain",
+        )
         port = await server.start(options.host, options.port)
         instance = _instance(service, options, port, metrics_address)
         registration = None if discovery is None else Registration(discovery, instance)
@@ -80,6 +88,10 @@ async def serving(service: Service, options: ServeOptions) -> AsyncIterator[Serv
         if registration is not None:
             stack.push_async_callback(registration.stop)
         stack.push_async_callback(server.stop, options.drain_s)
+        drain = getattr(service, "drain", None)
+        if drain is not None:
+            # Streams that last as long as their callers must be told, and end in time.
+            stack.callback(drain, options.drain_s * _DRAIN_SHARE)
         if registration is not None and watch is not None:
             await registration.start(_REGISTER_S)
             # A registry that came back without its memory hears of us at once.
@@ -143,11 +155,9 @@ def _discovery_peer(
 ) -> DiscoveryPeer | None:
     if not options.discovery_address or service.kind == DISCOVERY:
         return None
-    registry = discovery_pb2.Instance(
-        id="registry", service=DISCOVERY, name="registry", address=options.discovery_address
-    )
-    peer: DiscoveryPeer = directory.peer(registry)
-    return peer
+    # The registry is called too seldom for a mux to be worth its stream.
+    peer: Any = directory.plain_peer(options.discovery_address, DISCOVERY)
+    return cast(DiscoveryPeer, peer)
 
 
 def _instance(
@@ -161,6 +171,7 @@ def _instance(
         contract_version=CONTRACT_VERSION,
         health=discovery_pb2.HEALTH_SERVING,
         metrics_address=metrics_address,
+        meta=getattr(service, "meta", {}),
     )
 
 

@@ -15,7 +15,7 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.peers import PeerDirectory, Transport
 from gymmesh_runtime.wire.server import MeshServer
 
 MODEL = "gymmesh.model.v1.ModelService"
@@ -166,9 +166,25 @@ async def direct(servicers: Mapping[str, object]) -> AsyncIterator[PeerDirectory
 @asynccontextmanager
 async def plain(servicers: Mapping[str, object]) -> AsyncIterator[PeerDirectory]:
     """The path over plain gRPC."""
+    async with elsewhere(servicers, "plain") as directory:
+        yield directory
+
+
+@asynccontextmanager
+async def mux(servicers: Mapping[str, object]) -> AsyncIterator[PeerDirectory]:
+    """The path over the mux."""
+    async with elsewhere(servicers, "auto") as directory:
+        yield directory
+
+
+@asynccontextmanager
+async def elsewhere(
+    servicers: Mapping[str, object], transport: Transport
+) -> AsyncIterator[PeerDirectory]:
+    """A path over a socket."""
     async with (
         served(servicers) as address,
-        contextlib.aclosing(_Closing(PeerDirectory())) as closing,
+        contextlib.aclosing(_Closing(PeerDirectory(transport=transport))) as closing,
     ):
         closing.directory.upsert(instance_at(address))
         yield closing.directory
@@ -182,5 +198,5 @@ class _Closing:
         await self.directory.close()
 
 
-#: Every path on which a call can travel; the mux joins here.
-PATHS: dict[str, PathOf] = {"direct": direct, "plain": plain}
+#: Every path on which a call can travel.
+PATHS: dict[str, PathOf] = {"direct": direct, "mux": mux, "plain": plain}

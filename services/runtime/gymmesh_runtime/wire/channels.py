@@ -37,12 +37,15 @@ class Line:
     def enter(self, spec: MethodSpec) -> Any:
         """Starts a call; returns what sends it. Each ``enter`` needs one ``leave``."""
         self._in_flight += 1
-        call = self._calls.get(spec.name)
+        call = self._calls.get(spec.full_name)
         if call is None:
-            if self._channel is None:
-                self._channel = grpc.aio.insecure_channel(self.address, options=channel_options())
-            call = self._calls[spec.name] = _multicallable(self._channel, spec)
+            call = self._calls[spec.full_name] = _multicallable(self._opened(), spec)
         return call
+
+    def enter_raw(self, full_name: str) -> Any:
+        """The same for a stream of bytes both ways, whose messages the caller packs."""
+        self._in_flight += 1
+        return self._opened().stream_stream(f"/{full_name}")
 
     def leave(self) -> None:
         """Ends a call."""
@@ -62,6 +65,11 @@ class Line:
         if channel is not None:
             await channel.close(grace)
         await asyncio.gather(*self._closing)
+
+    def _opened(self) -> grpc.aio.Channel:
+        if self._channel is None:
+            self._channel = grpc.aio.insecure_channel(self.address, options=channel_options())
+        return self._channel
 
     def _close_when_idle(self) -> None:
         if self._in_flight == 0 and (channel := self._detach()) is not None:

@@ -37,7 +37,7 @@ def _unary(line: Line, spec: MethodSpec) -> Any:
         except grpc.aio.AioRpcError as exc:
             raise from_rpc_error(exc, line.address, spec.full_name) from None
         except asyncio.CancelledError:
-            if _cancelled_by_caller():
+            if cancelled_by_caller():
                 raise
             raise connection_closed(line.address) from None
         finally:
@@ -61,7 +61,7 @@ def _stream(line: Line, spec: MethodSpec) -> Any:
         except grpc.aio.AioRpcError as exc:
             raise from_rpc_error(exc, line.address, spec.full_name) from None
         except asyncio.CancelledError:
-            if _cancelled_by_caller():
+            if cancelled_by_caller():
                 raise
             raise connection_closed(line.address) from None
         finally:
@@ -73,7 +73,7 @@ def _stream(line: Line, spec: MethodSpec) -> Any:
     return call
 
 
-def _cancelled_by_caller() -> bool:
+def cancelled_by_caller() -> bool:
     """Whether a CancelledError is the task's own.
 
     A channel that is closed under a call raises CancelledError too, into a task

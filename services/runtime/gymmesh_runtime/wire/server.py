@@ -13,24 +13,31 @@ from grpc_reflection.v1alpha import reflection
 from gymmesh_runtime.binding import Binding, BoundMethod
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import STATUS_DETAILS_KEY, MeshError, to_status
+from gymmesh_runtime.wire.mux.frames import EXCHANGE
+from gymmesh_runtime.wire.mux.servicer import MuxServicer
 from gymmesh_runtime.wire.options import server_options
 
 _MAX_DETAILS: Final = 200
 
 
 class MeshServer:
-    """A gRPC server with health and reflection for a set of bindings.
+    """A gRPC server with health and reflection for a set of bindings, and the mux to them.
 
-    Health is NOT_SERVING until ``set_serving(True)``.
+    Health is NOT_SERVING until ``set_serving(True)``. ``mux`` False: plain RPCs only.
     """
 
-    def __init__(self, bindings: Iterable[Binding]) -> None:
+    def __init__(self, bindings: Iterable[Binding], *, mux: bool = True) -> None:
+        bindings = list(bindings)
         self._server = grpc.aio.server(options=server_options())
         self._health = health.aio.HealthServicer()
         self._names = [""]  # the empty name stands for the server as a whole
         for binding in bindings:
             self._names.append(binding.service)
             self._server.add_generic_rpc_handlers((_handler(binding),))
+        self._mux = MuxServicer(bindings) if mux else None
+        if self._mux is not None:
+            self._names.append(EXCHANGE.partition("/")[0])
+            self._server.add_generic_rpc_handlers((self._mux.handler(),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflected = (*self._names[1:], "grpc.health.v1.Health", reflection.SERVICE_NAME)
         reflection.enable_server_reflection(reflected, self._server)
@@ -63,6 +70,8 @@ class MeshServer:
 
     async def stop(self, grace: float) -> None:
         """Refuses new calls, lets running ones end for ``grace`` seconds, then cancels them."""
+        if self._mux is not None:
+            self._mux.leave("the server is draining")
         await self._server.stop(grace)
 
 

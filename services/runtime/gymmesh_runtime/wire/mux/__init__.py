@@ -1,0 +1,1 @@
+"""The mux: many calls over one bidirectional stream (see mux.proto)."""

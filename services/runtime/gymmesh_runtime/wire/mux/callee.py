@@ -1,0 +1,243 @@
+"""The calls that this side of a link serves, each through its binding like a plain call."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from google.protobuf.message import DecodeError
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh_runtime.binding import BoundMethod
+from gymmesh_runtime.context import CallContext
+from gymmesh_runtime.errors import MeshError, deadline_passed, to_status
+from gymmesh_runtime.wire.batch import OutboxClosed
+from gymmesh_runtime.wire.mux import frames, table
+from gymmesh_runtime.wire.mux.caller import MAX_TIMEOUT_S, QUIET
+from gymmesh_runtime.wire.mux.frames import ANSWER, CHUNK_BYTES, END, FRAME_BYTES, MESSAGE
+
+if TYPE_CHECKING:  # the link owns its callee
+    from gymmesh_runtime.wire.mux.link import Link
+
+#: For callers that name no deadline.
+_OWN_TIMEOUT_S: Final = 3600.0
+#: A peer that asks for ever more and reads nothing is cut off with so many frames queued.
+_MAX_QUEUED: Final = 262_144
+
+
+class Serving:
+    """A call while it is served."""
+
+    __slots__ = ("context", "started", "task", "waiter")
+
+    def __init__(self, context: CallContext) -> None:
+        self.context = context
+        self.started = False
+        self.task: asyncio.Task[None] | None = None
+        self.waiter: asyncio.Future[None] | None = None  # waits for credit
+
+
+class Callee:
+    """Serves the calls of a link's other side."""
+
+    __slots__ = ("_link", "_loop", "_methods", "_sender", "_table")
+
+    def __init__(self, link: Link, methods: Mapping[str, BoundMethod]) -> None:
+        self._link = link
+        self._table = link.table
+        self._sender = link.sender
+        self._methods = methods
+        self._loop = asyncio.get_running_loop()
+
+    def stop(self) -> set[asyncio.Task[None]]:
+        """Cancels all calls, whose caller is gone; returns their tasks."""
+        tasks: set[asyncio.Task[None]] = set()
+        for call in list(self._table.served()):
+            self._table.end(call.number)
+            if isinstance(call.sink, asyncio.TimerHandle):
+                call.sink.cancel()
+            elif call.sink is not None and call.sink.task is not None:
+                call.sink.task.cancel()
+                tasks.add(call.sink.task)
+        return tasks
+
+    # ---- what arrives ---------------------------------------------------------------
+
+    def receiving(self, event: table.Receiving) -> None:
+        """A call whose request comes in chunks; they, too, must come in time."""
+        call = event.call
+        call.sink = self._loop.call_later(_timeout_s(call), self._overdue, call)
+
+    def began(self, event: table.Began) -> None:
+        """A call whose request is there."""
+        call = event.call
+        method = self._methods.get(call.method)
+        timeout = _timeout_s(call)
+        if call.sink is not None:  # the timer of its chunks
+            timeout = max(call.sink.when() - self._loop.time(), 0.0)
+            call.sink.cancel()
+        if method is None or method.spec.client_streaming:
+            self._fail(call.number, _not_offered(call.method))
+            return
+        context = CallContext(call.method, time.monotonic() + timeout, call.metadata)
+        serving = call.sink = Serving(context)
+        serve = self._stream if method.spec.server_streaming else self._unary
+        serving.task = self._loop.create_task(serve(call, serving, method, event.payload))
+
+    def refused(self, event: table.Refused) -> None:
+        """A call that the table has no room for."""
+        self._send_end(event.number, event.error)
+        if self._sender.queued_items > _MAX_QUEUED:
+            self._link.cut()
+
+    def dropped(self, event: table.Dropped) -> None:
+        """A call whose caller gave it up."""
+        call = event.call
+        serving = call.sink
+        self._sender.forget(call.number)
+        if isinstance(serving, Serving):
+            assert serving.task is not None  # made with it
+            serving.task.cancel()
+            if serving.started:
+                return  # it says the end itself
+        elif serving is not None:
+            serving.cancel()
+        self._fail(call.number, _cancelled())
+
+    def credited(self, event: table.Credited) -> None:
+        """A stream that may go on."""
+        serving = event.call.sink
+        if isinstance(serving, Serving):
+            waiter = serving.waiter
+            if waiter is not None and not waiter.done():
+                waiter.set_result(None)
+
+    # ---- serving --------------------------------------------------------------------
+
+    async def _unary(
+        self, call: table.Theirs, serving: Serving, method: BoundMethod, payload: bytes
+    ) -> None:
+        serving.started = True
+        number = call.number
+        try:
+            request = _parsed(method, payload)
+            response = await method.unary(request, serving.context)
+            answer = response.SerializeToString()
+            if len(answer) > frames.MAX_MESSAGE:
+                raise table.too_large(frames.MAX_MESSAGE)
+            if self._sender.full:
+                await self._may_send(call, serving, credit=False)
+        except asyncio.CancelledError:
+            self._fail(number, _cancelled())
+        except Exception as exc:
+            self._fail(number, exc)
+        else:
+            self._answer(number, answer)
+
+    async def _stream(
+        self, call: table.Theirs, serving: Serving, method: BoundMethod, payload: bytes
+    ) -> None:
+        serving.started = True
+        number = call.number
+        responses: Any = None
+        try:
+            responses = method.stream(_parsed(method, payload), serving.context)
+            async for response in responses:
+                message = response.SerializeToString()
+                if len(message) > frames.MAX_MESSAGE:
+                    raise table.too_large(frames.MAX_MESSAGE)
+                if call.credit == 0 or self._sender.full:
+                    await self._may_send(call, serving, credit=True)
+                call.credit -= 1
+                self._message(number, message)
+            self._fail(number, None)
+        except asyncio.CancelledError:
+            self._fail(number, _cancelled())
+        except Exception as exc:
+            self._fail(number, exc)
+        finally:
+            if responses is not None:
+                await responses.aclose()
+
+    async def _may_send(self, call: table.Theirs, serving: Serving, *, credit: bool) -> None:
+        """Waits for credit and for room, until the call's deadline."""
+        scope = asyncio.timeout(serving.context.time_remaining())
+        try:
+            async with scope:
+                while credit and call.credit == 0:
+                    serving.waiter = self._loop.create_future()
+                    await serving.waiter
+                await self._sender.room()
+        except TimeoutError:
+            raise deadline_passed(call.method) from None
+        except OutboxClosed:
+            raise self._link.error() from None
+
+    # ---- answering ------------------------------------------------------------------
+
+    def _answer(self, number: int, payload: bytes) -> None:
+        quiet = self._table.theirs < QUIET
+        if not self._table.end(number):
+            return
+        size = len(payload)
+        if size <= CHUNK_BYTES:
+            frame = (ANSWER, number, payload)
+            self._sender.send_one(number, frame, size + FRAME_BYTES, urgent=quiet)
+        else:
+            self._sender.send(number, frames.answer(number, payload), urgent=quiet)
+        self._link.settle()
+
+    def _message(self, number: int, payload: bytes) -> None:
+        quiet = self._table.theirs < QUIET
+        size = len(payload)
+        if size <= CHUNK_BYTES:
+            frame = (MESSAGE, number, payload, False)
+            self._sender.send_one(number, frame, size + FRAME_BYTES, urgent=quiet)
+        else:
+            self._sender.send(number, frames.message(number, payload), urgent=quiet)
+
+    def _fail(self, number: int, error: BaseException | None) -> None:
+        """Ends a call; ``error`` None: well."""
+        if self._table.end(number):
+            self._send_end(number, error)
+            self._link.settle()
+
+    def _send_end(self, number: int, error: BaseException | None) -> None:
+        status = None if error is None else to_status(error)
+        quiet = self._table.theirs < QUIET
+        self._sender.send_one(number, (END, number, status), FRAME_BYTES, urgent=quiet)
+
+    def _overdue(self, call: table.Theirs) -> None:
+        self._fail(call.number, deadline_passed(call.method))
+
+
+def _timeout_s(call: table.Theirs) -> float:
+    return min(call.timeout_ms / 1000, MAX_TIMEOUT_S) if call.timeout_ms else _OWN_TIMEOUT_S
+
+
+def _parsed(method: BoundMethod, payload: bytes) -> Any:
+    request_class = method.spec.request_class
+    try:
+        return request_class.FromString(payload)
+    except DecodeError:
+        raise MeshError(
+            errors_pb2.ERROR_REASON_CONTRACT_VIOLATED,
+            f"the request of {method.spec.full_name} is not a {request_class.DESCRIPTOR.full_name}",
+            metadata={"rule": "request", "method": method.spec.full_name},
+        ) from None
+
+
+def _not_offered(method: str) -> MeshError:
+    return MeshError(
+        errors_pb2.ERROR_REASON_NOT_OFFERED,
+        f"this server does not offer {method} over the mux",
+        metadata={"method": method},
+    )
+
+
+def _cancelled() -> MeshError:
+    return MeshError(
+        errors_pb2.ERROR_REASON_CALLER_CANCELLED, "the call was cancelled before its end"
+    )

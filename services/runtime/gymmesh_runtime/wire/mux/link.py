@@ -1,0 +1,206 @@
+"""One end of a mux stream: reads and writes batches, and brings its calls to their end.
+
+What arrives goes through the call table, whose events go to ``Caller`` (calls that
+this side made) or ``Callee`` (calls that it serves). A link ends when
+
+    the stream does, either side breaks the protocol or the link is cut:
+        now; calls in flight end with the error
+    it leaves (drain, retired address) or the other side does:
+        when no call is in flight
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh_runtime.binding import BoundMethod
+from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.wire.batch import BatchLimits
+from gymmesh_runtime.wire.mux import table as events
+from gymmesh_runtime.wire.mux.callee import Callee
+from gymmesh_runtime.wire.mux.caller import Caller
+from gymmesh_runtime.wire.mux.frames import FRAME_BYTES, GO_AWAY, pack, unpack
+from gymmesh_runtime.wire.mux.sender import BATCHING, Sender
+from gymmesh_runtime.wire.mux.table import CallTable, TableLimits, Violation
+
+_log = logging.getLogger("gymmesh.mux")
+
+_LINGER_S: Final = 0.5
+_STOP_S: Final = 5.0
+
+
+class Pipe(Protocol):
+    """A stream of batches to and from the peer. Failures raise MeshError."""
+
+    async def read(self) -> bytes | None:
+        """The next batch; None when the peer sends no more."""
+
+    async def write(self, data: bytes) -> None:
+        """Sends a batch, waiting while the peer does not read."""
+
+    async def end(self) -> None:
+        """Says that no more is sent."""
+
+
+class Link:
+    """One end of a mux stream.
+
+    ``opener`` is the side that opened the stream; ``peer`` is what errors and
+    logs call the other end; ``methods`` are those served to it, by full name.
+    """
+
+    def __init__(
+        self,
+        pipe: Pipe,
+        *,
+        opener: bool,
+        peer: str,
+        methods: Mapping[str, BoundMethod] | None = None,
+        limits: TableLimits | None = None,
+        batching: BatchLimits = BATCHING,
+    ) -> None:
+        self.peer = peer
+        self.table = CallTable(opener=opener, limits=limits)
+        self.sender = Sender(batching)
+        self.caller = Caller(self)
+        #: Called when the peer says that it takes no new calls.
+        self.on_leaving: Callable[[], None] | None = None
+        self._opener = opener
+        self._pipe = pipe
+        self._callee = Callee(self, methods or {})
+        self._leaving = False
+        self._peer_done = False
+        self._over = asyncio.Event()
+        self._why: Callable[[], MeshError] | None = None
+        self._detail = "the stream ended"
+        self._is_broken = False
+
+    @property
+    def idle(self) -> bool:
+        """Whether no call is in flight."""
+        return self.table.ours == 0 and self.table.theirs == 0
+
+    @property
+    def broken(self) -> bool:
+        """Whether it ended before its time."""
+        return self._is_broken
+
+    def error(self) -> MeshError:
+        """A new error that says why the link ended."""
+        if self._why is not None:
+            return self._why()
+        return MeshError(
+            errors_pb2.ERROR_REASON_MUX_BROKEN,
+            f"{self.peer}: the connection broke with this call in flight: {self._detail}",
+            metadata={"address": self.peer},
+        )
+
+    async def run(self) -> None:
+        """Carries frames until the link ends; every call in flight has ended then."""
+        tasks = {asyncio.create_task(self._read()), asyncio.create_task(self._write())}
+        try:
+            await self._over.wait()
+        finally:
+            self._over.set()
+            self.sender.abort()
+            self.caller.fail_all()
+            for task in tasks:
+                task.cancel()
+            tasks |= self._callee.stop()
+            await asyncio.wait(tasks, timeout=_STOP_S)
+
+    def leave(self, reason: str) -> None:
+        """Takes no new calls and tells the peer so; ends when those in flight have."""
+        if not self._leaving:
+            self._leaving = self.table.leaving = True
+            self.sender.send_one(0, (GO_AWAY, 0, reason), FRAME_BYTES, urgent=True)
+            self.settle()
+
+    def settle(self) -> None:
+        """Ends the link when it is time; to be called when a call has ended."""
+        if not (self._leaving or self._peer_done) or not self.idle:
+            return
+        if self._opener or self._peer_done:
+            self.sender.close()
+        else:
+            # Calls that crossed our farewell are still told that they came too late.
+            asyncio.get_running_loop().call_later(_LINGER_S, self._close_if_idle)
+
+    def cut(self, why: Callable[[], MeshError] | None = None) -> None:
+        """Ends the link now; its calls end with the error that ``why`` makes."""
+        if not self._over.is_set():
+            self._why = why
+            self._is_broken = True
+            self._over.set()
+
+    def _close_if_idle(self) -> None:
+        if self.idle:
+            self.sender.close()
+
+    async def _read(self) -> None:
+        try:
+            await self._receive_all()
+        except (Violation, ValueError) as exc:
+            _log.warning("%s broke the protocol of the mux, which is cut: %s", self.peer, exc)
+            self._break(f"the protocol was broken: {exc}")
+        except MeshError as exc:
+            self._break(exc.message)
+        else:
+            # A server still answers what it was asked; a client's answers are all there.
+            self._peer_done = True
+            if not self._opener:
+                self.settle()
+            elif self.idle:
+                self._over.set()
+            else:
+                self._break("the peer ended the stream")
+
+    async def _receive_all(self) -> None:
+        read, receive = self._pipe.read, self.table.receive
+        handlers: Mapping[type, Callable[[Any], None]] = {
+            events.Arrived: self.caller.arrived,
+            events.Ended: self.caller.ended,
+            events.Failed: self.caller.failed,
+            events.Receiving: self._callee.receiving,
+            events.Began: self._callee.began,
+            events.Refused: self._callee.refused,
+            events.Dropped: self._callee.dropped,
+            events.Credited: self._callee.credited,
+            events.Leaving: self._peer_leaves,
+        }
+        while (data := await read()) is not None:
+            for frame in unpack(data):
+                event = receive(frame)
+                if event is not None:
+                    handlers[type(event)](event)
+
+    async def _write(self) -> None:
+        write, next_batch = self._pipe.write, self.sender.batch
+        try:
+            while batch := await next_batch():
+                await write(pack(batch))
+            await self._pipe.end()
+        except MeshError as exc:
+            self._break(exc.message)
+        else:
+            if self._opener:  # the peer now ends the stream
+                asyncio.get_running_loop().call_later(_STOP_S, self._over.set)
+            else:
+                self._over.set()
+
+    def _break(self, detail: str) -> None:
+        if not self._over.is_set():
+            self._detail = detail.removeprefix(f"{self.peer}: ")
+            self._is_broken = True
+            self._over.set()
+
+    def _peer_leaves(self, event: events.Leaving) -> None:
+        _log.info("%s takes no new calls: %s", self.peer, event.reason)
+        self._leaving = True
+        if self.on_leaving is not None:
+            self.on_leaving()
+        self.settle()

@@ -1,0 +1,73 @@
+"""The peer for a service in another process: its calls as frames over the mux."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from gymmesh_runtime.contract import MethodSpec, methods_of
+from gymmesh_runtime.errors import deadline_passed
+from gymmesh_runtime.wire.mux.trunk import Trunk
+from gymmesh_runtime.wire.plain import PlainPeer
+
+_NO_METADATA: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class MuxPeer:
+    """Has the methods of one gRPC service at one address.
+
+    Calls by plain RPCs where the peer does not offer the mux, and methods with a
+    request stream always.
+    """
+
+    def __init__(self, trunk: Trunk, plain: PlainPeer, service: str) -> None:
+        for name, spec in methods_of(service).items():
+            call = getattr(plain, name)
+            if not spec.client_streaming:
+                make = _stream if spec.server_streaming else _unary
+                call = make(trunk, spec, call)
+            setattr(self, name, call)
+
+
+def _unary(trunk: Trunk, spec: MethodSpec, plain: Any) -> Any:
+    async def call(
+        request: Any, *, timeout: float, metadata: Mapping[str, str] = _NO_METADATA
+    ) -> Any:
+        if timeout <= 0:
+            raise deadline_passed(spec.full_name)
+        link = trunk.link
+        if link is None:
+            started = time.monotonic()
+            link = await trunk.open(timeout, spec.full_name)
+            timeout -= time.monotonic() - started
+            if link is None or timeout <= 0:
+                return await plain(request, timeout=timeout, metadata=metadata)
+        return await link.caller.unary(spec, request, timeout, metadata)
+
+    return call
+
+
+def _stream(trunk: Trunk, spec: MethodSpec, plain: Any) -> Any:
+    async def call(
+        request: Any, *, timeout: float, metadata: Mapping[str, str] = _NO_METADATA
+    ) -> AsyncIterator[Any]:
+        if timeout <= 0:
+            raise deadline_passed(spec.full_name)
+        link = trunk.link
+        if link is None:
+            started = time.monotonic()
+            link = await trunk.open(timeout, spec.full_name)
+            timeout -= time.monotonic() - started
+        if link is None or timeout <= 0:
+            responses = plain(request, timeout=timeout, metadata=metadata)
+        else:
+            responses = link.caller.stream(spec, request, timeout, metadata)
+        try:
+            async for response in responses:
+                yield response
+        finally:
+            await responses.aclose()
+
+    return call

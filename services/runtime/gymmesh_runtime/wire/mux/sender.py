@@ -1,0 +1,116 @@
+"""What one end of a link has to send: small frames in a queue, large messages beside it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from gymmesh_runtime.wire.batch import KIB, MIB, BatchLimits, Outbox, OutboxClosed
+from gymmesh_runtime.wire.mux.frames import Frame, size_of
+from gymmesh_runtime.wire.mux.lanes import Lanes
+
+BATCHING: Final = BatchLimits(max_items=1024, max_bytes=256 * KIB, delay_s=0.002)
+QUEUED_BYTES: Final = 8 * MIB
+#: Of large messages; who has another one waits.
+_LANE_BYTES: Final = 64 * MIB
+
+
+class Sender:
+    """The queue of a link, for any number of calls and one writer."""
+
+    def __init__(self, batching: BatchLimits = BATCHING) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._outbox: Outbox[Frame] = Outbox(batching, max_queued_bytes=QUEUED_BYTES)
+        self._lanes = Lanes()
+        self._room: list[asyncio.Future[None]] = []  # who waits for room in the lanes
+        self._put = 0  # frames put into the outbox, and taken from it, since the start
+        self._taken = 0
+        self._piece = -1  # the place of the last frame that came from a lane
+        self._closing = False
+
+    @property
+    def queued_items(self) -> int:
+        """Frames that wait, chunks of large messages not counted."""
+        return self._outbox.queued_items
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes that wait, chunks of large messages included."""
+        return self._outbox.queued_bytes + self._lanes.size
+
+    @property
+    def full(self) -> bool:
+        """Whether whoever can wait should."""
+        return self._outbox.full or self._lanes.size >= _LANE_BYTES
+
+    async def room(self) -> None:
+        """Waits until not ``full``. Raises OutboxClosed. Bounded by the caller's deadline."""
+        while self.full:
+            await self._outbox.room()
+            if self._lanes.size >= _LANE_BYTES:
+                waiter = self._loop.create_future()
+                self._room.append(waiter)
+                await waiter
+        if self._outbox.closed:
+            raise OutboxClosed
+
+    def send_one(self, call: int, frame: Frame, size: int, *, urgent: bool) -> None:
+        """Queues a small frame of a call. When closed, it is dropped."""
+        if call in self._lanes:
+            self._lanes.add(call, (frame,))
+        else:
+            self._queue(frame, size, urgent)
+
+    def send(self, call: int, frames: Sequence[Frame], *, urgent: bool) -> None:
+        """Queues frames of a call: one, or those of a large message."""
+        if len(frames) == 1:
+            self.send_one(call, frames[0], size_of(frames[0]), urgent=urgent)
+        elif not self._outbox.closed:
+            self._lanes.add(call, frames)
+            self._feed()
+
+    def forget(self, call: int) -> None:
+        """Drops what a call still had to send in chunks."""
+        self._lanes.drop(call)
+        self._wake()
+
+    async def batch(self) -> list[Frame]:
+        """The next batch; empty when closed and empty. For one writer."""
+        batch = await self._outbox.batch()
+        self._taken += len(batch)
+        if len(self._lanes):
+            self._feed()
+        elif self._closing:
+            self._outbox.close()
+        return batch
+
+    def close(self) -> None:
+        """Closes once the large messages under way are queued; what is queued can be taken."""
+        self._closing = True
+        if not len(self._lanes):
+            self._outbox.close()
+
+    def abort(self) -> None:
+        """Closes now; nothing more is sent."""
+        self._outbox.close()
+        self._wake()
+
+    def _queue(self, frame: Frame, size: int, urgent: bool) -> None:
+        if not self._outbox.closed:
+            self._put += 1
+            self._outbox.put(frame, size, urgent=urgent)
+
+    def _feed(self) -> None:
+        # One piece of a large message in the queue at a time.
+        if self._taken > self._piece and (frame := self._lanes.next()) is not None:
+            self._piece = self._put
+            self._queue(frame, size_of(frame), True)
+            if self._lanes.size < _LANE_BYTES:
+                self._wake()
+
+    def _wake(self) -> None:
+        waiting, self._room = self._room, []
+        for waiter in waiting:
+            if not waiter.done():
+                waiter.set_result(None)

@@ -1,0 +1,70 @@
+"""MuxService: the server's end of the mux."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+import grpc
+
+from gymmesh_runtime.binding import Binding
+from gymmesh_runtime.errors import STATUS_DETAILS_KEY, to_status
+from gymmesh_runtime.wire.mux.frames import EXCHANGE, OFFERED
+from gymmesh_runtime.wire.mux.link import Link
+from gymmesh_runtime.wire.mux.pipes import GrpcPipe
+from gymmesh_runtime.wire.mux.table import TableLimits
+
+
+class MuxServicer:
+    """Serves the methods of all bindings of one server over Exchange streams."""
+
+    def __init__(self, bindings: Iterable[Binding], limits: TableLimits | None = None) -> None:
+        self._methods = {
+            method.spec.full_name: method
+            for binding in bindings
+            for method in binding.methods.values()
+        }
+        self._limits = limits
+        self._links: set[Link] = set()
+        self._leaving = ""
+
+    def handler(self) -> Any:
+        """The gRPC handler to be added to a server."""
+        service, _, method = EXCHANGE.partition("/")
+        # Batches are packed and read here: gRPC only carries the bytes.
+        return grpc.method_handlers_generic_handler(
+            service, {method: grpc.stream_stream_rpc_method_handler(self._exchange)}
+        )
+
+    def leave(self, reason: str) -> None:
+        """Takes no new calls on any stream; each ends when its calls have."""
+        self._leaving = reason
+        for link in self._links:
+            link.leave(reason)
+
+    async def _exchange(self, _requests: Any, rpc: grpc.aio.ServicerContext[Any, Any]) -> None:
+        await rpc.send_initial_metadata(((OFFERED, "1"),))
+        peer = rpc.peer()
+        pipe = GrpcPipe(rpc, peer, opener=False)
+        link = Link(pipe, opener=False, peer=peer, methods=self._methods, limits=self._limits)
+        self._links.add(link)
+        try:
+            if self._leaving:
+                link.leave(self._leaving)
+            await link.run()
+        finally:
+            self._links.discard(link)
+        if link.broken:
+            await _abort(rpc, link)
+
+
+async def _abort(rpc: grpc.aio.ServicerContext[Any, Any], link: Link) -> None:
+    error = link.error()
+    trailers = ((STATUS_DETAILS_KEY, to_status(error).SerializeToString()),)
+    try:
+        await rpc.abort(error.code, error.message[:200], trailing_metadata=trailers)
+    except asyncio.CancelledError:
+        raise
+    except grpc.aio.UsageError:
+        return  # the call is over already

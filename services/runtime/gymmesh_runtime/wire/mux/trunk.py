@@ -1,0 +1,190 @@
+"""The mux to one address: opened when first needed, shared by all who call there."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from typing import Any, Final
+
+import grpc
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh_runtime.errors import (
+    MeshError,
+    connection_closed,
+    deadline_passed,
+    from_rpc_error,
+)
+from gymmesh_runtime.wire.channels import Line
+from gymmesh_runtime.wire.mux.frames import EXCHANGE, OFFERED
+from gymmesh_runtime.wire.mux.link import Link
+from gymmesh_runtime.wire.mux.pipes import GrpcPipe
+
+_log = logging.getLogger("gymmesh.mux")
+
+_OPEN_S: Final = 10.0
+_REFUSAL_S: Final = 0.5
+_CLOSE_S: Final = 2.0
+_FIRST_PAUSE_S: Final = 0.05
+_LONGEST_PAUSE_S: Final = 2.0
+#: A link that broke sooner than this counts as one that could not be opened.
+_SHORT_LIFE_S: Final = 1.0
+
+
+class Trunk:
+    """At most one link in use to one address.
+
+    ``link`` is that link, None when there is none: then ``open`` makes one, or
+    says that the peer is to be called by plain RPCs.
+    """
+
+    def __init__(self, line: Line) -> None:
+        self.link: Link | None = None
+        self._line = line
+        self._running: dict[asyncio.Task[None], Link] = {}  # those that leave, too
+        self._opening: asyncio.Task[Link | None] | None = None
+        self._plain_only = False
+        self._failures = 0
+        self._not_before = 0.0  # monotonic time of the next attempt
+        self._last: MeshError | None = None
+
+    async def open(self, timeout: float, method: str) -> Link | None:
+        """Returns the link, opened if need be; None: call by plain RPCs.
+
+        Those who ask at the same time share one attempt; after a failed one
+        there is a pause that grows, in which calls fail at once. Raises
+        PEER_UNAVAILABLE, and DEADLINE_PASSED after ``timeout`` seconds.
+        """
+        if self._plain_only or self._line.retired:
+            return None
+        if self.link is not None:
+            return self.link
+        if self._opening is None:
+            if self._last is not None and time.monotonic() < self._not_before:
+                raise _again(self._last)
+            self._opening = asyncio.create_task(self._open())
+            self._opening.add_done_callback(self._opened)
+        try:
+            async with asyncio.timeout(timeout):
+                return await asyncio.shield(self._opening)
+        except TimeoutError:
+            raise deadline_passed(method) from None
+
+    def retire(self) -> None:
+        """Lets go of the address; calls in flight go on, later ones are plain."""
+        link, self.link = self.link, None
+        if link is not None:
+            link.leave("the address is no longer listed")
+
+    def restore(self) -> None:
+        """Takes the address back: who is there now may offer the mux."""
+        self._plain_only = False
+        self._failures, self._last = 0, None
+
+    async def close(self) -> None:
+        """Ends all links; calls in flight end with PEER_UNAVAILABLE."""
+        self.link = None
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait({self._opening})
+        for link in self._running.values():
+            link.cut(lambda: connection_closed(self._line.address))
+        if self._running:
+            await asyncio.wait(set(self._running), timeout=_CLOSE_S)
+
+    async def _open(self) -> Link | None:
+        call = self._line.enter_raw(EXCHANGE)()
+        opened = False
+        try:
+            async with asyncio.timeout(_OPEN_S):
+                await _accepted(call)
+            opened = True
+        except grpc.aio.AioRpcError as exc:
+            if exc.code() is grpc.StatusCode.UNIMPLEMENTED:
+                _log.info("%s does not offer the mux; it is called plainly", self._line.address)
+                self._plain_only = True
+                return None
+            raise from_rpc_error(exc, self._line.address, EXCHANGE) from None
+        except TimeoutError:
+            raise self._silent() from None
+        finally:
+            if not opened:
+                call.cancel()
+                self._line.leave()
+        return self._start(call)
+
+    def _start(self, call: Any) -> Link:
+        address = self._line.address
+        link = Link(GrpcPipe(call, address, opener=True), opener=True, peer=address)
+        link.on_leaving = lambda: self._let_go(link)
+        task = asyncio.create_task(self._run(link, call))
+        self._running[task] = link
+        task.add_done_callback(self._running.pop)
+        if self._line.retired:
+            link.leave("the address is no longer listed")
+        else:
+            self.link = link
+        return link
+
+    async def _run(self, link: Link, call: Any) -> None:
+        started = time.monotonic()
+        try:
+            await link.run()
+        finally:
+            self._let_go(link)
+            refused = call.done() and await call.code() is grpc.StatusCode.UNIMPLEMENTED
+            self._plain_only = self._plain_only or refused
+            call.cancel()
+            self._line.leave()
+            if link.broken and time.monotonic() - started < _SHORT_LIFE_S:
+                self._pause(link.error())
+            else:
+                self._failures = 0
+
+    def _let_go(self, link: Link) -> None:
+        if self.link is link:
+            self.link = None
+
+    def _opened(self, task: asyncio.Task[Link | None]) -> None:
+        self._opening = None
+        if task.cancelled():
+            return
+        error = task.exception()  # asked for here, as its callers may all be gone
+        if isinstance(error, MeshError):
+            self._pause(error)
+        elif error is None:
+            self._last = None
+
+    def _pause(self, error: MeshError) -> None:
+        pause = min(_FIRST_PAUSE_S * 2**self._failures, _LONGEST_PAUSE_S)
+        self._failures = min(self._failures + 1, 10)
+        self._not_before = time.monotonic() + pause
+        self._last = error
+
+    def _silent(self) -> MeshError:
+        return MeshError(
+            errors_pb2.ERROR_REASON_PEER_UNAVAILABLE,
+            f"{self._line.address}: did not answer within {_OPEN_S:.0f} s",
+            metadata={"address": self._line.address},
+        )
+
+
+async def _accepted(call: Any) -> None:
+    """Waits until the server takes the call. Raises AioRpcError when it does not."""
+    ended = asyncio.Event()
+    call.add_done_callback(lambda _call: ended.set())
+    await call.wait_for_connection()
+    if OFFERED in dict(await call.initial_metadata() or ()):
+        return
+    # Metadata come with a refusal, too, and its status a moment later.
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_REFUSAL_S):
+            await ended.wait()
+            await call.wait_for_connection()
+
+
+def _again(error: MeshError) -> MeshError:
+    # A shared one would collect the traceback of every call.
+    return MeshError(error.reason, error.message, metadata=error.metadata, code=error.code)
