@@ -21,12 +21,12 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.attempts import Attempts
 from gymmesh_model.backends.base import ModelCall
 from gymmesh_model.backends.classify import http_failure
-from gymmesh_model.backends.http import MAX_ANSWER_BYTES
 from gymmesh_model.backends.progress import Progress
 from gymmesh_model.backends.read_response import read_response
 from gymmesh_model.backends.responses import native_body
 from gymmesh_model.backends.responses_stream import ResponsesReader
 from gymmesh_model.backends.sse import EventStream
+from gymmesh_model.backends.transport import MAX_ANSWER_BYTES
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.errors import answer_invalid, invalid, misconfigured, options_of, unreachable
 from gymmesh_model.pool import Endpoint, Pool

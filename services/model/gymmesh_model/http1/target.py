@@ -6,7 +6,7 @@ import base64
 import re
 from collections.abc import Mapping
 from typing import Final
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 _TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 # Besides what is never quoted: the delimiters of RFC 3986, and what is quoted already.
@@ -31,13 +31,11 @@ class Target:
     def __init__(
         self, url: str, headers: Mapping[str, str] | None = None, *, method: str = "POST"
     ) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in _PORTS or not parts.hostname:
-            raise ValueError("not an http or https URL")
+        parts, host, port = _split(url)
         self.method = method
         self.tls = parts.scheme == "https"
-        self.host = _ascii(parts.hostname)
-        self.port = parts.port or _PORTS[parts.scheme]
+        self.host = _ascii(host)
+        self.port = port or _PORTS[parts.scheme]
         self.origin = (parts.scheme, self.host, self.port)
         self._prefix = self._head(parts.path, parts.query, _with_auth(headers or {}, parts))
 
@@ -78,8 +76,20 @@ def header_line(name: str, value: str) -> str:
     return line
 
 
-def _with_auth(headers: Mapping[str, str], parts: object) -> Mapping[str, str]:
-    user, password = getattr(parts, "username", None), getattr(parts, "password", None)
+def _split(url: str) -> tuple[SplitResult, str, int | None]:
+    """The URL's parts, host and port, without the words of a parser that quotes them."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise ValueError("the URL's host or port cannot be read") from None
+    if parts.scheme not in _PORTS or not host:
+        raise ValueError("the URL is none of http or https")
+    return parts, host, port
+
+
+def _with_auth(headers: Mapping[str, str], parts: SplitResult) -> Mapping[str, str]:
+    user, password = parts.username, parts.password
     if user is None or any(name.lower() == "authorization" for name in headers):
         return headers
     pair = f"{unquote(user)}:{unquote(password or '')}".encode()
@@ -91,5 +101,5 @@ def _ascii(host: str) -> str:
         host = host.encode("idna").decode("ascii")
     # urlsplit lets through what a head must not contain.
     if re.search(r"[^0-9a-z.:_\-%]", host):
-        raise ValueError("the host's name has a character that it must not have")
+        raise ValueError("the URL's host has a character that it must not have")
     return host

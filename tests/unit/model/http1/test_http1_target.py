@@ -81,7 +81,7 @@ def test_a_header_cannot_become_two(name: str, value: str) -> None:
     "url", ["ftp://h/", "h/", "http://", "http:///v1", "http://a b/", "http://h\\x/", "http://h:x/"]
 )
 def test_what_is_no_url_is_refused(url: str) -> None:
-    with pytest.raises(ValueError, match=r"URL|host|port|Port|IPv6"):
+    with pytest.raises(ValueError, match="the URL"):
         Target(url)
 
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import datetime
 import ssl
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from gymmesh_model.http1 import Client, ConnectFailed, Target
+from tests.support.optional import require
 from tests.unit.model.http1.raw_server import hello, serving
+
+require(find_spec("cryptography"), "the package cryptography", "pip install cryptography")
+
+from cryptography import x509  # noqa: E402  # there may be none
+from cryptography.hazmat.primitives import hashes, serialization  # noqa: E402  # as above
+from cryptography.hazmat.primitives.asymmetric import ec  # noqa: E402  # as above
+from cryptography.x509.oid import NameOID  # noqa: E402  # as above
 
 
 @pytest.fixture(scope="module")
