@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
@@ -225,11 +226,19 @@ async def test_a_full_queue_refuses(server: FakeEndpoint) -> None:
 
 async def test_waiting_for_a_place_is_bounded(server: FakeEndpoint) -> None:
     server.default = fake.hang()
-    config = configured("chat", server, max_concurrency=1, timeout_s=0.3)
+    config = configured("chat", server, max_concurrency=1)
     async with serving(config) as service:
-        errors = await asyncio.gather(failing(service), failing(service))
-    assert [error.reason_name for error in errors] == ["MODEL_TIMEOUT"] * 2
-    assert sum("no place was free" in error.message for error in errors) == 1
+        first = asyncio.ensure_future(ask(service))
+        await asyncio.wait_for(server.arrived.wait(), BOUND_S)
+        context = CallContext("CreateResponse", deadline=time.monotonic() + 0.1)
+        with pytest.raises(MeshError) as caught:
+            await service.CreateResponse(request(), context)
+        assert caught.value.reason_name == "MODEL_TIMEOUT"
+        assert "no place was free" in caught.value.message
+        first.cancel()
+        await asyncio.wait([first])
+        server.default = fake.text("ok")
+        await ask(service)
 
 
 async def test_a_retry_with_the_same_request_id_gets_the_same_answer(

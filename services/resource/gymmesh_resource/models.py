@@ -36,6 +36,7 @@ _LONGEST_S = 120.0
 # The part of the time left that the caller keeps for itself, and its most in seconds.
 _KEPT_PART, _KEPT_S = 0.1, 1.0
 _START_S = 60.0  # for the models to appear, when the mesh starts
+_NOTHING = responses_pb2.Usage()
 _NO_ANSWER = frozenset(("failed", "cancelled", "in_progress", "queued"))
 
 
@@ -140,7 +141,8 @@ class Models:
         outcome = "ok"
         try:
             reply = await _create(directory, service, request, _deadline())
-            ledger.add(service, reply.response.usage)
+            # A kept answer consumed nothing.
+            ledger.add(service, _NOTHING if reply.from_cache else reply.response.usage)
             _check(reply.response, service)
         except MeshError as error:
             outcome = error.reason_name

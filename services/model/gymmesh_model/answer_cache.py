@@ -1,0 +1,193 @@
+"""Answers on disk, each in a file named by the key of its call.
+
+Files appear whole, by renaming, so several processes may share a folder, also one on a network
+drive, with no lock. A file is a magic line, the BLAKE2b-128 digest of the rest, and the response
+as protobuf; one that does not fit its digest is removed and counts as not there. A file's
+modification time is when it was last asked for, and the oldest go when the folder has grown past
+its bound. Each process looks at the whole folder when it opens and after every twentieth of the
+bound that it wrote, so the bound may be passed by that much for each.
+
+No call fails because of the cache: where the disk does, calls are made as if there were none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from gymmesh.responses.v1 import responses_pb2
+from gymmesh_model.config import CacheConfig
+from gymmesh_model.errors import misconfigured
+from gymmesh_runtime import metrics
+
+_MAGIC: Final = b"gymmesh answer 1\n"
+_DIGEST: Final = 16
+_SUFFIX: Final = ".answer"
+_FRESH: Final = ".fresh-"
+# A file being written that is older was left behind by a process that died.
+_STALE_S: Final = 3600.0
+# So much of the bound is left after a cleaning.
+_KEPT_PART: Final = 0.9
+_log = logging.getLogger("gymmesh.model")
+
+
+class AnswerCache:
+    """The cache of the model `name`."""
+
+    def __init__(self, name: str, config: CacheConfig) -> None:
+        self._name = name
+        self._folder = Path(config.path).expanduser()
+        self._max_bytes = config.max_bytes
+        self._written = 0
+        self._cleaning = False
+        self._warned = False
+        self._counts = {
+            outcome: metrics.MODEL_CACHE_LOOKUPS.labels(name, outcome)
+            for outcome in ("hit", "miss", "damaged", "failed")
+        }
+
+    async def open(self) -> None:
+        """Makes the folder and sees to its size. Raises ConfigError when it cannot be used."""
+        try:
+            await asyncio.to_thread(self._prepare)
+        except OSError as error:
+            raise misconfigured(
+                self._name,
+                f"cache.path '{self._folder}' cannot be used ({error.strerror or error}); "
+                "name a folder that can be written to",
+            ) from None
+
+    async def get(self, key: str) -> responses_pb2.Response | None:
+        """The answer that was kept under `key`."""
+        outcome, answer = await asyncio.to_thread(self._read, self._path(key))
+        self._counts[outcome].inc()
+        return answer
+
+    async def put(self, key: str, answer: responses_pb2.Response) -> None:
+        """Keeps an answer if it is whole; others are passed over."""
+        if answer.status != "completed":
+            return
+        body = answer.SerializeToString()
+        if len(body) > self._max_bytes * _KEPT_PART:
+            return
+        # The first to see that the folder may be full cleans it, in its own time.
+        self._written += len(body)
+        cleans = self._written > self._max_bytes / 20 and not self._cleaning
+        if cleans:
+            self._cleaning, self._written = True, 0
+        try:
+            await asyncio.to_thread(self._write, self._path(key), body, cleans)
+        finally:
+            if cleans:
+                self._cleaning = False
+
+    def _path(self, key: str) -> Path:
+        return self._folder / key[:2] / f"{key}{_SUFFIX}"
+
+    def _prepare(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=self._folder, prefix=_FRESH):
+            self._clean()
+
+    def _read(self, path: Path) -> tuple[str, responses_pb2.Response | None]:
+        try:
+            raw = path.read_bytes()
+        except FileNotFoundError:
+            return "miss", None
+        except OSError as error:
+            self._warn("read", error)
+            return "failed", None
+        answer = _unpacked(raw)
+        if answer is None:
+            _remove(path)
+            return "damaged", None
+        # A folder that is read-only keeps its order.
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        return "hit", answer
+
+    def _write(self, path: Path, body: bytes, cleans: bool) -> None:
+        try:
+            path.parent.mkdir(exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=path.parent, prefix=_FRESH, delete=False) as fresh:
+                try:
+                    fresh.write(_packed(body))
+                    fresh.flush()
+                    os.replace(fresh.name, path)
+                except BaseException:
+                    _remove(Path(fresh.name))
+                    raise
+            if cleans:
+                self._clean()
+        except OSError as error:
+            self._warn("write", error)
+
+    def _clean(self) -> None:
+        """Removes the files not asked for longest, down to nine tenths of the bound."""
+        found, total = [], 0
+        old = time.time() - _STALE_S
+        for entry in self._entries():
+            with contextlib.suppress(OSError):
+                status = entry.stat()
+                if entry.name.startswith(_FRESH):
+                    if status.st_mtime < old:
+                        _remove(Path(entry.path))
+                elif entry.name.endswith(_SUFFIX):
+                    found.append((status.st_mtime_ns, status.st_size, entry.path))
+                    total += status.st_size
+        if total <= self._max_bytes:
+            return
+        for _, size, path in sorted(found):
+            if total <= self._max_bytes * _KEPT_PART:
+                return
+            _remove(Path(path))
+            total -= size
+
+    def _entries(self) -> list[os.DirEntry[str]]:
+        entries: list[os.DirEntry[str]] = []
+        with os.scandir(self._folder) as folders:
+            for folder in folders:
+                if folder.is_dir(follow_symlinks=False) and len(folder.name) == 2:
+                    with contextlib.suppress(OSError), os.scandir(folder.path) as files:
+                        entries += files
+        return entries
+
+    def _warn(self, doing: str, error: OSError) -> None:
+        if not self._warned:
+            self._warned = True
+            _log.warning(
+                "model %s: cannot %s the response cache (%s); calls are made without it",
+                self._name,
+                doing,
+                error.strerror or type(error).__name__,
+            )
+
+
+def _packed(body: bytes) -> bytes:
+    return _MAGIC + hashlib.blake2b(body, digest_size=_DIGEST).digest() + body
+
+
+def _unpacked(raw: bytes) -> responses_pb2.Response | None:
+    """The response in a file's bytes; None when they are damaged."""
+    start = len(_MAGIC) + _DIGEST
+    body = raw[start:]
+    if raw[:start] != _MAGIC + hashlib.blake2b(body, digest_size=_DIGEST).digest():
+        return None
+    try:
+        return responses_pb2.Response.FromString(body)
+    except DecodeError:
+        return None
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink()

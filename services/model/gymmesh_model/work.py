@@ -1,0 +1,34 @@
+"""One call of the model service on its way to an answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gymmesh.model.v1 import model_pb2
+from gymmesh_model.backends.progress import Progress
+from gymmesh_model.conversations import Turn
+from gymmesh_model.tokens.record import TokenRecord
+
+
+@dataclass(slots=True)
+class Work:
+    """What is known of a call; filled in as it goes, so that an abort finds what there is.
+
+    Attributes:
+        timeout: seconds for all of it, waiting included.
+        progress: of a call that is streamed; None for one that is not.
+        queue_s: seconds that it waited for a place.
+        turn: its place in its conversation, where it has one.
+        record: its tokens, where they are wanted and can be had.
+        from_cache: whether its answer was kept from another call.
+        versions: the weights in force while it ran, oldest first.
+    """
+
+    request: model_pb2.CreateResponseRequest
+    timeout: float
+    progress: Progress | None
+    queue_s: float = 0.0
+    turn: Turn | None = None
+    record: TokenRecord | None = None
+    from_cache: bool = False
+    versions: list[int] = field(default_factory=list)
