@@ -25,6 +25,8 @@ from gymmesh_mesh.config import MeshConfig
 
 _LOG_TAIL: Final = 20
 _KILL_AFTER_S: Final = 5.0
+# What a service needs besides loading a model; the model's own words on a failure come first.
+_LOADED_S: Final = 30.0
 
 
 class StartError(Exception):
@@ -33,13 +35,17 @@ class StartError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ServiceInfo:
-    """A running service: addresses are host and port, or empty."""
+    """A running service: addresses are host and port, or empty.
+
+    `mcp_url`: where an environment's tools are offered over MCP; or empty.
+    """
 
     kind: str
     name: str
     address: str
     metrics_address: str
     pid: int
+    mcp_url: str = ""
 
 
 class _Worker:
@@ -87,6 +93,7 @@ class _Worker:
             ready["address"],
             ready["metrics_address"],
             self.process.pid,
+            ready["mcp_url"],
         )
 
     async def obituary(self, reason: str | None = None) -> str:
@@ -177,14 +184,21 @@ async def up(
             worker = await _Worker.start(spec, echo)
             stack.push_async_callback(worker.stop, settings.drain_s)
             workers.append(worker)
+        ready_s = _ready_seconds(config)
         try:
-            async with asyncio.timeout(settings.ready_s):
+            async with asyncio.timeout(ready_s):
                 infos = await _serve_all(workers, config, host or settings.host)
         except TimeoutError:
             raise StartError(
-                f"the services were not ready within {settings.ready_s:.0f} s (mesh.ready_s)"
+                f"the services were not ready within {ready_s:.0f} s (mesh.ready_s)"
             ) from None
         yield Up(workers, infos)
+
+
+def _ready_seconds(config: MeshConfig) -> float:
+    """How long the start may take: a model that is loaded here has its own bound, often longer."""
+    own = [one for model in config.models.values() if (one := model.serve or model.engine)]
+    return max([config.mesh.ready_s, *(one.ready_s + _LOADED_S for one in own)])
 
 
 async def _serve_all(workers: list[_Worker], config: MeshConfig, host: str) -> list[ServiceInfo]:
@@ -193,6 +207,7 @@ async def _serve_all(workers: list[_Worker], config: MeshConfig, host: str) -> l
         "host": host,
         "metrics_port": 0 if settings.metrics else None,
         "drain_s": settings.drain_s,
+        "transport": settings.transport,
     }
     registry = await workers[0].serve({**common, "port": settings.discovery_port})
     others = await asyncio.gather(
