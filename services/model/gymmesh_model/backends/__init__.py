@@ -15,6 +15,9 @@ _CLASSES: Final = {
     "openai": "gymmesh_model.backends.openai:OpenAIBackend",
     "replay": "gymmesh_model.backends.replay:ReplayBackend",
     "responses": "gymmesh_model.backends.responses:ResponsesBackend",
+    "vllm": "gymmesh_model.backends.vllm:VllmBackend",
+    "vllm engine": "gymmesh_model.backends.vllm_engine:EngineVllmBackend",
+    "vllm serve": "gymmesh_model.backends.vllm_managed:ManagedVllmBackend",
 }
 
 
@@ -23,6 +26,11 @@ def make_backend(name: str, config: ModelConfig) -> Backend:
 
     Raises ConfigError for options that the backend does not have.
     """
-    module, _, attribute = _CLASSES[config.backend].partition(":")
+    which: str = config.backend
+    if config.serve is not None:
+        which = "vllm serve"
+    elif config.engine is not None:
+        which = "vllm engine"
+    module, _, attribute = _CLASSES[which].partition(":")
     backend: Backend = getattr(importlib.import_module(module), attribute)(name, config)
     return backend

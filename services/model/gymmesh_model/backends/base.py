@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.progress import Progress
+from gymmesh_model.tokens.record import Prefix, TokenRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,9 @@ class ModelCall:
     request_id: the same again when the caller retries; may be empty.
     timeout: seconds within which the call must end, retries included; a backend stops its
         work at the endpoint when it is over, and when its coroutine is cancelled.
+    record: where the tokens go, when they are wanted; a backend that cannot give them leaves it
+        alone. One that can fills it as the answer comes, so that an aborted call has what it had.
+    prefix: the tokens that the prompt is to begin with, where there are any and `record` is set.
     """
 
     params: dict[str, Any]
@@ -25,6 +29,8 @@ class ModelCall:
     request_id: str
     seed: int | None
     timeout: float
+    record: TokenRecord | None = None
+    prefix: Prefix | None = None
 
 
 class Backend(Protocol):

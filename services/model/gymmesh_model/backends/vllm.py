@@ -1,0 +1,264 @@
+"""A vLLM server: Chat Completions, and the tokens of each call, exact from turn to turn.
+
+A call whose tokens are wanted gets them with its answer (`return_token_ids`). A call that goes on
+from known tokens is sent as tokens (`kv_transfer_params.prompt_token_ids`, vLLM 0.32 and later):
+its messages are then not rendered by the server, while tools and parsers work as ever. What the
+server says it has read is compared with what was sent. A server that cannot be given tokens
+renders the messages itself, and where that gives other tokens, the call is a fork.
+Facts about vLLM's API: its documentation of the OpenAI-compatible server, and its answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from gymmesh.errors.v1 import errors_pb2 as errors
+from gymmesh.model.v1 import model_pb2, tokens_pb2
+from gymmesh.responses.v1 import responses_pb2
+from gymmesh_model.backends.base import ModelCall
+from gymmesh_model.backends.chat import (
+    STREAMED,
+    ChatBackendOptions,
+    read_answer,
+    respond,
+)
+from gymmesh_model.backends.chat_stream import ChatFold
+from gymmesh_model.backends.http import HttpEndpoint
+from gymmesh_model.backends.progress import Progress
+from gymmesh_model.backends.vllm_answer import PromptIgnored, Sample, VllmReader, take_answer
+from gymmesh_model.backends.vllm_probe import probe
+from gymmesh_model.backends.vllm_render import Continued, Renderer
+from gymmesh_model.config import ModelConfig
+from gymmesh_model.convert import ChatOptions, lift_thinking, lower_thinking, to_chat
+from gymmesh_model.errors import options_of, timed_out
+from gymmesh_model.tokens import Prefix, unpack_ids
+from gymmesh_responses import dumps
+from gymmesh_runtime.errors import MeshError
+
+Json = dict[str, Any]
+
+_PATH: Final = "/chat/completions"
+# So long `open` waits for what the server can do; one that is not up yet is asked at a call.
+_PROBE_SECONDS: Final = 5.0
+
+
+class VllmOptions(ChatBackendOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The `options` of a `vllm` model: those of `chat`, and:
+
+    exact: whether calls whose tokens are captured go on from the tokens before. When false, the
+        server renders each conversation anew, and calls are forks wherever that differs.
+    """
+
+    exact: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How a call is sent.
+
+    prompt: as these tokens; None: as messages. prefix: how many of them are known ones.
+    reason, detail: of the fork, where the prompt does not begin with the known tokens.
+    """
+
+    prompt: bytes | None = None
+    continued: Continued | None = None
+    reason: tokens_pb2.ForkReason.ValueType = tokens_pb2.FORK_REASON_UNSPECIFIED
+    detail: str = ""
+
+
+class VllmBackend:
+    """`POST {url}/chat/completions` of vLLM. `options` of its configuration: `VllmOptions`."""
+
+    def __init__(self, name: str, config: ModelConfig, http: HttpEndpoint | None = None) -> None:
+        options: VllmOptions = options_of(name, config.options, VllmOptions)
+        self._lifts = options.think_tags != "text"
+        self._lowers = options.think_tags == "both"
+        self._options: ChatOptions = options
+        if self._lowers:
+            self._options = msgspec.structs.replace(options, reasoning_key="reasoning_content")
+        self._name = name
+        self._model = config.model
+        self._exact = options.exact
+        self._http = http or HttpEndpoint(name, config)
+        self._renderer = Renderer(name, self._http, self._options, lowers=self._lowers)
+        self._takes_tokens: bool | None = None
+        self._probing = asyncio.Lock()
+        self.pool = self._http.pool
+        self.keep_aborted = options.keep_aborted
+        self.endpoint_model = config.model or ""
+        self.context_tokens = 0
+        self.capabilities = model_pb2.ModelCapabilities(
+            streaming=True,
+            token_ids=True,
+            logprobs=True,
+            conversations=True,
+            abort=True,
+            images=True,
+            tools=True,
+            seed=True,
+        )
+
+    async def open(self) -> None:
+        await self._http.open()
+        if self._exact:
+            # A server that is not up yet is asked again by the first call that needs to know.
+            with contextlib.suppress(MeshError, TimeoutError):
+                await self._probed(asyncio.get_running_loop().time() + _PROBE_SECONDS)
+
+    async def close(self) -> None:
+        await self._http.close()
+
+    async def create(self, call: ModelCall) -> responses_pb2.Response:
+        return await self._answer(call, None)
+
+    async def stream(self, call: ModelCall, progress: Progress) -> responses_pb2.Response:
+        return await self._answer(call, progress)
+
+    async def _answer(self, call: ModelCall, progress: Progress | None) -> responses_pb2.Response:
+        deadline = asyncio.get_running_loop().time() + call.timeout
+        body = self._body(call)
+        if call.record is None:
+            return await self._send(call, body, Sample(None, call.prefix), progress, deadline)
+        body["return_token_ids"] = True
+        # Asked for by the request, they stay in the answer; else they are only captured.
+        keep = bool(body.get("logprobs"))
+        if call.record.logprobs_asked:
+            body["logprobs"] = True
+        plan = await self._plan(call, body, deadline)
+        for _ in range(2):
+            sample = Sample(
+                call.record,
+                call.prefix,
+                prompt=plan.prompt,
+                continued=plan.continued,
+                reason=plan.reason,
+                detail=plan.detail,
+                keep_logprobs=keep,
+            )
+            try:
+                return await self._send(call, _planned(body, plan), sample, progress, deadline)
+            except PromptIgnored:
+                # Said so, or another server behind the same address: from here on as messages.
+                self._takes_tokens = False
+                plan = _cannot("the server took other tokens than it was given")
+        raise AssertionError("a prompt of messages cannot be ignored")
+
+    async def _send(
+        self,
+        call: ModelCall,
+        body: Json,
+        sample: Sample,
+        progress: Progress | None,
+        deadline: float,
+    ) -> responses_pb2.Response:
+        timeout = max(deadline - asyncio.get_running_loop().time(), 0.001)
+        if progress is None:
+            answer = await self._http.post(
+                _PATH,
+                dumps(body),
+                timeout,
+                lambda raw: read_answer(self._name, raw, self._http.secrets),
+                key=call.rollout_id,
+            )
+            take_answer(self._name, sample, answer)
+            if self._lifts:
+                answer = lift_thinking(answer)
+            return respond(self._name, answer, call.params)
+
+        def reader() -> VllmReader:
+            fold = ChatFold(progress, think=self._lifts)
+            return VllmReader(self._name, fold, call.params, progress, self._http.secrets, sample)
+
+        read = await self._http.stream(
+            _PATH,
+            dumps(body | STREAMED),
+            timeout,
+            reader,
+            lambda: progress.begun,
+            key=call.rollout_id,
+        )
+        return read.respond()
+
+    async def _plan(self, call: ModelCall, body: Json, deadline: float) -> _Plan:
+        prefix = call.prefix
+        if prefix is None:
+            return _Plan()
+        if prefix.rewritten:
+            return _Plan(
+                reason=tokens_pb2.FORK_REASON_HISTORY_REWRITTEN,
+                detail="the caller changed items that the tokens before stand for",
+            )
+        if not self._exact:
+            return _cannot("the option 'exact' is off")
+        if any(_has_media(message) for message in body["messages"]):
+            return _Plan(
+                reason=tokens_pb2.FORK_REASON_MEDIA,
+                detail="a medium in the conversation is not made of tokens that can be sent",
+            )
+        if body.get("echo"):
+            return _cannot("with 'echo' the server renders the conversation itself")
+        try:
+            able = await self._probed(deadline)
+        except TimeoutError:
+            raise timed_out(
+                self._name, call.timeout, "the server did not say what it can"
+            ) from None
+        if not able:
+            return _cannot("the server takes no tokens as a prompt, or renders none")
+        return await self._continuation(call, body, prefix, deadline)
+
+    async def _continuation(
+        self, call: ModelCall, body: Json, prefix: Prefix, deadline: float
+    ) -> _Plan:
+        try:
+            found = await self._renderer.go_on(call, body, prefix, deadline)
+        except MeshError as error:
+            if error.reason != errors.ERROR_REASON_MODEL_REQUEST_REFUSED:
+                raise
+            # If it is the conversation that it refuses, it will refuse the call, too.
+            return _cannot(f"the server did not render the conversation: {error.message}")
+        if isinstance(found, Continued):
+            return _Plan(prompt=prefix.tokens + found.tail, continued=found)
+        return _Plan(reason=found.reason, detail=found.detail)
+
+    async def _probed(self, deadline: float) -> bool:
+        """Whether the server takes tokens and renders; asked until it is known.
+
+        Raises MeshError when it cannot be asked, and TimeoutError.
+        """
+        if self._takes_tokens is None:
+            async with asyncio.timeout_at(deadline), self._probing:
+                if self._takes_tokens is None:
+                    found = await probe(self._http, self._model, deadline)
+                    self._takes_tokens = found.takes_tokens and found.render_path is not None
+                    self._renderer.path = found.render_path or self._renderer.path
+                    self.context_tokens = found.context_tokens
+        return self._takes_tokens
+
+    def _body(self, call: ModelCall) -> Json:
+        body = to_chat(call.params, self._options, seed=call.seed)
+        return lower_thinking(body) if self._lowers else body
+
+
+def _planned(body: Json, plan: _Plan) -> Json:
+    """The request for a plan. Of messages that are not rendered the last is enough."""
+    if plan.prompt is None:
+        return body
+    given = body.get("kv_transfer_params") or {}
+    ids = {**given, "prompt_token_ids": unpack_ids(plan.prompt)}
+    return {**body, "messages": body["messages"][-1:], "kv_transfer_params": ids}
+
+
+def _cannot(detail: str) -> _Plan:
+    return _Plan(reason=tokens_pb2.FORK_REASON_BACKEND, detail=detail)
+
+
+def _has_media(message: Mapping[str, Any]) -> bool:
+    content = message.get("content")
+    return isinstance(content, list) and any(part.get("type") != "text" for part in content)

@@ -1,0 +1,228 @@
+"""Has a vLLM server render conversations, and finds the prompt that goes on from known tokens.
+
+Asked is `POST /v1/chat/completions/render`, which renders as a call would (the server offers it
+with `--enable-scale-out`), or else `POST /tokenize`, which every server has. Both take the whole
+conversation each time: that is what exact tokens cost, one such call for a turn whose answer is
+tokenised as the model wrote it, and two to five for one that is not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gymmesh.errors.v1 import errors_pb2 as errors
+from gymmesh_model.backends.base import ModelCall
+from gymmesh_model.backends.http import HttpEndpoint
+from gymmesh_model.convert import ChatOptions, lower_thinking, messages_from_input
+from gymmesh_model.convert.thinking import CLOSE
+from gymmesh_model.errors import AnswerInvalid, answer_invalid
+from gymmesh_model.tokens import Known, Renders, Rewritten, Tail, View, next_step, pack_ids
+from gymmesh_model.tokens.continuation import rendered
+from gymmesh_model.tokens.record import Prefix, Rendered
+from gymmesh_responses import CodecError, dumps, loads
+from gymmesh_runtime.errors import MeshError
+
+Json = dict[str, Any]
+
+# What a word more in the reasoning is.
+_OTHER: Final = " …"
+RENDER: Final = "/chat/completions/render"
+TOKENIZE: Final = "/../tokenize"
+# What a rendering depends on and /tokenize takes under the same name.
+_TOKENIZED: Final = ("model", "tools", "chat_template", "media_io_kwargs", "mm_processor_kwargs")
+# Of the answer's length a rendering knows nothing, and it must not be refused for it.
+_NOT_RENDERED: Final = frozenset(
+    ("stream", "stream_options", "max_tokens", "max_completion_tokens", "return_token_ids",
+     "logprobs", "top_logprobs", "kv_transfer_params")
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Continued:
+    """The prompt that goes on: its tail, and how the template rendered the whole of it."""
+
+    tail: bytes
+    rendered: Rendered
+
+
+class Renderer:
+    """The renderings of one model. path: RENDER or TOKENIZE."""
+
+    def __init__(
+        self, name: str, http: HttpEndpoint, options: ChatOptions, *, lowers: bool
+    ) -> None:
+        self._name = name
+        self._http = http
+        self._options = options
+        self._lowers = lowers
+        self.path = TOKENIZE
+
+    async def go_on(
+        self, call: ModelCall, body: Json, prefix: Prefix, deadline: float
+    ) -> Continued | Rewritten:
+        """How the prompt of the chat request `body` goes on from the prefix.
+
+        deadline: of the event loop's clock. Raises MeshError when the endpoint cannot be asked.
+        """
+        views = _Views(call, body, prefix, self._options, lowers=self._lowers)
+        known, renders = Known(prefix, views.reasons), Renders()
+        while isinstance(step := next_step(known, renders), View):
+            request = views.request(step)
+            renders.views[step] = None
+            if request is not None:
+                renders.views[step] = await self._render(call, request, deadline, step)
+        if isinstance(step, Tail):
+            return Continued(step.tokens, rendered(renders.get(View.PROMPT)))
+        return step
+
+    async def _render(
+        self, call: ModelCall, body: Json, deadline: float, view: View
+    ) -> bytes | None:
+        """The tokens; None when the template refuses such a conversation."""
+        timeout = deadline - asyncio.get_running_loop().time()
+        asked = for_tokenize(body) if self.path == TOKENIZE else body
+        key = "tokens" if self.path == TOKENIZE else "token_ids"
+        try:
+            return await self._http.post(
+                self.path,
+                dumps(asked),
+                max(timeout, 0.001),
+                lambda raw: self._ids(raw, key),
+                key=call.rollout_id,
+            )
+        except MeshError as error:
+            # Templates refuse a conversation without a question, and an answer left open.
+            refused = error.reason == errors.ERROR_REASON_MODEL_REQUEST_REFUSED
+            if refused and view is not View.PROMPT:
+                return None
+            raise
+
+    def _ids(self, raw: bytes, key: str) -> bytes:
+        try:
+            answer = loads(raw)
+        except CodecError:
+            raise answer_invalid(self._name, "body is not JSON") from None
+        try:
+            return pack_ids(answer.get(key) if isinstance(answer, Mapping) else None)
+        except AnswerInvalid as error:
+            raise answer_invalid(self._name, str(error)) from None
+
+
+def for_tokenize(body: Mapping[str, Any]) -> Json:
+    """The body for /tokenize of what a chat request would render."""
+    asked = {key: body[key] for key in _TOKENIZED if key in body}
+    asked["messages"] = body["messages"]
+    for key, default in (("add_generation_prompt", True), ("continue_final_message", False)):
+        asked[key] = body.get(key, default)
+    extra: Json = {}
+    if body.get("documents") is not None:
+        extra["documents"] = body["documents"]
+    effort = body.get("reasoning_effort")
+    if effort is not None:
+        # As vLLM itself passes it on to the template.
+        extra |= {"reasoning_effort": effort, "enable_thinking": effort != "none"}
+    kwargs = extra | (body.get("chat_template_kwargs") or {})
+    if kwargs:
+        asked["chat_template_kwargs"] = kwargs
+    return asked
+
+
+class _Views:
+    """The requests behind the renderings of one call."""
+
+    def __init__(
+        self, call: ModelCall, body: Json, prefix: Prefix, options: ChatOptions, *, lowers: bool
+    ) -> None:
+        self._body = {key: value for key, value in body.items() if key not in _NOT_RENDERED}
+        self._params = call.params
+        self._prefix = prefix
+        self._options = options
+        self._lowers = lowers
+        self._items: list[Any] = call.params["input"]
+        self._closed: list[Json] | None = None
+        self.reasons = _reasons(self._items[: prefix.items])
+
+    @property
+    def answer(self) -> Json | None:
+        """The parent's answer as a message."""
+        messages = self._until_answer()
+        return messages[-1] if messages and messages[-1]["role"] == "assistant" else None
+
+    def request(self, view: View) -> Json | None:
+        """The request for a rendering; None when there is none."""
+        if view is View.PROMPT:
+            return self._body
+        if view is View.FIRST:
+            return self._rendering(self._messages(self._prefix.first_items))
+        messages = self._until_answer()
+        whole = self._body["messages"]
+        if self.answer is None or whole[: len(messages)] != messages:
+            # The new items join the answer's message, or there is no answer.
+            return None
+        if view is View.BEFORE:
+            return self._rendering(messages[:-1])
+        if view is View.ALTERED:
+            return self._rendering([*messages[:-1], _altered(messages[-1])])
+        made = self._rendering(messages)
+        if view is View.OPEN and made is not None:
+            made["continue_final_message"] = True
+        return made
+
+    def _until_answer(self) -> list[Json]:
+        if self._closed is None:
+            self._closed = self._messages(self._prefix.items)
+        return self._closed
+
+    def _messages(self, items: int) -> list[Json]:
+        messages = messages_from_input(
+            self._items[:items], self._params.get("instructions"), self._options
+        )
+        if self._lowers:
+            messages = lower_thinking({"messages": messages})["messages"]
+        return messages
+
+    def _rendering(self, messages: list[Json]) -> Json | None:
+        if not messages:
+            return None
+        return {**self._body, "messages": messages, "add_generation_prompt": False}
+
+
+def _altered(message: Json) -> Json:
+    """The message with other words for its reasoning, which stands apart or in its text.
+
+    A template that renders both alike leaves the reasoning out, whatever else it does with it.
+    """
+    made = dict(message)
+    for key in ("reasoning_content", "reasoning"):
+        if isinstance(made.get(key), str):
+            made[key] += _OTHER
+    content = made.get("content")
+    if isinstance(content, str):
+        made["content"] = content.replace(CLOSE, _OTHER + CLOSE, 1)
+    elif isinstance(content, list):
+        made["content"] = [_altered_part(part) for part in content]
+    return made
+
+
+def _altered_part(part: Json) -> Json:
+    text = part.get("text")
+    return (
+        {**part, "text": text.replace(CLOSE, _OTHER + CLOSE, 1)} if isinstance(text, str) else part
+    )
+
+
+def _reasons(items: list[Any]) -> bool:
+    """Whether the answer that the items end with holds reasoning."""
+    for item in reversed(items):
+        kind = item.get("type", "message")
+        if kind == "reasoning":
+            return True
+        if kind == "message" and item.get("role") == "assistant":
+            if CLOSE in dumps(item.get("content")).decode(errors="replace"):
+                return True
+        elif kind != "function_call":
+            return False
+    return False

@@ -1,0 +1,281 @@
+"""The conversations that callers go on with, so that only what is new travels. Pure.
+
+A conversation is a tree of calls, kept whole or not at all: at most `most` of them and `max_bytes`
+(as the contract's messages would take them, times four for what Python adds), those not used for
+longest given up first. It is a cache and no more: what is gone is answered with
+CONVERSATION_UNKNOWN, and the caller sends the whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from gymmesh.errors.v1 import errors_pb2 as errors
+from gymmesh.model.v1 import model_pb2
+from gymmesh.responses.v1 import responses_pb2
+from gymmesh_model.errors import invalid
+from gymmesh_model.tokens.arrays import WIDTH, count
+from gymmesh_model.tokens.record import Prefix, Rendered, TokenRecord
+from gymmesh_responses import dumps, items_to_list
+from gymmesh_runtime.errors import MeshError
+
+Json = dict[str, Any]
+_OVERHEAD: Final = 4
+
+
+@dataclass(slots=True)
+class _Tokens:
+    """The tokens of a call, after those of its parent."""
+
+    parent: _Tokens | None
+    own: bytes
+    total: int
+    first_items: int
+    first_tokens: int
+    output_tokens: int
+    closed: bool | None
+    rendered: Rendered | None
+
+    def joined(self) -> bytes:
+        pieces: list[bytes] = []
+        node: _Tokens | None = self
+        while node is not None:
+            pieces.append(node.own)
+            node = node.parent
+        return b"".join(reversed(pieces))
+
+
+@dataclass(slots=True)
+class _Call:
+    """A call: the items that it added, and its answer's, parsed when it is gone on with."""
+
+    parent: _Call | None
+    new: list[Any]
+    answer: responses_pb2.Response
+    total: int
+    tokens: _Tokens | None
+    hasher: Any = None
+    _items: list[Any] | None = None
+
+    @property
+    def items(self) -> list[Any]:
+        if self._items is None:
+            self._items = [*self.new, *items_to_list(self.answer.output)]
+        return self._items
+
+    def all_items(self) -> list[Any]:
+        chain: list[_Call] = []
+        node: _Call | None = self
+        while node is not None:
+            chain.append(node)
+            node = node.parent
+        return [item for call in reversed(chain) for item in call.items]
+
+    def digest(self) -> bytes:
+        """SHA-256 over the items, each as the codec writes it, with a line feed after it."""
+        chain: list[_Call] = []
+        node: _Call | None = self
+        while node is not None and node.hasher is None:
+            chain.append(node)
+            node = node.parent
+        hasher = hashlib.sha256() if node is None else node.hasher
+        for call in reversed(chain):
+            hasher = hasher.copy()
+            for item in call.items:
+                hasher.update(dumps(item) + b"\n")
+            call.hasher = hasher
+        return bytes(hasher.digest())
+
+
+@dataclass(slots=True)
+class _Conversation:
+    calls: dict[str, _Call] = field(default_factory=dict)
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A call of a conversation, found but not answered yet.
+
+    Attributes:
+        key: the conversation's.
+        items: the whole conversation as items, parsed, when only new ones came; else None.
+        prefix: the tokens to go on from, where there are any.
+    """
+
+    key: tuple[str, str]
+    items: list[Any] | None
+    prefix: Prefix | None
+    parent: _Call | None
+    new: list[Any]
+    size: int
+
+
+class Conversations:
+    """The cache."""
+
+    def __init__(self, most: int, max_bytes: int) -> None:
+        self._most = most
+        self._max_bytes = max_bytes
+        self._held: OrderedDict[tuple[str, str], _Conversation] = OrderedDict()
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @property
+    def bytes(self) -> int:
+        """What they take, by the estimate above."""
+        return self._bytes
+
+    def find(self, request: model_pb2.CreateResponseRequest, params: Mapping[str, Any]) -> Turn:
+        """The place of a call in its conversation.
+
+        request: with a `conversation`. params: its parameters, parsed; their `input` is taken
+        over and must not be changed afterwards. Raises MeshError CONVERSATION_UNKNOWN, or
+        FIELD_INVALID for prefix tokens that cannot be.
+        """
+        ref = request.conversation
+        key = (request.rollout_id, ref.id)
+        new = _items_of(params)
+        size = request.ByteSize()
+        if not ref.parent_call_id:
+            prefix = _sent_prefix(ref.prefix_tokens, len(new)) if _has_tokens(ref) else None
+            return Turn(key, None, prefix, None, new, size)
+        parent = self.check(request)
+        if ref.prefix_digest and ref.prefix_digest != parent.digest():
+            raise _unknown(ref, "is another one here")
+        items = [*parent.all_items(), *new]
+        return Turn(key, items, _held_prefix(parent), parent, new, size)
+
+    def check(self, request: model_pb2.CreateResponseRequest) -> _Call:
+        """The call that this one goes on from. Raises MeshError CONVERSATION_UNKNOWN."""
+        ref = request.conversation
+        key = (request.rollout_id, ref.id)
+        conversation = self._held.get(key)
+        parent = conversation.calls.get(ref.parent_call_id) if conversation else None
+        if parent is None:
+            raise _unknown(ref, "is not held here (any more)")
+        self._held.move_to_end(key)
+        return parent
+
+    def keep(
+        self,
+        turn: Turn,
+        answer: model_pb2.CreateResponseResponse,
+        record: TokenRecord | None,
+    ) -> None:
+        """Adds an answered call to its conversation."""
+        asked = len(turn.new) + (turn.parent.total if turn.parent else 0)
+        tokens = None
+        if record is not None and record.known:
+            tokens = _tokens(turn, record, asked)
+        total = asked + len(answer.response.output)
+        call = _Call(turn.parent, turn.new, answer.response, total, tokens)
+        conversation = self._held.pop(turn.key, None) or _Conversation()
+        size = (turn.size + answer.ByteSize()) * _OVERHEAD
+        if not turn.parent and answer.call_id in conversation.calls:
+            # The caller begins this conversation anew: what was held is not continued again.
+            self._bytes -= conversation.bytes
+            conversation = _Conversation()
+        conversation.calls[answer.call_id] = call
+        conversation.bytes += size
+        self._bytes += size
+        self._held[turn.key] = conversation
+        while self._held and (len(self._held) > self._most or self._bytes > self._max_bytes):
+            self._bytes -= self._held.popitem(last=False)[1].bytes
+
+    def drop(self, rollout_id: str, conversation_id: str) -> None:
+        """Gives one up, if it is held."""
+        gone = self._held.pop((rollout_id, conversation_id), None)
+        if gone is not None:
+            self._bytes -= gone.bytes
+
+
+def _items_of(params: Mapping[str, Any]) -> list[Any]:
+    value = params.get("input")
+    if isinstance(value, str):
+        return [{"type": "message", "role": "user", "content": value}]
+    return value if isinstance(value, list) else []
+
+
+def _has_tokens(ref: model_pb2.ConversationRef) -> bool:
+    return ref.HasField("prefix_tokens") and bool(ref.prefix_tokens.token_ids)
+
+
+def _sent_prefix(sent: model_pb2.PrefixTokens, items: int) -> Prefix:
+    """What a caller that sends a conversation whole says of its tokens."""
+    ends, total = list(sent.item_ends), count(sent.token_ids)
+    if len(sent.token_ids) % WIDTH:
+        raise _invalid("token_ids", "is not a whole number of int32")
+    if len(ends) > items:
+        raise _invalid("item_ends", f"has {len(ends)} ends for {items} items")
+    if ends != sorted(ends) or (ends and ends[-1] > total):
+        raise _invalid("item_ends", f"must grow and end by {total}, the number of tokens")
+    if not ends or ends[-1] < total:
+        return Prefix(sent.token_ids, len(ends), 0, 0, 0, rewritten=True)
+    first = ends[0]
+    before = [end for end in ends if end < total]
+    return Prefix(
+        sent.token_ids,
+        items=len(ends),
+        first_items=sum(1 for end in ends if end == first),
+        first_tokens=first,
+        output_tokens=total - before[-1] if before else 0,
+    )
+
+
+def _held_prefix(parent: _Call) -> Prefix | None:
+    tokens = parent.tokens
+    if tokens is None:
+        return None
+    return Prefix(
+        tokens.joined(),
+        items=parent.total,
+        first_items=tokens.first_items,
+        first_tokens=tokens.first_tokens,
+        output_tokens=tokens.output_tokens,
+        closed=tokens.closed,
+        rendered=tokens.rendered,
+    )
+
+
+def _tokens(turn: Turn, record: TokenRecord, asked: int) -> _Tokens:
+    """asked: how many items the call was asked with."""
+    output = b"".join(record.output)
+    own = record.prompt + output
+    parent = turn.parent.tokens if turn.parent else None
+    first_items, first_tokens = asked, record.prompt_tokens
+    if record.prefix_tokens:
+        assert turn.prefix is not None
+        first_items, first_tokens = turn.prefix.first_items, turn.prefix.first_tokens
+        if parent is None:
+            own = turn.prefix.tokens + own
+    else:
+        parent = None
+    return _Tokens(
+        parent,
+        own,
+        total=record.prompt_tokens + count(output),
+        first_items=first_items,
+        first_tokens=first_tokens,
+        output_tokens=count(output),
+        closed=record.closed,
+        rendered=record.rendered,
+    )
+
+
+def _unknown(ref: model_pb2.ConversationRef, why: str) -> MeshError:
+    return MeshError(
+        errors.ERROR_REASON_CONVERSATION_UNKNOWN,
+        f"the conversation '{ref.id}' up to call '{ref.parent_call_id}' {why}; send it whole",
+        metadata={"conversation_id": ref.id},
+    )
+
+
+def _invalid(field_name: str, why: str) -> MeshError:
+    return invalid(f"conversation.prefix_tokens.{field_name}", why)

@@ -1,0 +1,34 @@
+"""Exact tokens: what the model read and wrote, and how a conversation goes on from there. Pure."""
+
+from gymmesh_model.tokens.arrays import (
+    common_tokens,
+    count,
+    pack_ids,
+    pack_logprobs,
+    unpack_ids,
+)
+from gymmesh_model.tokens.continuation import (
+    Known,
+    Renders,
+    Rewritten,
+    Tail,
+    View,
+    next_step,
+)
+from gymmesh_model.tokens.record import Prefix, TokenRecord
+
+__all__ = [
+    "Known",
+    "Prefix",
+    "Renders",
+    "Rewritten",
+    "Tail",
+    "TokenRecord",
+    "View",
+    "common_tokens",
+    "count",
+    "next_step",
+    "pack_ids",
+    "pack_logprobs",
+    "unpack_ids",
+]

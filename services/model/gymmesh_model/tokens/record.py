@@ -1,0 +1,106 @@
+"""The tokens of one call: what it continues, and what it gave."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gymmesh.model.v1 import tokens_pb2
+from gymmesh_model.tokens.arrays import WIDTH, count
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """How an endpoint's template rendered a whole prompt: its tokens, by count and digest."""
+
+    tokens: int
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """The tokens of the calls before, which a prompt is to begin with.
+
+    Attributes:
+        tokens: the parent call's prompt and output; int32, little-endian.
+        items: how many leading items of the call's `input` they cover.
+        first_items: how many of these the chain's first prompt held.
+        first_tokens: how many of the tokens are that prompt's.
+        output_tokens: how many tokens at their end the parent call sampled.
+        closed: whether these end with the model's stop token; None: not known.
+        rendered: how the parent's prompt was rendered; None: not known.
+        rewritten: True when the caller changed items that the tokens stand for, so that they
+            cannot be continued but only compared with.
+    """
+
+    tokens: bytes
+    items: int
+    first_items: int
+    first_tokens: int
+    output_tokens: int
+    closed: bool | None = None
+    rendered: Rendered | None = None
+    rewritten: bool = False
+
+    @property
+    def output(self) -> bytes:
+        """What the parent call sampled."""
+        return self.tokens[len(self.tokens) - self.output_tokens * WIDTH :]
+
+
+@dataclass(slots=True)
+class TokenRecord:
+    """Filled in by a backend while it answers; so an aborted call keeps what it had.
+
+    The prompt is the call's prefix, as long as `prefix_tokens` says, and then `prompt`.
+
+    Attributes:
+        logprobs_asked: whether log probabilities are wanted.
+        prompt: the prompt's tokens after the prefix; int32, little-endian.
+        prefix_tokens: how many tokens of the prefix the prompt begins with: all, or none.
+        output: the sampled tokens, in pieces.
+        logprobs: of each sampled token, in pieces; float32, little-endian.
+        weights: which weights sampled; empty where the backend does not say.
+        fork: why the prompt does not begin with the prefix.
+        closed: whether the output ends with the model's stop token; None: not known.
+        rendered: how the template rendered the whole prompt, where that is known.
+        known: whether the backend gave any tokens.
+        tokenizer_digest: see tokens.proto.
+    """
+
+    logprobs_asked: bool = False
+    prompt: bytes = b""
+    prefix_tokens: int = 0
+    output: list[bytes] = field(default_factory=list)
+    logprobs: list[bytes] = field(default_factory=list)
+    weights: list[tokens_pb2.WeightsSpan] = field(default_factory=list)
+    fork: tokens_pb2.Fork | None = None
+    closed: bool | None = None
+    rendered: Rendered | None = None
+    known: bool = False
+    tokenizer_digest: bytes = b""
+
+    def begin_again(self) -> None:
+        """Forgets the output of a try that failed."""
+        self.output.clear()
+        self.logprobs.clear()
+        self.weights.clear()
+        self.closed = None
+
+    def capture(self) -> tokens_pb2.TokenCapture:
+        """As the contract says it."""
+        output, logprobs = b"".join(self.output), b"".join(self.logprobs)
+        return tokens_pb2.TokenCapture(
+            prompt_token_ids=self.prompt,
+            output_token_ids=output,
+            # Of a part of the tokens they would be of no use, and could be read wrongly.
+            logprobs=logprobs if len(logprobs) == len(output) else b"",
+            weights=self.weights,
+            fork=self.fork,
+            prompt_prefix_tokens=self.prefix_tokens,
+            tokenizer_digest=self.tokenizer_digest,
+        )
+
+    @property
+    def prompt_tokens(self) -> int:
+        """How many tokens the whole prompt has."""
+        return self.prefix_tokens + count(self.prompt)
