@@ -1,0 +1,48 @@
+"""The server of RunService in a collector's process."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from typing import Final
+
+from gymmesh_client.control.handle import RunHandle
+from gymmesh_client.control.notes import Note, leave, take_away
+from gymmesh_client.control.servicer import RUN_SERVICE, RunServicer
+from gymmesh_runtime.binding import Binding
+from gymmesh_runtime.wire.server import MeshServer
+
+_LOOPBACK: Final = "127.0.0.1"
+_STOP_S: Final = 0.5
+_TOKEN_BYTES: Final = 32
+
+
+class RunDesk:
+    """Serves runs on loopback while it is open, and leaves a note of each.
+
+    Use as an asynchronous context manager. Raises OSError when neither port nor note can be had.
+    """
+
+    def __init__(self) -> None:
+        self._token = secrets.token_urlsafe(_TOKEN_BYTES)
+        self._servicer = RunServicer(self._token)
+        self._server = MeshServer([Binding(RUN_SERVICE, self._servicer)], mux=False)
+        self._notes: list[Note] = []
+        self._port = 0
+
+    async def __aenter__(self) -> RunDesk:
+        self._port = await self._server.start(_LOOPBACK, 0)
+        await self._server.set_serving(True)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for note in self._notes:
+            take_away(note)
+        await self._server.stop(_STOP_S)
+
+    def add(self, run: RunHandle, output: str) -> None:
+        """Serve a run whose rows go to `output`."""
+        self._servicer.add(run)
+        note = Note(run.run_id, f"{_LOOPBACK}:{self._port}", self._token, os.getpid(), output)
+        leave(note)
+        self._notes.append(note)

@@ -1,0 +1,108 @@
+"""The notes by which a user's other terminals find a run: a small file each, readable by its
+owner alone, since it holds the token.
+
+    <runtime folder>/gymmesh/runs/<run id>.json   {"run_id", "address", "token", "pid", "output"}
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import platformdirs
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Where a run is served.
+
+    Attributes:
+        address: host and port of its RunService.
+        token: what it wants to be shown; never printed.
+        pid: the collector's process.
+        output: where its rows go.
+    """
+
+    run_id: str
+    address: str
+    token: str
+    pid: int
+    output: str
+
+
+def notes_folder() -> Path:
+    """Where the notes lie; GYMMESH_RUNTIME_DIR overrides the platform's folder."""
+    own = os.environ.get("GYMMESH_RUNTIME_DIR")
+    root = Path(own) if own else platformdirs.user_runtime_path("gymmesh")
+    return root / "runs"
+
+
+def leave(note: Note) -> Path:
+    """Write a note. Raises OSError."""
+    folder = notes_folder()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = folder / f"{note.run_id}.json"
+    draft = folder / f".{note.run_id}.{note.pid}"
+    with contextlib.suppress(FileNotFoundError):
+        draft.unlink()
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        json.dump(asdict(note), file)
+    draft.replace(path)
+    return path
+
+
+def take_away(note: Note) -> None:
+    """Remove a note, unless another process has written it anew since."""
+    path = notes_folder() / f"{note.run_id}.json"
+    if _read(path) == note:
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def read_all() -> Iterator[Note]:
+    """The notes of runs whose process lives, oldest first; others are removed."""
+    with contextlib.suppress(OSError):
+        paths = sorted(notes_folder().glob("*.json"), key=_age)
+        for path in paths:
+            note = _read(path)
+            if note is not None and _lives(note.pid):
+                yield note
+            elif note is not None:
+                with contextlib.suppress(OSError):
+                    path.unlink()
+
+
+def _read(path: Path) -> Note | None:
+    try:
+        with path.open("rb") as file:
+            about = os.fstat(file.fileno())
+            # A note of somebody else's could send our token-bearing calls to his server.
+            if about.st_uid != os.getuid() or stat.S_IMODE(about.st_mode) & 0o077:
+                return None
+            document = json.loads(file.read(65536))
+        return Note(**document)
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _age(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

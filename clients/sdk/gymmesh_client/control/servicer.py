@@ -1,0 +1,125 @@
+"""RunService: the runs of this process, for callers that hold its token."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import AsyncIterator
+from typing import Final
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh.run.v1 import run_pb2
+from gymmesh_client.control.handle import RunHandle
+from gymmesh_client.dispatch import RunStateError
+from gymmesh_runtime.context import CallContext
+from gymmesh_runtime.errors import MeshError
+
+RUN_SERVICE: Final = "gymmesh.run.v1.RunService"
+AUTHORIZATION: Final = "authorization"
+_PAGE: Final = 100
+_LARGEST_PAGE: Final = 1000
+
+
+class RunServicer:
+    """The RPCs, named as in run.proto, which says what each does.
+
+    Args:
+        token: what callers must present as `authorization: Bearer <token>`.
+    """
+
+    def __init__(self, token: str) -> None:
+        self._expected = f"Bearer {token}".encode()
+        self._runs: dict[str, RunHandle] = {}
+
+    def add(self, run: RunHandle) -> None:
+        """Offer a run."""
+        self._runs[run.run_id] = run
+
+    async def ListRuns(
+        self, request: run_pb2.ListRunsRequest, context: CallContext
+    ) -> run_pb2.ListRunsResponse:
+        self._check(context)
+        newest_first = list(self._runs.values())[::-1]
+        start = _position(request.page_token, len(newest_first))
+        if request.page_size < 0:
+            raise _invalid("page_size", "must not be negative")
+        end = start + min(request.page_size or _PAGE, _LARGEST_PAGE)
+        return run_pb2.ListRunsResponse(
+            runs=[run.snapshot() for run in newest_first[start:end]],
+            next_page_token=str(end) if end < len(newest_first) else "",
+        )
+
+    async def GetRun(
+        self, request: run_pb2.GetRunRequest, context: CallContext
+    ) -> run_pb2.GetRunResponse:
+        self._check(context)
+        return run_pb2.GetRunResponse(run=self._find(request.run_id).snapshot())
+
+    async def ControlRun(
+        self, request: run_pb2.ControlRunRequest, context: CallContext
+    ) -> run_pb2.ControlRunResponse:
+        self._check(context)
+        run = self._find(request.run_id)
+        try:
+            _carry_out(run, request)
+        except RunStateError as error:
+            raise MeshError(
+                errors_pb2.ERROR_REASON_RUN_STATE, str(error), metadata={"run_id": run.run_id}
+            ) from None
+        return run_pb2.ControlRunResponse(run=run.snapshot())
+
+    async def StreamGroups(
+        self, request: run_pb2.StreamGroupsRequest, context: CallContext
+    ) -> AsyncIterator[run_pb2.StreamGroupsResponse]:
+        self._check(context)
+        run = self._find(request.run_id)
+        staleness = request.max_staleness if request.HasField("max_staleness") else None
+        async for group in run.groups(request.after_cursor, staleness):
+            yield group
+
+    def _check(self, context: CallContext) -> None:
+        given = context.metadata.get(AUTHORIZATION, "").encode()
+        if not hmac.compare_digest(given, self._expected):
+            raise MeshError(
+                errors_pb2.ERROR_REASON_CREDENTIAL_INVALID,
+                "this collector's token is needed; `gym-cli runs` finds it for the same user",
+            )
+
+    def _find(self, run_id: str) -> RunHandle:
+        run = self._runs.get(run_id)
+        if run is None:
+            raise MeshError(
+                errors_pb2.ERROR_REASON_RUN_NOT_FOUND,
+                f"no run '{run_id}' here; there are: {', '.join(self._runs) or 'none'}",
+                metadata={"run_id": run_id},
+            )
+        return run
+
+
+def _carry_out(run: RunHandle, request: run_pb2.ControlRunRequest) -> None:
+    command = request.WhichOneof("command")
+    if command == "tune":
+        tune = request.tune
+        run.tune(concurrency=tune.concurrency if tune.HasField("concurrency") else None)
+    elif command == "cancel_group":
+        run.cancel_group(request.cancel_group.task_id)
+    elif command in ("pause", "resume", "drain", "cancel"):
+        getattr(run, command)()
+    else:
+        raise MeshError(
+            errors_pb2.ERROR_REASON_REQUIRED_FIELD_MISSING,
+            "ControlRun needs a command: pause, resume, drain, cancel, tune or cancel_group",
+            metadata={"field": "command", "method": f"{RUN_SERVICE}/ControlRun"},
+        )
+
+
+def _position(token: str, length: int) -> int:
+    start = int(token) if token.isascii() and token.isdecimal() and len(token) < 10 else 0
+    if token and not 0 < start < length:
+        raise _invalid("page_token", "is none that this server gave")
+    return start
+
+
+def _invalid(field: str, problem: str) -> MeshError:
+    return MeshError(
+        errors_pb2.ERROR_REASON_FIELD_INVALID, f"{field} {problem}", metadata={"field": field}
+    )

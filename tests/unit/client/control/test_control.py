@@ -1,0 +1,228 @@
+"""Runs are found by notes and steered by those who hold the token, over real gRPC."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh.run.v1 import run_pb2
+from gymmesh_client.control import RunDesk, find_run, open_runs
+from gymmesh_client.control.notes import Note, leave, notes_folder, read_all, take_away
+from gymmesh_client.dispatch import RunStateError
+from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.peers import PeerDirectory
+
+Reason = errors_pb2.ErrorReason
+
+
+class TinyRun:
+    """A run that notes what it is told."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        self.told: list[str] = []
+        self.ending = False
+
+    def snapshot(self) -> run_pb2.Run:
+        return run_pb2.Run(run_id=self.run_id, completed=len(self.told))
+
+    def pause(self) -> None:
+        if self.ending:
+            raise RunStateError("a run that is ending cannot be paused")
+        self.told.append("pause")
+
+    def resume(self) -> None:
+        self.told.append("resume")
+
+    def drain(self) -> None:
+        self.told.append("drain")
+
+    def cancel(self) -> None:
+        self.told.append("cancel")
+
+    def tune(self, *, concurrency: int | None) -> None:
+        self.told.append(f"concurrency {concurrency}")
+
+    def cancel_group(self, task_id: str) -> None:
+        self.told.append(f"not {task_id}")
+
+    async def groups(
+        self, after_cursor: int, max_staleness: int | None
+    ) -> AsyncIterator[run_pb2.StreamGroupsResponse]:
+        for cursor in range(after_cursor + 1, 4):
+            yield run_pb2.StreamGroupsResponse(cursor=cursor)
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GYMMESH_RUNTIME_DIR", str(tmp_path / "runtime"))
+
+
+COMMANDS = [
+    (run_pb2.ControlRunRequest(pause=run_pb2.PauseRun()), "pause"),
+    (run_pb2.ControlRunRequest(resume=run_pb2.ResumeRun()), "resume"),
+    (run_pb2.ControlRunRequest(drain=run_pb2.DrainRun()), "drain"),
+    (run_pb2.ControlRunRequest(cancel=run_pb2.CancelRun()), "cancel"),
+    (run_pb2.ControlRunRequest(tune=run_pb2.TuneRun(concurrency=9)), "concurrency 9"),
+    (run_pb2.ControlRunRequest(tune=run_pb2.TuneRun()), "concurrency None"),
+    (run_pb2.ControlRunRequest(cancel_group=run_pb2.CancelGroup(task_id="t")), "not t"),
+]
+
+
+async def test_a_run_is_found_looked_at_and_steered() -> None:
+    one, other = TinyRun("run-aa1"), TinyRun("run-ab2")
+    async with RunDesk() as desk:
+        desk.add(one, "one.jsonl")
+        desk.add(other, "other.jsonl")
+        async with open_runs() as runs:
+            assert sorted((run.run_id, run.output) for run in runs) == [
+                ("run-aa1", "one.jsonl"),
+                ("run-ab2", "other.jsonl"),
+            ]
+            run = find_run(runs, "run-aa")
+            for request, _ in COMMANDS:
+                after = await run.control(request)
+                assert after.completed == len(one.told)
+            assert one.told == [told for _, told in COMMANDS]
+            assert (await run.get()).completed == len(COMMANDS)
+            groups = [group.cursor async for group in run.groups(1, timeout=10)]
+            assert groups == [2, 3]
+    assert not other.told
+    async with open_runs() as runs:
+        assert not runs
+
+
+async def test_what_is_not_allowed_or_not_said_is_refused() -> None:
+    one = TinyRun("run-1")
+    one.ending = True
+    async with RunDesk() as desk:
+        desk.add(one, "")
+        async with open_runs() as runs:
+            for request, reason in (
+                (run_pb2.ControlRunRequest(pause=run_pb2.PauseRun()), "RUN_STATE"),
+                (run_pb2.ControlRunRequest(), "REQUIRED_FIELD_MISSING"),
+                (
+                    run_pb2.ControlRunRequest(cancel_group=run_pb2.CancelGroup()),
+                    "REQUIRED_FIELD_MISSING",
+                ),
+            ):
+                with pytest.raises(MeshError) as caught:
+                    await runs[0].control(request)
+                assert caught.value.reason_name == reason
+    assert not one.told
+
+
+@pytest.mark.parametrize("metadata", [{}, {"authorization": "Bearer guess"}])
+async def test_without_the_token_nothing_is_said(metadata: dict[str, str]) -> None:
+    one = TinyRun("run-1")
+    directory = PeerDirectory()
+    async with RunDesk() as desk:
+        desk.add(one, "")
+        (note,) = read_all()
+        peer: Any = directory.plain_peer(note.address, "gymmesh.run.v1.RunService")
+        calls = [
+            peer.ListRuns(run_pb2.ListRunsRequest(), timeout=5, metadata=metadata),
+            peer.GetRun(run_pb2.GetRunRequest(run_id="run-1"), timeout=5, metadata=metadata),
+            peer.ControlRun(
+                run_pb2.ControlRunRequest(run_id="run-1", cancel=run_pb2.CancelRun()),
+                timeout=5,
+                metadata=metadata,
+            ),
+            anext(
+                peer.StreamGroups(
+                    run_pb2.StreamGroupsRequest(run_id="run-1"), timeout=5, metadata=metadata
+                )
+            ),
+        ]
+        for call in calls:
+            with pytest.raises(MeshError) as caught:
+                await call
+            assert caught.value.reason == Reason.ERROR_REASON_CREDENTIAL_INVALID
+            assert note.token not in str(caught.value)
+        await directory.close()
+    assert not one.told
+
+
+async def test_runs_are_listed_newest_first_a_page_at_a_time() -> None:
+    directory = PeerDirectory()
+    async with RunDesk() as desk:
+        for number in range(5):
+            desk.add(TinyRun(f"run-{number}"), "")
+        note = next(read_all())
+        peer: Any = directory.plain_peer(note.address, "gymmesh.run.v1.RunService")
+        shown = {"authorization": f"Bearer {note.token}"}
+        seen, token = [], ""
+        while True:
+            request = run_pb2.ListRunsRequest(page_size=2, page_token=token)
+            page = await peer.ListRuns(request, timeout=5, metadata=shown)
+            seen += [run.run_id for run in page.runs]
+            token = page.next_page_token
+            if not token:
+                break
+        assert seen == [f"run-{number}" for number in range(4, -1, -1)]
+        for request in (
+            run_pb2.ListRunsRequest(page_token="none"),
+            run_pb2.ListRunsRequest(page_size=-1),
+        ):
+            with pytest.raises(MeshError) as caught:
+                await peer.ListRuns(request, timeout=5, metadata=shown)
+            assert caught.value.reason == Reason.ERROR_REASON_FIELD_INVALID
+        with pytest.raises(MeshError) as caught:
+            await peer.GetRun(run_pb2.GetRunRequest(run_id="x"), timeout=5, metadata=shown)
+        assert caught.value.reason == Reason.ERROR_REASON_RUN_NOT_FOUND
+        await directory.close()
+
+
+async def test_which_run_is_meant_must_be_clear() -> None:
+    async with RunDesk() as desk, open_runs() as none:
+        with pytest.raises(MeshError, match="no run is being collected"):
+            find_run(none, "")
+        desk.add(TinyRun("run-aa"), "")
+        async with open_runs() as runs:
+            assert find_run(runs, "").run_id == "run-aa"
+            with pytest.raises(MeshError, match="no run 'x' is being collected; there are: run-aa"):
+                find_run(runs, "x")
+        desk.add(TinyRun("run-ab"), "")
+        async with open_runs() as runs:
+            assert find_run(runs, "run-ab").run_id == "run-ab"
+            with pytest.raises(MeshError, match="2 runs fit 'run-a'; say which of"):
+                find_run(runs, "run-a")
+            with pytest.raises(MeshError, match="2 runs are being collected; say which of"):
+                find_run(runs, "")
+
+
+def test_a_note_is_its_owners_alone() -> None:
+    note = Note("run-1", "127.0.0.1:1", "secret", os.getpid(), "out.jsonl")
+    path = leave(note)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert notes_folder().stat().st_mode & 0o777 == 0o700
+    assert list(read_all()) == [note]
+    path.chmod(0o644)
+    assert not list(read_all()), "others could have written or read it"
+
+
+def test_notes_of_dead_processes_and_damaged_ones_are_passed_over() -> None:
+    with subprocess.Popen(["true"]) as child:
+        child.wait(10)
+    dead = leave(Note("run-1", "127.0.0.1:1", "t", child.pid, ""))
+    damaged = leave(Note("run-2", "127.0.0.1:1", "t", os.getpid(), ""))
+    damaged.write_text("{")
+    assert not list(read_all())
+    assert not dead.exists()
+
+
+def test_a_note_written_anew_is_not_taken_away() -> None:
+    first = Note("run-1", "127.0.0.1:1", "old", os.getpid(), "")
+    leave(first)
+    second = Note("run-1", "127.0.0.1:2", "new", os.getpid(), "")
+    leave(second)
+    take_away(first)
+    assert list(read_all()) == [second]
+    take_away(second)
+    assert not list(read_all())
