@@ -21,6 +21,7 @@ import pytest
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_agent.collect.config import CollectConfig
 from gymmesh_agent.config import AgentConfig
 from gymmesh_cli import exits
 from gymmesh_client import TaskDefaults, TaskProblem, TaskReader
@@ -262,6 +263,7 @@ def test_the_readme_shows_the_first_environment_as_it_is() -> None:
         ("Options of `chat`", ChatOptions),
         ("## environments", EnvironmentConfig),
         ("## agents", AgentConfig),
+        ("Keys of `collect`", CollectConfig),
         ("## defaults", Defaults),
         ("## mesh", MeshSettings),
     ],

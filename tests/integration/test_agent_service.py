@@ -44,7 +44,7 @@ Boundary = rollout_pb2.Boundary
 Stops = rollout_pb2.StopReason
 Outcomes = rollout_pb2.ToolOutcome
 
-PATHS = ["direct", "grpc"]
+PATHS = ["direct", "grpc", "mux"]
 
 
 @pytest.fixture(params=PATHS)
@@ -611,18 +611,8 @@ async def test_agent_says_what_it_is(path: str) -> None:
     assert (about.name, about.instance_id) == ("tool_loop", "tool_loop-0")
     assert list(about.model_roles) == ["policy"]
     assert about.version
-    assert not about.collect
-
-
-async def test_collect_is_not_offered_yet(path: str) -> None:
-    async def hello() -> Any:
-        yield agent_pb2.CollectRequest()
-
-    async with running(path, TinyEnvironment(), policy()) as mesh:
-        with pytest.raises(MeshError) as caught:
-            async with asyncio.timeout(BOUND_S):
-                await anext(mesh.agent.Collect(hello(), timeout=BOUND_S))
-    assert caught.value.reason == Reason.ERROR_REASON_NOT_OFFERED
+    assert about.collect
+    assert about.capacity > 0
 
 
 async def test_unknown_agent_class_is_a_mistake_of_the_configuration() -> None:

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gymmesh_cli.options import MeshOptions
-from gymmesh_client import AgentConnector, AgentPeer, TaskDefaults, TaskReader
+from gymmesh_client import AgentConnector, TaskDefaults, TaskReader
 from gymmesh_mesh import Mesh, MeshConfig, embedded, remote
 from gymmesh_runtime.config import public_view
 
-_AGENT: Final = "gymmesh.agent.v1.AgentService"
 # Where and how fast models are called does not change what a run is.
 _NOT_IDENTITY: Final = frozenset(
     (
@@ -74,6 +73,8 @@ class MeshPlan:
             name: {key: value for key, value in model.items() if key not in _NOT_IDENTITY}
             for name, model in models.items()
         }
+        for agent in view.get("agents", {}).values():
+            agent.pop("collect", None)  # limits of the machine
         for environment in view.get("environments", {}).values():
             environment.pop("mcp", None)  # outside agents have no part in a run
         view["environment"] = self.environment
@@ -95,10 +96,4 @@ class MeshPlan:
 
 def connector(mesh: Mesh) -> AgentConnector:
     """Finds a mesh's agents by name."""
-
-    async def connect(name: str) -> AgentPeer:
-        instance = await mesh.directory.pick(_AGENT, name)
-        peer: AgentPeer = mesh.directory.peer(instance)
-        return peer
-
-    return connect
+    return mesh.agents.connect

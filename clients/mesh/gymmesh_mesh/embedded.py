@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from gymmesh.discovery.v1 import discovery_pb2
+from gymmesh_client.collect_stream import AgentPool
 from gymmesh_mesh.compose import make_service, specs_of
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_mesh.mesh import Mesh
@@ -31,7 +32,7 @@ async def embedded(config: MeshConfig) -> AsyncIterator[Mesh]:
             service = make_service(spec)
             stack.push_async_callback(close_bounded, service)
             await service.open(directory)
-            instance = _instance(service)
+            instance = instance_of(service)
             directory.add_direct(instance, service.servicers())
             if service.kind == DISCOVERY:
                 discovery = directory.peer(instance)
@@ -39,10 +40,11 @@ async def embedded(config: MeshConfig) -> AsyncIterator[Mesh]:
                 registration = Registration(discovery, instance)
                 stack.push_async_callback(registration.stop)
                 await registration.start(timeout=5.0)
-        yield Mesh(directory, config.defaults)
+        yield Mesh(directory, config.defaults, AgentPool(directory))
 
 
-def _instance(service: Service) -> discovery_pb2.Instance:
+def instance_of(service: Service) -> discovery_pb2.Instance:
+    """A service of this process, open, as a registry lists it."""
     return discovery_pb2.Instance(
         id=service.instance_id,
         service=service.kind,
@@ -50,4 +52,5 @@ def _instance(service: Service) -> discovery_pb2.Instance:
         address=f"direct:{service.instance_id}",
         contract_version=CONTRACT_VERSION,
         health=discovery_pb2.HEALTH_SERVING,
+        meta=getattr(service, "meta", {}),
     )

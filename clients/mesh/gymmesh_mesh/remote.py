@@ -10,6 +10,7 @@ import msgspec
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
+from gymmesh_client.collect_stream import AgentPool
 from gymmesh_mesh.config import Defaults
 from gymmesh_mesh.mesh import Mesh
 from gymmesh_runtime.contract import CONTRACT_VERSION
@@ -33,12 +34,14 @@ async def remote(
     """
     addresses = [agents] if isinstance(agents, str) else list(agents)
     directory = PeerDirectory()
+    pool = AgentPool(directory)
     try:
         first, *_ = [await _add(directory, address) for address in addresses]
         if defaults is None:
             defaults = Defaults(environment=first.default_environment)
-        yield Mesh(directory, msgspec.structs.replace(defaults, agent=first.name))
+        yield Mesh(directory, msgspec.structs.replace(defaults, agent=first.name), pool)
     finally:
+        await pool.close()
         await directory.close()
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from gymmesh.responses.v1 import responses_pb2
+from gymmesh_agent.collect.config import CollectConfig
 from gymmesh_responses import CodecError, item_from_json, params_from_json
 
 
@@ -29,6 +30,9 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         model_timeout_s: seconds that one model call may take.
         tool_timeout_s: seconds that one call of the environment (session, tool, turn) may take.
         verify_timeout_s: seconds that a verdict may take.
+        capture_tokens: whether token ids and log probabilities are captured, where the model
+            gives them and the request does not say.
+        collect: how collectors are served over Collect; None: as CollectConfig says.
 
     Raises:
         ValueError: a value that cannot be meant; the sentence names the key.
@@ -47,6 +51,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     model_timeout_s: float = 120.0
     tool_timeout_s: float = 60.0
     verify_timeout_s: float = 60.0
+    capture_tokens: bool = False
+    collect: CollectConfig | None = None
 
     def __post_init__(self) -> None:
         for key in ("max_steps", "max_total_output_tokens"):

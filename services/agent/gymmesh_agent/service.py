@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Mapping
+from contextlib import aclosing
 from typing import Any
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_agent.attempt import Attempt, Workplace
+from gymmesh_agent.collect.config import CollectConfig
+from gymmesh_agent.collect.desk import CollectDesk
 from gymmesh_agent.config import AgentConfig
 from gymmesh_agent.events import EventQueue, Send
 from gymmesh_agent.group import judge_group
@@ -45,6 +48,8 @@ class AgentService:
         self._running: dict[tuple[str, int], Attempt] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._draining = False
+        self._collect = config.collect or CollectConfig()
+        self._desk = CollectDesk(self, self._collect, instance_id)
 
     def servicers(self) -> Mapping[str, object]:
         """AgentService."""
@@ -74,9 +79,14 @@ class AgentService:
             in_flight=metrics.ROLLOUTS_IN_FLIGHT.labels(self.name),
         )
 
+    def drain(self, grace_s: float) -> None:
+        """Start nothing more for collectors, and let what runs for them end within the grace."""
+        self._desk.drain(grace_s)
+
     async def close(self) -> None:
         """Stop all attempts and close their sessions, within seconds."""
         self._draining = True
+        await self._desk.close()
         for attempt in list(self._running.values()):
             attempt.stop()
         if self._tasks:
@@ -89,7 +99,7 @@ class AgentService:
     ) -> AsyncIterator[agent_pb2.RunRolloutResponse]:
         """Run one attempt and stream its events; see agent.proto."""
         queue = EventQueue()
-        attempt = self._start(request, context, queue.put)
+        attempt = self.start(request, context, queue.put)
         attempt.over.add_done_callback(lambda _: queue.close())
         try:
             while (event := await queue.next()) is not None:
@@ -104,7 +114,7 @@ class AgentService:
         self, request: agent_pb2.RunRolloutRequest, context: CallContext, send: Send
     ) -> None:
         """RunRollout for callers in this process: events are handed to `send` as they come."""
-        attempt = self._start(request, context, send)
+        attempt = self.start(request, context, send)
         try:
             await attempt.over
         finally:
@@ -114,13 +124,11 @@ class AgentService:
     async def Collect(
         self, requests: AsyncIterator[agent_pb2.CollectRequest], context: CallContext
     ) -> AsyncIterator[agent_pb2.CollectResponse]:
-        """Not offered, as GetAgent says; RunRollout is."""
-        raise MeshError(
-            errors_pb2.ERROR_REASON_NOT_OFFERED,
-            "this agent does not offer Collect; call RunRollout",
-            metadata={"method": context.method},
-        )
-        yield  # makes this an async generator
+        """Run many attempts over one stream; see agent.proto."""
+        self._opened()
+        async with aclosing(self._desk.serve(requests)) as responses:
+            async for response in responses:
+                yield response
 
     async def JudgeGroup(
         self, request: agent_pb2.JudgeGroupRequest, context: CallContext
@@ -139,13 +147,14 @@ class AgentService:
             version=agent.version,
             description=agent.description,
             model_roles=agent.roles,
-            collect=False,
+            collect=True,
+            capacity=self._collect.capacity,
             instance_id=self.instance_id,
             contract_version=CONTRACT_VERSION,
             default_environment=self._config.default_environment,
         )
 
-    def _start(
+    def start(
         self, request: agent_pb2.RunRolloutRequest, context: CallContext, send: Send
     ) -> Attempt:
         """Begin an attempt. Raises MeshError when there is no rollout to speak of."""

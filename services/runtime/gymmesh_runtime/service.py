@@ -9,7 +9,11 @@ from gymmesh_runtime.peers import PeerDirectory
 
 
 class Service(Protocol):
-    """One service of the mesh: its servicers and its life cycle."""
+    """One service of the mesh: its servicers and its life cycle.
+
+    One that has facts for the registry says them in a property `meta`, a mapping of text to text
+    without secrets, which is read once the service is open.
+    """
 
     @property
     def kind(self) -> str:

@@ -33,8 +33,13 @@ class CollectConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         for key in ("capacity", "queue"):
             if getattr(self, key) < 1:
                 raise ValueError(f"collect.{key}: must be at least 1, not {getattr(self, key)}")
-        for key, most in (("resume_window_s", 86_400), ("buffer_mb", 65_536), ("flush_ms", 1000)):
+        for key, least, most in (
+            ("resume_window_s", 0.0, 86_400),
+            ("buffer_mb", 0.001, 65_536),
+            ("flush_ms", 0.0, 1000),
+        ):
             value = getattr(self, key)
-            least = 0 < value if key == "buffer_mb" else 0 <= value
-            if not (math.isfinite(value) and least and value <= most):
-                raise ValueError(f"collect.{key}: must be a number up to {most}, not {value}")
+            if not (math.isfinite(value) and least <= value <= most):
+                raise ValueError(
+                    f"collect.{key}: must be a number from {least:g} to {most}, not {value}"
+                )

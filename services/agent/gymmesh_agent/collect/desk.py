@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
 from typing import Final
 
@@ -46,10 +46,12 @@ class CollectDesk:
         self._told: dict[str, tuple[float, tuple[int, int, int]]] = {}
         self._tick: asyncio.TimerHandle | None = None
         self._draining = False
+        self._connected = 0
+        self._all_left = asyncio.Event()
 
     async def serve(
         self, requests: AsyncIterator[agent_pb2.CollectRequest]
-    ) -> AsyncIterator[agent_pb2.CollectResponse]:
+    ) -> AsyncGenerator[agent_pb2.CollectResponse, None]:
         """One connection of a collector, from hello to its end.
 
         Raises:
@@ -62,6 +64,8 @@ class CollectDesk:
         self._keep(hello.stream_id)
         stream.connect(line)
         reader = asyncio.create_task(self._read(requests, stream, line))
+        self._connected += 1
+        self._all_left.clear()
         try:
             yield self._welcome(resumed)
             while batch := await line.batch():
@@ -72,8 +76,11 @@ class CollectDesk:
         finally:
             line.end()
             reader.cancel()
+            self._connected -= 1
+            if not self._connected:
+                self._all_left.set()
             if stream.disconnect(line):
-                self._lost(hello.stream_id, stream)
+                self._lost(hello.stream_id, stream, said_all=line.finishing)
 
     def drain(self, grace_s: float) -> None:
         """Start nothing more; what runs may end within `grace_s` seconds, then is cancelled."""
@@ -95,9 +102,10 @@ class CollectDesk:
         for stream in self._streams.values():
             if stream.line is not None:
                 stream.line.end(self._down())
-        until = time.monotonic() + _FLUSH_S
-        while any(one.line for one in self._streams.values()) and time.monotonic() < until:
-            await asyncio.sleep(0.01)
+        if self._connected:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_FLUSH_S):
+                    await self._all_left.wait()
         for stream_id, stream in list(self._streams.items()):
             self._forget(stream_id, stream)
         if self._tick is not None:
@@ -133,7 +141,7 @@ class CollectDesk:
         lost = hello.last_cursor > 0
         cursor = min(hello.last_cursor, _MAX_CURSOR) + lost
         fresh = CollectStream(self._host, self._config, self._schedule, cursor=cursor)
-        fresh.resume(cursor, hello.credit)
+        fresh.resume(0, hello.credit)
         self._streams[hello.stream_id] = fresh
         self._count()
         self._watch()
@@ -186,9 +194,12 @@ class CollectDesk:
         elif self._draining and stream.settled:
             line.end(self._down())
 
-    def _lost(self, stream_id: str, stream: CollectStream) -> None:
-        """Keep an abandoned stream for a while."""
+    def _lost(self, stream_id: str, stream: CollectStream, *, said_all: bool) -> None:
+        """Keep an abandoned stream for a while, unless its collector has all it wanted."""
         self._keep(stream_id)
+        if said_all and stream.empty:
+            self._forget(stream_id, stream)
+            return
         self._expiries[stream_id] = asyncio.get_running_loop().call_later(
             self._config.resume_window_s, self._forget, stream_id, stream
         )

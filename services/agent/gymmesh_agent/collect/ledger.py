@@ -46,6 +46,7 @@ class Ledger:
         self._max_bytes = max_bytes
         self._ready: deque[Entry] = deque()
         self._kept: deque[Entry] = deque()
+        self._first = cursor
         self._cursor = cursor  # of the last event
         self._sent = cursor  # the highest that was ever released
         self._forgotten = cursor
@@ -109,7 +110,11 @@ class Ledger:
         return ended
 
     def resume(self, last_cursor: int, credit: int) -> bool:
-        """Go on right after a cursor, on a new connection; False when that cannot be."""
+        """Go on right after a cursor, on a new connection; False when that cannot be.
+
+        Zero stands for the beginning.
+        """
+        last_cursor = last_cursor or self._first
         if not self._forgotten <= last_cursor <= self._sent:
             return False
         again = []

@@ -76,7 +76,7 @@ def messages(
 def events_message(entries: list[Entry]) -> agent_pb2.CollectResponse:
     """The message that carries these events."""
     message = agent_pb2.CollectResponse()
-    parts = []
+    parts: list[bytes] = []
     for entry in entries:
         parts += (_TAG, _length(len(entry.data)), entry.data)
     message.events.MergeFromString(b"".join(parts))

@@ -85,6 +85,11 @@ class CollectStream:
         """Whether no attempt waits or runs, and all events are on their way."""
         return self.roster.idle and not self._ledger.unsent
 
+    @property
+    def empty(self) -> bool:
+        """Whether no attempt waits or runs, and all events are acknowledged."""
+        return self.roster.idle and not len(self._ledger)
+
     def resume(self, last_cursor: int, credit: int) -> bool:
         """Go on after a cursor; False when that cannot be."""
         return self._ledger.resume(last_cursor, credit)

@@ -32,6 +32,12 @@ def server_options() -> Options:
         # Clients ping every 20 s; a server that allows less kills them with GOAWAY.
         ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
         ("grpc.keepalive_permit_without_calls", 1),
+        # A caller that is gone without a word is noticed: its streams would be kept for ever.
+        ("grpc.keepalive_time_ms", 30_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
+        # The longer of the two counts, and by default this one is a minute.
+        ("grpc.http2.ping_timeout_ms", 10_000),
+        ("grpc.http2.max_pings_without_data", 0),
     ]
 
 
@@ -42,6 +48,8 @@ def channel_options() -> Options:
         # A dead peer is noticed even when it sends no RST.
         ("grpc.keepalive_time_ms", 20_000),
         ("grpc.keepalive_timeout_ms", 10_000),
+        # The longer of the two counts, and by default this one is a minute.
+        ("grpc.http2.ping_timeout_ms", 10_000),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
         # How long one attempt to connect may take: a host that drops packets

@@ -1,0 +1,219 @@
+"""The agent's ledger and the collector's book over a wire that breaks: the laws of Collect."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from gymmesh.agent.v1 import agent_pb2
+from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_agent.collect.ledger import Entry, Ledger
+from gymmesh_agent.collect.line import events_message
+from gymmesh_client.collect_stream.book import Asked, Book
+
+_BOUND = 4_000
+_LENGTH = 6  # events of an attempt
+
+
+@dataclass(eq=False)
+class _Attempt:
+    """One attempt, as seen from both ends."""
+
+    rollout_id: str
+    made: int = 0  # events that happened at the agent
+    came: list[int] = field(default_factory=list)
+    ends: list[BaseException | None] = field(default_factory=list)
+    stored: bool = False
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.rollout_id, 1
+
+
+def _event(attempt: _Attempt) -> pb.RolloutEvent:
+    event = pb.RolloutEvent(rollout_id=attempt.rollout_id, attempt=1, sequence=attempt.made)
+    if attempt.made == _LENGTH:
+        event.completed.events = _LENGTH
+    else:
+        event.turn_completed.model_call_id = "x" * (attempt.made * 7 % 50)
+    return event
+
+
+class Exchange(RuleBasedStateMachine):
+    """Any order of events, batches, cuts, repeats, credit, acknowledgements and lost agents."""
+
+    @initialize(credit=st.integers(1, 20))
+    def begin(self, credit: int) -> None:
+        self.book = Book()
+        self.attempts: list[_Attempt] = []
+        self.alive: dict[tuple[str, int], _Attempt] = {}  # at the agent
+        self.ledger = Ledger(_BOUND)
+        self.welcomes = 0
+        self._connect(credit, resumed=True)
+
+    def _connect(self, credit: int, *, resumed: bool) -> None:
+        self.wire: list[Entry] = []
+        self.sent_before: list[agent_pb2.CollectEvents] = []
+        self.granted, self.spent = credit, 0
+        starts, _ = self.book.welcomed(resumed=resumed, address="a:1")
+        for asked in starts:
+            asked.sent = True
+            self.alive.setdefault(asked.key, self._attempt(asked.key))
+
+    def _attempt(self, key: tuple[str, int]) -> _Attempt:
+        return next(one for one in self.attempts if one.key == key)
+
+    @rule()
+    def ask(self) -> None:
+        attempt = _Attempt(f"r{len(self.attempts)}")
+        self.attempts.append(attempt)
+        request = agent_pb2.RunRolloutRequest(rollout_id=attempt.rollout_id, attempt=1)
+        asked = Asked(
+            request,
+            0.0,
+            lambda event: attempt.came.append(event.sequence),
+            attempt.ends.append,
+            held=True,
+            sent=True,
+        )
+        self.book.enter(asked)
+        self.alive[attempt.key] = attempt
+
+    @precondition(lambda self: self.alive and not self.ledger.full)
+    @rule(data=st.data())
+    def happen(self, data: st.DataObject) -> None:
+        attempt = data.draw(st.sampled_from(list(self.alive.values())))
+        attempt.made += 1
+        last = attempt.made == _LENGTH
+        self.ledger.push(_event(attempt).SerializeToString(), attempt.key if last else None)
+        if last:
+            del self.alive[attempt.key]
+
+    @rule()
+    def release(self) -> None:
+        entries = self.ledger.release()
+        self.spent += len(entries)
+        self.wire += entries
+
+    @precondition(lambda self: self.wire)
+    @rule(count=st.integers(1, 10))
+    def deliver(self, count: int) -> None:
+        batch, self.wire = self.wire[:count], self.wire[count:]
+        message = events_message(batch).events
+        self.sent_before.append(message)
+        assert self.book.take(message) == len(batch)
+
+    @precondition(lambda self: self.sent_before)
+    @rule(data=st.data())
+    def repeat(self, data: st.DataObject) -> None:
+        self.book.take(data.draw(st.sampled_from(self.sent_before)))
+
+    @rule(more=st.integers(1, 10))
+    def grant(self, more: int) -> None:
+        self.granted += more
+        self.ledger.credit += more
+
+    @rule(data=st.data())
+    def store(self, data: st.DataObject) -> None:
+        ready = [one for one in self.attempts if one.ends == [None] and not one.stored]
+        if ready:
+            attempt = data.draw(st.sampled_from(ready))
+            attempt.stored = True
+            self.book.stored(attempt.key)
+
+    @rule()
+    def acknowledge(self) -> None:
+        self.ledger.acknowledge(self.book.acknowledged)
+
+    @rule(credit=st.integers(1, 20))
+    def cut(self, credit: int) -> None:
+        hello = self.book.hello("s", credit, "1.0")
+        assert self.ledger.resume(hello.last_cursor, hello.credit)
+        self._connect(credit, resumed=True)
+
+    @rule(credit=st.integers(1, 20))
+    def cut_twice(self, credit: int) -> None:
+        hello = self.book.hello("s", credit, "1.0")
+        assert self.ledger.resume(hello.last_cursor, hello.credit)
+        self.ledger.release()  # lost, all of it
+        self.cut(credit)
+
+    @rule(credit=st.integers(1, 20))
+    def lose_the_agent(self, credit: int) -> None:
+        hello = self.book.hello("s", credit, "1.0")
+        self.alive.clear()
+        resumed = hello.last_cursor == 0
+        self.ledger = Ledger(_BOUND, cursor=hello.last_cursor + (not resumed))
+        assert resumed or not self.ledger.resume(hello.last_cursor, credit)
+        assert self.ledger.resume(0, credit)
+        if resumed:
+            # Nothing had come: the agent starts again what it is asked for again.
+            for attempt in self.attempts:
+                if not attempt.ends:
+                    assert not attempt.came
+                    attempt.made = 0
+        self._connect(credit, resumed=resumed)
+
+    @rule()
+    def abandon(self) -> None:
+        if self.book.in_flight:
+            key = next(iter(self.book.in_flight))
+            assert self.book.abandon(key)
+            self._attempt(key).ends.append(RuntimeError("abandoned"))
+
+    @invariant()
+    def each_event_once_and_in_order(self) -> None:
+        for attempt in getattr(self, "attempts", []):
+            assert attempt.came == list(range(1, len(attempt.came) + 1))
+            assert len(attempt.ends) <= 1
+            if attempt.ends == [None]:
+                assert len(attempt.came) == _LENGTH
+
+    @invariant()
+    def credit_is_kept(self) -> None:
+        if hasattr(self, "granted"):
+            assert self.spent <= self.granted
+
+    @invariant()
+    def memory_is_bounded(self) -> None:
+        if hasattr(self, "ledger"):
+            assert self.ledger.size < _BOUND + 300  # one event beyond the bound
+
+    @invariant()
+    def nothing_is_acknowledged_before_it_is_stored(self) -> None:
+        if not hasattr(self, "book"):
+            return
+        for cursor, attempt in self._outcomes():
+            assert attempt.stored or attempt.ends != [None] or self.book.acknowledged < cursor
+
+    def _outcomes(self) -> list[tuple[int, _Attempt]]:
+        kept = [*self.ledger._kept, *self.ledger._ready]
+        return [(one.cursor, self._attempt(one.ends)) for one in kept if one.ends is not None]
+
+    def teardown(self) -> None:
+        """In the end, once everything flows, everything has come and is forgotten."""
+        if not hasattr(self, "book"):
+            return
+        self.cut(1)
+        for attempt in list(self.alive.values()):
+            while attempt.made < _LENGTH:
+                attempt.made += 1
+                last = attempt.made == _LENGTH
+                self.ledger.push(_event(attempt).SerializeToString(), attempt.key if last else None)
+        self.ledger.credit = 10_000
+        entries = self.ledger.release()
+        if entries:
+            self.book.take(events_message(entries).events)
+        for attempt in self.attempts:
+            assert len(attempt.ends) == 1
+            self.book.stored(attempt.key)
+        self.ledger.acknowledge(self.book.acknowledged)
+        assert not self.book.in_flight
+        assert len(self.ledger) == self.ledger.size == 0
+
+
+TestExchange = Exchange.TestCase
+TestExchange.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
