@@ -10,7 +10,9 @@ from typing import Any, Final
 import click
 
 from gymmesh_cli.exits import DONE, NOTHING_DONE, speaks_plainly
+from gymmesh_cli.generate import generate
 from gymmesh_cli.options import json_option
+from gymmesh_cli.show import show, trace
 from gymmesh_client.problems import TaskProblem
 from gymmesh_client.tasks import TaskDefaults, TaskReader
 
@@ -19,9 +21,14 @@ _MOST: Final = 100
 _ANY: Final = TaskDefaults("any", "any")
 
 
-@click.group(short_help="Check task files.")
+@click.group(short_help="Check and generate task files.")
 def data() -> None:
     """Work with task files."""
+
+
+data.add_command(generate)
+data.add_command(show)
+data.add_command(trace)
 
 
 @data.command(short_help="Say which line and which key of a task file is wrong.")

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gymmesh_cli.environment_index import index
+from gymmesh_cli.environment_mcp import mcp
 from gymmesh_cli.exits import DONE, NOTHING_DONE, speaks_plainly
 from gymmesh_cli.options import MeshOptions, json_option, mesh_options
 
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
 @click.group(short_help="Start, try out and list environments.")
 def env() -> None:
     """Environments: what offers tools and judges."""
+
+
+env.add_command(mcp)
+env.add_command(index)
 
 
 @env.command("init", short_help="Write the folder of a new environment.")

@@ -85,15 +85,18 @@ def _turn(event: pb.RolloutEvent) -> None:
         _line("turn", f"reward {event.turn_completed.reward:g}", "magenta")
 
 
-def _verified(event: pb.RolloutEvent) -> None:
-    verdict = event.verified.verification
+def verdict_text(verdict: pb.Verification) -> str:
+    """A verdict in one line: its reward and components, or why there is none."""
     if verdict.HasField("reward"):
         parts = ", ".join(f"{part.name} {part.value:g}" for part in verdict.components)
-        text = f"reward {verdict.reward:g}" + (f"  ({parts})" if parts else "")
-    else:
-        status = pb.VerificationStatus.Name(verdict.status).removeprefix("VERIFICATION_STATUS_")
-        text = status + (f": {verdict.reason}" if verdict.reason else "")
-    _line("verified", text, "green")
+        return f"reward {verdict.reward:g}" + (f"  ({parts})" if parts else "")
+    status = pb.VerificationStatus.Name(verdict.status).removeprefix("VERIFICATION_STATUS_")
+    return status + (f": {verdict.reason}" if verdict.reason else "")
+
+
+def _verified(event: pb.RolloutEvent) -> None:
+    verdict = event.verified.verification
+    _line("verified", verdict_text(verdict), "green")
     if verdict.evidence_json:
         _line("", bytes_to_text(verdict.evidence_json), "green", dim=True)
 

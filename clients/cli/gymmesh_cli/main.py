@@ -14,7 +14,7 @@ _COMMANDS: Final = {
     "runs": ("gymmesh_cli.runs:runs", "Look at runs and steer them from another terminal."),
     "up": ("gymmesh_cli.up:up", "Start a mesh's services as processes."),
     "env": ("gymmesh_cli.environments:env", "Start, try out and list environments."),
-    "models": ("gymmesh_cli.listing:models", "List a mesh's models."),
+    "models": ("gymmesh_cli.listing:models", "List a mesh's models, fetch weights, try a call."),
     "data": ("gymmesh_cli.data:data", "Check and generate task files."),
 }
 

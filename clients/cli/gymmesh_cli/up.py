@@ -56,6 +56,7 @@ def _as_json(services: list[ServiceInfo]) -> str:
                 "address": one.address,
                 "metrics_address": one.metrics_address,
                 "pid": one.pid,
+                **({"mcp_url": one.mcp_url} if one.mcp_url else {}),
             }
             for one in services
         ]
@@ -71,6 +72,9 @@ def _as_text(services: list[ServiceInfo]) -> str:
         "  ".join(f"{cell:<{wide}}" for cell, wide in zip(row, widths, strict=True)).rstrip()
         for row in rows
     ]
+    offered = [one for one in services if one.mcp_url]
+    if offered:
+        lines += ["", *(f"tools of {one.name} over MCP: {one.mcp_url}" for one in offered)]
     agents = [one.address for one in services if one.kind == "agent"]
     if agents:
         lines += ["", f"ready; collect with: gym-cli collect … --agent {agents[0]}"]

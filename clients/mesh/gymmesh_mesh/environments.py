@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sqlite3
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.model.v1 import model_pb2
@@ -24,7 +27,20 @@ from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.serve import close_bounded
 
-__all__ = ["About", "EnvironmentConfig", "Finding", "about", "installed", "places", "trial"]
+if TYPE_CHECKING:
+    from gymmesh_resource.environments.web_search.index import Tokenizer as Tokenizer
+
+__all__ = [
+    "About",
+    "EnvironmentConfig",
+    "Finding",
+    "about",
+    "generate_reasoning_gym",
+    "index_documents",
+    "installed",
+    "places",
+    "trial",
+]
 
 _MODEL = "gymmesh.model.v1.ModelService"
 
@@ -45,6 +61,47 @@ def places(place: str, config: MeshConfig) -> dict[str, EnvironmentConfig]:
     except DefinitionError as error:
         raise ConfigError(str(error)) from None
     return {use.rpartition(":")[2]: EnvironmentConfig(use=use) for use in uses}
+
+
+def index_documents(
+    documents: Sequence[Path], output: Path, tokenizer: Tokenizer
+) -> tuple[int, list[str]]:
+    """Write the index of the environment web_search: how many documents are in it, and a line
+    for each file that was passed over. Raises ConfigError.
+    """
+    from gymmesh_resource.environments.web_search.documents import DocumentError, read_documents
+    from gymmesh_resource.environments.web_search.index import build_index
+
+    passed_over: list[str] = []
+    try:
+        read = read_documents(documents, passed_over)
+        return build_index(read, output, tokenizer=tokenizer), passed_over
+    except (DocumentError, OSError, sqlite3.Error) as error:
+        raise ConfigError(str(error)) from None
+
+
+def generate_reasoning_gym(
+    datasets: Sequence[str],
+    count: int,
+    seed: int,
+    *,
+    settings: Mapping[str, Any],
+    answer_tags: bool,
+    output: Path | None,
+) -> None:
+    """Write tasks for the environment reasoning_gym to a file, or to standard output.
+
+    Raises ConfigError.
+    """
+    from gymmesh_resource.environments.reasoning_gym.generate import generate_rows, write_rows
+
+    try:
+        rows = generate_rows(datasets, count, seed, config=settings, answer_tags=answer_tags)
+        write_rows(rows, output)
+    except ImportError as error:
+        raise ConfigError(f"{error}; pip install 'gymmesh[reasoning-gym]'") from None
+    except (ValueError, OSError) as error:
+        raise ConfigError(str(error)) from None
 
 
 async def trial(

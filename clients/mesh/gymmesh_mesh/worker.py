@@ -90,7 +90,11 @@ def _on_parent() -> None:
 
 def _where(served: Served) -> dict[str, str]:
     instance = served.instance
-    return {"address": instance.address, "metrics_address": instance.metrics_address}
+    return {
+        "address": instance.address,
+        "metrics_address": instance.metrics_address,
+        "mcp_url": instance.meta.get("mcp", ""),
+    }
 
 
 def _failed(error: Exception, say: _Say) -> int:

@@ -20,6 +20,7 @@ came before it in `response`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -32,6 +33,7 @@ from gymmesh_client.response import (
     params_document,
     rollout_response,
 )
+from gymmesh_client.tokens import token_notes
 from gymmesh_responses import JsonValue, loads, text_of
 from gymmesh_responses.jsonio import write
 
@@ -54,6 +56,7 @@ OWN_KEYS: Final = frozenset(
         "stop_reason",
         "stop_detail",
         "metadata",
+        "model_usage",
         "failure",
         "task_extras",
     )
@@ -86,6 +89,7 @@ def completed_row(task: pb.Task, rollout: pb.Rollout) -> dict[str, JsonValue]:
     if rollout.completed.stop_detail:
         row["stop_detail"] = rollout.completed.stop_detail
     row["metadata"] = _metadata(rollout, verification["reward"] is not None)
+    row |= _model_usage(rollout)
     return _with_extras(row, task, verification["evidence"])
 
 
@@ -96,6 +100,7 @@ def failure_row(task: pb.Task, failed: FailedAttempt) -> dict[str, JsonValue]:
     row |= _identity(task, failed.partial)
     row["failure"] = _failure(failed.failure)
     row["metadata"] = _metadata(failed.partial, False)
+    row |= _model_usage(failed.partial, _usage_of(failed.failure))
     return _with_extras(row, task, {})
 
 
@@ -153,7 +158,11 @@ def _verification(rollout: pb.Rollout) -> dict[str, Any]:
     if not rollout.HasField("verified"):
         reason = "the agent sent no verdict"
         return {"status": "SKIPPED", "reward": None, "reason": reason, "evidence": {}}
-    verdict = rollout.verified.verification
+    return verification_row(rollout.verified.verification)
+
+
+def verification_row(verdict: pb.Verification) -> dict[str, Any]:
+    """A verdict as rows hold it under `verification`."""
     components: list[JsonValue] = []
     for part in verdict.components:
         weight = {"weight": part.weight} if part.HasField("weight") else {}
@@ -181,8 +190,43 @@ def _metadata(rollout: pb.Rollout, verified: bool) -> dict[str, JsonValue]:
         "tools_used": list(tools),
         "verified": verified,
         **seed,
+        **token_notes(rollout),
         "timings": _timings(rollout),
     }
+
+
+def _model_usage(
+    rollout: pb.Rollout, of_failure: Sequence[pb.ModelCallUsage] = ()
+) -> dict[str, JsonValue]:
+    """What the environment's own model calls consumed, by model: its turns', the verdict's, and
+    those of a turn or verdict that failed.
+    """
+    reported = [entry for turn in rollout.turns for entry in turn.model_usage]
+    reported += rollout.verified.verification.model_usage
+    reported += of_failure
+    sums: dict[str, dict[str, Any]] = {}
+    for entry in reported:
+        known = sums.setdefault(
+            entry.model,
+            {"model": entry.model, "calls": 0, "input_tokens": 0, "output_tokens": 0},
+        )
+        known["calls"] += entry.calls
+        known["input_tokens"] += entry.input_tokens
+        known["output_tokens"] += entry.output_tokens
+    return {"model_usage": list(sums.values())} if sums else {}
+
+
+def _usage_of(failure: pb.Failure) -> list[pb.ModelCallUsage]:
+    """What a failed turn or verdict says that it consumed; see verify.proto."""
+    said: Any = status_dict(failure.status)["metadata"]
+    try:
+        return [
+            pb.ModelCallUsage(model=model, calls=calls, input_tokens=read, output_tokens=written)
+            for model, calls, read, written in loads(said["model_usage"].encode())
+        ]
+    except (KeyError, TypeError, ValueError):
+        # Nothing, or what another implementation means by it.
+        return []
 
 
 def _timings(rollout: pb.Rollout) -> dict[str, JsonValue]:

@@ -6,10 +6,23 @@ from typing import Annotated, Any
 
 import msgspec
 
-__all__ = ["EnvironmentConfig"]
+__all__ = ["EnvironmentConfig", "McpConfig"]
 
 _Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=10_000_000)]
+_Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+
+
+class McpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where an environment's tools are offered over MCP, with a token for each session.
+
+    host, port: what to listen on; port 0 lets the system choose. allow_other_hosts: whether
+        `host` may be an address that other machines can reach.
+    """
+
+    host: str = "127.0.0.1"
+    port: _Port = 0
+    allow_other_hosts: bool = False
 
 
 class EnvironmentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -24,6 +37,7 @@ class EnvironmentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         call after which a session is closed; 0 is never.
     threads: how many synchronous tools and verifiers may run at a time.
     models: the environment's names for model services, and theirs in the mesh.
+    mcp: offer the tools over MCP, too; `{}` does so on a free port of this machine.
     """
 
     use: str = "math"
@@ -35,3 +49,4 @@ class EnvironmentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     session_idle_s: _Count = 600
     threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 32
     models: dict[str, str] = {}
+    mcp: McpConfig | None = None

@@ -23,6 +23,7 @@ from .errors import DefinitionError
 from .examples import example_tasks
 from .host import Host
 from .hosted import CLOSE_S, Hosted
+from .mcp_server.offering import Offering
 from .models import Models
 from .registry import make_environment
 from .resource_servicer import ResourceServicer
@@ -93,6 +94,7 @@ class ResourceService:
             clock=clock,
         )
         self.sessions = hosted.sessions
+        self._offering = Offering(self, config.mcp) if config.mcp is not None else None
         self._servicers: Mapping[str, object] = {
             RESOURCE_SERVICE: ResourceServicer(hosted),
             VERIFY_SERVICE: VerifyServicer(hosted),
@@ -102,6 +104,12 @@ class ResourceService:
     def model_names(self) -> list[str]:
         """The names in the mesh of the models that it calls, sorted."""
         return self._models.names
+
+    @property
+    def meta(self) -> Mapping[str, str]:
+        """What the registry tells of it: under `mcp` the URL of its tools over MCP, if any."""
+        url = self._offering.url if self._offering is not None else ""
+        return {"mcp": url} if url else {}
 
     def servicers(self) -> Mapping[str, object]:
         """The two servicers by the full name of their gRPC service."""
@@ -125,9 +133,13 @@ class ResourceService:
         self._opened = True
         if self._config.session_idle_s:
             self._sweeper = asyncio.get_running_loop().create_task(self._sweep_forever())
+        if self._offering is not None:
+            await self._offering.open()
 
     async def close(self) -> None:
         """Closes all sessions and the environment; harmless when called twice."""
+        if self._offering is not None:
+            await self._offering.close()
         if self._sweeper is not None:
             self._sweeper.cancel()
             await asyncio.wait((self._sweeper,), timeout=CLOSE_S)

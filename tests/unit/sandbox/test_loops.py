@@ -20,3 +20,9 @@ require_bubblewrap()
 def test_programs_side_by_side(run: Callable[[Coroutine[Any, Any, Figures]], Figures]) -> None:
     # It raises when an answer is lost, or is another program's.
     assert run(measure(executions=60, in_flight=8)).executions == 60
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_programs_started_ahead(run: Callable[[Coroutine[Any, Any, Figures]], Figures]) -> None:
+    figures = run(measure(executions=20, in_flight=1, warm=2, pause_s=0.05))
+    assert figures.handed_over > 0

@@ -24,9 +24,15 @@ async def serve(app: ToolServer, *, host: str = "127.0.0.1", port: int = 0) -> A
     Raises OSError when the port cannot be had. What travels is not encrypted: for other hosts
     than this one, put a proxy with TLS before it.
     """
-    with socket.create_server((host, port)) as listening:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, port), family=family) as listening:
         config = uvicorn.Config(
-            app, lifespan="off", log_config=None, timeout_graceful_shutdown=int(_STOP_S), ws="none"
+            app,
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=int(_STOP_S),
+            ws="none",
         )
         server = _Server(config)
         bound = listening.getsockname()[1]
@@ -34,11 +40,19 @@ async def serve(app: ToolServer, *, host: str = "127.0.0.1", port: int = 0) -> A
             task = asyncio.get_running_loop().create_task(server.serve([listening]))
             try:
                 await _started(server, task)
-                yield f"http://{f'[{host}]' if ':' in host else host}:{bound}/mcp"
+                yield f"http://{_shown(host)}:{bound}/mcp"
             finally:
                 server.should_exit = True
-                await asyncio.wait((task,), timeout=2 * _STOP_S)
-                task.cancel()
+                try:
+                    await asyncio.wait((task,), timeout=2 * _STOP_S)
+                finally:
+                    task.cancel()
+
+
+def _shown(host: str) -> str:
+    if host in ("0.0.0.0", "::"):  # all addresses: none that could be connected to
+        return socket.gethostname()
+    return f"[{host}]" if ":" in host else host
 
 
 class _Server(uvicorn.Server):

@@ -3,6 +3,10 @@
 Each session has bearer tokens of its own. Who holds one sees the session's tools and calls them
 as the session's agent would; who holds none is answered 401 and learns nothing. The transport
 is streamable HTTP without MCP sessions: the token is the session.
+
+Whoever opened the session, and so knows its id, is its owner: with that as the bearer token,
+`POST /session/tokens` mints a token, `GET /session` tells whether the episode is over, and
+`GET /session/items` what was called so far, as Responses items. Asking keeps it from being idle.
 """
 
 from __future__ import annotations
@@ -31,10 +35,18 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_resource.environment import Environment
 from gymmesh_resource.service import RESOURCE_SERVICE, ResourceService
-from gymmesh_responses import bytes_to_text, dumps, item_to_dict, loads
+from gymmesh_responses import (
+    JsonValue,
+    bytes_to_text,
+    dumps,
+    item_to_dict,
+    items_to_list,
+    loads,
+)
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
 
+from .calls import Calls
 from .tokens import Tokens
 
 if TYPE_CHECKING:
@@ -44,6 +56,7 @@ if TYPE_CHECKING:
 __all__ = ["ToolServer"]
 
 _SESSION = "gymmesh.session"
+_OWNERS = "/session"
 _METHOD = f"{RESOURCE_SERVICE}/CallTool"
 _ANY_OBJECT = {"type": "object", "properties": {}}
 
@@ -64,6 +77,7 @@ class ToolServer:
         self._service = service
         self._servicer = cast(_Servicer, service.servicers()[RESOURCE_SERVICE])
         self._tokens = Tokens(service.sessions.has)
+        self._calls = Calls(service.sessions.has)
         self._running = AsyncExitStack()
         server: Server[Any] = Server(
             service.name,
@@ -95,6 +109,9 @@ class ToolServer:
         """Answer one HTTP request, at whatever path."""
         if scope["type"] != "http":
             raise ValueError(f"a ToolServer answers http, not {scope['type']}")
+        if scope["path"].startswith(_OWNERS):
+            await self._answer_owner(scope, send)
+            return
         session_id = self._tokens.session(_bearer(scope))
         if session_id is None:
             await _refuse(send, 401, (b"www-authenticate", b"Bearer"))
@@ -108,6 +125,23 @@ class ToolServer:
         # Whoever works over MCP uses the session: it is not idle meanwhile.
         with self._service.sessions.using(session_id):
             await self._manager.handle_request(scope, receive, send)
+
+    async def _answer_owner(self, scope: Scope, send: Send) -> None:
+        session_id = _bearer(scope)
+        if not self._service.sessions.has(session_id):
+            await _refuse(send, 401, (b"www-authenticate", b"Bearer"))
+            return
+        with self._service.sessions.using(session_id):
+            pass  # an owner that asks is there: the session is not idle
+        asked = f"{scope['method']} {scope['path']}"
+        if asked == f"POST {_OWNERS}/tokens":
+            await _reply(send, {"token": self.mint(session_id)})
+        elif asked == f"GET {_OWNERS}":
+            await _reply(send, {"done": self._service.sessions.find(session_id).session.done})
+        elif asked == f"GET {_OWNERS}/items":
+            await _reply(send, {"items": items_to_list(self._calls.items(session_id))})
+        else:
+            await _refuse(send, 404, (b"cache-control", b"no-store"))
 
     async def _list_tools(
         self, context: ServerRequestContext[Any], params: PaginatedRequestParams | None
@@ -136,6 +170,7 @@ class ToolServer:
         except MeshError as error:
             # An error of the protocol, not of the tool: it is no answer to be shown to a model.
             raise MCPError(INTERNAL_ERROR, error.message, {"reason": error.reason_name}) from None
+        self._calls.add(request, reply)
         return CallToolResult(
             content=_content(reply),
             is_error=reply.outcome != rollout_pb2.TOOL_OUTCOME_OK,
@@ -149,6 +184,17 @@ def _bearer(scope: Mapping[str, Any]) -> str:
             scheme, _, token = bytes(value).decode("latin-1").partition(" ")
             return token.strip() if scheme.lower() == "bearer" else ""
     return ""
+
+
+async def _reply(send: Send, document: JsonValue) -> None:
+    body = dumps(document)
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"cache-control", b"no-store"),
+    ]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 async def _refuse(send: Send, status: int, header: tuple[bytes, bytes]) -> None:

@@ -53,7 +53,7 @@ class BubblewrapSandbox(LocalSandbox):
         warm_idle_s: float = 300.0,
     ) -> None:
         super().__init__(concurrency=concurrency, spare=warm)
-        self._processors = len(os.sched_getaffinity(0))
+        self._processors = 1
         self._warm = warm
         self._warm_idle_s = warm_idle_s
         self._pool: WarmPool | None = None
@@ -93,6 +93,7 @@ class BubblewrapSandbox(LocalSandbox):
         except UnknownMachine as error:
             raise SandboxUnavailable(f"Programs cannot be held back here: {error}.") from None
         self._python, self._prefix = find_python(self._wanted_python)
+        self._processors = len(os.sched_getaffinity(0))
         await super().open()
         self._make_groups()
         try:

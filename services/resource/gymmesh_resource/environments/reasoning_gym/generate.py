@@ -11,7 +11,7 @@ from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-__all__ = ["GenerateError", "generate_rows", "main"]
+__all__ = ["GenerateError", "generate_rows", "main", "write_rows"]
 
 _INSTRUCTION = "Think first, then give the final answer alone between <answer> and </answer>."
 # Seeds of the library's generators are 32-bit numbers.
@@ -108,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             config=config,
             answer_tags=options.answer_tags,
         )
-        _write(rows, options.output)
+        write_rows(rows, options.output)
     except ImportError as error:
         return _refuse(f"{error}; install reasoning-gym")
     except (GenerateError, ValueError, OSError) as error:
@@ -116,7 +116,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _write(rows: Iterator[dict[str, Any]], output: Path | None) -> None:
+def write_rows(rows: Iterator[dict[str, Any]], output: Path | None) -> None:
+    """Write rows as JSONL to a file, or to standard output. Raises OSError, `GenerateError`."""
     with ExitStack() as stack:
         file = sys.stdout
         if output is not None:

@@ -76,9 +76,9 @@ class WebSearchEnvironment(Environment[None]):
     ) -> None:
         """Options.
 
-        index: a file that `python -m gymmesh_resource.environments.web_search.index` wrote;
-            without it and without `hosted` there are a few example documents. hosted: a
-            service that searches in place of the index; pages are fetched from the index only.
+        index: a file that `gym-cli env index` wrote; without it and without `hosted` there are
+            a few example documents. hosted: a service that searches in place of the index; pages
+            are fetched from the index only.
         page_chars: characters that one fetch shows. search_timeout_s: seconds for one search.
         answer_match: how answers are compared. judge: ask the model `judge` about an answer
             that does not agree. answer_weight, retrieval_weight: parts of the reward.
@@ -114,8 +114,7 @@ class WebSearchEnvironment(Environment[None]):
             self._corpus = Corpus(path, timeout_s=self._search_timeout_s)
         except CorpusError as error:
             raise DefinitionError(
-                f"web_search: {error}; `python -m gymmesh_resource.environments.web_search.index "
-                "DOCS --output FILE` writes one"
+                f"web_search: {error}; `gym-cli env index DOCS --output FILE` writes one"
             ) from None
 
     async def close(self) -> None:

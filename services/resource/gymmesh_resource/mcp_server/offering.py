@@ -1,0 +1,102 @@
+"""A service's tools over MCP for as long as the service is open.
+
+Invariant: what serves lives in one task of its own, whichever tasks open and close it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+from typing import TYPE_CHECKING
+
+from gymmesh_resource.config import McpConfig
+from gymmesh_runtime.config import ConfigError
+
+if TYPE_CHECKING:
+    from gymmesh_resource.service import ResourceService
+
+__all__ = ["Offering", "check_host"]
+
+_STOP_S = 4.0
+
+_LOGGER = logging.getLogger("gymmesh.resource")
+
+
+class Offering:
+    """A tool server of one service, on the address that the configuration names.
+
+    Raises ConfigError for an address that others could reach without it being said so.
+    """
+
+    def __init__(self, service: ResourceService, config: McpConfig) -> None:
+        self._service = service
+        self._config = config
+        self._place = f"environments.{service.name}.mcp"
+        self._url = ""
+        self._ready = asyncio.Event()
+        self._stop = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        check_host(config, self._place)
+
+    @property
+    def url(self) -> str:
+        """Where it is; empty while it does not serve."""
+        return self._url
+
+    async def open(self) -> None:
+        """Begin to serve. Raises ConfigError."""
+        self._task = asyncio.get_running_loop().create_task(self._serve())
+        ready = asyncio.ensure_future(self._ready.wait())
+        await asyncio.wait((ready, self._task), return_when=asyncio.FIRST_COMPLETED)
+        ready.cancel()
+        if not self._task.done():
+            _LOGGER.info("environment %s: tools over MCP at %s", self._service.name, self._url)
+            return
+        task, self._task = self._task, None
+        try:
+            task.result()
+        except ImportError as error:
+            raise ConfigError(str(error), path=self._place) from None
+        except (OSError, TimeoutError) as error:
+            at = f"{self._config.host}:{self._config.port}"
+            raise ConfigError(
+                f"{at} cannot be listened on ({error.__class__.__name__}: {error}); choose another"
+                " port, or 0 for a free one",
+                path=self._place,
+            ) from None
+
+    async def close(self) -> None:
+        """Stop serving; harmless when called twice."""
+        if self._task is not None:
+            self._stop.set()
+            await asyncio.wait((self._task,), timeout=_STOP_S)
+            self._task.cancel()
+            await asyncio.wait((self._task,), timeout=1.0)
+            self._task = None
+        self._url = ""
+
+    async def _serve(self) -> None:
+        # Late, because the MCP library is optional.
+        from gymmesh_resource.mcp_server import ToolServer, serve
+
+        app = ToolServer(self._service)
+        async with serve(app, host=self._config.host, port=self._config.port) as self._url:
+            self._ready.set()
+            await self._stop.wait()
+
+
+def check_host(config: McpConfig, place: str) -> None:
+    """Raises ConfigError for a host that is not this machine's own, unless that is allowed."""
+    if config.allow_other_hosts or config.host == "localhost":
+        return
+    try:
+        if ipaddress.ip_address(config.host).is_loopback:
+            return
+    except ValueError:
+        pass
+    raise ConfigError(
+        f"{config.host!r} can be reached from other machines, and what travels is not encrypted; "
+        "use 127.0.0.1, or set allow_other_hosts: true",
+        path=f"{place}.host",
+    )
