@@ -1,19 +1,29 @@
-"""gym-cli models."""
+"""gym-cli models: list them, fetch their weights, try a call with each."""
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from gymmesh_cli.exits import DONE, speaks_plainly
+from gymmesh_cli.exits import DONE, NOTHING_DONE, WITH_FAILURES, speaks_plainly
 from gymmesh_cli.options import MeshOptions, json_option, mesh_options
 
+if TYPE_CHECKING:
+    from gymmesh_mesh.models import ModelCheck
 
-@click.group(short_help="List a mesh's models.")
+_WORDS_SHOWN: Final = 60
+
+
+@click.group(short_help="List a mesh's models, fetch weights, try a call.")
 def models() -> None:
     """Models: what answers, as policy, judge or simulated user."""
+
+
+names_argument = click.argument("names", nargs=-1, metavar="[NAME]…")
 
 
 @models.command("list", short_help="The mesh's models.")
@@ -26,13 +36,16 @@ def list_models(mesh: MeshOptions, as_json: bool) -> int:
     \b
       gym-cli models list --config mesh.yaml
     """
+    from gymmesh_mesh.models import shown_url
+
     config = mesh.load()
     rows: list[dict[str, Any]] = [
         {
             "name": name,
             "backend": one.backend,
             "model": one.model,
-            "url": one.url,
+            "url": shown_url(one.url) or None,
+            "urls": [shown_url(url) for url in one.urls],
             "default": name == config.defaults.model,
         }
         for name, one in config.models.items()
@@ -41,7 +54,97 @@ def list_models(mesh: MeshOptions, as_json: bool) -> int:
         click.echo(json.dumps({"models": rows}))
         return DONE
     for row in rows:
-        parts = [row["name"], row["backend"], row["model"] or "", row["url"] or ""]
+        parts = [row["name"], row["backend"], row["model"] or "", row["url"] or "", *row["urls"]]
         mark = "  (policy)" if row["default"] else ""
         click.echo("  ".join(part for part in parts if part) + mark)
     return DONE
+
+
+@models.command("pull", short_help="Fetch the weights of embedded models.")
+@names_argument
+@mesh_options
+@json_option
+@speaks_plainly
+def pull_models(names: tuple[str, ...], mesh: MeshOptions, as_json: bool) -> int:
+    """Fetch the weights of the embedded models of a configuration, or of those named.
+
+    Weights that are there already are checked and kept. Without a configuration these are the
+    default model's. Models that are served elsewhere have nothing to fetch.
+
+    \b
+      gym-cli models pull
+      gym-cli models pull policy --config mesh.yaml
+
+    Exit code 1 when weights cannot be had.
+    """
+    from gymmesh_mesh.models import named, pull
+
+    rows = []
+    for name, model in named(mesh.load(), names).items():
+        weights = asyncio.run(pull(name, model))
+        path = str(weights.path) if weights.path else None
+        rows.append({"name": name, "backend": model.backend, "path": path, "bytes": weights.size})
+        if not as_json:
+            said = f"{path} ({weights.size / 1e6:.1f} MB)" if path else "nothing to fetch"
+            click.echo(f"{name}  {model.backend}  {said}")
+    if as_json:
+        click.echo(json.dumps({"models": rows}))
+    return DONE
+
+
+@models.command("check", short_help="Try one call with each model.")
+@names_argument
+@mesh_options
+@click.option("--prompt", metavar="TEXT", help="What to ask, in place of a question of its own.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a call may take.",
+)
+@json_option
+@speaks_plainly
+def check_models(
+    names: tuple[str, ...], mesh: MeshOptions, prompt: str | None, timeout: float, as_json: bool
+) -> int:
+    """Try one call with each model of a configuration, or with those named.
+
+    Shows how long it took, how the answer begins, its tokens (in and out) and what the model can
+    do; or what is wrong and what to do about it. Each endpoint of a model that has several is
+    tried by itself.
+
+    \b
+      gym-cli models check --config mesh.yaml
+      gym-cli models check judge --config mesh.yaml --timeout 20 --json
+
+    Exit code 0 when all answered, 1 when none did, 3 when some did not.
+    """
+    from gymmesh_mesh.models import PROMPT, check, named
+
+    chosen = named(mesh.load(), names)
+    checks = asyncio.run(check(chosen, prompt=prompt or PROMPT, timeout=timeout))
+    if as_json:
+        rows = [{**dataclasses.asdict(one), "ok": one.ok} for one in checks]
+        click.echo(json.dumps({"models": rows}))
+    else:
+        for one in checks:
+            _print_check(one)
+    good = sum(one.ok for one in checks)
+    return DONE if good == len(checks) else WITH_FAILURES if good else NOTHING_DONE
+
+
+def _print_check(one: ModelCheck) -> None:
+    about = "  ".join(part for part in (one.name, one.backend, one.endpoint_model, one.url) if part)
+    if not one.ok:
+        click.echo(f"FAILED  {about}\n        {one.reason}: {one.message}\n        fix: {one.fix}")
+        return
+    words = " ".join(one.text.split())
+    words = f"{words[:_WORDS_SHOWN]}…" if len(words) > _WORDS_SHOWN else words
+    click.echo(f"ok      {about}")
+    click.echo(
+        f"        {one.latency_s:.2f} s, {one.input_tokens} + {one.output_tokens} tokens: "
+        f"{words or '(no text)'}"
+    )
+    click.echo(f"        can: {', '.join(one.capabilities)}")

@@ -95,10 +95,15 @@ def judged(group: Sequence[Held], reply: agent_pb2.JudgeGroupResponse) -> list[H
     """
     if [one.rollout_id for one in reply.verdicts] != [one.rollout.rollout_id for one in group]:
         raise ValueError("the verdicts are not one for each member, in their order")
-    return [
+    together = [
         _with_verdict(held, verdict.verification)
         for held, verdict in zip(group, reply.verdicts, strict=True)
     ]
+    for now, before in zip(together, group, strict=True):
+        # What was asked before the group was judged was asked for the rollout, too.
+        earlier = before.rollout.verified.verification.model_usage
+        now.rollout.verified.verification.model_usage.extend(earlier)
+    return together
 
 
 def unjudged(group: Sequence[Held], reason: str) -> list[Held]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, Final, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -166,6 +167,8 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             # Not the URL itself, which may hold a password.
             if (url or key == "urls") and not str(url).startswith(("http://", "https://")):
                 raise ValueError(f"'{key}' must begin with http:// or https://")
+            if url and not _is_readable(url):
+                raise ValueError(f"'{key}' has a host or port that cannot be read")
         if len(set(self.bases)) < len(self.bases):
             raise ValueError("'urls' must not name an endpoint twice")
 
@@ -194,6 +197,13 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def __repr__(self) -> str:
         # No more: a URL may hold a password, too.
         return f"ModelConfig(backend={self.backend!r}, model={self.model!r})"
+
+
+def _is_readable(url: str) -> bool:
+    try:
+        return bool(urlsplit(url).hostname) and urlsplit(url).port != 0
+    except ValueError:
+        return False
 
 
 def merge_params(

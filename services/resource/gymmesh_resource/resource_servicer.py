@@ -22,7 +22,7 @@ from .rollout import Transcript
 from .sessions import Open, Session
 from .task import Task
 from .tool_calls import ToolCalls
-from .usage import Ledger
+from .usage import Ledger, charge
 
 __all__ = ["ResourceServicer"]
 
@@ -188,7 +188,11 @@ class ResourceServicer:
                 )
                 return self._taken(session, turn, ledger)
             except Exception as error:
-                hosted.host.raise_fault(error, "next_turn")
+                fault = hosted.host.fault(error, "next_turn")
+                charge(fault, (session.usage, ledger))
+                if fault is error:
+                    raise
+                raise fault from error
 
     def _taken(
         self, session: Session[Any], turn: object, ledger: Ledger

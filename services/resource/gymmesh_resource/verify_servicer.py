@@ -26,7 +26,7 @@ from .models import Models
 from .rollout import Member, Rollout
 from .sessions import Session
 from .task import Task
-from .usage import merged
+from .usage import charge, merged
 from .verdicts import Pending, Stage, to_verification
 
 __all__ = ["VerifyServicer"]
@@ -125,18 +125,20 @@ class VerifyServicer:
         hosted, started = self._hosted, time.perf_counter()
         if not self._judges:
             return _WITH_GROUP, 0.0
-        outcome = await self._typed(
-            hosted.call(
-                hosted.environment.verify,
-                session,
-                rollout,
-                limit_s=hosted.config.verify_timeout_s,
-                deadline=deadline,
-                ledger=rollout.usage if hosted.models else None,
-            ),
-            "verify",
-            rollout.task,
+        verdict = hosted.call(
+            hosted.environment.verify,
+            session,
+            rollout,
+            limit_s=hosted.config.verify_timeout_s,
+            deadline=deadline,
+            ledger=rollout.usage if hosted.models else None,
         )
+        try:
+            outcome = await self._typed(verdict, "verify", rollout.task)
+        except MeshError as error:
+            if hosted.models:
+                charge(error, (session.usage, rollout.usage))
+            raise
         return outcome, time.perf_counter() - started
 
     async def _typed(self, verdict: Awaitable[Any], stage: str, task: Task) -> Any:

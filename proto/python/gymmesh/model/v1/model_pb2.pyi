@@ -39,10 +39,10 @@ class ConversationRef(_message.Message):
     `params.input`. Empty: `params.input` is the whole conversation.
     """
     prefix_digest: _builtins.bytes
-    """SHA-256 over the items before `params.input`, as the codec's canonical
-    bytes; the server compares it with what it holds and answers
-    FAILED_PRECONDITION / CONVERSATION_UNKNOWN when they differ. Empty: not
-    compared.
+    """SHA-256 over the items before `params.input`, each as the JSON that the
+    codec writes and a line feed after it; the server compares it with what it
+    holds and answers FAILED_PRECONDITION / CONVERSATION_UNKNOWN when they
+    differ. Empty: not compared.
     """
     @_builtins.property
     def prefix_tokens(self) -> Global___PrefixTokens:
@@ -82,7 +82,12 @@ class PrefixTokens(_message.Message):
     @_builtins.property
     def item_ends(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """For each of the leading items of `params.input` that the tokens cover, the
-        number of tokens up to and including it.
+        number of tokens up to and including it. An item whose own end is not known
+        has the end of the next one that is known: a caller that only knows where
+        calls begin and end gives all items of a call's prompt the prompt's end, and
+        all items of its answer the answer's. The last end is the number of tokens;
+        when it is less, or there is none, items that the remaining tokens stand
+        for were changed, and the call is a fork (FORK_REASON_HISTORY_REWRITTEN).
         """
 
     def __init__(
@@ -191,9 +196,10 @@ class CreateResponseResponse(_message.Message):
     queue_us: _builtins.int
     """Microseconds that the call waited in the service for a place."""
     from_cache: _builtins.bool
-    """True when the answer came from a response cache or from an earlier call
-    with the same request_id; `response`, `call_id` and `tokens` are then those of
-    that call.
+    """True when the answer came from an earlier call with the same request_id, and
+    `response`, `call_id` and `tokens` are then those of that call; or when it
+    came from a response cache: then `response` is that of the call that was
+    kept, whose tokens were not consumed again.
     """
     @_builtins.property
     def response(self) -> _responses_pb2.Response:
@@ -391,7 +397,9 @@ class ModelCapabilities(_message.Message):
     logprobs: _builtins.bool
     """Log probabilities can be captured."""
     conversations: _builtins.bool
-    """Conversations are cached and continued token by token."""
+    """Conversations are cached, so that only new items need be sent. When
+    `token_ids` is set, too, they are continued token by token.
+    """
     abort: _builtins.bool
     """Running generations can be aborted."""
     images: _builtins.bool

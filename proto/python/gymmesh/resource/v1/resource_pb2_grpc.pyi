@@ -82,7 +82,9 @@ class ResourceServiceStub:
     tool: a game moves, a simulated user replies. Called only when
     GetEnvironment says `multi_turn`; otherwise UNIMPLEMENTED / NOT_OFFERED.
     After `done`, a further call is FAILED_PRECONDITION / SESSION_STATE. With
-    the request_id of an earlier call, that call's answer is returned.
+    the request_id of an earlier call, that call's answer is returned. An error
+    says in its metadata which models were called before it, as for
+    VerifyService.Verify.
     """
     CloseSession: _grpc.UnaryUnaryMultiCallable[_resource_pb2.CloseSessionRequest, _resource_pb2.CloseSessionResponse]
     """Closes the session and frees what it holds. Calls still running in it are
@@ -135,7 +137,9 @@ class ResourceServiceAsyncStub(ResourceServiceStub):
     tool: a game moves, a simulated user replies. Called only when
     GetEnvironment says `multi_turn`; otherwise UNIMPLEMENTED / NOT_OFFERED.
     After `done`, a further call is FAILED_PRECONDITION / SESSION_STATE. With
-    the request_id of an earlier call, that call's answer is returned.
+    the request_id of an earlier call, that call's answer is returned. An error
+    says in its metadata which models were called before it, as for
+    VerifyService.Verify.
     """
     CloseSession: _aio.UnaryUnaryMultiCallable[_resource_pb2.CloseSessionRequest, _resource_pb2.CloseSessionResponse]  # type: ignore[assignment]
     """Closes the session and frees what it holds. Calls still running in it are
@@ -221,7 +225,9 @@ class ResourceServiceServicer(metaclass=_abc_1.ABCMeta):
         tool: a game moves, a simulated user replies. Called only when
         GetEnvironment says `multi_turn`; otherwise UNIMPLEMENTED / NOT_OFFERED.
         After `done`, a further call is FAILED_PRECONDITION / SESSION_STATE. With
-        the request_id of an earlier call, that call's answer is returned.
+        the request_id of an earlier call, that call's answer is returned. An error
+        says in its metadata which models were called before it, as for
+        VerifyService.Verify.
         """
 
     @_abc_1.abstractmethod

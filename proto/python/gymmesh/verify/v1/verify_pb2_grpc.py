@@ -66,6 +66,10 @@ class VerifyServiceServicer:
         VERIFIER_TIMEOUT. A bad or empty answer by the model is no trouble and is
         judged. The same request gives the same verdict again, unless a judge
         model is asked.
+
+        An error has no `model_usage`. Where models were called before it, its
+        ErrorInfo.metadata has them under `model_usage`, as a JSON array with an
+        array [model, calls, input tokens, output tokens] for each.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -48,6 +48,10 @@ class VerifyServiceStub:
     VERIFIER_TIMEOUT. A bad or empty answer by the model is no trouble and is
     judged. The same request gives the same verdict again, unless a judge
     model is asked.
+
+    An error has no `model_usage`. Where models were called before it, its
+    ErrorInfo.metadata has them under `model_usage`, as a JSON array with an
+    array [model, calls, input tokens, output tokens] for each.
     """
     VerifyGroup: _grpc.UnaryUnaryMultiCallable[_verify_pb2.VerifyGroupRequest, _verify_pb2.VerifyGroupResponse]
     """Judges the repeats of one task together (ranking, diversity, relative
@@ -77,6 +81,10 @@ class VerifyServiceAsyncStub(VerifyServiceStub):
     VERIFIER_TIMEOUT. A bad or empty answer by the model is no trouble and is
     judged. The same request gives the same verdict again, unless a judge
     model is asked.
+
+    An error has no `model_usage`. Where models were called before it, its
+    ErrorInfo.metadata has them under `model_usage`, as a JSON array with an
+    array [model, calls, input tokens, output tokens] for each.
     """
     VerifyGroup: _aio.UnaryUnaryMultiCallable[_verify_pb2.VerifyGroupRequest, _verify_pb2.VerifyGroupResponse]  # type: ignore[assignment]
     """Judges the repeats of one task together (ranking, diversity, relative
@@ -109,6 +117,10 @@ class VerifyServiceServicer(metaclass=_abc_1.ABCMeta):
         VERIFIER_TIMEOUT. A bad or empty answer by the model is no trouble and is
         judged. The same request gives the same verdict again, unless a judge
         model is asked.
+
+        An error has no `model_usage`. Where models were called before it, its
+        ErrorInfo.metadata has them under `model_usage`, as a JSON array with an
+        array [model, calls, input tokens, output tokens] for each.
         """
 
     @_abc_1.abstractmethod

