@@ -1,7 +1,7 @@
 """Our own services as implementations, over each way in which they can be called.
 
-`direct`: the runtime's peer in this process; `plain`: gRPC as anyone calls it; `plain_peer`: gRPC
-through the runtime's own peer. The mux joins as one more path here and one more way in `_way`.
+`direct`: the runtime's peer in this process; `plain`: gRPC as anyone calls it; `mux`: the
+runtime's peer for another process.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from gymmesh_runtime.service import Service
 from tests.conformance.capitals_sdk import Capitals, CapitalsInTurns, CapitalsTogether
 from tests.conformance.implementations import LIMIT_CASE, PROFILES, Implementation
 
-_PATHS: Final = ("direct", "plain", "plain_peer")
+_PATHS: Final = ("direct", "plain", "mux")
 _Open = Callable[[str], AbstractAsyncContextManager[Target]]
 
 

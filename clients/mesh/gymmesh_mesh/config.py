@@ -9,6 +9,7 @@ import msgspec
 from gymmesh_agent.config import AgentConfig
 from gymmesh_model.config import ModelConfig
 from gymmesh_resource.config import EnvironmentConfig
+from gymmesh_runtime.peers import Transport
 
 _Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
@@ -29,6 +30,7 @@ class MeshSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     default agent) are for callers that want a fixed address; 0 lets the system
     choose, as it does for all others. ``drain_s`` is how long running calls may
     take to end at shutdown, ``ready_s`` how long a start may take, in seconds.
+    ``transport`` "plain" turns the mux between them off.
     """
 
     host: str = "127.0.0.1"
@@ -37,6 +39,7 @@ class MeshSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     metrics: bool = True
     drain_s: _Seconds = 10.0
     ready_s: _Seconds = 120.0
+    transport: Transport = "auto"
 
 
 def _default_models() -> dict[str, ModelConfig]:

@@ -89,9 +89,9 @@ async def running(
     models: Mapping[str, ScriptedModel],
     config: AgentConfig | None = None,
 ) -> AsyncIterator[Mesh]:
-    """Everything up, over `path`: "direct" or "grpc"."""
+    """Everything up, over `path`: "direct", "grpc" or "mux"."""
     async with AsyncExitStack() as stack:
-        directory = PeerDirectory()
+        directory = PeerDirectory(transport="auto" if path == "mux" else "plain")
         stack.push_async_callback(directory.close)
         for name, model in models.items():
             await _add(stack, directory, path, MODEL, name, {MODEL: model})

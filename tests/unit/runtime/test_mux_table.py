@@ -1,0 +1,505 @@
+"""The mux's call table: every transition, legal or not, without a socket."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from google.rpc import status_pb2
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh.mux.v1 import mux_pb2
+from gymmesh_runtime.errors import MeshError, to_status
+from gymmesh_runtime.wire.batch import MIB
+from gymmesh_runtime.wire.mux import frames, table
+from gymmesh_runtime.wire.mux.frames import (
+    CANCEL,
+    CHUNK,
+    CREDIT,
+    END,
+    GO_AWAY,
+    MESSAGE,
+    Frame,
+    pack,
+    unpack,
+)
+from gymmesh_runtime.wire.mux.table import CallTable, TableLimits, Violation
+
+Reason = errors_pb2.ErrorReason
+FAILED = to_status(MeshError(Reason.ERROR_REASON_QUEUE_FULL, "full"))
+SMALL = TableLimits(calls=4, message_bytes=100, assembly_bytes=150)
+
+
+def wire(frame: Frame) -> list[mux_pb2.Frame]:
+    """A frame as it arrives."""
+    return list(unpack(pack([frame])))
+
+
+def give(one: CallTable, *sent: Frame) -> list[Any]:
+    """Gives frames to a table; returns what happened."""
+    events = [one.receive(frame) for out in sent for frame in wire(out)]
+    return [event for event in events if event is not None]
+
+
+def begin(number: int, payload: bytes = b"q", *, more: bool = False, credit: int = 0) -> Frame:
+    return (frames.BEGIN, number, "s/M", 500, {"k": "v"}, payload, more, credit)
+
+
+# ---- our calls ----------------------------------------------------------------------------
+
+
+def test_numbers_are_odd_for_the_opener_and_never_used_again() -> None:
+    opener, other = CallTable(opener=True), CallTable(opener=False)
+    assert [opener.open("a"), opener.open("b")] == [1, 3]
+    opener.cancel(1)
+    assert opener.open("c") == 5
+    assert [other.open("a"), other.open("b")] == [2, 4]
+
+
+def test_a_unary_call_ends_with_its_response() -> None:
+    one = CallTable(opener=True)
+    one.open("sink")
+    assert give(one, (MESSAGE, 1, b"answer", False)) == []
+    assert give(one, (END, 1, None)) == [table.Ended("sink", None, b"answer")]
+    assert one.ours == 0
+
+
+def test_a_unary_call_ends_with_an_error() -> None:
+    one = CallTable(opener=True)
+    one.open("sink")
+    (event,) = give(one, (END, 1, FAILED))
+    assert (event.sink, event.status) == ("sink", FAILED)
+
+
+def test_a_status_of_zero_is_ok() -> None:
+    one = CallTable(opener=True)
+    one.open("sink", streaming=True, credit=1)
+    assert give(one, (END, 1, status_pb2.Status())) == [table.Ended("sink", None, b"")]
+
+
+def test_a_stream_brings_its_messages_one_by_one() -> None:
+    one = CallTable(opener=True)
+    one.open("sink", streaming=True, credit=2)
+    assert give(one, (MESSAGE, 1, b"a", False), (MESSAGE, 1, b"b", False)) == [
+        table.Arrived("sink", b"a"),
+        table.Arrived("sink", b"b"),
+    ]
+    assert one.grant(1, 1)
+    assert give(one, (MESSAGE, 1, b"c", False), (END, 1, None)) == [
+        table.Arrived("sink", b"c"),
+        table.Ended("sink", None, b""),
+    ]
+    assert not one.grant(1, 1)
+
+
+def test_chunks_are_put_together() -> None:
+    one = CallTable(opener=True)
+    one.open("u")
+    one.open("s", streaming=True, credit=1)
+    happened = give(
+        one,
+        (MESSAGE, 1, b"ab", True),
+        (MESSAGE, 3, b"xy", True),
+        (CHUNK, 1, b"cd", False),
+        (CHUNK, 3, b"z", True),
+        (CHUNK, 1, b"e", True),
+        (END, 1, None),
+    )
+    assert happened == [table.Arrived("s", b"xyz"), table.Ended("u", None, b"abcde")]
+
+
+def test_a_cancelled_call_is_over_for_us_and_the_rest_of_it_is_let_pass() -> None:
+    one = CallTable(opener=True)
+    one.open("sink", streaming=True, credit=9)
+    give(one, (MESSAGE, 1, b"ab", True))
+    assert one.cancel(1)
+    assert not one.cancel(1)
+    late = [(CHUNK, 1, b"cd", True), (MESSAGE, 1, b"e", False), (END, 1, None)]
+    assert give(one, *late) == []
+    with pytest.raises(Violation):  # the end was the last of it
+        give(one, (MESSAGE, 1, b"f", False))
+
+
+def test_a_response_without_room_fails_that_call_only() -> None:
+    one = CallTable(opener=True, limits=SMALL)
+    one.open("big")
+    one.open("small")
+    give(one, (MESSAGE, 1, b"x" * 60, True))
+    (failed,) = give(one, (CHUNK, 1, b"x" * 41, False))
+    assert (failed.number, failed.sink) == (1, "big")
+    assert failed.error.reason == Reason.ERROR_REASON_MESSAGE_TOO_LARGE
+    assert failed.error.metadata == {"limit_bytes": "100"}
+    give(one, (CHUNK, 1, b"x", True), (END, 1, None))
+    give(one, (MESSAGE, 3, b"ok", False))
+    assert give(one, (END, 3, None)) == [table.Ended("small", None, b"ok")]
+
+
+def test_responses_under_way_share_a_bound() -> None:
+    one = CallTable(opener=True, limits=SMALL)
+    for sink in "ab":
+        one.open(sink)
+    give(one, (MESSAGE, 1, b"x" * 90, True))
+    (failed,) = give(one, (MESSAGE, 3, b"x" * 90, True))
+    assert (failed.sink, failed.error.reason) == ("b", Reason.ERROR_REASON_QUEUE_FULL)
+    assert give(one, (CHUNK, 1, b"", True), (END, 1, None))
+    one.open("c")
+    assert give(one, (MESSAGE, 5, b"x" * 90, True)) == []  # there is room again
+
+
+def test_calls_in_flight_are_bounded_cancelled_ones_too() -> None:
+    one = CallTable(opener=True, limits=SMALL)
+    for _ in range(4):
+        one.open("sink")
+    one.cancel(1)
+    with pytest.raises(MeshError) as caught:
+        one.open("sink")
+    assert caught.value.reason == Reason.ERROR_REASON_QUEUE_FULL
+    give(one, (END, 1, FAILED))
+    one.open("sink")
+
+
+def test_after_go_away_no_call_begins() -> None:
+    one = CallTable(opener=True)
+    one.open("sink")
+    assert give(one, (GO_AWAY, 0, "tired")) == [table.Leaving("tired")]
+    with pytest.raises(MeshError) as caught:
+        one.open("sink")
+    assert caught.value.reason == Reason.ERROR_REASON_DRAINING
+    give(one, (MESSAGE, 1, b"a", False))
+    assert give(one, (END, 1, None))
+
+
+def test_a_broken_link_gives_all_sinks_back() -> None:
+    one = CallTable(opener=True)
+    for sink in "abc":
+        one.open(sink)
+    one.cancel(3)
+    assert one.give_up_all() == ["a", "c"]
+    assert one.ours == 0
+
+
+# ---- their calls --------------------------------------------------------------------------
+
+
+def test_a_call_of_theirs_begins_and_ends() -> None:
+    one = CallTable(opener=False)
+    (began,) = give(one, begin(1, b"question", credit=3))
+    call = began.call
+    assert (call.number, call.method, call.timeout_ms, call.credit) == (1, "s/M", 500, 3)
+    assert (call.metadata, began.payload) == ({"k": "v"}, b"question")
+    assert give(one, (CREDIT, 1, 2)) == [table.Credited(call)]
+    assert call.credit == 5
+    assert one.end(1)
+    assert not one.end(1)
+
+
+def test_a_large_request_begins_with_its_last_chunk() -> None:
+    one = CallTable(opener=False)
+    (receiving,) = give(one, begin(1, b"ab", more=True))
+    assert isinstance(receiving, table.Receiving)
+    assert give(one, (CHUNK, 1, b"cd", False)) == []
+    (began,) = give(one, (CHUNK, 1, b"e", True))
+    assert (began.call, began.payload) == (receiving.call, b"abcde")
+
+
+def test_what_crosses_our_end_is_let_pass() -> None:
+    one = CallTable(opener=False)
+    give(one, begin(1))
+    one.end(1)
+    assert give(one, (CANCEL, 1), (CREDIT, 1, 5)) == []
+
+
+def test_a_request_given_up_on_is_let_pass_to_its_last_chunk() -> None:
+    one = CallTable(opener=False)
+    give(one, begin(1, more=True))
+    one.end(1)  # its deadline, say
+    assert give(one, (CHUNK, 1, b"x", False), (CHUNK, 1, b"x", True)) == []
+    with pytest.raises(Violation):
+        give(one, (CHUNK, 1, b"x", True))
+
+
+def test_a_cancelled_request_still_needs_its_end() -> None:
+    one = CallTable(opener=False)
+    give(one, begin(1, more=True))
+    (dropped,) = give(one, (CANCEL, 1))
+    assert dropped.call.number == 1
+    assert one.end(1)
+
+
+@pytest.mark.parametrize(
+    ("limit", "sent", "reason"),
+    [
+        ("calls", [begin(n) for n in (1, 3, 5, 7, 9)], Reason.ERROR_REASON_QUEUE_FULL),
+        (
+            "message",
+            [begin(1, b"x" * 60, more=True), (CHUNK, 1, b"x" * 41, True)],
+            Reason.ERROR_REASON_MESSAGE_TOO_LARGE,
+        ),
+        (
+            "assembly",
+            [begin(1, b"x" * 90, more=True), begin(3, b"x" * 90, more=True)],
+            Reason.ERROR_REASON_QUEUE_FULL,
+        ),
+    ],
+)
+def test_bounds_refuse_one_call(limit: str, sent: list[Frame], reason: int) -> None:
+    one = CallTable(opener=False, limits=SMALL)
+    refused = give(one, *sent)[-1]
+    assert isinstance(refused, table.Refused), limit
+    assert refused.error.reason == reason
+    assert refused.number == sent[-1][1]
+    assert not one.end(refused.number)
+
+
+def test_who_is_leaving_refuses_and_lets_the_chunks_pass() -> None:
+    one = CallTable(opener=False)
+    one.leaving = True
+    (refused,) = give(one, begin(1, more=True))
+    assert refused.error.reason == Reason.ERROR_REASON_DRAINING
+    assert give(one, (CHUNK, 1, b"x", False), (CHUNK, 1, b"x", True)) == []
+
+
+# ---- what breaks the protocol -------------------------------------------------------------
+
+
+def unary(one: CallTable) -> None:
+    one.open("sink")  # number 1
+
+
+def unary_answered(one: CallTable) -> None:
+    one.open("sink")
+    give(one, (MESSAGE, 1, b"a", False))
+
+
+def in_chunks(one: CallTable) -> None:
+    one.open("sink")
+    give(one, (MESSAGE, 1, b"a", True))
+
+
+def streaming(one: CallTable) -> None:
+    one.open("sink", streaming=True, credit=0)
+
+
+def theirs(one: CallTable) -> None:
+    give(one, begin(2))
+
+
+def theirs_ended(one: CallTable) -> None:
+    give(one, begin(2))
+    one.end(2)
+
+
+def theirs_dropped(one: CallTable) -> None:
+    give(one, begin(2, more=True), (CANCEL, 2))
+
+
+def nothing(one: CallTable) -> None:
+    """A link without calls."""
+
+
+BIG = b"x" * (MIB + 1)
+
+
+@pytest.mark.parametrize(
+    ("before", "frame", "rule"),
+    [
+        (unary, begin(1), "'begin' came for a call"),
+        (unary, (CANCEL, 1), "'cancel' came for a call"),
+        (unary, (CREDIT, 1, 1), "'credit' came for a call"),
+        (unary, (CHUNK, 1, b"x", True), "a chunk came for a message that was complete"),
+        (unary, (END, 1, None), "ended well without a response"),
+        (unary, (MESSAGE, 1, BIG, False), "more than 1048576 bytes"),
+        (unary_answered, (MESSAGE, 1, b"b", False), "a second response"),
+        (unary_answered, (CHUNK, 1, b"b", True), "a chunk came for a message that was complete"),
+        (in_chunks, (MESSAGE, 1, b"b", False), "before the last chunk"),
+        (in_chunks, (END, 1, None), "before the last chunk"),
+        (in_chunks, (CHUNK, 1, BIG, True), "more than 1048576 bytes"),
+        (streaming, (MESSAGE, 1, b"b", False), "without credit"),
+        (nothing, (MESSAGE, 1, b"b", False), "the call 1, which is not open"),
+        (nothing, (END, 1, None), "the call 1, which is not open"),
+        (nothing, (MESSAGE, 2, b"b", False), "the call 2, which the sender had made"),
+        (nothing, (END, 2, None), "the call 2, which the sender had made"),
+        (nothing, (CHUNK, 2, b"b", True), "the call 2, which is not open"),
+        (nothing, begin(0), "the call number 0"),
+        (nothing, begin(2, BIG), "more than 1048576 bytes"),
+        (theirs, begin(2), "the call number 2 was used again"),
+        (theirs, (CHUNK, 2, b"b", True), "a request that was complete"),
+        (theirs, (CREDIT, 2, 2**32 - 1), "of credit"),
+        (theirs_ended, (CHUNK, 2, b"b", True), "the call 2, which is not open"),
+        (theirs_dropped, (CHUNK, 2, b"b", True), "a request that was complete"),
+    ],
+)
+def test_what_breaks_the_protocol(
+    before: Callable[[CallTable], None], frame: Frame, rule: str
+) -> None:
+    one = CallTable(opener=True)
+    before(one)
+    with pytest.raises(Violation, match=rule):
+        give(one, frame)
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_frame_of_an_unknown_kind(number: int) -> None:
+    one = CallTable(opener=True)
+    with pytest.raises(Violation):
+        one.receive(mux_pb2.Frame(call=number))
+
+
+def test_refusals_do_not_pile_up() -> None:
+    one = CallTable(opener=False, limits=SMALL)
+    one.leaving = True
+    with pytest.raises(Violation, match="too many"):
+        give(one, *(begin(number, more=True) for number in range(1, 100, 2)))
+
+
+_KINDS = st.sampled_from(["begin", "chunk", "message", "end", "cancel", "credit", "go_away"])
+
+
+@st.composite
+def garbage(draw: st.DrawFn) -> mux_pb2.Frame:
+    """Any frame at all."""
+    frame = mux_pb2.Frame(call=draw(st.integers(0, 12)))
+    kind = draw(_KINDS)
+    part = getattr(frame, kind)
+    part.SetInParent()
+    payload = draw(st.binary(max_size=70))
+    flag = draw(st.booleans())
+    if kind in ("begin", "message"):
+        part.payload, part.more = payload, flag
+    elif kind == "chunk":
+        part.payload, part.last = payload, flag
+    elif kind == "credit":
+        part.messages = draw(st.integers(0, 2**32 - 1))
+    elif kind == "end" and flag:
+        part.status.CopyFrom(FAILED)
+    return frame
+
+
+@given(st.booleans(), st.lists(garbage(), max_size=40), st.data())
+def test_garbage_is_a_violation_or_nothing_worse(
+    opener: bool, sent: list[mux_pb2.Frame], data: st.DataObject
+) -> None:
+    one = CallTable(opener=opener, limits=SMALL)
+    for frame in sent:
+        if one.ours < 4 and not one.peer_leaving and data.draw(st.booleans()):
+            with suppress(MeshError):  # cancelled ones count, too
+                one.open("sink", streaming=data.draw(st.booleans()), credit=2)
+        with suppress(Violation):  # a link would end here; the table must bear more
+            one.receive(frame)
+        assert one.theirs <= SMALL.calls
+        assert 0 <= one.assembling <= SMALL.assembly_bytes
+
+
+class TwoTables(RuleBasedStateMachine):
+    """Two ends that keep to the rules: no frame in any order breaks one, and nothing is left."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ends = {True: CallTable(opener=True), False: CallTable(opener=False)}
+        self.sent: dict[bool, deque[mux_pb2.Frame]] = {True: deque(), False: deque()}
+        self.calling: dict[bool, dict[int, dict[str, Any]]] = {True: {}, False: {}}
+        self.serving: dict[bool, dict[int, Any]] = {True: {}, False: {}}
+        self.opened = self.closed = 0
+
+    def send(self, side: bool, *out: Frame) -> None:
+        for frame in out:
+            self.sent[side].extend(wire(frame))
+
+    @rule(side=st.booleans(), streaming=st.booleans(), chunked=st.booleans())
+    def call(self, side: bool, streaming: bool, chunked: bool) -> None:
+        if self.ends[side].peer_leaving:
+            return
+        sink: dict[str, Any] = {"got": []}
+        number = self.ends[side].open(sink, streaming=streaming, credit=2 if streaming else 0)
+        sink["number"] = number
+        self.calling[side][number] = sink
+        self.opened += 1
+        self.send(side, begin(number, b"s" if streaming else b"u", more=chunked, credit=2))
+        if chunked:
+            self.send(side, (CHUNK, number, b"1", False), (CHUNK, number, b"2", True))
+
+    @rule(side=st.booleans(), data=st.data())
+    def cancel(self, side: bool, data: st.DataObject) -> None:
+        if self.calling[side]:
+            number = data.draw(st.sampled_from(sorted(self.calling[side])))
+            if self.ends[side].cancel(number):
+                self.send(side, (CANCEL, number))
+                del self.calling[side][number]
+                self.closed += 1
+
+    @rule(side=st.booleans(), data=st.data())
+    def grant(self, side: bool, data: st.DataObject) -> None:
+        if self.calling[side]:
+            number = data.draw(st.sampled_from(sorted(self.calling[side])))
+            if self.ends[side].grant(number, 1):
+                self.send(side, (CREDIT, number, 1))
+
+    @rule(side=st.booleans(), data=st.data(), well=st.booleans())
+    def answer(self, side: bool, data: st.DataObject, well: bool) -> None:
+        if not self.serving[side]:
+            return
+        number = data.draw(st.sampled_from(sorted(self.serving[side])))
+        call, payload = self.serving[side][number]
+        if payload.startswith(b"s") and call.credit > 0 and well:
+            call.credit -= 1
+            self.send(side, (MESSAGE, number, b"m", True), (CHUNK, number, b"n", True))
+            return
+        if not payload.startswith(b"s") and well:
+            self.send(side, (MESSAGE, number, b"m", False))
+        elif payload.startswith(b"u"):
+            well = False
+        self.send(side, (END, number, None if well else FAILED))
+        assert self.ends[side].end(number)
+        del self.serving[side][number]
+
+    @rule(side=st.booleans())
+    def leave(self, side: bool) -> None:
+        if not self.ends[side].leaving:
+            self.ends[side].leaving = True
+            self.send(side, (GO_AWAY, 0, "done"))
+
+    @rule(side=st.booleans(), count=st.integers(1, 6))
+    def deliver(self, side: bool, count: int) -> None:
+        for _ in range(min(count, len(self.sent[side]))):
+            self.happened(not side, self.ends[not side].receive(self.sent[side].popleft()))
+
+    def happened(self, side: bool, event: Any) -> None:
+        if isinstance(event, table.Began):
+            self.serving[side][event.call.number] = (event.call, event.payload)
+        elif isinstance(event, table.Refused):
+            self.send(side, (END, event.number, FAILED))
+        elif isinstance(event, table.Dropped):
+            self.ends[side].end(event.call.number)
+            self.serving[side].pop(event.call.number, None)
+            self.send(side, (END, event.call.number, FAILED))
+        elif isinstance(event, table.Ended):
+            del self.calling[side][event.sink["number"]]
+            self.closed += 1
+
+    @invariant()
+    def counted(self) -> None:
+        for side, end in self.ends.items():
+            assert end.ours == len(self.calling[side])
+        assert self.opened == self.closed + sum(end.ours for end in self.ends.values())
+
+    def teardown(self) -> None:
+        for _ in range(4):  # all that is under way arrives, and all that is served ends
+            for side in (True, False):
+                self.deliver(side, len(self.sent[side]))
+                for number in list(self.serving[side]):
+                    self.send(side, (END, number, FAILED))
+                    assert self.ends[side].end(number)
+                    del self.serving[side][number]
+        for end in self.ends.values():
+            assert (end.ours, end.theirs, end.assembling) == (0, 0, 0)
+        assert self.opened == self.closed
+
+
+TwoTables.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestTwoTables = TwoTables.TestCase
