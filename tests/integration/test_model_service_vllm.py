@@ -366,6 +366,47 @@ async def test_a_server_that_is_not_up_yet_is_asked_later() -> None:
     assert not talk.captures[1].HasField("fork")
 
 
+async def test_the_weights_are_those_that_the_server_names() -> None:
+    async def until(version: int) -> None:
+        async with asyncio.timeout(BOUND_S):
+            while (await model()).weights_version != version:
+                await asyncio.sleep(0.01)
+
+    async def model() -> Any:
+        return await service.GetModel(model_pb2.GetModelRequest(), CallContext("GetModel"))
+
+    server = FakeVllm(weights="default")
+    async with server, serving(server, options={"weights_poll_s": 0.01}) as service:
+        talk = Dialogue(service)
+        await talk.ask(user("a"))
+        assert not (await model()).HasField("weights_version")
+        server.weights = "7"
+        await until(7)
+        await talk.ask(user("b"))
+        # A trainer may be ahead of what the server shows.
+        ahead = model_pb2.SetWeightsVersionRequest(version=9)
+        await service.SetWeightsVersion(ahead, CallContext("SetWeightsVersion"))
+        await talk.ask(user("c"))
+    versions = [[span.version for span in capture.weights] for capture in talk.captures]
+    assert versions == [[], [7], [9]]
+
+
+async def test_a_swap_inside_a_call_is_two_spans() -> None:
+    def swapped(answer: dict[str, Any]) -> dict[str, Any]:
+        spans = [{"version": "3", "start": 0, "end": 1}, {"version": "4", "start": 1, "end": 3}]
+        answer["choices"][0]["weight_versions"] = spans
+        return answer
+
+    server = FakeVllm(alter=swapped)
+    async with server, serving(server) as service:
+        talk = Dialogue(service)
+        await talk.ask(user("a"))
+        model = await service.GetModel(model_pb2.GetModelRequest(), CallContext("GetModel"))
+    spans = [(span.version, span.first_token) for span in talk.captures[0].weights]
+    assert spans == [(3, 0), (4, 1)]
+    assert model.weights_version == 4
+
+
 @pytest.mark.parametrize(
     "ends",
     [[3, 2], [10_000], [1, 2, 3, 4, 5]],

@@ -32,6 +32,23 @@ def continuation(rollout: pb.Rollout, call_id: str) -> list[responses_pb2.Item]:
     return [item for call in chain for item in answers.own_items(call)]
 
 
+def answer_places(rollout: pb.Rollout, call_id: str) -> list[tuple[int, str]]:
+    """Where in `continuation` each call's answer ends: the place of its last item, and the call.
+
+    A call whose answer has no items is left out.
+    """
+    chain, _ = _chain(rollout, call_id)
+    answers = Answers(rollout)
+    places: list[tuple[int, str]] = []
+    start = 0
+    for call in chain:
+        wrote = len(call.context_items) + len(call.response.output)
+        if call.response.output:
+            places.append((start + wrote - 1, call.call_id))
+        start += len(answers.own_items(call))
+    return places
+
+
 def final_call(rollout: pb.Rollout) -> pb.ModelCallCompleted | None:
     """The end of the final transcript: the root agent's last model call, or the last call at all
     when the root agent made none. The agent has the same one judged.

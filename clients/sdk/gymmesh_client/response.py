@@ -13,7 +13,8 @@ from typing import Final
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.conversation import continuation, final_call
+from gymmesh_client.conversation import answer_places, continuation, final_call
+from gymmesh_client.tokens import call_tokens, has_tokens, token_fields
 from gymmesh_responses import JsonValue, items_to_list, params_to_dict, response_to_dict
 
 MEDIA_PREFIX: Final = "gymmesh-media:"
@@ -65,10 +66,23 @@ def rollout_response(rollout: pb.Rollout) -> dict[str, JsonValue]:
         "status": "incomplete" if details else answer.get("status") or "completed",
         "error": answer.get("error"),
         "incomplete_details": details,
-        "output": items_with_media(items, rollout),
+        "output": _with_tokens(items_with_media(items, rollout), rollout),
         "usage": summed_usage(rollout),
         **_effective(rollout).echoed,
     }
+
+
+def _with_tokens(output: list[JsonValue], rollout: pb.Rollout) -> list[JsonValue]:
+    """The output, each model call's tokens with the last item that the call wrote."""
+    last = final_call(rollout)
+    if last is None or not has_tokens(rollout):
+        return output
+    tokens = call_tokens(rollout)
+    for place, call_id in answer_places(rollout, last.call_id):
+        item = output[place]
+        if call_id in tokens and type(item) is dict:
+            output[place] = item | token_fields(tokens[call_id])
+    return output
 
 
 def effective_params(rollout: pb.Rollout) -> dict[str, JsonValue]:

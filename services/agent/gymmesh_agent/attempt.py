@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gymmesh.agent.v1 import agent_pb2
@@ -25,6 +25,7 @@ from gymmesh_agent.failures import (
     failure_of,
 )
 from gymmesh_agent.loop import LoopLimits
+from gymmesh_agent.model_caller import ModelFacts
 from gymmesh_agent.params import merge_params, read_override, task_items, with_tools
 from gymmesh_agent.scope import RolloutScope, RolloutSetup
 from gymmesh_agent.session import Environments, EnvironmentSession
@@ -51,6 +52,7 @@ class Workplace:
         preamble: the system prompt and the examples, as items.
         background: runs a coroutine that outlives the attempt (the closing of its session).
         in_flight: the gauge of attempts that run.
+        models: what is known of the model services.
     """
 
     config: AgentConfig
@@ -62,6 +64,7 @@ class Workplace:
     preamble: Sequence[responses_pb2.Item]
     background: Callable[[Coroutine[Any, Any, None]], None]
     in_flight: Level
+    models: ModelFacts = field(default_factory=ModelFacts)
 
 
 class Attempt:
@@ -202,6 +205,7 @@ class Attempt:
         scope = self._scope = self._open_scope()
         await self._events.emit(self._started_event(scope.params, scope.items))
         completion = await self._run_agent(scope)
+        await scope.check_staleness()
         await self._judge(scope, completion)
         return completion
 
@@ -218,6 +222,7 @@ class Attempt:
             limits=self._limits,
             models={**config.models, **self._options.models},
             model_timeout_s=config.model_timeout_s,
+            capture_tokens=config.capture_tokens,
             task_seed=self._task.seed if self._task.HasField("seed") else None,
         )
         return RolloutScope(
@@ -226,6 +231,7 @@ class Attempt:
             session=self._session,
             events=self._events,
             clock=self._clock,
+            models=self._place.models,
         )
 
     def _started_event(

@@ -81,6 +81,11 @@ class Conversations:
         chain, whole = self._chain(call_id)
         return [*(self._first if whole else ()), *_flatten(chain)]
 
+    def led_to(self, call_id: str) -> int:
+        """How many items `after` has behind the call's answer: what its tools and turns gave."""
+        node = self._nodes[call_id]
+        return len(node.tool_outputs) + len(node.turns)
+
     def transcript(self, call_id: str) -> list[responses_pb2.Item]:
         """As `after`, without the attempt's first items: what a verifier is given."""
         return _flatten(self._chain(call_id)[0])

@@ -21,6 +21,11 @@ VERIFY_SERVICE = "gymmesh.verify.v1.VerifyService"
 class ModelPeer(Protocol):
     """A model service."""
 
+    async def GetModel(
+        self, request: model_pb2.GetModelRequest, *, timeout: float
+    ) -> model_pb2.GetModelResponse:
+        """What it is."""
+
     async def CreateResponse(
         self, request: model_pb2.CreateResponseRequest, *, timeout: float
     ) -> model_pb2.CreateResponseResponse:

@@ -23,12 +23,14 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.agent import Completion, ContextExceeded, StopRollout
 from gymmesh_agent.answer import answer_tokens, prompt_tokens, with_call_ids
+from gymmesh_agent.asking import Asking
 from gymmesh_agent.clock import RolloutClock
+from gymmesh_agent.continuity import Continuity
 from gymmesh_agent.conversation import Conversations
 from gymmesh_agent.events import EventStream
 from gymmesh_agent.failures import Stage, StepFailed
 from gymmesh_agent.loop import LoopLimits, function_calls
-from gymmesh_agent.model_caller import ModelCaller
+from gymmesh_agent.model_caller import ModelCaller, ModelFacts
 from gymmesh_agent.params import request_params, sampling_seed
 from gymmesh_agent.session import EnvironmentSession
 from gymmesh_agent.weights import WeightsAge
@@ -114,6 +116,7 @@ class RolloutSetup:
     models: Mapping[str, str]
     model_timeout_s: float
     task_seed: int | None
+    capture_tokens: bool = False
 
 
 class RolloutScope:
@@ -137,6 +140,7 @@ class RolloutScope:
         session: EnvironmentSession,
         events: EventStream,
         clock: RolloutClock,
+        models: ModelFacts,
     ) -> None:
         self.options = setup.options
         self.limits = setup.limits
@@ -148,6 +152,7 @@ class RolloutScope:
         self._setup = setup
         self._models = ModelCaller(
             directory=directory,
+            facts=models,
             clock=clock,
             timeout_s=setup.model_timeout_s,
             deltas=events if setup.options.deltas else None,
@@ -156,8 +161,15 @@ class RolloutScope:
         self._events = events
         self._clock = clock
         self._conversations = Conversations(self.items)
+        self._continuity = Continuity(
+            f"{setup.rollout_id}/{setup.attempt}",
+            self._conversations,
+            setup.options,
+            capture_tokens=setup.capture_tokens,
+        )
         self._last: dict[str, str] = {}  # by actor: its last answered call
         self._latest = ""  # the last answered call of all
+        self._learning = ""  # the model service of the last call to learn from
         self._calls = 0
         self._root_calls = 0
         self._turns = 0
@@ -208,14 +220,23 @@ class RolloutScope:
         self._root_calls += actor == ""
         call_id = f"c{self._calls}"
         above = self._parent_id(parent, actor, detached)
-        conversation = [*self._conversations.base(above, detached=detached), *items]
+        base = self._conversations.base(above, detached=detached)
+        conversation = [*base, *items]
         learn = role == "policy" if trainable is None else trainable
         model = self._setup.models.get(role) or role
-        request = self._request(call_id, conversation, role, params)
+        asking = self._continuity.asking(
+            above,
+            model,
+            detached=detached,
+            base=len(base),
+            items=conversation,
+            make=lambda some: self._request(call_id, some, role, params),
+        )
         began = time.monotonic_ns()
-        reply = await self._ask(model, request, learn)
+        reply = await self._ask(model, call_id, asking, learn)
         took_us = (time.monotonic_ns() - began) // 1000
         response = with_call_ids(reply.response, call_id)
+        capture, breach = self._continuity.answered(call_id, model, asking, reply, response)
         self._conversations.add_call(
             call_id, parent=above, detached=detached, context=items, output=response.output
         )
@@ -233,10 +254,13 @@ class RolloutScope:
         done.response.CopyFrom(response)
         done.timings.queue_us = reply.queue_us
         done.timings.total_us = took_us
-        if reply.HasField("tokens"):
-            done.tokens.CopyFrom(reply.tokens)
+        if capture is not None:
+            done.tokens.CopyFrom(capture)
         await self._events.emit(event)
+        if breach is not None:
+            raise StepFailed(breach, Stage.MODEL, model, call_id)
         if learn:
+            self._learning = model
             self._check_weights(reply, model, call_id)
         return ModelCall(call_id, actor, response, answer_tokens(reply))
 
@@ -301,6 +325,23 @@ class RolloutScope:
         )
         await self._events.emit(rollout_pb2.RolloutEvent(annotation=note, ignorable=True))
 
+    async def check_staleness(self) -> None:
+        """Hold the rollout to `max_staleness` against the weights as they are now.
+
+        Raises:
+            StepFailed: WEIGHTS_STALE.
+        """
+        if not self._weights.matters:
+            return
+        model = self._learning
+        version = await self._models.weights_version(model, self._setup.rollout_id)
+        if version is None:
+            return
+        try:
+            self._weights.now(version)
+        except MeshError as error:
+            raise StepFailed(error, Stage.MODEL, model) from error
+
     def transcript(self) -> list[responses_pb2.Item]:
         """Everything after the first items in the conversation that is judged: the one of the
         root agent's last call, or of the last call at all when the root agent made none.
@@ -313,14 +354,14 @@ class RolloutScope:
         self._open = False
 
     async def _ask(
-        self, model: str, request: model_pb2.CreateResponseRequest, learn: bool
+        self, model: str, call_id: str, asking: Asking, learn: bool
     ) -> model_pb2.CreateResponseResponse:
         try:
-            return await self._models.ask(model, request)
+            return await self._models.ask(model, self._setup.rollout_id, asking)
         except MeshError as error:
             if learn and error.reason == errors_pb2.ERROR_REASON_MODEL_CONTEXT_EXCEEDED:
                 raise ContextExceeded from error
-            raise StepFailed(error, Stage.MODEL, model, request.call_id) from error
+            raise StepFailed(error, Stage.MODEL, model, call_id) from error
 
     def _request(
         self,
@@ -338,8 +379,6 @@ class RolloutScope:
             request_id=self._request_id(call_id),
             call_id=call_id,
         )
-        if self.options.HasField("capture"):
-            request.capture.CopyFrom(self.options.capture)
         if self._setup.task_seed is not None:
             request.seed = sampling_seed(self._setup.task_seed, self._setup.attempt, call_id)
         return request

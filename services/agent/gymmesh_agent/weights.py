@@ -12,8 +12,8 @@ from gymmesh_runtime.errors import MeshError
 class WeightsAge:
     """Holds a rollout to `RolloutOptions.max_staleness`.
 
-    The current version is the newest that an answer of the rollout named: a swap that no answer
-    has shown yet is not seen.
+    The current version is the newest that is known: an answer of the rollout named it, or the
+    model service did, when it was asked at the end.
 
     Args:
         limit: the most versions that the oldest may be behind; None: no limit.
@@ -29,9 +29,26 @@ class WeightsAge:
         Raises:
             MeshError: WEIGHTS_STALE.
         """
+        self._see([span.version for span in spans])
+
+    @property
+    def matters(self) -> bool:
+        """Whether there is a limit, and weights to hold it against."""
+        return self._limit is not None and bool(self._versions)
+
+    def now(self, version: int) -> None:
+        """Take the current version into account.
+
+        Raises:
+            MeshError: WEIGHTS_STALE.
+        """
+        if self._versions:
+            self._see([version])
+
+    def _see(self, versions: list[int]) -> None:
         if self._limit is None:
             return
-        seen = [*self._versions, *(span.version for span in spans)]
+        seen = [*self._versions, *versions]
         if not seen:
             return
         oldest, current = min(seen), max(seen)
@@ -39,7 +56,7 @@ class WeightsAge:
         if current - oldest > self._limit:
             raise MeshError(
                 errors_pb2.ERROR_REASON_WEIGHTS_STALE,
-                f"the rollout began with weights {oldest} and is now at {current}",
+                f"the rollout began with weights {oldest}, and the current ones are {current}",
                 metadata={
                     "oldest": str(oldest),
                     "current": str(current),

@@ -58,6 +58,7 @@ class _Call:
     answer: responses_pb2.Response
     total: int
     tokens: _Tokens | None
+    size: int
     hasher: Any = None
     _items: list[Any] | None = None
 
@@ -175,16 +176,14 @@ class Conversations:
         if record is not None and record.known:
             tokens = _tokens(turn, record, asked)
         total = asked + len(answer.response.output)
-        call = _Call(turn.parent, turn.new, answer.response, total, tokens)
-        conversation = self._held.pop(turn.key, None) or _Conversation()
         size = (turn.size + answer.ByteSize()) * _OVERHEAD
-        if not turn.parent and answer.call_id in conversation.calls:
-            # The caller begins this conversation anew: what was held is not continued again.
-            self._bytes -= conversation.bytes
-            conversation = _Conversation()
+        call = _Call(turn.parent, turn.new, answer.response, total, tokens, size)
+        conversation = self._held.pop(turn.key, None) or _Conversation()
+        replaced = conversation.calls.get(answer.call_id)
         conversation.calls[answer.call_id] = call
-        conversation.bytes += size
-        self._bytes += size
+        grown = size - (replaced.size if replaced is not None else 0)
+        conversation.bytes += grown
+        self._bytes += grown
         self._held[turn.key] = conversation
         while self._held and (len(self._held) > self._most or self._bytes > self._max_bytes):
             self._bytes -= self._held.popitem(last=False)[1].bytes

@@ -7,11 +7,13 @@ import hashlib
 import time
 import uuid
 from collections.abc import AsyncGenerator, Mapping
-from typing import Final
+from typing import Any, Final
 
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
+from gymmesh_model.answer_cache import AnswerCache
+from gymmesh_model.answer_key import AnswerKeys
 from gymmesh_model.backends import make_backend
 from gymmesh_model.backends.base import Backend, ModelCall
 from gymmesh_model.backends.progress import Progress
@@ -59,6 +61,8 @@ class ModelService:
         self._conversations = Conversations(config.max_conversations, config.max_conversation_bytes)
         self._continued = metrics.MODEL_CONVERSATIONS.labels(name, "continued")
         self._unknown = metrics.MODEL_CONVERSATIONS.labels(name, "unknown")
+        self._cache: AnswerCache | None = None
+        self._keys: AnswerKeys | None = None
         self._limiter = Limiter(name, config.max_concurrency, config.max_queue)
         self._queue_seconds = metrics.MODEL_QUEUE_SECONDS.labels(name)
         self._call_seconds = metrics.MODEL_CALL_SECONDS.labels(name)
@@ -75,6 +79,9 @@ class ModelService:
             dumps(self._config.params)
         except CodecError as error:
             raise misconfigured(self.name, f"params cannot be sent: {error}") from None
+        if self._config.cache is not None:
+            self._cache = AnswerCache(self.name, self._config.cache)
+            await self._cache.open()
         backend = make_backend(self.name, self._config)
         try:
             await backend.open()
@@ -84,6 +91,10 @@ class ModelService:
         pool: Pool | None = getattr(backend, "pool", None)
         if pool is not None:
             pool.govern(self._limiter)
+        follow = getattr(backend, "follow_weights", None)
+        if follow is not None:
+            follow(self._weights.follow)
+        self._keys = AnswerKeys(self._config, backend.endpoint_model)
         self._backend = backend
 
     async def close(self) -> None:
@@ -158,6 +169,10 @@ class ModelService:
     ) -> model_pb2.SetWeightsVersionResponse:
         """Takes a new version of the weights."""
         previous = self._weights.set(request.version)
+        # A backend that knows which token the swap fell on wants to hear of it.
+        announce = getattr(self._backend, "announce_weights", None)
+        if announce is not None:
+            await announce(request.version)
         return model_pb2.SetWeightsVersionResponse(previous=previous)
 
     def _opened(self) -> Backend:
@@ -186,7 +201,6 @@ class ModelService:
 
     async def _generate(self, backend: Backend, work: Work) -> model_pb2.CreateResponseResponse:
         try:
-            self._check_conversation(work.request)
             response = await self._queue_and_call(backend, work)
         except MeshError as error:
             metrics.MODEL_CALLS.labels(self.name, error.reason_name).inc()
@@ -195,32 +209,44 @@ class ModelService:
 
     def _check_conversation(self, request: model_pb2.CreateResponseRequest) -> None:
         """A call that goes on with what is not held here need not wait to be told so."""
-        if not request.conversation.parent_call_id:
-            return
-        try:
-            self._conversations.check(request)
-        except MeshError:
-            self._unknown.inc()
-            raise
-        self._continued.inc()
+        if request.conversation.parent_call_id:
+            try:
+                self._conversations.check(request)
+            except MeshError:
+                self._unknown.inc()
+                raise
 
     async def _queue_and_call(self, backend: Backend, work: Work) -> responses_pb2.Response:
         arrived = time.monotonic()
         if not self._limiter.enter():
+            self._check_conversation(work.request)
             await self._limiter.wait(work.timeout)
         try:
             started = time.monotonic()
             work.queue_s = started - arrived
             call = self._call_of(backend, work)
             with self._weights.call() as work.versions:
-                if work.progress is None:
-                    response = await backend.create(call)
-                else:
-                    response = await backend.stream(call, work.progress)
+                response = await self._kept_or_made(backend, call, work)
         finally:
             self._limiter.leave()
         self._queue_seconds.observe(work.queue_s)
         self._call_seconds.observe(time.monotonic() - started)
+        return response
+
+    async def _kept_or_made(
+        self, backend: Backend, call: ModelCall, work: Work
+    ) -> responses_pb2.Response:
+        if self._cache is None or self._keys is None:
+            return await _made(backend, call, work.progress)
+        key = self._keys.key(call, self._weights.version)
+        if key is None:
+            return await _made(backend, call, work.progress)
+        kept = await self._cache.get(key)
+        if kept is not None:
+            work.from_cache = True
+            return kept
+        response = await _made(backend, call, work.progress)
+        await self._cache.put(key, response)
         return response
 
     def _call_of(self, backend: Backend, work: Work) -> ModelCall:
@@ -230,9 +256,7 @@ class ModelService:
         except CodecError as error:
             raise invalid("params", f"is not a Responses request: {error}") from None
         if request.HasField("conversation") and self._config.max_conversations:
-            work.turn = self._conversations.find(request, params)
-            if work.turn.items is not None:
-                params["input"] = work.turn.items
+            self._take_up(work, params)
         capture = request.capture
         if (capture.token_ids or capture.logprobs) and backend.capabilities.token_ids:
             work.record = TokenRecord(logprobs_asked=capture.logprobs)
@@ -246,18 +270,33 @@ class ModelService:
             prefix=work.turn.prefix if work.turn is not None and work.record is not None else None,
         )
 
+    def _take_up(self, work: Work, params: dict[str, Any]) -> None:
+        """Finds the call's conversation, and puts all of it into its parameters."""
+        try:
+            work.turn = self._conversations.find(work.request, params)
+        except MeshError as error:
+            if error.reason == errors.ERROR_REASON_CONVERSATION_UNKNOWN:
+                self._unknown.inc()
+            raise
+        if work.turn.items is not None:
+            self._continued.inc()
+            params["input"] = work.turn.items
+
     def _answered(
         self, work: Work, response: responses_pb2.Response
     ) -> model_pb2.CreateResponseResponse:
-        self._count(response)
+        self._count(response, work.from_cache)
         answer = model_pb2.CreateResponseResponse(
             response=response,
             call_id=work.request.call_id or f"call-{uuid.uuid4().hex}",
             queue_us=int(work.queue_s * 1e6),
+            from_cache=work.from_cache,
         )
         record = work.record
         if record is not None and record.known:
             answer.tokens.CopyFrom(record.capture())
+            if record.weights:
+                self._weights.follow(record.weights[-1].version)
         if work.versions and not answer.tokens.weights:
             written = len(answer.tokens.output_token_ids) // 4
             written = written or max(0, response.usage.output_tokens)
@@ -266,10 +305,11 @@ class ModelService:
             self._conversations.keep(work.turn, answer, record)
         return answer
 
-    def _count(self, response: responses_pb2.Response) -> None:
+    def _count(self, response: responses_pb2.Response, from_cache: bool) -> None:
         outcome = "incomplete" if response.status == "incomplete" else "completed"
         metrics.MODEL_CALLS.labels(self.name, outcome).inc()
-        if response.HasField("usage"):
+        # Tokens of a kept answer were counted when it was made.
+        if response.HasField("usage") and not from_cache:
             self._tokens_in.inc(max(0, response.usage.input_tokens))
             self._tokens_out.inc(max(0, response.usage.output_tokens))
 
@@ -287,13 +327,21 @@ class ModelService:
         return self._answered(work, response)
 
 
+async def _made(
+    backend: Backend, call: ModelCall, progress: Progress | None
+) -> responses_pb2.Response:
+    if progress is None:
+        return await backend.create(call)
+    return await backend.stream(call, progress)
+
+
 def _with_margin(remaining: float) -> float:
     return remaining - min(_MARGIN_SECONDS, remaining / 10)
 
 
 def _digest(request: model_pb2.CreateResponseRequest) -> bytes:
     """Of everything that decides the answer; the rest may differ in a retry."""
-    asked = hashlib.blake2b(request.params.SerializeToString(deterministic=True), digest_size=16)
+    asked = hashlib.sha256(request.params.SerializeToString(deterministic=True))
     if request.HasField("seed"):
         asked.update(b"%d" % request.seed)
     if request.conversation.parent_call_id:

@@ -31,6 +31,13 @@ class WeightsClock:
                 seen.append(version)
         return previous
 
+    def follow(self, version: int) -> None:
+        """Takes a version that a backend reports; one lower than the current one says nothing
+        new, since the trainer may have announced the next before the backend shows it.
+        """
+        if self.version is None or version > self.version:
+            self.set(version)
+
     @contextmanager
     def call(self) -> Iterator[list[int]]:
         """The versions during the block, oldest first; empty when not known from its start."""

@@ -77,8 +77,17 @@ def model_calls(events: Events) -> list[rollout_pb2.ModelCallCompleted]:
 
 
 def check_requests(events: Events, requests: Iterable[model_pb2.CreateResponseRequest]) -> None:
-    """Assert that each answered model call was sent what the events say it saw."""
-    by_id = {request.call_id: request for request in requests}
+    """Assert that each answered model call was sent what the events say it saw.
+
+    A request that names the call before it stands for that call's conversation, too.
+    """
+    rollout_id = events[0].rollout_id
+    by_id = {one.call_id: one for one in requests if one.rollout_id == rollout_id}
+    sent: dict[str, list[responses_pb2.Item]] = {}
+    outputs = {one.call_id: list(one.response.output) for one in model_calls(events)}
     for one in model_calls(events):
-        seen = [*base(events, one), *one.context_items]
-        assert list(by_id[one.call_id].params.input) == seen
+        request = by_id[one.call_id]
+        parent = request.conversation.parent_call_id
+        before = [*sent[parent], *outputs[parent]] if parent else []
+        sent[one.call_id] = [*before, *request.params.input]
+        assert sent[one.call_id] == [*base(events, one), *one.context_items]

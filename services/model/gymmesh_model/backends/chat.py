@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
@@ -17,9 +17,16 @@ from gymmesh_model.backends.classify import http_failure
 from gymmesh_model.backends.http import HttpEndpoint
 from gymmesh_model.backends.progress import Progress
 from gymmesh_model.config import ModelConfig
-from gymmesh_model.convert import ChatOptions, from_chat, lift_thinking, lower_thinking, to_chat
+from gymmesh_model.convert import (
+    ChatOptions,
+    from_chat,
+    lift_thinking,
+    lower_thinking,
+    plain_response,
+    to_chat,
+)
 from gymmesh_model.errors import AnswerInvalid, answer_invalid, options_of
-from gymmesh_responses import CodecError, dumps, loads, response_from_json
+from gymmesh_responses import CodecError, dumps_clean, loads, response_from_json
 from gymmesh_runtime.errors import MeshError
 
 _PATH: Final = "/chat/completions"
@@ -71,7 +78,7 @@ class ChatBackend:
         body = self._body(call)
         answer = await self._http.post(
             _PATH,
-            dumps(body),
+            dumps_clean(body),
             call.timeout,
             lambda raw: read_answer(self._name, raw, self._http.secrets),
             key=call.rollout_id,
@@ -90,7 +97,7 @@ class ChatBackend:
 
         read = await self._http.stream(
             _PATH,
-            dumps(body | STREAMED),
+            dumps_clean(body | STREAMED),
             call.timeout,
             reader,
             lambda: progress.begun,
@@ -198,19 +205,25 @@ def respond(
     name: str,
     answer: Mapping[str, Any],
     params: Mapping[str, Any],
-    in_order: Callable[[list[Any]], list[Any]] = list,
+    in_order: Callable[[list[Any]], list[Any]] | None = None,
 ) -> responses_pb2.Response:
     """The response for a chat answer. Raises MeshError MODEL_ANSWER_INVALID.
 
     in_order: puts the output items into their order.
     """
+    now = int(time.time())
+    if in_order is None:
+        plain = plain_response(answer, params, new_id=_new_id, now=now)
+        if plain is not None:
+            return plain
     try:
-        document = from_chat(answer, params, new_id=_new_id, now=int(time.time()))
-        document["output"] = in_order(document["output"])
+        document = from_chat(answer, params, new_id=_new_id, now=now)
+        if in_order is not None:
+            document["output"] = in_order(document["output"])
         return response_from_json(document)
     except (AnswerInvalid, CodecError) as error:
         raise answer_invalid(name, str(error)) from None
 
 
 def _new_id(prefix: str) -> str:
-    return prefix + uuid.uuid4().hex
+    return prefix + os.urandom(16).hex()

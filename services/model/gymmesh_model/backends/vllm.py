@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -34,6 +34,7 @@ from gymmesh_model.backends.progress import Progress
 from gymmesh_model.backends.vllm_answer import PromptIgnored, Sample, VllmReader, take_answer
 from gymmesh_model.backends.vllm_probe import probe
 from gymmesh_model.backends.vllm_render import Continued, Renderer
+from gymmesh_model.backends.vllm_weights import WeightsPoll
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.convert import ChatOptions, lift_thinking, lower_thinking, to_chat
 from gymmesh_model.errors import options_of, timed_out
@@ -53,9 +54,16 @@ class VllmOptions(ChatBackendOptions, frozen=True, kw_only=True, forbid_unknown_
 
     exact: whether calls whose tokens are captured go on from the tokens before. When false, the
         server renders each conversation anew, and calls are forks wherever that differs.
+    weights_poll_s: seconds between two questions for the version of the weights, where the server
+        answers them; 0 asks never.
     """
 
     exact: bool = True
+    weights_poll_s: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.weights_poll_s < float("inf"):
+            raise ValueError("'weights_poll_s' must not be negative")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +97,11 @@ class VllmBackend:
         self._renderer = Renderer(name, self._http, self._options, lowers=self._lowers)
         self._takes_tokens: bool | None = None
         self._probing = asyncio.Lock()
+        self._poll_s = options.weights_poll_s
+        self._headers: dict[str, str] = {**config.headers}
+        if config.api_key:
+            self._headers["Authorization"] = f"Bearer {config.api_key}"
+        self._polls: WeightsPoll | None = None
         self.pool = self._http.pool
         self.keep_aborted = options.keep_aborted
         self.endpoint_model = config.model or ""
@@ -112,7 +125,16 @@ class VllmBackend:
                 await self._probed(asyncio.get_running_loop().time() + _PROBE_SECONDS)
 
     async def close(self) -> None:
+        polls, self._polls = self._polls, None
+        if polls is not None:
+            await polls.stop()
         await self._http.close()
+
+    def follow_weights(self, tell: Callable[[int], None]) -> None:
+        """Tells the version of the weights, as the servers name it, until `close`."""
+        if self._poll_s and self.pool.endpoints[0].base:
+            self._polls = WeightsPoll(self.pool, self._poll_s, self._headers, tell)
+            self._polls.start()
 
     async def create(self, call: ModelCall) -> responses_pb2.Response:
         return await self._answer(call, None)

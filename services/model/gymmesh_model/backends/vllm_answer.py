@@ -11,6 +11,7 @@ from gymmesh_model.backends.chat import ChatReader
 from gymmesh_model.backends.chat_stream import ChatFold
 from gymmesh_model.backends.progress import Progress
 from gymmesh_model.backends.vllm_render import Continued
+from gymmesh_model.backends.vllm_weights import version_of
 from gymmesh_model.errors import AnswerInvalid, answer_invalid
 from gymmesh_model.tokens import Prefix, TokenRecord, common_tokens, count, pack_ids, pack_logprobs
 from gymmesh_model.tokens.continuation import rendered
@@ -83,6 +84,8 @@ class Sample:
                 record.logprobs.append(pack_logprobs(_values(content)))
             if not self.keep_logprobs:
                 choice["logprobs"] = None
+        if choice.get("weight_versions"):
+            record.weights = _spans(choice["weight_versions"])
         finish = choice.get("finish_reason")
         if finish is not None:
             # A stop string leaves no stop token behind.
@@ -141,6 +144,20 @@ class VllmReader(ChatReader):
         """Takes an answer that came whole although a stream was asked for."""
         take_answer(self._model_name, self._sample, answer)
         super().take_whole(answer)
+
+
+def _spans(said: Any) -> list[tokens_pb2.WeightsSpan]:
+    """The spans, where each has a number for its version; else none of them is known."""
+    spans: list[tokens_pb2.WeightsSpan] = []
+    try:
+        for one in said:
+            version = version_of(one["version"])
+            if version is None:
+                return []
+            spans.append(tokens_pb2.WeightsSpan(version=version, first_token=one["start"]))
+    except (KeyError, TypeError, ValueError):
+        raise AnswerInvalid("its weight versions are not a list of spans") from None
+    return spans
 
 
 def _values(content: Any) -> list[Any]:

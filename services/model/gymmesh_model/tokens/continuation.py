@@ -164,10 +164,13 @@ def _seam(known: Known, renders: Renders) -> View | Tail | Rewritten:
     if unfinished is None or not closed.startswith(unfinished):
         return _rewritten("where the answer before ends cannot be told from the template")
     ending = closed[len(unfinished) :]
-    if prefix.closed or (prefix.closed is None and ending.startswith(last)):
+    if prefix.closed:
         # The model's own stop token stands for the template's.
-        ending = ending[WIDTH:]
-    return Tail(ending + added)
+        return Tail(ending[WIDTH:] + added)
+    rest = ending + added
+    if prefix.closed is None and rest.startswith(last):
+        return Tail(rest[WIDTH:])
+    return Tail(rest)
 
 
 def _answer_begins(known: Known, renders: Renders) -> bytes:

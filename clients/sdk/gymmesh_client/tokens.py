@@ -1,0 +1,116 @@
+"""The tokens of a rollout's model calls, put together again from what the events carry. Pure.
+
+Events hold each token once: a call's prompt is said as so many tokens of the call before it, and
+what is new. Here the whole prompts come back, as bytes (int32 and float32, little-endian), and as
+lists for rows, where trainers read them.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from dataclasses import dataclass
+from typing import Any
+
+from gymmesh.model.v1 import tokens_pb2
+from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_responses import JsonValue
+
+_WIDTH = 4  # bytes of a token id, and of a log probability
+
+
+@dataclass(frozen=True, slots=True)
+class CallTokens:
+    """The tokens of one model call.
+
+    Attributes:
+        prompt: all ids that the model read; None when they cannot be put together (a violation
+            of the exact-token law that the run allowed).
+        output: the ids that it sampled.
+        logprobs: of each of them; empty when not captured.
+    """
+
+    prompt: bytes | None
+    output: bytes
+    logprobs: bytes
+
+
+def has_tokens(rollout: pb.Rollout) -> bool:
+    """Whether any of its model calls has captured tokens."""
+    return any(_captured(call) for call in rollout.model_calls)
+
+
+def call_tokens(rollout: pb.Rollout) -> dict[str, CallTokens]:
+    """The tokens of each model call that has some, by call_id."""
+    found: dict[str, CallTokens] = {}
+    for call in rollout.model_calls:
+        if not _captured(call):
+            continue
+        said = call.tokens
+        parent = None if call.detached else found.get(call.parent_call_id)
+        found[call.call_id] = CallTokens(
+            _prompt(said, parent), said.output_token_ids, said.logprobs
+        )
+    return found
+
+
+def token_fields(tokens: CallTokens) -> dict[str, JsonValue]:
+    """As a row holds them, with the last item that the call wrote: NeMo Gym's three keys."""
+    fields: dict[str, JsonValue] = {}
+    if tokens.prompt is not None:
+        fields["prompt_token_ids"] = as_list("i", tokens.prompt)
+    fields["generation_token_ids"] = as_list("i", tokens.output)
+    fields["generation_log_probs"] = as_list("f", tokens.logprobs)
+    return fields
+
+
+def token_notes(rollout: pb.Rollout) -> dict[str, JsonValue]:
+    """What a row's metadata says of the weights that wrote it, and of its forks; only what is."""
+    versions = {span.version for call in rollout.model_calls for span in call.tokens.weights}
+    forks: list[JsonValue] = [
+        {
+            "call_id": call.call_id,
+            "reason": _reason(call.tokens.fork.reason),
+            "common_tokens": call.tokens.fork.common_tokens,
+        }
+        for call in rollout.model_calls
+        if call.tokens.HasField("fork")
+    ]
+    notes: dict[str, JsonValue] = {}
+    if versions:
+        notes["weights_versions"] = sorted(versions)
+    if forks:
+        notes["token_forks"] = forks
+    return notes
+
+
+def as_list(kind: str, packed: bytes) -> list[Any]:
+    """Numbers as a list. kind: `i` for token ids, `f` for log probabilities."""
+    made = array(kind)
+    made.frombytes(packed)
+    if sys.byteorder == "big":
+        made.byteswap()
+    return made.tolist()
+
+
+def _captured(call: pb.ModelCallCompleted) -> bool:
+    said = call.tokens
+    return bool(said.output_token_ids or said.prompt_token_ids)
+
+
+def _prompt(said: tokens_pb2.TokenCapture, parent: CallTokens | None) -> bytes | None:
+    size = said.prompt_prefix_tokens * _WIDTH
+    if not size:
+        return said.prompt_token_ids
+    if parent is None or parent.prompt is None:
+        return None
+    before = parent.prompt + parent.output
+    return before[:size] + said.prompt_token_ids if size <= len(before) else None
+
+
+def _reason(value: int) -> str:
+    try:
+        name: str = tokens_pb2.ForkReason.Name(tokens_pb2.ForkReason.ValueType(value))
+    except ValueError:
+        return str(value)  # of a later contract
+    return name.removeprefix("FORK_REASON_")

@@ -1,0 +1,112 @@
+"""How a model call is put: only what is new where the service holds the rest, else all of it.
+
+plain   the whole conversation, and nothing kept
+whole   the whole conversation, to be kept, with the tokens of the calls before
+short   the new items alone, after the call that the service knows
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from gymmesh.model.v1 import model_pb2
+from gymmesh.responses.v1 import responses_pb2
+
+# Keeping a conversation costs both sides more than sending one as short as this again.
+_FEW_ITEMS = 6
+
+Items = Sequence[responses_pb2.Item]
+Make = Callable[[Items], model_pb2.CreateResponseRequest]
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """One model call, before it is known which instance is asked.
+
+    Attributes:
+        make: the request for these items, without `conversation`.
+        items: the whole conversation.
+        conversation: its id, the same for all of an attempt's calls.
+        parent: the call that it continues; empty when there is none.
+        known: how many leading items are the parent call's; 0 when the service cannot have them
+            as they are now.
+        prefix: the tokens of these, for a conversation that is sent whole.
+        tokens: whether tokens are wanted, which go on only in a conversation that is kept.
+    """
+
+    make: Make
+    items: Items
+    conversation: str
+    parent: str = ""
+    known: int = 0
+    prefix: Callable[[], model_pb2.PrefixTokens | None] = lambda: None
+    tokens: bool = False
+
+    @property
+    def worth_keeping(self) -> bool:
+        """Whether the service should keep the conversation."""
+        return self.tokens or len(self.items) > _FEW_ITEMS
+
+    @property
+    def continues(self) -> bool:
+        """Whether it can be put short."""
+        return bool(self.parent and self.known)
+
+    def plain(self) -> model_pb2.CreateResponseRequest:
+        """All, for a service that keeps no conversations."""
+        return self.make(self.items)
+
+    def whole(self) -> model_pb2.CreateResponseRequest:
+        """All, for a service that does not have it (any more)."""
+        request = self.make(self.items)
+        request.conversation.id = self.conversation
+        tokens = self.prefix()
+        if tokens is not None:
+            request.conversation.prefix_tokens.CopyFrom(tokens)
+        return request
+
+    def short(self) -> model_pb2.CreateResponseRequest:
+        """What is new."""
+        request = self.make(self.items[self.known :])
+        request.conversation.id = self.conversation
+        request.conversation.parent_call_id = self.parent
+        return request
+
+
+@dataclass(frozen=True, slots=True)
+class _Link:
+    model: str
+    items: int
+    kept: bool
+
+
+class Links:
+    """What the model services know of each call, if they still have it."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str, _Link] = {}
+
+    def add(self, call_id: str, model: str, items: int, *, kept: bool) -> None:
+        """A call was answered.
+
+        Args:
+            model: the name of the service.
+            items: how many its conversation has, its answer included.
+            kept: whether the service was asked to keep the conversation, and the answer is in
+                it as the service sent it.
+        """
+        self._calls[call_id] = _Link(model, items, kept)
+
+    def same(self, call_id: str, model: str) -> bool:
+        """Whether that call was answered by that service."""
+        link = self._calls.get(call_id)
+        return link is not None and link.model == model
+
+    def items(self, call_id: str) -> int:
+        """How many items that call's conversation had."""
+        return self._calls[call_id].items
+
+    def kept(self, call_id: str) -> bool:
+        """Whether the service may have that call's conversation as it is."""
+        return self._calls[call_id].kept

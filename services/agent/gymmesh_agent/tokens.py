@@ -1,0 +1,159 @@
+"""The tokens of an attempt's model calls, held to the exact-token law. Pure.
+
+The law: the prompt of a call begins with the tokens (prompt and output) of the call that it
+continues, or the call declares a fork. Each call keeps only the tokens that it added, so that a
+conversation's tokens are a chain of pieces, put together when they are needed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh.model.v1 import model_pb2, tokens_pb2
+from gymmesh_runtime.errors import MeshError
+
+_WIDTH = 4  # token ids are little-endian int32
+
+
+@dataclass(slots=True)
+class _Call:
+    parent: _Call | None  # whose tokens stand before `own`
+    own: bytes
+    prompt_tokens: int
+    total: int
+    prompt_items: int
+    output_items: int
+
+    def chain(self) -> list[_Call]:
+        calls: list[_Call] = []
+        node: _Call | None = self
+        while node is not None:
+            calls.append(node)
+            node = node.parent
+        return calls[::-1]
+
+    def tokens(self) -> bytes:
+        return b"".join(call.own for call in self.chain())
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What became of a call's tokens.
+
+    Attributes:
+        capture: what the rollout's event says: as received, but for tokens that the parent has.
+        fork: the reason of a declared fork, by name; empty when there is none.
+        diverged: the place of the first token that breaks the law; None when none does.
+    """
+
+    capture: tokens_pb2.TokenCapture
+    fork: str = ""
+    diverged: int | None = None
+
+
+class TokenLedger:
+    """All captured tokens of one attempt."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str, _Call] = {}
+
+    def settle(
+        self,
+        call_id: str,
+        parent: str,
+        capture: tokens_pb2.TokenCapture,
+        *,
+        prompt_items: int,
+        output_items: int,
+    ) -> Settled:
+        """Takes the tokens of an answered call and checks them.
+
+        Args:
+            parent: the call whose conversation this one continues with the same model; empty
+                when there is none.
+            capture: as received; not changed.
+            prompt_items: how many items the call was asked with, all of the conversation.
+            output_items: how many its answer has.
+        """
+        above = self._calls.get(parent)
+        settled, above = _check(above, capture)
+        before = above.total if above is not None else 0
+        own = settled.capture.prompt_token_ids + capture.output_token_ids
+        prompt = before + len(settled.capture.prompt_token_ids) // _WIDTH
+        total = before + len(own) // _WIDTH
+        self._calls[call_id] = _Call(above, own, prompt, total, prompt_items, output_items)
+        return settled
+
+    def prefix(self, call_id: str, *, unchanged: bool) -> model_pb2.PrefixTokens | None:
+        """What is sent along with a conversation that is sent whole after this call.
+
+        Args:
+            unchanged: whether the items that the tokens stand for are still those.
+        """
+        last = self._calls.get(call_id)
+        if last is None:
+            return None
+        sent = model_pb2.PrefixTokens(token_ids=last.tokens())
+        if unchanged:
+            items = 0
+            for call in last.chain():
+                sent.item_ends.extend([call.prompt_tokens] * (call.prompt_items - items))
+                sent.item_ends.extend([call.total] * call.output_items)
+                items = call.prompt_items + call.output_items
+        return sent
+
+
+def diverged(call_id: str, position: int) -> MeshError:
+    """TOKENS_DIVERGED."""
+    return MeshError(
+        errors_pb2.ERROR_REASON_TOKENS_DIVERGED,
+        f"the prompt of call {call_id} leaves the tokens of the call before it at token "
+        f"{position}, and the model service declared no fork",
+        metadata={"call_id": call_id, "position": str(position)},
+    )
+
+
+def _check(above: _Call | None, capture: tokens_pb2.TokenCapture) -> tuple[Settled, _Call | None]:
+    """What is said of the call, and the call whose tokens stand before its own."""
+    prefix = capture.prompt_prefix_tokens
+    if above is None:
+        # With nothing to stand on, a prefix cannot be put together again.
+        return Settled(capture, _fork(capture), 0 if prefix else None), None
+    if capture.HasField("fork") and not prefix:
+        return Settled(capture, _fork(capture)), None
+    if prefix == above.total:
+        return Settled(capture, _fork(capture)), above
+    if prefix:
+        return Settled(capture, "", min(prefix, above.total)), None
+    known = above.tokens()
+    if not capture.prompt_token_ids.startswith(known):
+        return Settled(capture, "", _common(known, capture.prompt_token_ids)), None
+    # It came whole: what the parent has is not repeated.
+    short = tokens_pb2.TokenCapture()
+    short.CopyFrom(capture)
+    short.prompt_token_ids = capture.prompt_token_ids[len(known) :]
+    short.prompt_prefix_tokens = above.total
+    return Settled(short), above
+
+
+def _fork(capture: tokens_pb2.TokenCapture) -> str:
+    if not capture.HasField("fork"):
+        return ""
+    try:
+        name: str = tokens_pb2.ForkReason.Name(capture.fork.reason)
+    except ValueError:
+        return "OTHER"  # of a later contract
+    return name.removeprefix("FORK_REASON_")
+
+
+def _common(one: bytes, other: bytes) -> int:
+    """How many leading tokens agree."""
+    low, high = 0, min(len(one), len(other)) // _WIDTH
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low * _WIDTH : middle * _WIDTH] == other[low * _WIDTH : middle * _WIDTH]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

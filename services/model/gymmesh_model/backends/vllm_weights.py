@@ -1,0 +1,107 @@
+"""Follows the version of the weights that vLLM servers name under `GET /weight_info`.
+
+A server offers it in development mode alone (`VLLM_SERVER_DEV_MODE=1`); where it is not there, the
+trainer says the version (SetWeightsVersion). vLLM's version is a text: one that is no number, such
+as the `default` that it begins with, is none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from gymmesh_model.pool import Pool
+from gymmesh_responses import CodecError, loads
+
+if TYPE_CHECKING:
+    import aiohttp
+
+_PATH: Final = "/../weight_info"
+_ASK_SECONDS: Final = 5.0
+_MAX_BYTES: Final = 65_536
+_MAX_VERSION: Final = 2**64 - 1
+
+
+class NotOffered(Exception):
+    """The server does not say."""
+
+
+class WeightsPoll:
+    """Asks every endpoint of a pool, every `poll_s` seconds, until one does not offer it.
+
+    tell: is given the version that all endpoints have reached: none of them is older.
+    """
+
+    def __init__(
+        self, pool: Pool, poll_s: float, headers: Mapping[str, str], tell: Callable[[int], None]
+    ) -> None:
+        self._pool = pool
+        self._poll_s = poll_s
+        self._headers = headers
+        self._tell = tell
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Starts asking; in a running event loop, once."""
+        self._task = asyncio.ensure_future(self._follow())
+
+    async def stop(self) -> None:
+        """Stops asking; harmless when called twice or before `start`."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _follow(self) -> None:
+        import aiohttp
+
+        async with aiohttp.ClientSession(
+            headers=self._headers,
+            timeout=aiohttp.ClientTimeout(total=_ASK_SECONDS),
+            cookie_jar=aiohttp.DummyCookieJar(),
+        ) as session:
+            with contextlib.suppress(NotOffered):
+                while True:
+                    await self._ask_all(session)
+                    await asyncio.sleep(self._poll_s)
+
+    async def _ask_all(self, session: aiohttp.ClientSession) -> None:
+        urls = [endpoint.at(_PATH) for endpoint in self._pool.endpoints]
+        versions = await asyncio.gather(*(_ask(url, session) for url in urls))
+        known = [version for version in versions if version is not None]
+        if known and len(known) == len(versions):
+            self._tell(min(known))
+
+
+async def _ask(url: str, session: aiohttp.ClientSession) -> int | None:
+    """The version; None when it cannot be had now, or is none. Raises NotOffered."""
+    import aiohttp
+
+    try:
+        async with session.get(url, allow_redirects=False) as response:
+            if response.status in (403, 404, 405):
+                raise NotOffered
+            if response.status != 200:
+                return None
+            body = await response.content.read(_MAX_BYTES)
+    except (aiohttp.ClientError, TimeoutError, OSError):
+        return None
+    try:
+        answer = loads(body)
+    except CodecError:
+        return None
+    return version_of(answer.get("weight_version") if isinstance(answer, Mapping) else None)
+
+
+def version_of(value: object) -> int | None:
+    """vLLM's version as a number, where it is one."""
+    if not isinstance(value, str) or not value.isascii() or not value.isdecimal():
+        return None
+    # Longer than any number of 64 bits; int() would take its time.
+    if len(value) > math.ceil(math.log10(_MAX_VERSION)):
+        return None
+    version = int(value)
+    return version if version <= _MAX_VERSION else None
