@@ -40,64 +40,56 @@ class BoundMethod:
         self._seconds = metrics.RPC_SECONDS.labels(spec.full_name)
         self._codes: dict[str, Any] = {}
 
-    async def unary(self, request: Any, context: CallContext) -> Any:
+    def unary(self, request: Any, context: CallContext) -> Coroutine[Any, Any, Any]:
         """Serves a call with one response. Raises MeshError and nothing else."""
-        started = perf_counter()
-        code = "OK"
-        try:
-            self.spec.check(request)
-            return await self._bounded(self._handler(request, context), context)
-        except asyncio.CancelledError:
-            code = "CANCELLED"
-            raise
-        except Exception as exc:
-            error = self._typed(exc)
-            code = error.code.name
-            raise error from None
-        finally:
-            self._count(code, started)
+        return self._serve(self._handler(request, context), request, context)
 
     @property
     def pushes(self) -> bool:
         """Whether the servicer has the method's second form."""
         return self._push is not None
 
-    async def push(self, request: Any, context: CallContext, send: Callable[[Any], Any]) -> None:
+    def push(
+        self, request: Any, context: CallContext, send: Callable[[Any], Any]
+    ) -> Coroutine[Any, Any, None]:
         """Serves a call with a response stream in its second form. Raises MeshError alone."""
+        return self._serve(self._push(request, context, send), request, context)
+
+    async def _serve(
+        self, call: Coroutine[Any, Any, Any], request: Any, context: CallContext
+    ) -> Any:
+        """One coroutine for all of it: thousands of calls wait here, each frame in memory."""
         started = perf_counter()
         code = "OK"
+        limit: Limit | None = None
         try:
-            self.spec.check(request)
-            await self._bounded(self._push(request, context, send), context)
+            try:
+                self.spec.check(request)
+                remaining = context.time_remaining()
+                if remaining <= 0:
+                    raise deadline_passed(self.spec.full_name)
+            except BaseException:
+                call.close()
+                raise
+            if remaining == math.inf:
+                return await call
+            try:
+                waits_for = call.send(None)
+            except StopIteration as ended:
+                return ended.value  # it never waited, so there was nothing to bound
+            limit = Limit(remaining)
+            with limit:
+                return await _resumed(call, waits_for)
         except asyncio.CancelledError:
             code = "CANCELLED"
             raise
         except Exception as exc:
-            error = self._typed(exc)
+            overdue = limit is not None and limit.expired and isinstance(exc, TimeoutError)
+            error = deadline_passed(self.spec.full_name) if overdue else self._typed(exc)
             code = error.code.name
             raise error from None
         finally:
             self._count(code, started)
-
-    async def _bounded(self, call: Coroutine[Any, Any, Any], context: CallContext) -> Any:
-        remaining = context.time_remaining()
-        if remaining == math.inf:
-            return await call
-        if remaining <= 0:
-            call.close()
-            raise deadline_passed(self.spec.full_name)
-        try:
-            waits_for = call.send(None)
-        except StopIteration as ended:
-            return ended.value  # it never waited, so there was nothing to bound
-        limit = Limit(remaining)
-        try:
-            with limit:
-                return await _resumed(call, waits_for)
-        except TimeoutError:
-            if limit.expired:
-                raise deadline_passed(self.spec.full_name) from None
-            raise
 
     async def stream(self, request: Any, context: CallContext) -> AsyncIterator[Any]:
         """Serves a call with a response stream. Raises MeshError and nothing else."""

@@ -6,7 +6,7 @@ Messages are handed over, not copied; nobody mutates a message received.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -35,10 +35,10 @@ def _unary(method: BoundMethod) -> Any:
     full_name = method.spec.full_name
     unary = method.unary
 
-    async def call(
+    def call(
         request: Any, *, timeout: float, metadata: Mapping[str, str] = _NO_METADATA
-    ) -> Any:
-        return await unary(request, CallContext(full_name, time.monotonic() + timeout, metadata))
+    ) -> Coroutine[Any, Any, Any]:
+        return unary(request, CallContext(full_name, time.monotonic() + timeout, metadata))
 
     return call
 
@@ -59,14 +59,13 @@ def _push(method: BoundMethod) -> Any:
     full_name = method.spec.full_name
     push = method.push
 
-    async def call(
+    def call(
         request: Any,
         *,
         timeout: float,
         send: Callable[[Any], Any],
         metadata: Mapping[str, str] = _NO_METADATA,
-    ) -> None:
-        context = CallContext(full_name, time.monotonic() + timeout, metadata)
-        await push(request, context, send)
+    ) -> Coroutine[Any, Any, None]:
+        return push(request, CallContext(full_name, time.monotonic() + timeout, metadata), send)
 
     return call
