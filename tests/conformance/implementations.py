@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from gymmesh_conformance.cases import load_cases
 from gymmesh_conformance.paths import AddressPath
 from gymmesh_conformance.scripted.serving import served_world
 from gymmesh_conformance.scripted.world import World, rooms
@@ -20,6 +21,7 @@ from gymmesh_conformance.suites import (
 )
 from tests.conformance.minimal.agent import MinimalAgent
 from tests.conformance.minimal.capitals import Capitals
+from tests.conformance.minimal.collecting import CollectingAgent
 from tests.conformance.minimal.echo import Echo
 from tests.conformance.minimal.serving import serving
 
@@ -58,14 +60,22 @@ async def _minimal_model(path: str) -> AsyncIterator[Target]:
         yield ModelTarget(way, load_profile(PROFILES / "echo.yaml"))
 
 
-@asynccontextmanager
-async def _minimal_agent(path: str) -> AsyncIterator[Target]:
-    world = World()
-    async with AsyncExitStack() as stack:
-        registry = await stack.enter_async_context(served_world(rooms(world, ["policy"])))
-        address = await stack.enter_async_context(serving(MinimalAgent(registry)))
-        way = await stack.enter_async_context(AddressPath(address))
-        yield AgentTarget(way, world, load_profile(PROFILES / "minimal_agent.yaml"))
+def _minimal_agent(
+    make: Callable[[str], MinimalAgent],
+) -> Callable[[str], AbstractAsyncContextManager[Target]]:
+    @asynccontextmanager
+    async def open_(path: str) -> AsyncIterator[Target]:
+        world = World()
+        async with AsyncExitStack() as stack:
+            registry = await stack.enter_async_context(served_world(rooms(world, ["policy"])))
+            address = await stack.enter_async_context(serving(make(registry)))
+            way = await stack.enter_async_context(AddressPath(address))
+            yield AgentTarget(way, world, load_profile(PROFILES / "minimal_agent.yaml"))
+
+    return open_
+
+
+COLLECT_CASES: Final = tuple(case.name for case in load_cases("agent") if "collect" in case.needs)
 
 
 MINIMAL: Final = (
@@ -82,5 +92,12 @@ MINIMAL: Final = (
         only=(LIMIT_CASE,),
     ),
     Implementation("model", "echo", ("plain",), _minimal_model),
-    Implementation("agent", "minimal", ("plain",), _minimal_agent),
+    Implementation("agent", "minimal", ("plain",), _minimal_agent(MinimalAgent)),
+    Implementation(
+        "agent",
+        "minimal_collect",
+        ("plain",),
+        _minimal_agent(CollectingAgent),
+        only=COLLECT_CASES,
+    ),
 )

@@ -46,7 +46,9 @@ class Tampered:
         self.response(rpc.method.name, response)
         return response
 
-    async def stream(self, rpc: Rpc, request: Message, timeout: float) -> AsyncIterator[Message]:
+    async def stream(
+        self, rpc: Rpc, request: Message | AsyncIterator[Message], timeout: float
+    ) -> AsyncIterator[Message]:
         found = [one async for one in self.inner.stream(rpc, request, timeout)]
         for response in self.stream_of(found):
             yield response

@@ -85,6 +85,11 @@ class Attempt:
             status = make_status(code, reason, type(exc).__name__, agent=self._about.name)
             self._fail(pb.Failure(boundary=pb.BOUNDARY_AGENT, status=status))
 
+    def cancelled(self) -> None:
+        """Ends it because its collector does not want it any more."""
+        status = make_status(grpc.StatusCode.CANCELLED, "CALLER_CANCELLED", "cancelled")
+        self._fail(pb.Failure(boundary=pb.BOUNDARY_CANCELLED, status=status))
+
     def close_session(self) -> None:
         """Closes the session beside whatever comes next."""
         if not self._session.session_id:

@@ -36,10 +36,14 @@ class PeerPath:
             raise CallError(exc.code, exc.message, to_status(exc)) from None
         return response
 
-    async def stream(self, rpc: Rpc, request: Message, timeout: float) -> AsyncIterator[Message]:
+    async def stream(
+        self, rpc: Rpc, request: Message | AsyncIterator[Message], timeout: float
+    ) -> AsyncIterator[Message]:
         """See paths.Path."""
         call = getattr(self._peers[rpc.service], rpc.method.name)
-        argument = _once(request) if rpc.streams_up else request
+        argument: Any = request
+        if rpc.streams_up and isinstance(request, Message):
+            argument = _once(request)
         try:
             async with aclosing(call(argument, timeout=timeout)) as responses:
                 async for response in responses:

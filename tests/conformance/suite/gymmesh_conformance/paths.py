@@ -26,10 +26,13 @@ class Path(Protocol):
     async def unary(self, rpc: Rpc, request: Message, timeout: float) -> Message:
         """Calls an RPC with one response. Raises CallError."""
 
-    def stream(self, rpc: Rpc, request: Message, timeout: float) -> AsyncIterator[Message]:
+    def stream(
+        self, rpc: Rpc, request: Message | AsyncIterator[Message], timeout: float
+    ) -> AsyncIterator[Message]:
         """Calls an RPC with a stream of responses. Closing the iterator cancels the call.
 
-        Where the caller streams too, `request` is the one message sent. Raises CallError.
+        Where the caller streams too, `request` is the one message sent, or the iterator of all.
+        Raises CallError.
         """
 
 
@@ -67,7 +70,9 @@ class AddressPath:
             raise from_rpc_error(exc) from None
         return response
 
-    async def stream(self, rpc: Rpc, request: Message, timeout: float) -> AsyncIterator[Message]:
+    async def stream(
+        self, rpc: Rpc, request: Message | AsyncIterator[Message], timeout: float
+    ) -> AsyncIterator[Message]:
         """See Path."""
         open_: Any = self._channel.stream_stream if rpc.streams_up else self._channel.unary_stream
         call = open_(
@@ -75,7 +80,8 @@ class AddressPath:
             request_serializer=rpc.request_class.SerializeToString,
             response_deserializer=rpc.response_class.FromString,
         )
-        running = call(iter((request,)) if rpc.streams_up else request, timeout=timeout)
+        only = rpc.streams_up and isinstance(request, Message)
+        running = call(iter((request,)) if only else request, timeout=timeout)
         try:
             async for response in running:
                 yield response

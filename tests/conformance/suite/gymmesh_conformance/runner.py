@@ -20,7 +20,8 @@ A step calls an RPC and says what is expected:
     cancel_when: {…}                 cancels the stream once the world's record matches
 
 `together: [step, …]` runs steps side by side; `pages: RPC` with `of: field` walks a listing in
-pages of one and of the server's own size and compares. Every answer and error goes through the
+pages of one and of the server's own size and compares. A step with `talk` is a connection of a
+collector (see talks.py). Every answer and error goes through the
 laws besides.
 """
 
@@ -38,6 +39,7 @@ from typing import Any, Final
 from google.protobuf import json_format
 from google.protobuf.message import Message
 
+from gymmesh.agent.v1 import agent_pb2
 from gymmesh_conformance import laws
 from gymmesh_conformance.answers import answer_problems
 from gymmesh_conformance.cases import Case, CaseError
@@ -47,6 +49,7 @@ from gymmesh_conformance.paths import Path
 from gymmesh_conformance.scripted.script import Script
 from gymmesh_conformance.scripted.world import World
 from gymmesh_conformance.services import Rpc, rpc
+from gymmesh_conformance.talks import Collected, Talk
 
 _TIMEOUT_S: Final = 10.0
 _OVERTIME_S: Final = 10.0  # how long after its deadline a call may still take to come back
@@ -118,6 +121,7 @@ class _Run:
         self._variables: dict[str, Any] = {**subject.variables, "case": self._id}
         self._answers: dict[str, _Answer] = {}
         self._sessions: set[str] = set()
+        self._collected = Collected()
         self._script: Script | None = None
         self.problems: list[str] = []
         if subject.world is not None:
@@ -158,6 +162,8 @@ class _Run:
             )
         elif "pages" in step:
             await self._pages(rpc(step["pages"]), step["of"], where)
+        elif "talk" in step:
+            await self._talk_step(step, f"{where} ({step['call']})")
         else:
             await self._call_step(step, f"{where} ({step['call']})")
 
@@ -179,6 +185,45 @@ class _Run:
             kept = self._answers[step["same_as"]]
             self._add(where, _difference(kept, answer, step.get("except", ())))
         self._save(step, answer, where)
+
+    async def _talk_step(self, step: dict[str, Any], where: str) -> None:
+        await asyncio.sleep(step.get("pause", 0))
+        talk = Talk(self._path, self._collected)
+        answer = _Answer(agent_pb2.CollectRequest())
+        try:
+            for action in step["talk"]:
+                problems = await self._act(talk, *next(iter(action.items())))
+                self._add(where, [*problems, *talk.problems])
+                if problems or talk.problems:
+                    return
+        finally:
+            await talk.close()
+        answer.error = talk.error
+        self._add(where, laws.error_problems(talk.error) if talk.error else [])
+        expect = render(step.get("expect", {}), self._lookup)
+        self._add(where, _expectation_problems(expect, answer, rpc(step["call"])))
+        self._add(where, self._collected.problems(render(step.get("rollouts", {}), self._lookup)))
+
+    async def _act(self, talk: Talk, action: str, value: Any) -> list[str]:
+        if action == "say":
+            message = self._request(rpc("agent.Collect"), value)
+            assert isinstance(message, agent_pb2.CollectRequest)
+            talk.say(message)
+        elif action == "hear":
+            return await talk.hear(render(value, self._lookup))
+        elif action == "save":
+            self._variables |= talk.take(value, _walk)
+        elif action == "forget":
+            self._collected.forget(int(render(value, self._lookup)))
+        elif action == "quiet":
+            return await talk.quiet(float(value))
+        elif action == "finish":
+            return await talk.finish()
+        elif action == "drop":
+            await talk.close()
+        else:
+            raise CaseError(f"case '{self._case.name}': a talk has no action '{action}'")
+        return []
 
     def _save(self, step: dict[str, Any], answer: _Answer, where: str) -> None:
         if "save_answer" in step:

@@ -4,7 +4,8 @@ A script is plain data (the `world` of a case):
 
     session: {response: CreateSessionResponse} | {error: …}
     model:   [{response: CreateResponseResponse} | {error: …} | {wait: true}, …], one a call;
-             an error or a wait is met again by every retry
+             an error or a wait is met again by every retry; `wait: 0.5` holds what stands beside
+             it back for so many seconds
     tools:   {call_id: {response: CallToolResponse} | {error: …} | {wait: true}}; `after: call_id`
              holds the answer back until that call has arrived, at most for a moment; with
              `strictly: true` the call fails when the other does not arrive
@@ -190,9 +191,10 @@ class Script:
                 self.violations.append(f"the call {entry['after']!r} did not come side by side")
 
     async def _play(self, entry: Mapping[str, Any], message_class: type[M]) -> M:
-        if entry.get("wait"):
+        wait = entry.get("wait")
+        if wait:
             try:
-                await asyncio.sleep(_FOREVER_S)
+                await asyncio.sleep(_FOREVER_S if wait is True else wait)
             except asyncio.CancelledError:
                 self.counts["cancelled"] += 1
                 raise
