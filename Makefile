@@ -7,9 +7,11 @@ SHELL := /bin/bash
 ARGS ?=
 # Two processes; a file's tests stay together, so that its module-wide fixtures start once.
 WORKERS ?= 2
+# What vLLM computes on: cpu or gpu.
+DEVICE ?= cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format proto wheel lock release-image bench bench-codec bench-resource bench-routing clean
+.PHONY: help setup demo test test-vllm check format proto wheel lock release-image bench bench-codec bench-model bench-resource bench-routing clean
 
 help: ## list the targets
 	@echo "gymmesh: the targets of make"
@@ -23,6 +25,10 @@ demo: setup ## collect real, scored rollouts from a small local language model
 
 test: setup ## run the tests (ARGS=… goes to pytest)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+
+test-vllm: setup ## run the tests that need a real vLLM (DEVICE=gpu where there is one)
+	@DEVICE=$(DEVICE) tools/setup-vllm.sh >/dev/null
+	GYMMESH_TEST_VLLM=$(DEVICE) $${VLLM_ENV:-.cache/vllm/env}/bin/python -m pytest tests/vllm $(ARGS)
 
 check: setup ## formatter, linter, types, import rules, contract and stubs: all that CI checks
 	@tools/check.sh
@@ -49,6 +55,9 @@ bench: setup ## measure what a rollout costs against a bare aiohttp loop (ARGS=�
 
 bench-codec: setup ## measure the codec against orjson
 	$(BIN)/python tests/scale/bench_codec.py
+
+bench-model: setup ## measure what a model call costs against bare aiohttp and openai (ARGS=…)
+	$(BIN)/python tests/scale/bench_model.py $(ARGS)
 
 bench-resource: setup ## measure tool calls, verdicts, sessions and the sandbox
 	$(BIN)/python tests/scale/bench_resource.py

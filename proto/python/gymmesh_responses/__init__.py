@@ -20,11 +20,17 @@ from gymmesh_responses.jsonio import (
     JsonValue,
     bytes_to_text,
     dumps,
+    dumps_clean,
     loads,
     overlay_without,
     text_to_bytes,
 )
-from gymmesh_responses.params import params_from_json, params_to_dict, params_to_json
+from gymmesh_responses.params import (
+    params_from_json,
+    params_to_dict,
+    params_to_json,
+    settings_to_dict,
+)
 from gymmesh_responses.response import response_from_json, response_to_dict, response_to_json
 from gymmesh_responses.text import function_call_output, new_message, text_of
 from gymmesh_responses.tools import tool_from_json, tool_to_dict, tool_to_json
@@ -37,6 +43,7 @@ __all__ = [
     "JsonValue",
     "bytes_to_text",
     "dumps",
+    "dumps_clean",
     "function_call_output",
     "item_from_json",
     "item_to_dict",
@@ -53,6 +60,7 @@ __all__ = [
     "response_from_json",
     "response_to_dict",
     "response_to_json",
+    "settings_to_dict",
     "text_of",
     "text_to_bytes",
     "tool_from_json",

@@ -54,19 +54,27 @@ def parts_init(parts: list[JsonValue]) -> Init:
 
 
 def _write_input_text(part: pb.InputText) -> dict[str, JsonValue]:
-    out: dict[str, JsonValue] = {"type": "input_text"}
-    put(out, part, ("text",))
-    return put_overlay(out, part.overlay_json)
+    text = part.text
+    if text or part.HasField("text"):
+        out: dict[str, JsonValue] = {"type": "input_text", "text": text}
+    else:
+        out = {"type": "input_text"}
+    overlay = part.overlay_json
+    return put_overlay(out, overlay) if overlay else out
 
 
 def _write_output_text(part: pb.OutputText) -> dict[str, JsonValue]:
-    out: dict[str, JsonValue] = {"type": "output_text"}
-    put(out, part, ("text",))
+    text = part.text
+    if text or part.HasField("text"):
+        out: dict[str, JsonValue] = {"type": "output_text", "text": text}
+    else:
+        out = {"type": "output_text"}
     if part.annotations_empty:
         out["annotations"] = []
     if part.logprobs_empty:
         out["logprobs"] = []
-    return put_overlay(out, part.overlay_json)
+    overlay = part.overlay_json
+    return put_overlay(out, overlay) if overlay else out
 
 
 def _write_refusal(part: pb.Refusal) -> dict[str, JsonValue]:
@@ -109,9 +117,21 @@ _WRITERS: dict[str, Callable[[Any], JsonValue]] = {
 
 def write_part(part: pb.ContentPart) -> JsonValue:
     """Write one content part."""
+    kind = part.WhichOneof("kind")
+    if kind == "input_text":
+        return _write_input_text(part.input_text)
+    if kind == "output_text":
+        return _write_output_text(part.output_text)
     return write_kind(part, _WRITERS)
 
 
 def write_parts(parts: pb.ContentParts) -> list[JsonValue]:
     """Write a list of content parts."""
-    return write_each(write_part, parts.parts)
+    found = parts.parts
+    if len(found) != 1:
+        return write_each(write_part, found)
+    # The usual case; a loop over a repeated field costs as much as all of this.
+    try:
+        return [write_part(found[0])]
+    except CodecError as error:
+        raise error.within(0) from None

@@ -7,6 +7,7 @@ from typing import Any
 
 from gymmesh.responses.v1 import responses_pb2 as pb
 from gymmesh_responses.content import parts_init, write_kind, write_opaque, write_parts
+from gymmesh_responses.errors import CodecError
 from gymmesh_responses.fields import (
     Fit,
     Init,
@@ -75,6 +76,9 @@ def item_to_dict(item: pb.Item) -> JsonValue:
     Raises:
         CodecError: no kind is set, or a field holds what JSON cannot.
     """
+    kind = item.WhichOneof("kind")
+    if kind == "message":
+        return _write_message(item.message)
     return write_kind(item, _WRITERS)
 
 
@@ -156,14 +160,27 @@ _FITS: dict[str, dict[str, Fit]] = {
 
 
 def _write_message(message: pb.Message) -> dict[str, JsonValue]:
+    # As `put` would, written out: there are as many of these as all other items together.
     out: dict[str, JsonValue] = {} if message.type_omitted else {"type": "message"}
-    put(out, message, ("id", "role", "status"))
+    value = message.id
+    if value or message.HasField("id"):
+        out["id"] = value
+    value = message.role
+    if value or message.HasField("role"):
+        out["role"] = value
+    value = message.status
+    if value or message.HasField("status"):
+        out["status"] = value
     content = message.WhichOneof("content")
-    if content == "text":
+    if content == "parts":
+        try:
+            out["content"] = write_parts(message.parts)
+        except CodecError as error:
+            raise error.within("content") from None
+    elif content == "text":
         out["content"] = message.text
-    elif content == "parts":
-        out["content"] = under("content", write_parts, message.parts)
-    return put_overlay(out, message.overlay_json)
+    overlay = message.overlay_json
+    return put_overlay(out, overlay) if overlay else out
 
 
 def _write_function_call(call: pb.FunctionCall) -> dict[str, JsonValue]:

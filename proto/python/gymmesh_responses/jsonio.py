@@ -84,6 +84,14 @@ def dumps(value: JsonValue) -> bytes:
     return written
 
 
+def dumps_clean(value: JsonValue) -> bytes:
+    """`dumps` for values put together from parsed JSON, so without the search for NaN.
+
+    A NaN would be written as null. Raises as `dumps`.
+    """
+    return write(value)
+
+
 def read(source: JsonSource) -> JsonValue:
     """The document in `source`, its unpaired surrogates marked as `Unpaired`.
 

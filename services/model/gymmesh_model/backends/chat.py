@@ -51,6 +51,8 @@ class ChatBackendOptions(ChatOptions, frozen=True, kw_only=True, forbid_unknown_
 class ChatBackend:
     """`POST {url}/chat/completions`. `options` of its configuration: `ChatBackendOptions`."""
 
+    takes_items = True
+
     def __init__(self, name: str, config: ModelConfig) -> None:
         options: ChatBackendOptions = options_of(name, config.options, ChatBackendOptions)
         self._lifts = options.think_tags != "text"
@@ -106,7 +108,7 @@ class ChatBackend:
         return read.respond()
 
     def _body(self, call: ModelCall) -> dict[str, Any]:
-        body = to_chat(call.params, self._options, seed=call.seed)
+        body = to_chat(call.params, self._options, seed=call.seed, items=call.items)
         return lower_thinking(body) if self._lowers else body
 
 

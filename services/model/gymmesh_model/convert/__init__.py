@@ -6,8 +6,9 @@ for is refused by name; `to_chat` says what has no effect there, and why.
 """
 
 from gymmesh_model.convert.from_chat import from_chat, items_from_message
-from gymmesh_model.convert.messages import messages_from_input
+from gymmesh_model.convert.messages import messages_from_input, messages_from_items
 from gymmesh_model.convert.options import ChatOptions
+from gymmesh_model.convert.plain import plain_response
 from gymmesh_model.convert.thinking import lift_thinking, lower_thinking
 from gymmesh_model.convert.to_chat import to_chat
 
@@ -18,5 +19,7 @@ __all__ = [
     "lift_thinking",
     "lower_thinking",
     "messages_from_input",
+    "messages_from_items",
+    "plain_response",
     "to_chat",
 ]

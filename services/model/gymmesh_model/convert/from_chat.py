@@ -19,13 +19,13 @@ Json = dict[str, Any]
 NewId = Callable[[str], str]
 """Makes an id that begins with the given prefix, such as `msg_`."""
 
-_DONE: Final = frozenset(
+DONE: Final = frozenset(
     ("stop", "tool_calls", "function_call", "eos", "eos_token", "stop_sequence", "end_turn")
 )
 _CUT_SHORT: Final[Mapping[str, str]] = {"length": "max_output_tokens", "abort": "aborted"}
-_CARRIED: Final = ("service_tier", "system_fingerprint")
+CARRIED: Final = ("service_tier", "system_fingerprint")
 # Parameters that a Responses document repeats, and what they are when the request left them out.
-_ECHO: Final[Mapping[str, Any]] = {
+ECHO: Final[Mapping[str, Any]] = {
     "background": False,
     "instructions": None,
     "max_output_tokens": None,
@@ -72,10 +72,10 @@ def from_chat(
         "usage": _usage(answer.get("usage")),
         "store": False,
     }
-    for key, default in _ECHO.items():
+    for key, default in ECHO.items():
         given = params.get(key)
         response[key] = default if given is None else given
-    for key in _CARRIED:
+    for key in CARRIED:
         if answer.get(key) is not None:
             response[key] = answer[key]
     return response
@@ -122,7 +122,7 @@ def _choice(answer: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _incomplete_reason(finish: object) -> str | None:
-    if finish is None or (isinstance(finish, str) and finish in _DONE):
+    if finish is None or (isinstance(finish, str) and finish in DONE):
         return None
     # A reason that is not known here did end the answer early, for all that can be told.
     return _CUT_SHORT.get(str(finish), str(finish))

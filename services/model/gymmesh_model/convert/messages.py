@@ -16,9 +16,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from gymmesh.responses.v1 import responses_pb2 as pb
 from gymmesh_model.convert.options import DEFAULT, ChatOptions
-from gymmesh_model.convert.parts import check_keys, content_of, text_content
+from gymmesh_model.convert.parts import (
+    check_keys,
+    content_of,
+    message_text,
+    plain_text,
+    text_content,
+)
 from gymmesh_model.errors import invalid, unsupported
+from gymmesh_responses import CodecError, item_to_dict
 
 Json = dict[str, Any]
 
@@ -41,21 +49,56 @@ def messages_from_input(
     value: the `input`, text or a list of items. Raises MeshError PARAMETER_UNSUPPORTED, naming
     the place (`input[3].type`), or FIELD_INVALID for what is no Responses input at all.
     """
-    messages: list[Json] = []
-    if isinstance(instructions, str):
-        messages.append({"role": "system", "content": instructions})
-    elif instructions is not None:
-        raise invalid("params.instructions", "must be text")
+    messages = _instructed(instructions)
     if isinstance(value, str):
         return [*messages, {"role": "user", "content": value}]
     if not isinstance(value, list):
         raise invalid("params.input", "must be text or a list of items")
-    transcript = _Transcript(options, _answered(value))
+    transcript = _Transcript(options, value)
     for index, item in enumerate(value):
+        text = plain_text(item)
+        if text is not None and transcript.add_plain(item["role"], text):
+            continue
         if not isinstance(item, Mapping):
             raise invalid(f"params.input[{index}]", "must be an object")
         transcript.add(item, f"input[{index}]")
     return messages + transcript.messages
+
+
+def messages_from_items(
+    items: Sequence[pb.Item], instructions: object = None, options: ChatOptions = DEFAULT
+) -> list[Json]:
+    """`messages_from_input` of items that are messages still: the same, without the way there.
+
+    Raises as that, and FIELD_INVALID for an item that cannot be read.
+    """
+    messages = _instructed(instructions)
+    transcript = _Transcript(options, items)
+    index = 0
+    try:
+        for index, item in enumerate(items):
+            if item.WhichOneof("kind") == "message":
+                message = item.message
+                text = message_text(message)
+                if text is not None and transcript.add_plain(message.role, text):
+                    continue
+            document = item_to_dict(item)
+            if not isinstance(document, Mapping):
+                raise invalid(f"params.input[{index}]", "must be an object")
+            transcript.add(document, f"input[{index}]")
+    except CodecError as error:
+        found = error.within(index).within("input")
+        raise invalid("params", f"is not a Responses request: {found}") from None
+    return messages + transcript.messages
+
+
+def _instructed(instructions: object) -> list[Json]:
+    """The messages before those of the input."""
+    if isinstance(instructions, str):
+        return [{"role": "system", "content": instructions}]
+    if instructions is not None:
+        raise invalid("params.instructions", "must be text")
+    return []
 
 
 def reasoning_text(item: Mapping[str, Any], place: str) -> str:
@@ -72,24 +115,47 @@ def reasoning_text(item: Mapping[str, Any], place: str) -> str:
     return "\n\n".join(map(str, texts))
 
 
-def _answered(items: Sequence[object]) -> frozenset[str]:
+def _answered(items: Sequence[Any]) -> frozenset[str]:
     """The ids of the calls whose outputs are in the conversation."""
-    ids = (
-        item.get("call_id")
-        for item in items
-        if isinstance(item, Mapping) and item.get("type") == "function_call_output"
-    )
+    ids: list[object] = []
+    for item in items:
+        if isinstance(item, pb.Item):
+            if item.WhichOneof("kind") != "function_call_output":
+                continue
+            item = item_to_dict(item)
+        if isinstance(item, Mapping) and item.get("type") == "function_call_output":
+            ids.append(item.get("call_id"))
     return frozenset(one for one in ids if isinstance(one, str))
 
 
 class _Transcript:
     """Builds the list; `_open` is the assistant message that further items may join."""
 
-    def __init__(self, options: ChatOptions, answered: frozenset[str]) -> None:
+    def __init__(self, options: ChatOptions, items: Sequence[Any]) -> None:
         self.messages: list[Json] = []
         self._options = options
-        self._answered = answered
+        self._items = items
+        self._ids: frozenset[str] | None = None
         self._open: Json | None = None
+
+    @property
+    def _answered(self) -> frozenset[str]:
+        """The ids of the calls that are answered; looked for when it first matters."""
+        if self._ids is None:
+            self._ids = _answered(self._items)
+        return self._ids
+
+    def add_plain(self, role: object, text: str) -> bool:
+        """As `add` for a message of which only role and text count; False for other roles."""
+        if role == "assistant":
+            message = self._joinable("content", "refusal")
+            message["content"] = _joined(message.get("content"), text)
+        elif role == "user" or role == "system":
+            self._open = None
+            self.messages.append({"role": role, "content": text})
+        else:
+            return False
+        return True
 
     def add(self, item: Mapping[str, Any], place: str) -> None:
         kind = item.get("type", "message" if "role" in item else None)

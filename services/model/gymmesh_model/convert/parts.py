@@ -5,12 +5,59 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from gymmesh.responses.v1 import responses_pb2 as pb
 from gymmesh_model.errors import invalid, unsupported
 
 Json = dict[str, Any]
 
 _TEXT: Final = ("input_text", "output_text", "text", "summary_text")
 _TEXT_KEYS: Final = frozenset(("type", "text", "annotations", "logprobs"))
+
+
+_PLAIN: Final = frozenset(("type", "role", "content", "id", "status"))
+
+
+def plain_text(item: Any) -> str | None:
+    """The text of a message in which only role and text count; None: look at it closely.
+
+    A shortcut for most items of most conversations, so it has to be sure, never complete.
+    """
+    if type(item) is not dict or not item.keys() <= _PLAIN or "role" not in item:
+        return None
+    if item.get("type", "message") != "message":
+        return None
+    content = item.get("content")
+    if type(content) is list:
+        if len(content) != 1:
+            return None
+        (part,) = content
+        if type(part) is not dict or part.get("type") not in _TEXT or not part.keys() <= _TEXT_KEYS:
+            return None
+        content = part.get("text")
+    return content if type(content) is str else None
+
+
+def message_text(message: pb.Message) -> str | None:
+    """`plain_text` of a message that is not converted to JSON."""
+    if message.overlay_json:
+        return None
+    content = message.WhichOneof("content")
+    if content != "parts":
+        return message.text if content == "text" else None
+    parts = message.parts.parts
+    if len(parts) != 1:
+        return None
+    part = parts[0]
+    kind = part.WhichOneof("kind")
+    if kind == "output_text":
+        said: pb.OutputText | pb.InputText = part.output_text
+    elif kind == "input_text":
+        said = part.input_text
+    else:
+        return None
+    text = said.text
+    # Whatever else the part has stands in its overlay, a text that fits no field as well.
+    return text if text and not said.overlay_json else None
 
 
 def check_keys(item: Mapping[str, Any], known: frozenset[str] | set[str], place: str) -> None:
