@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from gymmesh_client import open_run
 from tests.support import endpoint as fake
 from tests.support.endpoint import FakeEndpoint, Seen
 
@@ -211,8 +212,12 @@ async def test_some_fail(bench: Bench, endpoint: FakeEndpoint) -> None:
     assert [row["task_id"] for row in rows_of(bench.failures)] == ["sum-2"]
     assert len(rows_of(bench.output)) == 3
     endpoint.default = solve
-    again = await gym(*bench.collect("--resume"))
+    kept = await gym(*bench.collect("--resume"))
+    assert kept.code == 3
+    assert len(rows_of(bench.output)) == 3
+    again = await gym(*bench.collect("--resume", "--retry", "failed"))
     assert again.code == 0
+    assert rows_of(bench.failures) == []
     row = rows_of(bench.output)[-1]
     assert (row["task_id"], row["attempt"]) == ("sum-2", 2)
 
@@ -333,6 +338,12 @@ async def test_an_agent_that_is_not_there(tmp_path: Path) -> None:
     assert not (tmp_path / "r.jsonl").exists()
 
 
+def finished(output: Path) -> int:
+    """How many rollouts are completed: a row counts once the journal says so."""
+    with open_run(output) as run:
+        return run.completed
+
+
 async def interrupted(bench: Bench, endpoint: FakeEndpoint, *more: str) -> Process:
     """A collect of which some rollouts are done and the others hang."""
     some_done = asyncio.Event()
@@ -348,7 +359,7 @@ async def interrupted(bench: Bench, endpoint: FakeEndpoint, *more: str) -> Proce
     process = await start(*bench.collect("--concurrency", "6", *more))
     await asyncio.wait_for(some_done.wait(), BOUND_S)
     async with asyncio.timeout(BOUND_S):
-        while len(bench.output.read_bytes().splitlines()) < 4:  # noqa: ASYNC110 (another process writes)
+        while finished(bench.output) < 4:  # noqa: ASYNC110 (another process writes)
             await asyncio.sleep(0.02)
     return process
 

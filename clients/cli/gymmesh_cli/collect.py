@@ -24,15 +24,22 @@ from gymmesh_cli.exits import (
     say,
     speaks_plainly,
 )
-from gymmesh_cli.options import MeshOptions, agent_option, json_option, mesh_options
+from gymmesh_cli.options import (
+    MeshOptions,
+    OutputOptions,
+    agent_option,
+    json_option,
+    mesh_options,
+    output_options,
+)
 from gymmesh_cli.progress import ProgressBar
 from gymmesh_cli.session import MeshPlan, connector
 from gymmesh_client import (
     CollectOptions,
     Collector,
-    OutputFiles,
     RetryPolicy,
     RunIdentity,
+    RunOutput,
     RunSummary,
     Tally,
     TaskProblem,
@@ -42,9 +49,10 @@ from gymmesh_client import (
     render,
     summarize,
 )
-from gymmesh_client.output import Earlier, check
+from gymmesh_client.output import check
 from gymmesh_mesh import Mesh
 from gymmesh_runtime.exposition import MetricsEndpoint
+from gymmesh_runtime.loop import run as run_loop
 
 _SHOWN_PROBLEMS: Final = 5
 
@@ -54,11 +62,9 @@ class CollectCommand:
     """What the user asked for."""
 
     tasks: Path
-    files: OutputFiles
+    output: OutputOptions
     limit: int | None
     options: CollectOptions
-    overwrite: bool
-    resume: bool
     quiet: bool
 
 
@@ -74,15 +80,7 @@ class CollectCommand:
     metavar="FILE",
     help="Tasks as JSON lines; NeMo Gym's task rows are taken as they are.",
 )
-@click.option(
-    "--output",
-    "-o",
-    required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Where the rows of completed rollouts go. Failed ones go beside it, to "
-    "NAME.failures.jsonl, and the run's identity to NAME.run.json.",
-)
+@output_options
 @click.option(
     "--num-repeats",
     "-n",
@@ -124,13 +122,6 @@ class CollectCommand:
     metavar="SECONDS",
     help="How long rollouts in flight may go on after the first Ctrl-C.",
 )
-@click.option("--overwrite", is_flag=True, help="Replace an output that is there already.")
-@click.option(
-    "--resume",
-    is_flag=True,
-    help="Go on with an output: keep its rows and run what has none. The tasks and the "
-    "configuration must be the same.",
-)
 @click.option(
     "--metrics-port",
     type=click.IntRange(min=0, max=65535),
@@ -145,15 +136,13 @@ def collect(
     mesh: MeshOptions,
     agent: str | None,
     tasks: Path,
-    output: Path,
+    output: OutputOptions,
     num_repeats: int,
     concurrency: int,
     limit: int | None,
     max_attempts: int,
     timeout_s: float,
     grace_s: float,
-    overwrite: bool,
-    resume: bool,
     metrics_port: int | None,
     quiet: bool,
     as_json: bool,
@@ -170,12 +159,13 @@ def collect(
       gym-cli collect … --set 'models.policy.api_key=${OPENAI_API_KEY}'
     Over gRPC, with a mesh started by `gym-cli up`:
       gym-cli collect -i tasks.jsonl -o rollouts.jsonl --agent 127.0.0.1:9400
+    Go on after an interruption, and run again what failed:
+      gym-cli collect … --resume
+      gym-cli collect … --resume --retry failed
 
     A rollout that failed is never a reward of 0: it goes to the failures file with its cause.
     Ctrl-C once lets rollouts in flight end within --grace, twice stops at once.
     """
-    if overwrite and resume:
-        raise click.UsageError("--overwrite and --resume exclude each other")
     options = CollectOptions(
         repeats=num_repeats,
         concurrency=concurrency,
@@ -183,9 +173,9 @@ def collect(
         grace_s=grace_s,
         retry=RetryPolicy(max_attempts=max_attempts),
     )
-    command = CollectCommand(tasks, OutputFiles(output), limit, options, overwrite, resume, quiet)
+    command = CollectCommand(tasks, output, limit, options, quiet)
     with _metrics(metrics_port):
-        summary, interrupted = asyncio.run(_collect(command, MeshPlan.of(mesh, agent)))
+        summary, interrupted = run_loop(_collect(command, MeshPlan.of(mesh, agent)))
     click.echo(json.dumps(summary.to_dict()) if as_json else render(summary))
     if interrupted:
         return say("interrupted; every finished row is on disk", INTERRUPTED)
@@ -227,7 +217,14 @@ async def _collect(command: CollectCommand, plan: MeshPlan) -> tuple[RunSummary,
     if plan.agent_address is None:
         # A wrong row is said before the models are loaded.
         ids = task_ids(plan.reader(), command.tasks, command.limit)
-    check(command.files, identity, overwrite=command.overwrite, resume=command.resume)
+    output = command.output
+    check(
+        output.files,
+        identity,
+        overwrite=output.overwrite,
+        resume=output.resume,
+        accept=output.accept,
+    )
     async with plan.open() as mesh:
         reader = plan.reader(mesh)
         if ids is None:
@@ -242,23 +239,28 @@ async def _collect_with(
     ids: list[str],
     identity: RunIdentity,
 ) -> tuple[RunSummary, bool]:
-    files, options, tally = command.files, command.options, Tally()
-    earlier = prepare(
-        files,
+    asked, options, tally = command.output, command.options, Tally()
+    output = prepare(
+        asked.files,
         identity,
-        overwrite=command.overwrite,
-        resume=command.resume,
+        overwrite=asked.overwrite,
+        resume=asked.resume,
+        accept=asked.accept,
+        retry=asked.retry,
+        repeats=options.repeats,
+        trace=asked.trace,
         on_row=lambda row: tally.add_row(row, kept=True),
+        on_failure=lambda row: tally.add_failure(row, kept=True),
     )
-    requested = _requested(ids, options.repeats, earlier)
-    bar = None if command.quiet else ProgressBar(requested, tally.completed)
+    requested = _requested(ids, options.repeats, output)
+    bar = None if command.quiet else ProgressBar(requested, tally.completed + tally.failed)
     collector = Collector(
-        connector(mesh),
-        files,
-        earlier,
+        connector(mesh, held=True),
+        output,
         options,
         tally=tally,
         on_progress=bar.show if bar else lambda progress: None,
+        stored=mesh.agents.stored,
     )
     started = time.monotonic()
     try:
@@ -272,8 +274,8 @@ async def _collect_with(
         requested=requested,
         wall_s=time.monotonic() - started,
         repeats=options.repeats,
-        output=str(files.rows),
-        failures_output=str(files.failures),
+        output=output.files.shown,
+        failures_output=str(output.files.failures),
     )
     return summary, collector.interrupted
 
@@ -326,8 +328,8 @@ def _tasks(reader: TaskReader, path: Path) -> Iterator[rollout_pb2.Task]:
         yield entry.task
 
 
-def _requested(ids: list[str], repeats: int, earlier: Earlier) -> int:
+def _requested(ids: list[str], repeats: int, output: RunOutput) -> int:
     """How many rollouts the run is to have, those that only an earlier run asked for included."""
     asked = len(ids) * repeats
-    kept = sum(earlier.has_row(task, repeat) for task in ids for repeat in range(repeats))
-    return asked + len(earlier.done) - kept
+    kept = sum(output.has_outcome(task, repeat) for task in ids for repeat in range(repeats))
+    return asked + output.outcomes - kept

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from gymmesh_client.journal.layout import OutputFiles
+    from gymmesh_client.retry_choice import RetryChoice
     from gymmesh_mesh import MeshConfig
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -70,6 +72,23 @@ class MeshOptions:
                 )
 
 
+@dataclass(frozen=True, slots=True)
+class OutputOptions:
+    """What the user said about the output.
+
+    Attributes:
+        accept: what may have changed since the run began.
+        retry: finished rollouts to run again.
+    """
+
+    files: OutputFiles
+    overwrite: bool
+    resume: bool
+    accept: frozenset[str]
+    retry: RetryChoice
+    trace: bool
+
+
 def _quoted(text: str) -> str:
     # In single quotes YAML reads text as it is; the loader still replaces ${…}.
     return "'" + text.replace("'", "''").replace("${", "$${") + "'"
@@ -99,6 +118,84 @@ def mesh_options(command: F) -> F:
     result: F = decorated
     return result
 
+
+def output_options(command: F) -> F:
+    """Add the options that describe an output; the command takes `output: OutputOptions`."""
+
+    @functools.wraps(command)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        from gymmesh_client.journal.layout import OutputFiles
+        from gymmesh_client.problems import UserError
+        from gymmesh_client.retry_choice import RetryChoice
+
+        try:
+            retry = RetryChoice.parse(kwargs.pop("retry"))
+        except UserError as error:
+            raise click.UsageError(str(error)) from None
+        output = OutputOptions(
+            files=OutputFiles(
+                kwargs.pop("output"), kwargs.pop("shard_rows"), kwargs.pop("compressed")
+            ),
+            overwrite=kwargs.pop("overwrite"),
+            resume=kwargs.pop("resume"),
+            accept=frozenset(kwargs.pop("accept")),
+            retry=retry,
+            trace=kwargs.pop("trace"),
+        )
+        if output.overwrite and output.resume:
+            raise click.UsageError("--overwrite and --resume exclude each other")
+        for flag, given in (("--retry", output.retry), ("--accept-change", output.accept)):
+            if given and not output.resume:
+                raise click.UsageError(f"{flag} is about a run to go on with; add --resume")
+        return command(*args, output=output, **kwargs)
+
+    decorated: Any = wrapper
+    for option in reversed(_OUTPUT_OPTIONS):
+        decorated = option(decorated)
+    result: F = decorated
+    return result
+
+
+_OUTPUT_OPTIONS: Final = (
+    click.option(
+        "--output",
+        "-o",
+        required=True,
+        type=click.Path(path_type=Path, dir_okay=False),
+        metavar="FILE",
+        help="Where the rows of completed rollouts go. Failed ones go beside it, to "
+        "NAME.failures.jsonl, and the journal that makes a run resumable to NAME.journal.",
+    ),
+    click.option("--overwrite", is_flag=True, help="Replace an output that is there already."),
+    click.option(
+        "--resume",
+        is_flag=True,
+        help="Go on with an output: keep its outcomes and run what has none. The tasks, the "
+        "configuration and the version of gymmesh must be the same.",
+    ),
+    click.option(
+        "--retry",
+        multiple=True,
+        metavar="WHICH",
+        help="With --resume: run these again, too: failed, boundary=NAME (such as TOOL) or "
+        "task=ID. What they had goes to NAME.superseded.jsonl. Repeatable.",
+    ),
+    click.option(
+        "--accept-change",
+        "accept",
+        multiple=True,
+        type=click.Choice(["tasks", "config", "version"]),
+        help="With --resume: go on although this has changed. Repeatable.",
+    ),
+    click.option(
+        "--shard-rows",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Write N rows to a file, and go on with the next: NAME-00000.jsonl and so on.",
+    ),
+    click.option("--trace", is_flag=True, help="Keep every event of every rollout, in NAME.trace."),
+    click.option("--zstd", "compressed", is_flag=True, help="Compress the rows (adds .zst)."),
+)
 
 _OPTIONS: Final = (
     click.option(

@@ -8,7 +8,6 @@ cancelled and has no outcome; a second `interrupt` cancels at once.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -27,9 +26,8 @@ from gymmesh_client.groups import (
     judged,
     unjudged,
 )
-from gymmesh_client.output import Earlier, OutputFiles
+from gymmesh_client.output import RunOutput
 from gymmesh_client.rows import FailedAttempt, completed_row, failure_row, row_to_json
-from gymmesh_client.sink import RowSink
 from gymmesh_client.summary import Tally
 from gymmesh_responses import JsonValue
 from gymmesh_runtime.errors import MeshError, from_status
@@ -83,29 +81,30 @@ class Collector:
 
     Args:
         connect: finds agents.
-        files: where the rows go.
-        earlier: what is done already, and the run's id.
-        tally: counts outcomes, those of `earlier` included.
+        output: where the outcomes go; it also knows the run's id and what is done already. The
+            collector closes it.
+        tally: counts outcomes, those that `output` has already included.
         on_progress: called after each change; must be quick.
+        stored: called with a rollout's id and attempt once how it ended is on disk; agents need
+            not keep its events any more.
     """
 
     def __init__(
         self,
         connect: AgentConnector,
-        files: OutputFiles,
-        earlier: Earlier,
+        output: RunOutput,
         options: CollectOptions,
         *,
         tally: Tally | None = None,
         on_progress: Callable[[Progress], None] = lambda progress: None,
+        stored: Callable[[str, int], None] = lambda rollout_id, attempt: None,
     ) -> None:
         self.tally = tally or Tally()
         self._connect = connect
-        self._earlier = earlier
         self._options = options
         self._on_progress = on_progress
-        self._rows = RowSink(files.rows)
-        self._failures = RowSink(files.failures)
+        self._stored = stored
+        self._output = output
         self._groups = GroupBook()
         self._changed = asyncio.Event()
         self._running: set[asyncio.Task[None]] = set()
@@ -133,20 +132,21 @@ class Collector:
         self._changed.set()
 
     async def run(self, tasks: Iterable[pb.Task]) -> Tally:
-        """Collect every rollout of the tasks that has no row yet.
+        """Collect every rollout of the tasks that has no outcome yet.
 
         The tasks are read as they are needed.
 
         Raises:
-            OutputError: the rows cannot be written.
+            OutputError: outcomes cannot be written.
             UserError: what reading the tasks raises.
         """
         dispatcher = self._dispatcher = Dispatcher(
-            self._jobs(tasks), self._options.concurrency, self._options.retry
+            self._output.reserving(self._jobs(tasks), self._rollout_id),
+            self._options.concurrency,
+            self._options.retry,
         )
         if self.interrupted:
             dispatcher.drain()
-        self._rows.open()
         try:
             await self._drive(dispatcher)
         finally:
@@ -154,8 +154,11 @@ class Collector:
             if self._fatal is None:
                 for held in unjudged(self._groups.rest(), "the run ended before its group did"):
                     await self._record(held)
-            await self._rows.close()
-            await self._failures.close()
+            await self._output.close(
+                completed=self.tally.completed,
+                failed=self.tally.failed,
+                interrupted=self.interrupted,
+            )
         return self.tally
 
     async def _drive(self, dispatcher: Dispatcher[Job]) -> None:
@@ -205,12 +208,9 @@ class Collector:
     async def _carry_out(self, dispatcher: Dispatcher[Job], assignment: Assignment[Job]) -> None:
         job = assignment.job
         try:
-            outcome = await run_attempt(
-                self._connect,
-                self._request(job, assignment.attempt),
-                repeat_index=job.repeat_index,
-                timeout_s=self._options.timeout_s,
-            )
+            if assignment.tries > 1:
+                await self._output.reserve(self._rollout_id(job), assignment.attempt)
+            outcome = await self._attempt(job, assignment.attempt)
         except asyncio.CancelledError:
             dispatcher.dropped()
             raise
@@ -234,18 +234,37 @@ class Collector:
                 await self._judge(self._groups.ended(job.task.task_id))
         self._report()
 
+    async def _attempt(self, job: Job, attempt: int) -> pb.Rollout | FailedAttempt:
+        recording = await self._output.recording(self._rollout_id(job), attempt)
+        try:
+            return await run_attempt(
+                self._connect,
+                self._request(job, attempt),
+                repeat_index=job.repeat_index,
+                timeout_s=self._options.timeout_s,
+                on_event=None if recording is None else recording.add,
+            )
+        finally:
+            if recording is not None:
+                recording.end()
+
     async def _record(self, held: Held) -> None:
         """Write an outcome: a row, or a failure where the rollout makes none."""
         row, outcome = _row_or_failure(held.task, held.rollout)
         if row is not None:
-            await self._rows.append(row_to_json(row))
+            rollout = held.rollout
+            await self._output.completed(rollout.rollout_id, rollout.attempt, row_to_json(row))
+            self._stored(rollout.rollout_id, rollout.attempt)
             self.tally.add_row(row)
         elif isinstance(outcome, FailedAttempt):
             await self._give_up(held.task, outcome)
 
     async def _give_up(self, task: pb.Task, failed: FailedAttempt) -> None:
-        row = failure_row(task, failed)
-        await self._failures.append(row_to_json(row))
+        row, partial = failure_row(task, failed), failed.partial
+        await self._output.failed(
+            partial.rollout_id, partial.attempt, failed.failure.boundary, row_to_json(row)
+        )
+        self._stored(partial.rollout_id, partial.attempt)
         self.tally.add_failure(row)
 
     async def _judge(self, group: list[Held]) -> None:
@@ -280,6 +299,9 @@ class Collector:
         )
         if verdict is Verdict.RETRY:
             self.tally.retried += 1
+            rollout = self._rollout_id(assignment.job)
+            await self._output.tried(rollout, assignment.attempt, failed.failure.boundary)
+            self._stored(rollout, assignment.attempt)
             return
         await self._give_up(assignment.job.task, failed)
         await self._judge(self._groups.ended(assignment.job.task.task_id))
@@ -287,24 +309,27 @@ class Collector:
     def _request(self, job: Job, attempt: int) -> agent_pb2.RunRolloutRequest:
         request = agent_pb2.RunRolloutRequest(
             task=job.task,
-            rollout_id=rollout_id(self._earlier.run_id, job.task.task_id, job.repeat_index),
+            rollout_id=self._rollout_id(job),
             attempt=attempt,
             options=self._options.rollout,
-            run_id=self._earlier.run_id,
+            run_id=self._output.run_id,
         )
         if job.task.HasField("seed"):
             # The request holds a copy of the task, so this changes nothing that was given.
             request.task.seed = repeat_seed(job.task.seed, job.repeat_index)
         return request
 
-    def _jobs(self, tasks: Iterable[pb.Task]) -> Iterator[tuple[Job, int]]:
+    def _rollout_id(self, job: Job) -> str:
+        return self._output.rollout_id(job.task.task_id, job.repeat_index)
+
+    def _jobs(self, tasks: Iterable[pb.Task]) -> Iterator[Job]:
         for task in tasks:
             task_id = task.task_id
             repeats = range(self._options.repeats)
-            wanted = [one for one in repeats if not self._earlier.has_row(task_id, one)]
+            wanted = [one for one in repeats if not self._output.has_outcome(task_id, one)]
             self._groups.expect(task_id, len(wanted))
             for repeat in wanted:
-                yield Job(task, repeat), self._earlier.next_attempt(task_id, repeat)
+                yield Job(task, repeat)
 
     async def _cancel(self, works: set[asyncio.Task[None]]) -> None:
         pending = list(works)
@@ -316,13 +341,6 @@ class Collector:
     def _report(self) -> None:
         in_flight = 0 if self._dispatcher is None else self._dispatcher.in_flight
         self._on_progress(Progress(self.tally, in_flight, self.interrupted))
-
-
-def rollout_id(run_id: str, task_id: str, repeat_index: int) -> str:
-    """The id that stands for (run, task, repeat): the same for every attempt."""
-    name = f"{run_id}\0{task_id}\0{repeat_index}".encode()
-    # The repeat stands at the end, where a replayed model looks for it.
-    return f"ro-{hashlib.blake2b(name, digest_size=10).hexdigest()}-{repeat_index}"
 
 
 def repeat_seed(seed: int, repeat_index: int) -> int:

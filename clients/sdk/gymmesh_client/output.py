@@ -1,114 +1,220 @@
-"""A run's files, and what an earlier run left in them.
+"""A run's output: made ready, gone on with, and written to.
 
-rollouts.jsonl           a row for each completed rollout
-rollouts.failures.jsonl  a row for each rollout given up; where the other file has a row of
-                         the same task and repeat, that one (a later attempt) is current
-rollouts.run.json        the run's identity
+`prepare` opens it, and says what is done already; the collector then reserves attempts, writes
+outcomes and closes it. See gymmesh_client.journal for how it stays whole.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
+import asyncio
+import fcntl
 import os
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+from gymmesh_client.identity import RunIdentity
+from gymmesh_client.journal.adopt import OldRun, adopt, read_old_run
+from gymmesh_client.journal.disk import Disk, OutputError, cannot_write, reason
+from gymmesh_client.journal.keys import rollout_id, rollout_key
+from gymmesh_client.journal.layout import OutputFiles
+from gymmesh_client.journal.records import (
+    COMPLETED,
+    FAILED,
+    FAILURES,
+    FORMAT,
+    RETRY,
+    ROWS,
+    AttemptFailed,
+    Outcome,
+    Released,
+    Reserved,
+    RunEnded,
+    Session,
+)
+from gymmesh_client.journal.row_files import read_lines
+from gymmesh_client.journal.store import Journal, NewOutcome, latest_session
+from gymmesh_client.journal.writer import COMMIT_DELAY_S, GroupWriter, Ticket
 from gymmesh_client.problems import UserError
-from gymmesh_client.sink import refuse_if_in_use, sync_folder
-from gymmesh_responses import CodecError, dumps, loads
+from gymmesh_client.retry_choice import RetryChoice
+from gymmesh_client.traces.writer import Recording, TraceWriter
+from gymmesh_responses import loads
 
-_FORMAT: Final = 1
-_CHUNK: Final = 1 << 20
+J = TypeVar("J")
+
+_BLOCK: Final = 64
+_OnRow = Callable[[Mapping[str, Any]], None]
 
 
-@dataclass(frozen=True, slots=True)
-class OutputFiles:
-    """Where a run writes, all named after its rows."""
+class RunOutput:
+    """Where a run's outcomes go; made by `prepare`, used by one collector, from one event loop.
 
-    rows: Path
+    Attributes:
+        run_id: the run's id; the same when it is resumed.
+        files: where its files are.
+        retried: outcomes superseded because a retry was asked for.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        *,
+        delay_s: float,
+        retried: int = 0,
+        traces: TraceWriter | None = None,
+    ) -> None:
+        self.run_id = str(journal.state.session["run_id"])
+        self.files = journal.files
+        self.retried = retried
+        self._journal = journal
+        self._writer = GroupWriter(journal, delay_s=delay_s)
+        self._traces = traces
+        self._unsent: dict[bytes, int] = {}
+        self._closed = False
 
     @property
-    def failures(self) -> Path:
-        """The failed rollouts' rows."""
-        return self.rows.with_name(f"{self._stem}.failures.jsonl")
+    def outcomes(self) -> int:
+        """How many rollouts have a current outcome on disk."""
+        return sum(self._journal.state.counts.values())
 
-    @property
-    def run(self) -> Path:
-        """The run's identity."""
-        return self.rows.with_name(f"{self._stem}.run.json")
+    def rollout_id(self, task_id: str, repeat_index: int) -> str:
+        """The id of a rollout of this run."""
+        return rollout_id(self.run_id, task_id, repeat_index)
 
-    @property
-    def _stem(self) -> str:
-        return self.rows.name.removesuffix(".jsonl")
+    def has_outcome(self, task_id: str, repeat_index: int) -> bool:
+        """Whether the rollout has a current outcome on disk, completed or failed."""
+        return bool(self._journal.state.status(rollout_key(self.rollout_id(task_id, repeat_index))))
 
+    def reserving(
+        self, jobs: Iterator[J], rollout_of: Callable[[J], str]
+    ) -> Iterator[tuple[J, int]]:
+        """Number the first attempt of each job, so that no number is ever used twice.
 
-@dataclass(frozen=True, slots=True)
-class RunIdentity:
-    """What a run is made of: SHA-256 (hex) of the task file, and of the configuration."""
-
-    tasks: str
-    config: str
-
-    @staticmethod
-    def of(tasks: Path, config: Mapping[str, Any]) -> RunIdentity:
-        """The identity of a task file and a configuration in JSON values, secrets left out.
+        The numbers are on disk before the jobs are handed out. They are reserved in blocks, a
+        block ahead, so that usually nobody waits for the disk.
 
         Raises:
-            UserError: the task file cannot be read.
+            OutputError: the disk takes nothing more.
         """
-        digest = hashlib.sha256()
+        block = self._block(jobs, rollout_of)
+        while block is not None:
+            numbered, ticket = block
+            ticket.wait()
+            block = self._block(jobs, rollout_of)
+            for job, key, attempt in numbered:
+                self._unsent.pop(key, None)
+                yield job, attempt
+
+    async def completed(self, rollout: str, attempt: int, row: bytes) -> None:
+        """Write a completed rollout's row, a line of JSON; returns once it is on disk.
+
+        Raises:
+            OutputError: it could not be written; nothing more will be.
+            ValueError: the rollout has an outcome already.
+        """
+        await self._writer.append(NewOutcome(rollout_key(rollout), attempt, COMPLETED, 0, row))
+
+    async def failed(self, rollout: str, attempt: int, boundary: int, row: bytes) -> None:
+        """Write a failed rollout's row; as `completed`."""
+        await self._writer.append(NewOutcome(rollout_key(rollout), attempt, FAILED, boundary, row))
+
+    async def reserve(self, rollout: str, attempt: int) -> None:
+        """Use up the number of a further attempt; returns when it may be sent.
+
+        Raises:
+            OutputError: the disk takes nothing more.
+        """
+        await self._writer.append(Reserved(((rollout_key(rollout), attempt),)))
+
+    async def tried(self, rollout: str, attempt: int, boundary: int) -> None:
+        """Note that an attempt failed and another one follows.
+
+        Raises:
+            OutputError: the disk takes nothing more.
+        """
+        await self._writer.append(AttemptFailed(rollout_key(rollout), attempt, boundary))
+
+    async def recording(self, rollout: str, attempt: int) -> Recording | None:
+        """Where an attempt's events go, once the trace is not too far behind; None without one.
+
+        Raises:
+            OutputError: the trace can no longer be written.
+        """
+        if self._traces is None:
+            return None
+        await self._traces.room()
+        return self._traces.record(rollout, attempt)
+
+    async def close(self, **ended: Any) -> None:
+        """Write what is waiting and how the run ended (JSON values), and close. Idempotent.
+
+        Raises:
+            OutputError: the end could not be written; outcomes acknowledged are on disk.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        await self._writer.close()
         try:
-            with tasks.open("rb") as file:
-                while chunk := file.read(_CHUNK):
-                    digest.update(chunk)
-        except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise UserError(f"{tasks}: cannot be read: {reason}") from None
-        written = json.dumps(config, sort_keys=True).encode()
-        return RunIdentity(digest.hexdigest(), hashlib.sha256(written).hexdigest())
+            if self._traces is not None:
+                await asyncio.to_thread(self._traces.close)
+            self._journal.erase()
+            left = tuple(self._unsent.items())
+            self._journal.commit([*([Released(left)] if left else []), RunEnded(ended)])
+        finally:
+            self._journal.close()
+
+    def abandon(self) -> None:
+        """Close an output to which nothing was written. Idempotent."""
+        if not self._closed:
+            self._closed = True
+            self._journal.close()
+            if self._traces is not None:
+                self._traces.close()
+
+    def _block(
+        self, jobs: Iterator[J], rollout_of: Callable[[J], str]
+    ) -> tuple[list[tuple[J, bytes, int]], Ticket] | None:
+        state, numbered = self._journal.state, []
+        for job in jobs:
+            key = rollout_key(rollout_of(job))
+            attempt = state.attempt(key) + 1
+            numbered.append((job, key, attempt))
+            self._unsent[key] = attempt
+            if len(numbered) == _BLOCK:
+                break
+        if not numbered:
+            return None
+        reserved = Reserved(tuple((key, attempt) for _, key, attempt in numbered))
+        return numbered, self._writer.submit([reserved])
 
 
-@dataclass(slots=True)
-class Earlier:
-    """What an earlier run left: which rollouts have a row, and how far the others' attempts got."""
-
-    run_id: str
-    done: set[bytes] = field(default_factory=set)
-    attempts: dict[bytes, int] = field(default_factory=dict)
-
-    def has_row(self, task_id: str, repeat_index: int) -> bool:
-        """Whether the rollout is completed."""
-        return rollout_key(task_id, repeat_index) in self.done
-
-    def next_attempt(self, task_id: str, repeat_index: int) -> int:
-        """The number of the rollout's next attempt."""
-        return self.attempts.get(rollout_key(task_id, repeat_index), 0) + 1
-
-
-def rollout_key(task_id: str, repeat_index: int) -> bytes:
-    """16 bytes that stand for a rollout of a run; a tuple would take ten times the memory."""
-    name = f"{repeat_index}\0{task_id}".encode()
-    return hashlib.blake2b(name, digest_size=16).digest()
-
-
-def check(files: OutputFiles, identity: RunIdentity, *, overwrite: bool, resume: bool) -> None:
+def check(
+    files: OutputFiles,
+    identity: RunIdentity,
+    *,
+    overwrite: bool,
+    resume: bool,
+    accept: Collection[str] = (),
+) -> None:
     """Say early whether `prepare` would refuse; changes nothing.
 
     Raises:
         UserError: no such folder; another collector is at work; the output is not empty and
-            neither flag is given; or it is to be resumed and belongs to another run.
+            neither flag is given; or it is to be resumed and belongs to another run, and
+            `accept` does not name what changed.
     """
     if not files.rows.parent.is_dir():
         raise UserError(f"{files.rows.parent}: no such folder; make it or choose another --output")
-    for path in (files.rows, files.failures):
-        refuse_if_in_use(path)
     used = _used(files)
+    for path in (files.journal, *used):
+        _refuse_if_in_use(path)
     if used and resume:
-        _check_identity(files, identity)
+        earlier = _earlier_run(files)
+        identity.check(_identity_of(earlier), files.rows, accept)
+        _check_layout(files, {} if isinstance(earlier, OldRun) else earlier)
     elif used and not overwrite:
         raise UserError(
             f"{used[0]}: is there already and not empty; "
@@ -122,123 +228,139 @@ def prepare(
     *,
     overwrite: bool,
     resume: bool,
-    on_row: Callable[[Mapping[str, Any]], None] = lambda row: None,
-) -> Earlier:
-    """Make a run's files ready, and say what is done already.
+    accept: Collection[str] = (),
+    retry: RetryChoice | None = None,
+    repeats: int = 1,
+    trace: bool = False,
+    delay_s: float = COMMIT_DELAY_S,
+    on_row: _OnRow = lambda row: None,
+    on_failure: _OnRow = lambda row: None,
+    disk: Disk | None = None,
+) -> RunOutput:
+    """Make a run's output ready, and say what is done already.
 
     Args:
+        accept: what may have changed since, keys of `gymmesh_client.identity.CHANGES`.
+        retry: outcomes to give up on when the run is resumed, so that those rollouts run again.
+        repeats: rollouts per task.
+        trace: whether to keep every event.
+        delay_s: the most seconds that an outcome waits for others to share its commit.
         on_row: called with each completed row that is kept.
+        on_failure: called with each failed row that is kept.
 
     Raises:
-        UserError: as `check`; or a row that is to be kept is damaged.
+        UserError: as `check`; or what is to be kept is damaged.
+        OutputError: the disk takes nothing.
     """
-    check(files, identity, overwrite=overwrite, resume=resume)
-    if resume and _used(files):
-        return _resume(files, identity, on_row)
-    for path in (files.rows, files.failures, files.run):
-        path.unlink(missing_ok=True)
-    run_id = f"run-{uuid.uuid4().hex[:12]}"
-    _write_run(files.run, run_id, identity)
-    return Earlier(run_id)
+    check(files, identity, overwrite=overwrite, resume=resume, accept=accept)
+    disk = disk or Disk()
+    if not (resume and _used(files)):
+        session = _session(files, f"run-{uuid.uuid4().hex[:12]}", identity, repeats)
+        return _traced(Journal.create(files, session, disk), trace, delay_s, 0)
+    if not files.journal.exists():
+        old = read_old_run(files)
+        assert old is not None  # `check` has seen it
+        adopt(files, old, disk)
+    journal = Journal.resume(files, disk)
+    try:
+        retried = _give_up(journal, retry or RetryChoice())
+        _kept(journal, on_row, on_failure)
+        was = journal.state.session
+        session = _session(
+            journal.files, str(was["run_id"]), identity, max(repeats, int(was.get("repeats", 1)))
+        )
+        journal.commit([Session(session | {"session": int(was.get("session", 1)) + 1})])
+    except BaseException:
+        journal.close()
+        raise
+    return _traced(journal, trace, delay_s, retried)
+
+
+def _traced(journal: Journal, trace: bool, delay_s: float, retried: int) -> RunOutput:
+    try:
+        traces = TraceWriter(journal.files.trace) if trace else None
+    except BaseException:
+        journal.close()
+        raise
+    return RunOutput(journal, delay_s=delay_s, retried=retried, traces=traces)
+
+
+def _session(
+    files: OutputFiles, run_id: str, identity: RunIdentity, repeats: int
+) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "run_id": run_id,
+        "session": 1,
+        "identity": asdict(identity),
+        "repeats": repeats,
+        "shard_rows": files.shard_rows,
+        "zstd": files.compressed,
+    }
+
+
+def _give_up(journal: Journal, retry: RetryChoice) -> int:
+    """Supersede the outcomes that are to be retried; how many."""
+    if not retry:
+        return 0
+    session = journal.state.session
+    keys = retry.keys(str(session["run_id"]), int(session.get("repeats", 1)))
+    chosen: dict[bytes, Outcome] = {}
+    for record in journal.outcomes():
+        if not isinstance(record, Outcome):
+            chosen.pop(record.key, None)
+        elif retry.matches(record, keys):
+            chosen[record.key] = record
+    journal.supersede(list(chosen.values()), RETRY)
+    return len(chosen)
+
+
+def _kept(journal: Journal, on_row: _OnRow, on_failure: _OnRow) -> None:
+    for (lane, shard), end in sorted(journal.ends.items()):
+        path = journal.files.lane(lane, shard)
+        take = {ROWS: on_row, FAILURES: on_failure}.get(lane)
+        if take is not None:
+            compressed = lane == ROWS and journal.files.compressed
+            try:
+                for line in read_lines(path, end, compressed=compressed):
+                    take(loads(line))
+            except OSError as error:
+                raise UserError(f"{path}: cannot be read: {reason(error)}") from None
+
+
+def _earlier_run(files: OutputFiles) -> OldRun | dict[str, Any]:
+    found = latest_session(files)
+    if found is not None:
+        return found
+    old = read_old_run(files)
+    if old is None:
+        raise UserError(f"{files.journal}: is missing, so {files.rows} cannot be resumed")
+    return old
+
+
+def _identity_of(earlier: OldRun | dict[str, Any]) -> RunIdentity:
+    if isinstance(earlier, OldRun):
+        return RunIdentity(earlier.tasks, earlier.config)
+    return RunIdentity(**earlier["identity"])
+
+
+def _check_layout(files: OutputFiles, session: Mapping[str, Any]) -> None:
+    was, shards = bool(session.get("zstd")), session.get("shard_rows")
+    if files.compressed and not was:
+        raise UserError(
+            f"{files.rows}: was begun without compression and is gone on with without it; "
+            "leave out --zstd"
+        )
+    if files.shard_rows is not None and files.shard_rows != shards:
+        so_far = "in one file" if shards is None else f"with --shard-rows {shards}"
+        raise UserError(
+            f"{files.rows}: was begun {so_far} and is gone on with so; leave out --shard-rows"
+        )
 
 
 def _used(files: OutputFiles) -> list[Path]:
-    return [path for path in (files.rows, files.failures) if _size(path)]
-
-
-def _resume(
-    files: OutputFiles, identity: RunIdentity, on_row: Callable[[Mapping[str, Any]], None]
-) -> Earlier:
-    earlier = Earlier(_check_identity(files, identity))
-    for line, row in _read_rows(files.rows):
-        key = _key_of(files.rows, line, row)
-        if key in earlier.done:
-            raise UserError(
-                f"{files.rows}: line {line} is of task {row['task_id']!r} repeat"
-                f" {row['repeat_index']}, which an earlier line has; remove one of them"
-            )
-        earlier.done.add(key)
-        on_row(row)
-    for line, row in _read_rows(files.failures):
-        key = _key_of(files.failures, line, row)
-        attempt = row.get("attempt")
-        if type(attempt) is int:
-            earlier.attempts[key] = max(attempt, earlier.attempts.get(key, 0))
-    return earlier
-
-
-def _check_identity(files: OutputFiles, identity: RunIdentity) -> str:
-    try:
-        run = loads(files.run.read_bytes())
-        run_id, was = run["run_id"], RunIdentity(run["tasks_sha256"], run["config_sha256"])
-    except OSError:
-        raise UserError(f"{files.run}: is missing, so {files.rows} cannot be resumed") from None
-    except (CodecError, KeyError, TypeError):
-        raise UserError(f"{files.run}: is damaged, so {files.rows} cannot be resumed") from None
-    changed = [
-        name
-        for name, ours, theirs in (
-            ("the tasks", identity.tasks, was.tasks),
-            ("the configuration", identity.config, was.config),
-        )
-        if ours != theirs
-    ]
-    if changed:
-        raise UserError(
-            f"{files.rows}: cannot be resumed, because {' and '.join(changed)} changed since; "
-            "use the same ones, or choose another --output"
-        )
-    return str(run_id)
-
-
-def _write_run(path: Path, run_id: str, identity: RunIdentity) -> None:
-    document = {
-        "format": _FORMAT,
-        "run_id": run_id,
-        "tasks_sha256": identity.tasks,
-        "config_sha256": identity.config,
-    }
-    draft = path.with_name(path.name + ".tmp")
-    try:
-        with draft.open("wb") as file:
-            file.write(dumps(document) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-        sync_folder(path)
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise UserError(f"{path}: cannot be written: {reason}") from None
-
-
-def _read_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The rows of a file; a last line with no newline is a torn write and is cut off."""
-    if not _size(path):
-        return
-    with path.open("r+b") as file:
-        line, start = 0, 0
-        while raw := file.readline():
-            line += 1
-            if not raw.endswith(b"\n"):
-                file.truncate(start)
-                file.flush()
-                os.fsync(file.fileno())
-                return
-            start += len(raw)
-            try:
-                row = loads(raw)
-            except CodecError as error:
-                raise UserError(f"{path}: line {line} is damaged: {error.problem}") from None
-            if type(row) is not dict:
-                raise UserError(f"{path}: line {line} is not a rollout's row")
-            yield line, row
-
-
-def _key_of(path: Path, line: int, row: Mapping[str, Any]) -> bytes:
-    task_id, repeat = row.get("task_id"), row.get("repeat_index")
-    if type(task_id) is not str or type(repeat) is not int:
-        raise UserError(f"{path}: line {line} has no task_id and repeat_index")
-    return rollout_key(task_id, repeat)
+    own = (*files.all_shards(), files.failures, files.superseded)
+    return [path for path in own if _size(path)]
 
 
 def _size(path: Path) -> int:
@@ -246,3 +368,22 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except FileNotFoundError:
         return 0
+
+
+def _refuse_if_in_use(path: Path) -> None:
+    """Raise UserError when another collector, perhaps one without a journal, is at work there."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise cannot_write(path, error) from None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise UserError(f"{path}: another collector is writing to it") from None
+    finally:
+        os.close(fd)
+
+
+__all__ = ["OutputError", "OutputFiles", "RunOutput", "check", "prepare"]

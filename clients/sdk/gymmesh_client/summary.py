@@ -43,6 +43,7 @@ class Tally:
 
     completed: int = 0
     kept: int = 0
+    kept_failed: int = 0
     retried: int = 0
     rewards: Counter[float] = field(default_factory=Counter)
     unjudged: Counter[str] = field(default_factory=Counter)
@@ -71,8 +72,9 @@ class Tally:
         counts[0] += 1
         counts[1] += reward >= SOLVED
 
-    def add_failure(self, row: Mapping[str, Any]) -> None:
-        """Count a failed rollout's row."""
+    def add_failure(self, row: Mapping[str, Any], *, kept: bool = False) -> None:
+        """Count a failed rollout's row; `kept` when an earlier run wrote it."""
+        self.kept_failed += kept
         failure = row["failure"]
         self.failures[str(failure["boundary"])] += 1
         if not self.first_failure:
@@ -119,7 +121,8 @@ class RunSummary:
     @property
     def rollouts_per_s(self) -> float:
         """Rollouts with an outcome in this run, per second."""
-        done = self.tally.completed - self.tally.kept + self.tally.failed
+        kept = self.tally.kept + self.tally.kept_failed
+        done = self.tally.completed + self.tally.failed - kept
         return done / self.wall_s if self.wall_s > 0 else 0.0
 
     def to_dict(self) -> dict[str, Any]:
@@ -130,6 +133,7 @@ class RunSummary:
             "completed": tally.completed,
             "kept_from_earlier": tally.kept,
             "failed": tally.failed,
+            "failed_earlier": tally.kept_failed,
             "not_finished": self.not_finished,
             "retried": tally.retried,
             "wall_s": round(self.wall_s, 3),
@@ -183,8 +187,9 @@ def render(summary: RunSummary) -> str:
     tally, mean = summary.tally, summary.tally.mean_reward
     kept = f" ({tally.kept} of them kept from an earlier run)" if tally.kept else ""
     retried = f", {tally.retried} retried" if tally.retried else ""
+    failed = f" ({tally.kept_failed} of them in an earlier run)" if tally.kept_failed else ""
     lines = [
-        f"rollouts      {tally.completed} completed{kept}, {tally.failed} failed{retried}"
+        f"rollouts      {tally.completed} completed{kept}, {tally.failed} failed{failed}{retried}"
         f", of {summary.requested} asked for",
         f"speed         {summary.rollouts_per_s:.2f} rollouts/s over {summary.wall_s:.1f} s",
         f"mean reward   {'none was verified' if mean is None else f'{mean:.3f}'}",
@@ -199,6 +204,8 @@ def render(summary: RunSummary) -> str:
     lines.append(f"rows          {summary.output}")
     if tally.failures:
         lines.append(f"failed        {summary.failures_output}")
+    if tally.kept_failed:
+        lines.append("try again     with --resume --retry failed")
     if summary.not_finished > 0:
         lines.append(f"not finished  {summary.not_finished}; go on with --resume")
     return "\n".join(lines)

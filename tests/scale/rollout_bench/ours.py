@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import resource
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from gymmesh_mesh.config import Defaults
 from gymmesh_model.config import ModelConfig
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_responses import params_from_json
+from gymmesh_runtime.loop import run
 
 HERE = Path(__file__).parent
 
@@ -57,9 +57,9 @@ async def main(url: str, count: int, concurrency: int) -> None:
         async with embedded(config) as mesh:
             for repeats in (20, count):  # the first to warm up
                 files = OutputFiles(Path(folder) / f"{repeats}.jsonl")
-                earlier = prepare(files, RunIdentity("", ""), overwrite=False, resume=False)
+                output = prepare(files, RunIdentity("", ""), overwrite=False, resume=False)
                 options = CollectOptions(repeats=repeats, concurrency=concurrency)
-                collector = Collector(connector(mesh), files, earlier, options)
+                collector = Collector(connector(mesh), output, options)
                 cpu, wall = _cpu_s(), time.perf_counter()
                 tally = await collector.run([_task()])
                 cpu, wall = _cpu_s() - cpu, time.perf_counter() - wall
@@ -68,4 +68,4 @@ async def main(url: str, count: int, concurrency: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
+    run(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))

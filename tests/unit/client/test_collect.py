@@ -19,12 +19,14 @@ from gymmesh_client import (
     CollectOptions,
     Collector,
     OutputFiles,
+    RetryChoice,
     RetryPolicy,
     RunIdentity,
+    RunOutput,
+    open_run,
     prepare,
 )
 from gymmesh_client.collect import repeat_seed
-from gymmesh_client.output import Earlier
 from gymmesh_runtime.errors import MeshError
 from tests.support.rollouts import (
     NoGroups,
@@ -47,21 +49,28 @@ def good(request: agent_pb2.RunRolloutRequest) -> Sequence[pb.RolloutEvent]:
     return make_events(request.rollout_id, request.attempt, *bodies, task=request.task)
 
 
-def prepared(folder: Path, *, resume: bool = False) -> tuple[OutputFiles, Earlier]:
+def prepared(
+    folder: Path, *, resume: bool = False, retry: RetryChoice | None = None
+) -> tuple[OutputFiles, RunOutput]:
     files = OutputFiles(folder / "rollouts.jsonl")
-    return files, prepare(files, ONE, overwrite=False, resume=resume)
+    return files, prepare(files, ONE, overwrite=False, resume=resume, retry=retry)
 
 
 def collector(
-    folder: Path, agent: AgentPeer, *, resume: bool = False, **options: Any
+    folder: Path,
+    agent: AgentPeer,
+    *,
+    resume: bool = False,
+    again: RetryChoice | None = None,
+    **options: Any,
 ) -> tuple[Collector, OutputFiles]:
-    files, earlier = prepared(folder, resume=resume)
+    files, output = prepared(folder, resume=resume, retry=again)
 
     async def connect(name: str) -> AgentPeer:
         return agent
 
     settings = CollectOptions(**{"retry": QUICK, "timeout_s": 20.0, **options})
-    return Collector(connect, files, earlier, settings), files
+    return Collector(connect, output, settings), files
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
@@ -204,7 +213,7 @@ async def test_a_surprise_is_a_failure_of_that_rollout_only(tmp_path: Path) -> N
     assert calls == 1
 
 
-async def test_resume_runs_what_has_no_row(tmp_path: Path) -> None:
+async def test_resume_runs_what_has_no_outcome_and_what_is_to_be_retried(tmp_path: Path) -> None:
     def half(request: agent_pb2.RunRolloutRequest) -> Sequence[pb.RolloutEvent]:
         if request.task.task_id == "t-1":
             return make_events(request.rollout_id, request.attempt, failed(retry_safe=False))
@@ -213,8 +222,14 @@ async def test_resume_runs_what_has_no_row(tmp_path: Path) -> None:
     run, files = collector(tmp_path, ScriptedAgent(half))
     await run.run(tasks(2))
     before = files.rows.read_bytes()
+    (lost,) = rows(files.failures)
     agent = ScriptedAgent(good)
-    again, _ = collector(tmp_path, agent, resume=True, repeats=2)
+    more, _ = collector(tmp_path, agent, resume=True)
+    await more.run(tasks(2))
+    assert agent.requests == []
+    again, _ = collector(
+        tmp_path, agent, resume=True, again=RetryChoice.parse(["failed"]), repeats=2
+    )
     await again.run(tasks(3))
     assert files.rows.read_bytes().startswith(before)
     keys = [(row["task_id"], row["repeat_index"]) for row in rows(files.rows)]
@@ -227,7 +242,15 @@ async def test_resume_runs_what_has_no_row(tmp_path: Path) -> None:
     # The failed one goes on with its second attempt; its other repeat is new.
     assert attempts == {("t-1", 2), ("t-1", 1)}
     ids = {(row["task_id"], row["repeat_index"]): row["rollout_id"] for row in rows(files.rows)}
-    assert ids["t-1", 0] == rows(files.failures)[0]["rollout_id"]
+    assert ids["t-1", 0] == lost["rollout_id"]
+    assert rows(files.failures) == []
+    assert rows(files.superseded) == [lost]
+    with open_run(files.rows) as run_as_read:
+        history = run_as_read.attempts(lost["rollout_id"])
+    assert [(one.attempt, one.outcome, one.superseded) for one in history] == [
+        (1, "failed", "a retry was asked for"),
+        (2, "completed", ""),
+    ]
 
 
 async def test_an_interrupt_drains_then_cancels(tmp_path: Path) -> None:

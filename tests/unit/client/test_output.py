@@ -1,147 +1,359 @@
-"""The sink and the files of a run: rows on disk, torn tails, resuming."""
+"""A run's output: made ready, refused, gone on with, retried, adopted."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
-import resource
-import signal
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gymmesh_client import OutputError, OutputFiles, RunIdentity, UserError, prepare
-from gymmesh_client.sink import RowSink
+from gymmesh_client import (
+    OutputFiles,
+    RetryChoice,
+    RunIdentity,
+    RunOutput,
+    UserError,
+    open_run,
+    prepare,
+)
+from gymmesh_client.journal.keys import rollout_id
 
-ONE = RunIdentity("t", "c")
+ONE = RunIdentity("t", "c", "1.0")
+Done = Iterable[tuple[str, int, str]]
 
 
-def row(task_id: str, repeat: int = 0, **more: Any) -> bytes:
-    return json.dumps({"task_id": task_id, "repeat_index": repeat, **more}).encode()
+def files_in(folder: Path, **layout: Any) -> OutputFiles:
+    return OutputFiles(folder / "rollouts.jsonl", **layout)
 
 
-def files_in(folder: Path) -> OutputFiles:
-    return OutputFiles(folder / "rollouts.jsonl")
+def begin(files: OutputFiles, **more: Any) -> RunOutput:
+    return prepare(files, ONE, **{"overwrite": False, "resume": False, "repeats": 2} | more)
 
 
-async def test_rows_are_whole_lines_and_share_an_fsync(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def resume(files: OutputFiles, *retry: str, **more: Any) -> RunOutput:
+    return begin(files, resume=True, retry=RetryChoice.parse(retry), **more)
+
+
+def row(output: RunOutput, task: str, repeat: int, attempt: int, **more: Any) -> bytes:
+    name = output.rollout_id(task, repeat)
+    fields = {"task_id": task, "repeat_index": repeat, "rollout_id": name, "attempt": attempt}
+    return json.dumps(fields | more).encode()
+
+
+async def collect(output: RunOutput, jobs: Done) -> list[int]:
+    """Carry out jobs: (task, repeat, "" or the boundary to fail at); the attempts' numbers."""
+    wanted = [job for job in jobs if not output.has_outcome(*job[:2])]
+    numbered = list(output.reserving(iter(wanted), lambda job: output.rollout_id(*job[:2])))
+
+    async def one(job: tuple[str, int, str], attempt: int) -> None:
+        name = output.rollout_id(*job[:2])
+        if job[2]:
+            failure = {"boundary": job[2]}
+            boundary = {"MODEL": 1, "TOOL": 2}[job[2]]
+            await output.failed(
+                name, attempt, boundary, row(output, *job[:2], attempt, failure=failure)
+            )
+        else:
+            await output.completed(name, attempt, row(output, *job[:2], attempt))
+
+    await asyncio.gather(*(one(*each) for each in numbered))
+    await output.close(interrupted=False)
+    return [attempt for _, attempt in numbered]
+
+
+def keys(path: Path) -> list[tuple[str, int, int]]:
+    lines = path.read_bytes().splitlines() if path.exists() else []
+    rows = [json.loads(line) for line in lines]
+    return [(one["task_id"], one["repeat_index"], one["attempt"]) for one in rows]
+
+
+THREE = [("t-1", 0, ""), ("t-1", 1, "MODEL"), ("t-2", 0, "TOOL")]
+
+
+async def test_rows_and_failures_and_the_journal(tmp_path: Path) -> None:
+    files = files_in(tmp_path)
+    assert await collect(begin(files), THREE) == [1, 1, 1]
+    assert keys(files.rows) == [("t-1", 0, 1)]
+    assert sorted(keys(files.failures)) == [("t-1", 1, 1), ("t-2", 0, 1)]
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["rollouts.failures.jsonl", "rollouts.journal", "rollouts.jsonl"]
+
+
+async def test_resume_keeps_outcomes_and_says_them(tmp_path: Path) -> None:
+    files = files_in(tmp_path)
+    first = begin(files)
+    await collect(first, THREE)
+    before = files.rows.read_bytes(), files.failures.read_bytes()
+    kept: list[Any] = []
+    failed: list[Any] = []
+    again = resume(files, on_row=kept.append, on_failure=failed.append)
+    assert (again.run_id, again.outcomes, again.retried) == (first.run_id, 3, 0)
+    assert ([one["task_id"] for one in kept], len(failed)) == (["t-1"], 2)
+    assert await collect(again, [*THREE, ("t-3", 0, "")]) == [1]
+    assert files.rows.read_bytes().startswith(before[0])
+    assert files.failures.read_bytes() == before[1]
+
+
+@pytest.mark.parametrize(
+    ("retry", "again"),
+    [
+        (["failed"], [("t-1", 1), ("t-2", 0)]),
+        (["boundary=TOOL"], [("t-2", 0)]),
+        (["boundary=tool", "task=t-1"], [("t-1", 0), ("t-1", 1), ("t-2", 0)]),
+        (["task=t-1"], [("t-1", 0), ("t-1", 1)]),
+        (["task=t-9"], []),
+    ],
+)
+@pytest.mark.parametrize("layout", [{}, {"shard_rows": 1}, {"zstd": True}])
+async def test_a_retry_supersedes_what_it_names(
+    tmp_path: Path, retry: list[str], again: list[tuple[str, int]], layout: dict[str, Any]
 ) -> None:
-    synced: list[int] = []
-    fsync = os.fsync
-
-    def counted(fd: int) -> None:
-        synced.append(fd)
-        fsync(fd)
-
-    monkeypatch.setattr(os, "fsync", counted)
-    sink = RowSink(tmp_path / "r.jsonl")
-    rows = [row(f"t-{number}", text="é" * number) for number in range(50)]
-    await asyncio.gather(*(sink.append(one) for one in rows))
-    # One for the folder, and a few for the fifty rows.
-    assert 2 <= len(synced) <= 5
-    assert sorted((tmp_path / "r.jsonl").read_bytes().splitlines()) == sorted(rows)
-    await sink.close()
-    await sink.close()
-
-
-async def test_append_returns_when_the_row_is_there(tmp_path: Path) -> None:
-    sink = RowSink(tmp_path / "r.jsonl")
-    for number in range(3):
-        await sink.append(row(f"t-{number}"))
-        assert len((tmp_path / "r.jsonl").read_bytes().splitlines()) == number + 1
-    await sink.close()
+    files = files_in(tmp_path, **layout)
+    await collect(begin(files), THREE)
+    output = resume(files_in(tmp_path), *retry)
+    assert output.retried == len(again)
+    assert [job[:2] for job in THREE if not output.has_outcome(*job[:2])] == again
+    assert await collect(output, [(*job[:2], "") for job in THREE]) == [2] * len(again)
+    with open_run(files.rows) as run:
+        assert (run.completed, run.failed) == (
+            1 + sum(j != ("t-1", 0) for j in again),
+            2 - sum(j != ("t-1", 0) for j in again),
+        )
+        both = [*run.rows(), *run.failures()]
+        assert sorted((one["task_id"], one["repeat_index"]) for one in both) == [
+            job[:2] for job in THREE
+        ]
+        for task, repeat, _ in THREE:
+            attempts = run.attempts(rollout_id(run.run_id, task, repeat))
+            assert [one.current for one in attempts] == (
+                [False, True] if (task, repeat) in again else [True]
+            )
+    assert sorted(key[:2] for key in keys(files.superseded)) == again
 
 
-async def test_a_full_disk_takes_back_the_torn_row(tmp_path: Path) -> None:
-    path = tmp_path / "r.jsonl"
-    sink = RowSink(path)
-    await sink.append(row("t-1"))
-    before = path.read_bytes()
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 20, hard))
-        with pytest.raises(OutputError, match=r"r\.jsonl: cannot be written: file too large"):
-            await sink.append(row("t-2", text="x" * 100))
-        with pytest.raises(OutputError):
-            await sink.append(row("t-3"))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        signal.signal(signal.SIGXFSZ, handler)
-    await sink.close()
-    assert path.read_bytes() == before
-
-
-async def test_two_collectors_cannot_share_a_file(tmp_path: Path) -> None:
+async def test_numbers_are_used_up_by_a_kill_and_given_back_by_an_end(tmp_path: Path) -> None:
     files = files_in(tmp_path)
-    sink = RowSink(files.rows)
-    await sink.append(row("t-1"))
-    with pytest.raises(UserError, match="another collector"):
-        RowSink(files.rows).open()
-    with pytest.raises(UserError, match="another collector"):
-        prepare(files, ONE, overwrite=True, resume=False)
-    await sink.close()
-    prepare(files, ONE, overwrite=True, resume=False)
+    jobs = [("t-1", 0, ""), ("t-2", 0, ""), ("t-3", 0, "")]
+    killed = begin(files)
+    handed = killed.reserving(iter(jobs), lambda job: killed.rollout_id(*job[:2]))
+    assert next(handed) == (jobs[0], 1)
+    await killed.completed(killed.rollout_id("t-1", 0), 1, row(killed, "t-1", 0, 1))
+    killed._journal.close()  # a kill: the end is not written
+    ended = resume(files)
+    handed = ended.reserving(iter(jobs[1:]), lambda job: ended.rollout_id(*job[:2]))
+    # t-2 and t-3 may have been sent, for all that is known.
+    assert next(handed) == (jobs[1], 2)
+    await ended.close()
+    again = resume(files)
+    assert await collect(again, jobs[1:]) == [3, 2]
 
 
-def test_an_output_that_is_not_empty_is_refused(tmp_path: Path) -> None:
+async def test_a_further_attempt_is_reserved(tmp_path: Path) -> None:
     files = files_in(tmp_path)
-    files.rows.write_bytes(row("t-1") + b"\n")
-    with pytest.raises(UserError, match=r"--resume.*--overwrite"):
-        prepare(files, ONE, overwrite=False, resume=False)
-    assert files.rows.read_bytes() == row("t-1") + b"\n"
-    prepare(files, ONE, overwrite=True, resume=False)
-    assert not files.rows.exists()
+    first = begin(files)
+    await collect(first, [("t-0", 0, "")])
+    killed = resume(files)
+    name = killed.rollout_id("t-1", 0)
+    list(killed.reserving(iter(["t-1"]), lambda job: name))
+    await killed.tried(name, 1, 1)
+    await killed.reserve(name, 2)
+    killed._journal.close()
+    again = resume(files)
+    assert await collect(again, [("t-1", 0, "")]) == [3]
+    with open_run(files.rows) as run:
+        history = [(one.attempt, one.outcome, one.boundary) for one in run.attempts(name)]
+    assert history == [(1, "failed", 1), (3, "completed", 0)]
+
+
+async def test_an_output_that_is_not_empty_is_refused(tmp_path: Path) -> None:
+    files = files_in(tmp_path)
+    await collect(begin(files), THREE)
+    before = files.rows.read_bytes()
+    with pytest.raises(UserError, match=r"rollouts.jsonl: is there.*--resume.*--overwrite"):
+        begin(files)
+    assert files.rows.read_bytes() == before
+    await collect(begin(files, overwrite=True), [])
+    assert files.rows.read_bytes() == b""
+    assert not files.failures.exists()
+
+
+async def test_two_collectors_cannot_share_an_output(tmp_path: Path) -> None:
+    files = files_in(tmp_path)
+    await collect(begin(files), THREE)
+    output = resume(files)
+    for more in ({"resume": True}, {"overwrite": True}):
+        with pytest.raises(UserError, match="another collector is writing to it"):
+            begin(files, **more)
+    output.abandon()
+    output.abandon()
+    await resume(files).close()
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such folder"):
-        prepare(files_in(tmp_path / "gone"), ONE, overwrite=False, resume=False)
-
-
-def test_resume_repairs_the_tail_and_knows_what_is_done(tmp_path: Path) -> None:
-    files = files_in(tmp_path)
-    run_id = prepare(files, ONE, overwrite=False, resume=False).run_id
-    whole = row("t-1") + b"\n" + row("t-1", 1) + b"\n"
-    files.rows.write_bytes(whole + row("t-2")[:-5])
-    failure = row("t-2", attempt=2) + b"\n" + row("t-3", attempt=1) + b"\n"
-    files.failures.write_bytes(failure + b'{"task')
-    kept: list[Any] = []
-    earlier = prepare(files, ONE, overwrite=False, resume=True, on_row=kept.append)
-    assert earlier.run_id == run_id
-    assert (files.rows.read_bytes(), files.failures.read_bytes()) == (whole, failure)
-    assert len(kept) == 2
-    assert earlier.has_row("t-1", 0)
-    assert earlier.has_row("t-1", 1)
-    assert not earlier.has_row("t-2", 0)
-    assert [earlier.next_attempt(task, 0) for task in ("t-2", "t-3", "t-4")] == [3, 2, 1]
-
-
-def test_a_row_cut_right_before_its_newline_is_torn(tmp_path: Path) -> None:
-    files = files_in(tmp_path)
-    prepare(files, ONE, overwrite=False, resume=False)
-    files.rows.write_bytes(row("t-1"))
-    assert not prepare(files, ONE, overwrite=False, resume=True).has_row("t-1", 0)
-    assert files.rows.read_bytes() == b""
+        begin(files_in(tmp_path / "gone"))
 
 
 @pytest.mark.parametrize(
-    ("identity", "words"),
+    ("identity", "words", "accept"),
     [
-        (RunIdentity("x", "c"), "because the tasks changed"),
-        (RunIdentity("t", "x"), "because the configuration changed"),
-        (RunIdentity("x", "x"), "because the tasks and the configuration changed"),
+        (RunIdentity("x", "c", "1.0"), "because the tasks changed since", {"tasks"}),
+        (RunIdentity("t", "x", "1.0"), "because the configuration changed", {"config"}),
+        (RunIdentity("t", "c", "2"), r"the version of gymmesh \(1.0, now 2\) ch", {"version"}),
+        (RunIdentity("x", "x", ""), "the tasks and the configuration", {"tasks", "config"}),
     ],
 )
-def test_another_run_is_refused(tmp_path: Path, identity: RunIdentity, words: str) -> None:
+async def test_another_run_is_refused_unless_the_change_is_named(
+    tmp_path: Path, identity: RunIdentity, words: str, accept: set[str]
+) -> None:
     files = files_in(tmp_path)
-    prepare(files, ONE, overwrite=False, resume=False)
-    files.rows.write_bytes(row("t-1") + b"\n")
+    await collect(begin(files), THREE)
+    for short in [set[str](), *({one} for one in accept if len(accept) > 1)]:
+        with pytest.raises(UserError, match="--accept-change"):
+            prepare(files, identity, overwrite=False, resume=True, accept=short)
     with pytest.raises(UserError, match=words):
         prepare(files, identity, overwrite=False, resume=True)
+    output = prepare(files, identity, overwrite=False, resume=True, accept=accept)
+    assert output.outcomes == 3
+    await output.close()
+    # From now on that is what the run is made of.
+    await prepare(files, identity, overwrite=False, resume=True).close()
+
+
+@pytest.mark.parametrize(
+    ("begun", "layout", "words"),
+    [
+        ({}, {"zstd": True}, "leave out --zstd"),
+        ({}, {"shard_rows": 3}, "begun in one file"),
+        ({"shard_rows": 2}, {"shard_rows": 3}, "with --shard-rows 2"),
+    ],
+)
+async def test_the_layout_stays(
+    tmp_path: Path, begun: dict[str, Any], layout: dict[str, Any], words: str
+) -> None:
+    await collect(begin(files_in(tmp_path, **begun)), THREE)
+    with pytest.raises(UserError, match=words):
+        resume(files_in(tmp_path, **layout))
+
+
+async def test_shards_are_full_and_closed(tmp_path: Path) -> None:
+    files = files_in(tmp_path, shard_rows=2)
+    await collect(begin(files), [(f"t-{number}", 0, "") for number in range(5)])
+    sizes = [len(keys(path)) for path in files.all_shards()]
+    assert sizes == [2, 2, 1]
+    assert files.all_shards()[0].name == "rollouts-00000.jsonl"
+    before = [path.read_bytes() for path in files.all_shards()]
+    output = resume(files_in(tmp_path))
+    await collect(output, [(f"t-{number}", 0, "") for number in range(8)])
+    assert [len(keys(path)) for path in files.all_shards()] == [2, 2, 2, 2]
+    assert [path.read_bytes() for path in files.all_shards()][:2] == before[:2]
+
+
+async def test_resume_cuts_what_is_torn(tmp_path: Path) -> None:
+    files = files_in(tmp_path)
+    await collect(begin(files), THREE)
+    before = [path.read_bytes() for path in (files.rows, files.failures, files.journal)]
+    for path in (files.rows, files.failures, files.journal):
+        with path.open("ab") as file:
+            file.write(b'{"task_id": "t-5", "repeat_ind')
+    resume(files).abandon()
+    assert [path.read_bytes() for path in (files.rows, files.failures)] == before[:2]
+    assert files.journal.read_bytes().startswith(before[2])
+
+
+async def test_rows_that_were_taken_away_are_missed(tmp_path: Path) -> None:
+    files = files_in(tmp_path)
+    await collect(begin(files), THREE)
+    files.rows.write_bytes(files.rows.read_bytes()[:-1])
+    with pytest.raises(UserError, match=r"rollouts.jsonl: has \d+ bytes, but its journal knows"):
+        resume(files)
+    files.rows.unlink()
+    with pytest.raises(UserError, match=r"rollouts.jsonl: is gone, but"):
+        resume(files)
+
+
+async def test_a_damaged_journal_changes_nothing(tmp_path: Path) -> None:
+    files = files_in(tmp_path)
+    await collect(begin(files), THREE)
+    raw = bytearray(files.journal.read_bytes())
+    raw[200] ^= 1
+    files.journal.write_bytes(raw)
+    with pytest.raises(UserError, match=r"journal: commit 0, at byte \d+, is damaged"):
+        resume(files)
+    assert files.journal.read_bytes() == raw
+    files.journal.write_bytes(b"something else altogether")
+    with pytest.raises(UserError, match="is not a journal of this version"):
+        resume(files)
+
+
+async def test_an_output_without_a_journal_or_an_identity(tmp_path: Path) -> None:
+    files = files_in(tmp_path)
+    files.rows.write_bytes(b'{"task_id": "t"}\n')
+    with pytest.raises(UserError, match=r"journal: is missing, so .* cannot be resumed"):
+        resume(files)
+    for damaged in (b"{", b"{}", b"[]"):
+        files.run.write_bytes(damaged)
+        with pytest.raises(UserError, match=r"run.json: is damaged, so .* cannot be resumed"):
+            resume(files)
+
+
+async def test_resume_of_nothing_is_a_new_run(tmp_path: Path) -> None:
+    output = resume(files_in(tmp_path))
+    assert output.outcomes == 0
+    await output.close()
+
+
+async def test_a_retry_of_everything_that_is_killed_is_gone_on_with(tmp_path: Path) -> None:
+    files = files_in(tmp_path)
+    first = begin(files)
+    await collect(first, THREE)
+    resume(files, "failed", "task=t-1").abandon()
+    assert (files.rows.read_bytes(), files.failures.read_bytes()) == (b"", b"")
+    again = resume(files)
+    assert (again.run_id, again.outcomes) == (first.run_id, 0)
+    assert await collect(again, THREE) == [2, 2, 2]
+
+
+# ---- outputs from before there was a journal ----------------------------------------------------
+
+
+def old_output(folder: Path, rows: bytes, failures: bytes) -> OutputFiles:
+    files = files_in(folder)
+    run = {"format": 1, "run_id": "run-1", "tasks_sha256": "t", "config_sha256": "c"}
+    files.run.write_text(json.dumps(run))
+    files.rows.write_bytes(rows)
+    files.failures.write_bytes(failures)
+    return files
+
+
+def old_row(task: str, attempt: int = 1, boundary: str = "") -> bytes:
+    fields: dict[str, Any] = {
+        "task_id": task,
+        "repeat_index": 0,
+        "rollout_id": rollout_id("run-1", task, 0),
+        "attempt": attempt,
+    }
+    if boundary:
+        fields["failure"] = {"boundary": boundary}
+    return json.dumps(fields).encode() + b"\n"
+
+
+async def test_an_old_output_gets_a_journal(tmp_path: Path) -> None:
+    rows = old_row("t-1") + old_row("t-2", 2)
+    stale = old_row("t-2", 1, "TOOL"), old_row("t-3", 1, "MODEL")
+    last = old_row("t-3", 4, "TOOL")
+    files = old_output(tmp_path, rows + b'{"torn', stale[0] + stale[1] + last)
+    output = resume(files)
+    assert (output.run_id, output.outcomes) == ("run-1", 3)
+    assert not files.run.exists()
+    assert await collect(output, [("t-3", 0, ""), ("t-4", 0, "")]) == [1]
+    assert keys(files.rows) == [("t-1", 0, 1), ("t-2", 0, 2), ("t-4", 0, 1)]
+    assert keys(files.failures) == [("t-3", 0, 4)]
+    assert files.superseded.read_bytes() == stale[0] + stale[1]
+    assert await collect(resume(files, "boundary=TOOL"), [("t-3", 0, "")]) == [5]
 
 
 @pytest.mark.parametrize(
@@ -150,31 +362,19 @@ def test_another_run_is_refused(tmp_path: Path, identity: RunIdentity, words: st
         (b"{}\n", "line 1 has no task_id"),
         (b"nonsense\n", "line 1 is damaged"),
         (b"[]\n", "line 1 is not a rollout's row"),
-        (row("t-1") + b"\n" + row("t-1") + b"\n", "line 2 is of task 't-1' repeat 0, which"),
+        (old_row("t-1") + old_row("t-1"), "line 2 is of task 't-1' repeat 0, which"),
     ],
 )
-def test_damaged_rows_are_refused(tmp_path: Path, rows: bytes, words: str) -> None:
-    files = files_in(tmp_path)
-    prepare(files, ONE, overwrite=False, resume=False)
-    files.rows.write_bytes(rows)
+def test_damaged_old_rows_are_refused(tmp_path: Path, rows: bytes, words: str) -> None:
+    files = old_output(tmp_path, rows, b"")
     with pytest.raises(UserError, match=words):
-        prepare(files, ONE, overwrite=False, resume=True)
+        resume(files)
     assert files.rows.read_bytes() == rows
+    assert files.run.exists()
+    assert not files.journal.exists()
 
 
-@pytest.mark.parametrize("run", [None, b"{", b"{}", b"[]"])
-def test_no_identity_no_resume(tmp_path: Path, run: bytes | None) -> None:
-    files = files_in(tmp_path)
-    files.rows.write_bytes(row("t-1") + b"\n")
-    if run is not None:
-        files.run.write_bytes(run)
-    with pytest.raises(UserError, match="cannot be resumed"):
-        prepare(files, ONE, overwrite=False, resume=True)
-
-
-def test_resume_of_nothing_is_a_new_run(tmp_path: Path) -> None:
-    earlier = prepare(files_in(tmp_path), ONE, overwrite=False, resume=True)
-    assert not earlier.done
+# ---- identity and choices -----------------------------------------------------------------------
 
 
 def test_identity_is_of_content(tmp_path: Path) -> None:
@@ -182,8 +382,14 @@ def test_identity_is_of_content(tmp_path: Path) -> None:
     tasks.write_text("a")
     one = RunIdentity.of(tasks, {"a": 1, "b": 2})
     assert one == RunIdentity.of(tasks, {"b": 2, "a": 1})
-    assert one.config != RunIdentity.of(tasks, {"a": 1}).config
+    assert one.changes(RunIdentity.of(tasks, {"a": 1})) == ["config"]
     tasks.write_text("b")
-    assert one.tasks != RunIdentity.of(tasks, {}).tasks
+    assert one.changes(RunIdentity.of(tasks, {"a": 1, "b": 2})) == ["tasks"]
     with pytest.raises(UserError, match="cannot be read"):
         RunIdentity.of(tmp_path / "gone", {})
+
+
+@pytest.mark.parametrize("word", ["", "fail", "boundary=", "boundary=MOON", "task=", "task", "x=y"])
+def test_words_that_choose_nothing(word: str) -> None:
+    with pytest.raises(UserError, match=r"--retry .*: must be failed, task=ID or boundary=NAME"):
+        RetryChoice.parse([word])

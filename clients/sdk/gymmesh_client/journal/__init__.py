@@ -1,0 +1,5 @@
+"""The journal of a run: which outcomes are on disk, and where. See docs/journal.md.
+
+Pure: `keys`, `records`, `frames`, `state`. At the edge: `disk`, `lanes` (the files of rows),
+`store` (commits), `writer` (many appends, one commit), `index` and `reader`.
+"""

@@ -1,0 +1,72 @@
+"""The few things a journal asks of a disk; tests put a failing one in its place."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from gymmesh_client.problems import UserError
+
+
+class OutputError(UserError):
+    """The output can no longer be written (disk full, device gone); the run cannot go on."""
+
+
+class Disk:
+    """Files by their descriptors. Every method raises OSError."""
+
+    def open(self, path: Path) -> int:
+        """A file to read and write, made if it is not there."""
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+    def write(self, fd: int, data: bytes, offset: int) -> None:
+        """Write all of the data at an offset."""
+        view = memoryview(data)
+        while view:
+            written = os.pwrite(fd, view, offset)
+            view, offset = view[written:], offset + written
+
+    def sync(self, fd: int) -> None:
+        """Return when what was written is on disk, the file's size included."""
+        if hasattr(os, "fdatasync"):
+            os.fdatasync(fd)
+        else:
+            os.fsync(fd)
+
+    def cut(self, fd: int, size: int) -> None:
+        """Make the file end there."""
+        os.ftruncate(fd, size)
+
+    def sync_folder(self, folder: Path) -> None:
+        """Put the entries of a folder's files on disk."""
+        fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def lock(fd: int, path: Path) -> None:
+    """Keep other collectors out until the file is closed.
+
+    Raises:
+        UserError: one is at work there.
+    """
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise UserError(f"{path}: another collector is writing to it") from None
+
+
+def reason(error: OSError) -> str:
+    """An operating system's error in words."""
+    return (error.strerror or str(error)).lower()
+
+
+def cannot_write(path: Path, error: OSError) -> OutputError:
+    """The one sentence for a disk that takes nothing more."""
+    return OutputError(
+        f"{path}: cannot be written: {reason(error)}; every outcome that was counted is on disk, "
+        "so make room and go on with --resume"
+    )

@@ -1,0 +1,70 @@
+"""Rollouts by 16 bytes each, and a compact table of them. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from typing import Final
+
+KEY_BYTES: Final = 16
+_ENTRY: Final = KEY_BYTES + 4
+_BUCKETS: Final = 1 << 14
+_VALUE: Final = struct.Struct("<I")
+
+
+def rollout_id(run_id: str, task_id: str, repeat_index: int) -> str:
+    """The id that stands for (run, task, repeat): the same for every attempt."""
+    name = f"{run_id}\0{task_id}\0{repeat_index}".encode()
+    # The repeat stands at the end, where a replayed model looks for it.
+    return f"ro-{hashlib.blake2b(name, digest_size=10).hexdigest()}-{repeat_index}"
+
+
+def rollout_key(rollout: str) -> bytes:
+    """16 bytes that stand for a rollout's id."""
+    return hashlib.blake2b(rollout.encode(), digest_size=KEY_BYTES).digest()
+
+
+class KeyTable:
+    """A number of 32 bits for each key, in about 25 bytes per key; keys never go.
+
+    A dict would take 150. Keys are digests, so their first bits spread them evenly over small
+    buckets, and each bucket is one byte string that is searched as a whole.
+    """
+
+    def __init__(self) -> None:
+        self._buckets: list[bytearray | None] = [None] * _BUCKETS
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def get(self, key: bytes) -> int:
+        """The key's number; 0 when it has none."""
+        bucket = self._buckets[(key[0] << 6) | (key[1] >> 2)]
+        if bucket is None:
+            return 0
+        place = _find(bucket, key)
+        return 0 if place < 0 else int(_VALUE.unpack_from(bucket, place + KEY_BYTES)[0])
+
+    def set(self, key: bytes, value: int) -> None:
+        """Set a key's number, from 0 to 2**32 - 1."""
+        number = (key[0] << 6) | (key[1] >> 2)
+        bucket = self._buckets[number]
+        if bucket is None:
+            bucket = self._buckets[number] = bytearray()
+        place = _find(bucket, key)
+        if place < 0:
+            bucket += key
+            bucket += _VALUE.pack(value)
+            self._count += 1
+        else:
+            _VALUE.pack_into(bucket, place + KEY_BYTES, value)
+
+
+def _find(bucket: bytearray, key: bytes) -> int:
+    place = bucket.find(key)
+    # A match across two entries is as likely as a collision of digests, but costs nothing to
+    # tell apart.
+    while place % _ENTRY and place >= 0:
+        place = bucket.find(key, place + 1)
+    return place

@@ -1,0 +1,129 @@
+"""The files of a run, all named after its rows. Pure.
+
+rollouts.jsonl             completed rollouts; with shards rollouts-00000.jsonl …; compressed
+                           ones end in .zst
+rollouts.failures.jsonl    rollouts given up
+rollouts.superseded.jsonl  rows that were in one of these and are no longer current
+rollouts.journal           which outcomes are current, and where their rows are
+rollouts.index             the journal sorted by rollout; can be made anew at any time
+rollouts.trace             every event of every attempt, when asked for
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gymmesh_client.journal.records import FAILURES, ROWS
+
+_ZSTD: Final = ".zst"
+_DIGITS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFiles:
+    """Where a run writes.
+
+    Attributes:
+        rows: the output as the user named it; with a name that ends in `.zst` it is compressed.
+        shard_rows: rows per file of rows; None: one file.
+        zstd: whether rows are compressed.
+    """
+
+    rows: Path
+    shard_rows: int | None = None
+    zstd: bool = False
+
+    @property
+    def failures(self) -> Path:
+        """The failed rollouts' rows."""
+        return self._named(".failures.jsonl")
+
+    @property
+    def superseded(self) -> Path:
+        """Rows that are no longer current."""
+        return self._named(".superseded.jsonl")
+
+    @property
+    def journal(self) -> Path:
+        """Which outcomes are current, and where their rows are."""
+        return self._named(".journal")
+
+    @property
+    def index(self) -> Path:
+        """The journal sorted by rollout."""
+        return self._named(".index")
+
+    @property
+    def trace(self) -> Path:
+        """Every event of every attempt."""
+        return self._named(".trace")
+
+    @property
+    def run(self) -> Path:
+        """The identity of a run that was written before there was a journal."""
+        return self._named(".run.json")
+
+    @property
+    def compressed(self) -> bool:
+        """Whether rows are compressed."""
+        return self.zstd or self.rows.name.endswith(_ZSTD)
+
+    def shard(self, number: int) -> Path:
+        """A file of rows."""
+        if self.shard_rows is not None:
+            return self._named(f"-{number:0{_DIGITS}d}.jsonl{_ZSTD if self.compressed else ''}")
+        if self.compressed and not self.rows.name.endswith(_ZSTD):
+            return self.rows.with_name(self.rows.name + _ZSTD)
+        return self.rows
+
+    @property
+    def shown(self) -> str:
+        """The rows' file for people, or what all their files are called."""
+        first = self.shard(0)
+        if self.shard_rows is None:
+            return str(first)
+        return str(first.with_name(first.name.replace("0" * _DIGITS, "*", 1)))
+
+    def lane(self, lane: int, shard: int) -> Path:
+        """The file that a place names."""
+        if lane == ROWS:
+            return self.shard(shard)
+        return self.failures if lane == FAILURES else self.superseded
+
+    def all_shards(self) -> list[Path]:
+        """The files of rows that are there, however they are laid out.
+
+        Numbered ones are another run's unless this one is sharded or has a journal.
+        """
+        found = {self.rows, self.rows.with_name(self.rows.name + _ZSTD)}
+        if self.shard_rows is not None or self.journal.exists():
+            for suffix in (".jsonl", f".jsonl{_ZSTD}"):
+                found |= {path for path, _ in self._numbered(suffix)}
+        return sorted(path for path in found if path.exists())
+
+    def shard_numbers(self) -> list[int]:
+        """The numbers of the files of rows that are there; none without shards."""
+        if self.shard_rows is None:
+            return []
+        suffix = f".jsonl{_ZSTD}" if self.compressed else ".jsonl"
+        return sorted(number for _, number in self._numbered(suffix))
+
+    def _numbered(self, suffix: str) -> list[tuple[Path, int]]:
+        found = []
+        for path in self.rows.parent.iterdir():
+            name = path.name
+            if name.startswith(f"{self.stem}-") and name.endswith(suffix):
+                number = name[len(self.stem) + 1 : -len(suffix)]
+                if number.isdecimal() and len(number) >= _DIGITS:
+                    found.append((path, int(number)))
+        return found
+
+    @property
+    def stem(self) -> str:
+        """What all the names begin with."""
+        return self.rows.name.removesuffix(_ZSTD).removesuffix(".jsonl")
+
+    def _named(self, suffix: str) -> Path:
+        return self.rows.with_name(self.stem + suffix)

@@ -1,0 +1,191 @@
+"""Reading a run: its rows one after another, or one of a million by its id."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+from gymmesh_client.journal.disk import reason
+from gymmesh_client.journal.index import CURRENT, SUPERSEDED_OUTCOME, Entry, Index, open_index
+from gymmesh_client.journal.keys import rollout_id, rollout_key
+from gymmesh_client.journal.lanes import read_row
+from gymmesh_client.journal.layout import OutputFiles
+from gymmesh_client.journal.records import COMPLETED, FAILED, FAILURES, REASONS, ROWS, Place
+from gymmesh_client.journal.row_files import read_lines
+from gymmesh_client.problems import UserError
+from gymmesh_responses import loads
+
+_STATUS: Final = {COMPLETED: "completed", FAILED: "failed"}
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What became of an attempt.
+
+    Attributes:
+        attempt: its number.
+        outcome: `completed` or `failed`.
+        current: whether this is the rollout's outcome.
+        boundary: the boundary that a failed one failed at, a `gymmesh.rollout.v1.Boundary`.
+        superseded: why it is no longer current; empty where it is, or where it failed and was
+            tried again within the run.
+        time_unix_nano: when it was written.
+        row: its line of JSON; None for one that failed and was tried again.
+    """
+
+    attempt: int
+    outcome: str
+    current: bool
+    boundary: int
+    superseded: str
+    time_unix_nano: int
+    row: bytes | None
+
+
+class RunReader:
+    """A run's output, as its journal is now. Get one from `open_run`; a context manager."""
+
+    def __init__(self, files: OutputFiles, index: Index) -> None:
+        self.files = files
+        self._index = index
+        self._fds: dict[Path, int] = {}
+        self._ends = {(lane, shard): end for lane, shard, end in index.info["ends"]}
+        self._gone: dict[tuple[int, int], set[tuple[int, int]]] = defaultdict(set)
+        for raw in index.info["to_erase"]:
+            place = Place(*raw)
+            self._gone[place.lane, place.shard].add((place.length, place.crc))
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return str(self._index.info["session"]["run_id"])
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What the latest session said of the run: its identity, its layout, its repeats."""
+        return dict(self._index.info["session"])
+
+    @property
+    def completed(self) -> int:
+        """How many rollouts are completed."""
+        return int(self._index.info["counts"][str(COMPLETED)])
+
+    @property
+    def failed(self) -> int:
+        """How many rollouts failed for good."""
+        return int(self._index.info["counts"][str(FAILED)])
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """The completed rollouts' rows, in the order in which they ended."""
+        for lane, shard in sorted(self._ends):
+            if lane == ROWS:
+                yield from self._lines(lane, shard)
+
+    def failures(self) -> Iterator[dict[str, Any]]:
+        """The failed rollouts' rows, in the order in which they ended."""
+        yield from self._lines(FAILURES, 0)
+
+    def rollout_id(self, task_id: str, repeat_index: int) -> str:
+        """The id of a task's repeat in this run."""
+        return rollout_id(self.run_id, task_id, repeat_index)
+
+    def get(self, task_id: str, repeat_index: int = 0) -> dict[str, Any] | None:
+        """The row of a task's repeat, completed or failed; None when it has no outcome."""
+        return self.get_rollout(self.rollout_id(task_id, repeat_index))
+
+    def get_rollout(self, rollout: str) -> dict[str, Any] | None:
+        """The row of a rollout, completed or failed; None when it has no outcome."""
+        line = self.line(rollout)
+        return None if line is None else loads(line)
+
+    def line(self, rollout: str) -> bytes | None:
+        """The row of a rollout as it stands in its file, without its newline."""
+        for entry in self._index.find(rollout_key(rollout)):
+            if entry.kind == CURRENT:
+                return self._read(entry)
+        return None
+
+    def task_rollouts(self, task_id: str) -> list[str]:
+        """The ids of a task's rollouts of which the journal says anything."""
+        repeats = range(int(self.info.get("repeats", 1)))
+        names = [self.rollout_id(task_id, repeat) for repeat in repeats]
+        return [name for name in names if self._index.find(rollout_key(name))]
+
+    def attempts(self, rollout: str) -> list[Attempt]:
+        """All attempts of a rollout that ended, oldest first, with what became of them."""
+        return [self._attempt(entry) for entry in self._index.find(rollout_key(rollout))]
+
+    def close(self) -> None:
+        """Let the files go."""
+        self._index.close()
+        for fd in self._fds.values():
+            os.close(fd)
+        self._fds.clear()
+
+    def __enter__(self) -> RunReader:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _attempt(self, entry: Entry) -> Attempt:
+        has_row = entry.kind in (CURRENT, SUPERSEDED_OUTCOME)
+        return Attempt(
+            entry.attempt,
+            _STATUS.get(entry.status, str(entry.status)),
+            entry.kind == CURRENT,
+            entry.boundary,
+            REASONS.get(entry.why, "") if entry.kind == SUPERSEDED_OUTCOME else "",
+            entry.time_unix_nano,
+            self._read(entry) if has_row else None,
+        )
+
+    def _lines(self, lane: int, shard: int) -> Iterator[dict[str, Any]]:
+        path = self.files.lane(lane, shard)
+        compressed = lane == ROWS and self.files.compressed
+        end = self._ends.get((lane, shard), 0)
+        try:
+            gone = self._gone.get((lane, shard), ())
+            for line in read_lines(path, end, compressed=compressed, without=gone):
+                yield loads(line)
+        except OSError as error:
+            raise UserError(f"{path}: cannot be read: {reason(error)}") from None
+
+    def _read(self, entry: Entry) -> bytes:
+        path = self.files.lane(entry.place.lane, entry.place.shard)
+        try:
+            fd = self._fds.get(path)
+            if fd is None:
+                fd = self._fds[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            return read_row(fd, entry.place, str(path)).rstrip(b"\n")
+        except OSError as error:
+            raise UserError(f"{path}: cannot be read: {reason(error)}") from None
+
+
+def open_run(path: str | Path) -> RunReader:
+    """Open a run's output for reading; the collector may be at work in it.
+
+    Args:
+        path: what was given to `--output`.
+
+    Raises:
+        UserError: there is no journal beside it, or it is damaged.
+    """
+    files = OutputFiles(Path(path))
+    try:
+        index = open_index(files)
+    except OSError as error:
+        raise UserError(f"{files.journal}: cannot be read: {reason(error)}") from None
+    session = index.info["session"]
+    layout = OutputFiles(files.rows, session.get("shard_rows"), bool(session.get("zstd")))
+    return RunReader(layout, index)

@@ -1,0 +1,246 @@
+"""What a journal says, and the bytes that say it. Pure; docs/journal.md has the format.
+
+A record is its type (1 byte), the length of its body (4 bytes) and the body. All numbers are
+little-endian. A reader skips records of a type from 128 on that it does not know, and refuses
+other unknown ones: they might change what is current.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from gymmesh_client.journal.keys import KEY_BYTES
+
+FORMAT: Final = 1
+
+# Lanes: the files that rows are in.
+ROWS: Final = 0
+FAILURES: Final = 1
+SUPERSEDED: Final = 2
+
+# What an outcome is.
+COMPLETED: Final = 1
+FAILED: Final = 2
+
+# Why an outcome was superseded.
+RETRY: Final = 1
+LATE_VERIFICATION: Final = 2
+NEW_VERIFICATION: Final = 3
+REASONS: Final = {
+    RETRY: "a retry was asked for",
+    LATE_VERIFICATION: "a late verification",
+    NEW_VERIFICATION: "a new verification",
+}
+
+_HEAD: Final = struct.Struct("<BI")
+_PLACE: Final = struct.Struct("<B3xIQIIII")
+_OUTCOME: Final = struct.Struct(f"<{KEY_BYTES}sIBB2x")
+_SUPERSEDED: Final = struct.Struct(f"<{KEY_BYTES}sIB3x")
+_RESERVED: Final = struct.Struct(f"<{KEY_BYTES}sI")
+_ATTEMPT: Final = struct.Struct(f"<{KEY_BYTES}sIB3x")
+_END: Final = struct.Struct("<B3xIQ")
+
+(
+    _SESSION,
+    _RESERVE,
+    _FAILED_ATTEMPT,
+    _OUTCOME_TYPE,
+    _SUPERSEDE,
+    _ERASE,
+    _RUN_ENDED,
+    _RELEASE,
+    _REWRITE,
+) = range(1, 10)
+SESSION_TYPE: Final = bytes([_SESSION])
+_IGNORABLE: Final = 128
+
+
+class BadRecord(ValueError):
+    """A record that does not say what its type says, or one of a later format."""
+
+
+class Place(NamedTuple):
+    """Where a row is.
+
+    Attributes:
+        lane: ROWS, FAILURES or SUPERSEDED.
+        shard: the number of the lane's file.
+        offset: bytes from the file's start to the row, or to the compressed frame that holds it.
+        inner: bytes from the start of what the frame holds to the row; 0 when not compressed.
+        length: bytes of the row, its newline included.
+        extent: bytes from `offset` to the end of the row or frame, in the file.
+        crc: CRC-32 of the row, its newline included.
+    """
+
+    lane: int
+    shard: int
+    offset: int
+    inner: int
+    length: int
+    extent: int
+    crc: int
+
+
+class Session(NamedTuple):
+    """A collector opened the run: its identity and layout, as JSON values."""
+
+    info: dict[str, Any]
+
+
+class Reserved(NamedTuple):
+    """These attempts may be sent from now on, and their numbers are used up."""
+
+    attempts: tuple[tuple[bytes, int], ...]
+
+
+class Released(NamedTuple):
+    """These reserved attempts were never sent."""
+
+    attempts: tuple[tuple[bytes, int], ...]
+
+
+class AttemptFailed(NamedTuple):
+    """An attempt failed and another one, with the next number, follows."""
+
+    key: bytes
+    attempt: int
+    boundary: int
+
+
+class Outcome(NamedTuple):
+    """The rollout's current outcome from now on. `boundary` is 0 for a completed one."""
+
+    key: bytes
+    attempt: int
+    status: int
+    boundary: int
+    place: Place
+
+
+class Superseded(NamedTuple):
+    """An outcome is no longer current: where its row was, and where a copy of it is kept."""
+
+    key: bytes
+    attempt: int
+    reason: int
+    was: Place
+    kept: Place
+
+
+class Rewritten(NamedTuple):
+    """A compressed frame as it is to be without its superseded rows.
+
+    It is on disk here before it is written in its place, where a power cut in the middle would
+    damage the frame's other rows. Without data the file is to end where the frame began.
+    """
+
+    lane: int
+    shard: int
+    offset: int
+    data: bytes
+
+
+class Erased(NamedTuple):
+    """The rows superseded so far are gone from their files; `ends` are those files' sizes."""
+
+    ends: tuple[tuple[int, int, int], ...]
+
+
+class RunEnded(NamedTuple):
+    """The collector closed the run, as JSON values."""
+
+    info: dict[str, Any]
+
+
+Record: TypeAlias = (
+    Session
+    | Reserved
+    | Released
+    | AttemptFailed
+    | Outcome
+    | Superseded
+    | Rewritten
+    | Erased
+    | RunEnded
+)
+
+
+def encode(record: Record) -> bytes:
+    """A record's bytes."""
+    if isinstance(record, Outcome):  # first, because it is most frequent
+        body = _OUTCOME.pack(*record[:4]) + _PLACE.pack(*record.place)
+        return _HEAD.pack(_OUTCOME_TYPE, len(body)) + body
+    if isinstance(record, Reserved):
+        kind, body = _RESERVE, b"".join(_RESERVED.pack(*one) for one in record.attempts)
+    elif isinstance(record, Released):
+        kind, body = _RELEASE, b"".join(_RESERVED.pack(*one) for one in record.attempts)
+    elif isinstance(record, AttemptFailed):
+        kind, body = _FAILED_ATTEMPT, _ATTEMPT.pack(*record)
+    elif isinstance(record, Superseded):
+        places = _PLACE.pack(*record.was) + _PLACE.pack(*record.kept)
+        kind, body = _SUPERSEDE, _SUPERSEDED.pack(*record[:3]) + places
+    elif isinstance(record, Rewritten):
+        kind, body = _REWRITE, _END.pack(*record[:3]) + record.data
+    elif isinstance(record, Erased):
+        kind, body = _ERASE, b"".join(_END.pack(*end) for end in record.ends)
+    else:
+        kind = _SESSION if isinstance(record, Session) else _RUN_ENDED
+        body = json.dumps(record.info, sort_keys=True, separators=(",", ":")).encode()
+    return _HEAD.pack(kind, len(body)) + body
+
+
+def decode(payload: bytes) -> Iterator[Record]:
+    """The records of a commit.
+
+    Raises:
+        BadRecord: one is damaged, or of a later format.
+    """
+    place, end = 0, len(payload)
+    try:
+        while place < end:
+            kind, size = _HEAD.unpack_from(payload, place)
+            place += _HEAD.size
+            if place + size > end:
+                raise BadRecord("a record is longer than its commit")
+            if kind == _OUTCOME_TYPE:
+                key, attempt, status, boundary = _OUTCOME.unpack_from(payload, place)
+                where = Place(*_PLACE.unpack_from(payload, place + _OUTCOME.size))
+                yield Outcome(key, attempt, status, boundary, where)
+            elif kind < _IGNORABLE:
+                yield _rare(kind, payload[place : place + size])
+            place += size
+    except (struct.error, ValueError, TypeError) as error:
+        raise error if isinstance(error, BadRecord) else BadRecord(str(error)) from None
+
+
+def _rare(kind: int, body: bytes) -> Record:
+    if kind == _RESERVE:
+        return Reserved(tuple(_RESERVED.iter_unpack(body)))
+    if kind == _RELEASE:
+        return Released(tuple(_RESERVED.iter_unpack(body)))
+    if kind == _FAILED_ATTEMPT:
+        return AttemptFailed(*_ATTEMPT.unpack(body))
+    if kind == _SUPERSEDE:
+        key, attempt, reason = _SUPERSEDED.unpack_from(body)
+        was = Place(*_PLACE.unpack_from(body, _SUPERSEDED.size))
+        kept = Place(*_PLACE.unpack_from(body, _SUPERSEDED.size + _PLACE.size))
+        return Superseded(key, attempt, reason, was, kept)
+    if kind == _REWRITE:
+        lane, shard, offset = _END.unpack_from(body)
+        return Rewritten(lane, shard, offset, body[_END.size :])
+    if kind == _ERASE:
+        return Erased(tuple(_END.iter_unpack(body)))
+    if kind in (_SESSION, _RUN_ENDED):
+        info = json.loads(body)
+        if type(info) is not dict:
+            raise BadRecord("a session is not a JSON object")
+        return Session(info) if kind == _SESSION else RunEnded(info)
+    raise BadRecord(f"a record of type {kind}, which a later version of gymmesh wrote")
+
+
+def encode_all(records: Iterable[Record]) -> bytes:
+    """Several records' bytes."""
+    return b"".join(map(encode, records))

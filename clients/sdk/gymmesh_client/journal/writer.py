@@ -1,0 +1,173 @@
+"""Group commit: many appends, one commit, in a thread beside the event loop.
+
+An append waits until its commit is on disk. The first of a group waits `delay_s` for others to
+come, and while a commit is being written the next group gathers, so the slower the disk, the
+larger the groups.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import Final
+
+from gymmesh_client.journal.disk import OutputError
+from gymmesh_client.journal.records import Record
+from gymmesh_client.journal.store import Entry, Journal, NewOutcome, Replace
+
+COMMIT_DELAY_S: Final = 0.005
+
+_Done = Callable[[BaseException | None], None]
+_Batch = tuple[Sequence[Entry], _Done]
+
+
+class Ticket:
+    """A commit that was asked for without waiting for it."""
+
+    def __init__(self) -> None:
+        self._done = threading.Event()
+        self._error: BaseException | None = None
+
+    def wait(self) -> None:
+        """Return when the commit is on disk. Raises OutputError when it could not be made."""
+        self._done.wait()
+        if self._error is not None:
+            raise self._error
+
+    def settle(self, error: BaseException | None) -> None:
+        """The commit is on disk, or failed."""
+        self._error = error
+        self._done.set()
+
+
+class GroupWriter:
+    """Appends to a journal from an event loop. The journal is its own from now on.
+
+    Args:
+        delay_s: the most that an append waits for others to share its commit.
+    """
+
+    def __init__(self, journal: Journal, *, delay_s: float = COMMIT_DELAY_S) -> None:
+        self._journal = journal
+        self._delay_s = delay_s
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._queue: SimpleQueue[_Batch | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._entries: list[Entry] = []
+        self._waiting: list[asyncio.Future[None]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._writing = False
+        self._closed = False
+        self._unsettled: set[bytes] = set()
+
+    async def append(self, entry: Entry) -> None:
+        """Commit an entry with its group; returns once it is on disk.
+
+        When the caller is cancelled the entry is written all the same.
+
+        Raises:
+            OutputError: it could not be written; nothing more will be.
+            ValueError: the rollout has a current outcome already.
+        """
+        if self._closed:
+            raise ValueError("the journal is closed")
+        self._claim(entry)
+        loop = self._start()
+        done = loop.create_future()
+        self._entries.append(entry)
+        self._waiting.append(done)
+        if self._timer is None and not self._writing:
+            self._timer = loop.call_later(self._delay_s, self._hand_over)
+        await done
+
+    def submit(self, records: Sequence[Record]) -> Ticket:
+        """Commit records at once, without waiting for it; from the loop's thread."""
+        self._start_thread()
+        ticket = Ticket()
+        self._queue.put((records, ticket.settle))
+        return ticket
+
+    async def close(self) -> None:
+        """Commit what is waiting, and let the thread end. Idempotent."""
+        self._closed = True
+        if self._entries:
+            self._hand_over()
+        if self._thread is not None:
+            self._queue.put(None)
+            await asyncio.to_thread(self._thread.join)
+            self._thread = None
+
+    def _claim(self, entry: Entry) -> None:
+        """Refuse a second outcome before it spoils the commit of others."""
+        if isinstance(entry, NewOutcome):
+            if entry.key in self._unsettled or self._journal.state.status(entry.key):
+                raise ValueError("the rollout has an outcome already")
+            self._unsettled.add(entry.key)
+        elif isinstance(entry, Replace):
+            key = entry.old.key
+            if key in self._unsettled or self._journal.state.status(key) != entry.old.status:
+                raise ValueError("the outcome to replace is not current")
+            self._unsettled.add(key)
+
+    def _start(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        self._start_thread()
+        return self._loop
+
+    def _start_thread(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+            self._thread.start()
+
+    def _hand_over(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._writing = True
+        entries, self._entries = self._entries, []
+        waiting, self._waiting = self._waiting, []
+        loop = self._loop
+        assert loop is not None
+
+        def done(error: BaseException | None) -> None:
+            loop.call_soon_threadsafe(self._committed, entries, waiting, error)
+
+        self._queue.put((entries, done))
+
+    def _committed(
+        self,
+        entries: list[Entry],
+        waiting: list[asyncio.Future[None]],
+        error: BaseException | None,
+    ) -> None:
+        self._writing = False
+        if self._entries:
+            # They have waited while the disk was busy.
+            self._hand_over()
+        for entry in entries:
+            if isinstance(entry, NewOutcome):
+                self._unsettled.discard(entry.key)
+            elif isinstance(entry, Replace):
+                self._unsettled.discard(entry.old.key)
+        for one in waiting:
+            if one.done():
+                continue
+            if error is None:
+                one.set_result(None)
+            else:
+                one.set_exception(error)
+
+    def _run(self) -> None:
+        while (batch := self._queue.get()) is not None:
+            entries, done = batch
+            error: BaseException | None = None
+            try:
+                self._journal.commit(entries)
+            except OutputError as failure:
+                error = failure
+            except Exception as failure:  # a fault of ours: whoever waits must hear of it
+                error = failure
+            done(error)

@@ -1,0 +1,110 @@
+"""Reading a trace: an attempt's events, or everything in it."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client.journal.disk import reason
+from gymmesh_client.journal.keys import rollout_key
+from gymmesh_client.journal.lanes import load_zstandard
+from gymmesh_client.journal.layout import OutputFiles
+from gymmesh_client.problems import UserError
+from gymmesh_client.traces.blocks import Block, Piece, decode_events, scan_blocks
+
+
+class TraceReader:
+    """A trace as it is now. Get one from `open_trace`; a context manager."""
+
+    def __init__(self, path: Path, data: mmap.mmap | bytes) -> None:
+        self._path = path
+        self._data = data
+        self._zstd = load_zstandard()
+        self._decompressor = self._zstd.ZstdDecompressor()
+
+    def attempts(self, rollout: str) -> list[int]:
+        """The attempts of a rollout that have a trace, in order."""
+        return sorted({piece.attempt for _, piece in self._find(rollout_key(rollout))})
+
+    def events(self, rollout: str, attempt: int | None = None) -> list[pb.RolloutEvent]:
+        """An attempt's events, in order; of the last attempt unless another is named.
+
+        Empty where there are none. Raises UserError when they are damaged.
+        """
+        found = list(self._find(rollout_key(rollout)))
+        if attempt is None:
+            attempt = max((piece.attempt for _, piece in found), default=0)
+        for block, piece in found:
+            if piece.attempt == attempt:
+                return list(self._events(self._unpack(block), piece))
+        return []
+
+    def __iter__(self) -> Iterator[list[pb.RolloutEvent]]:
+        """Every attempt's events, in the order in which attempts ended."""
+        for block in scan_blocks(self._data):
+            content = self._unpack(block)
+            for piece in block.pieces():
+                yield list(self._events(content, piece))
+
+    def close(self) -> None:
+        """Let the file go."""
+        if isinstance(self._data, mmap.mmap):
+            self._data.close()
+
+    def __enter__(self) -> TraceReader:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _find(self, key: bytes) -> Iterator[tuple[Block, Piece]]:
+        for block in scan_blocks(self._data):
+            if key in block.table:
+                for piece in block.pieces():
+                    if piece.key == key:
+                        yield block, piece
+
+    def _unpack(self, block: Block) -> bytes:
+        try:
+            content: bytes = self._decompressor.decompress(self._data[block.start : block.end])
+        except self._zstd.ZstdError as error:
+            raise UserError(
+                f"{self._path}: the events at byte {block.start} are damaged: {error}"
+            ) from None
+        return content
+
+    def _events(self, content: bytes, piece: Piece) -> Iterator[pb.RolloutEvent]:
+        return decode_events(content[piece.offset : piece.offset + piece.length])
+
+
+def open_trace(path: str | Path) -> TraceReader:
+    """Open the trace of a run; the collector may be at work in it.
+
+    Args:
+        path: what was given to `--output`.
+
+    Raises:
+        UserError: there is none.
+    """
+    trace = OutputFiles(Path(path)).trace
+    try:
+        fd = os.open(trace, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise UserError(f"{trace}: is not there; collect with --trace to have one") from None
+    except OSError as error:
+        raise UserError(f"{trace}: cannot be read: {reason(error)}") from None
+    try:
+        if not os.fstat(fd).st_size:
+            return TraceReader(trace, b"")
+        return TraceReader(trace, mmap.mmap(fd, 0, access=mmap.ACCESS_READ))
+    finally:
+        os.close(fd)

@@ -1,0 +1,175 @@
+"""Traces: every event there and back, torn tails, a bounded backlog, disks that fail."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import threading
+from pathlib import Path
+
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client import OutputError, UserError, open_trace
+from gymmesh_client.journal.disk import Disk
+from gymmesh_client.journal.layout import OutputFiles
+from gymmesh_client.traces.blocks import (
+    Piece,
+    decode_events,
+    encode_block,
+    encode_events,
+    scan_blocks,
+)
+from gymmesh_client.traces.writer import TraceWriter
+from tests.support.rollouts import answer, completed, make_events, verdict
+
+EVENT = st.builds(pb.RolloutEvent, rollout_id=st.text(min_size=1, max_size=300))
+EVENTS = st.lists(EVENT, max_size=4)
+
+
+@given(EVENTS)
+def test_events_come_back(events: list[pb.RolloutEvent]) -> None:
+    assert list(decode_events(encode_events(events))) == events
+
+
+@given(st.lists(EVENT, min_size=1, max_size=4), st.data())
+def test_events_cut_short_are_told(events: list[pb.RolloutEvent], data: st.DataObject) -> None:
+    raw = encode_events(events)
+    cut = data.draw(st.integers(1, len(raw) - 1))
+    try:
+        got = list(decode_events(raw[:cut]))
+    except ValueError:
+        return
+    assert got == events[: len(got)]
+
+
+@given(st.lists(st.binary(max_size=20), min_size=1, max_size=3), st.data())
+def test_a_torn_block_ends_the_trace(frames: list[bytes], data: st.DataObject) -> None:
+    blocks = [encode_block([Piece(b"k" * 16, 1, 0, 3)], frame) for frame in frames]
+    whole, before = b"".join(blocks), len(b"".join(blocks[:-1]))
+    cut = data.draw(st.integers(before, len(whole) - 1))
+    assert [block.end for block in scan_blocks(whole[:cut])] == [
+        len(b"".join(blocks[: number + 1])) for number in range(len(frames) - 1)
+    ]
+
+
+def events_of(rollout: str, attempt: int = 1, text: str = "5") -> list[pb.RolloutEvent]:
+    return make_events(rollout, attempt, answer(text), verdict(1.0), completed())
+
+
+def files_in(folder: Path) -> OutputFiles:
+    return OutputFiles(folder / "out.jsonl")
+
+
+def write(files: OutputFiles, *attempts: tuple[str, int]) -> None:
+    writer = TraceWriter(files.trace)
+    for rollout, attempt in attempts:
+        recording = writer.record(rollout, attempt)
+        for event in events_of(rollout, attempt):
+            recording.add(event)
+        recording.end()
+    writer.close()
+    writer.close()
+
+
+def test_what_was_recorded_is_read(tmp_path: Path) -> None:
+    files = files_in(tmp_path)
+    wanted = [(f"ro-{number}", 1) for number in range(50)]
+    write(files, *wanted, ("ro-7", 2))
+    write(files, ("ro-7", 3))  # a run that is gone on with
+    with open_trace(files.rows) as trace:
+        assert trace.events("ro-3") == events_of("ro-3")
+        assert trace.attempts("ro-7") == [1, 2, 3]
+        assert trace.events("ro-7") == events_of("ro-7", 3)
+        assert trace.events("ro-7", 2) == events_of("ro-7", 2)
+        assert trace.events("ro-7", 9) == trace.events("ro-99") == []
+        all_of_them = [(events[0].rollout_id, events[0].attempt) for events in trace]
+    assert all_of_them == [*wanted, ("ro-7", 2), ("ro-7", 3)]
+
+
+def test_any_decompressor_reads_it(tmp_path: Path) -> None:
+    files = files_in(tmp_path)
+    write(files, ("ro-1", 1), ("ro-2", 1))
+    write(files, ("ro-3", 1))
+    raw = files.trace.read_bytes()
+    reader = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
+    events = list(decode_events(reader.read()))
+    assert events == [*events_of("ro-1"), *events_of("ro-2"), *events_of("ro-3")]
+
+
+def test_a_torn_tail_is_cut_off(tmp_path: Path) -> None:
+    files = files_in(tmp_path)
+    write(files, ("ro-1", 1))
+    whole = files.trace.read_bytes()
+    write(files, ("ro-2", 1))
+    files.trace.write_bytes(files.trace.read_bytes()[:-3])
+    with open_trace(files.rows) as trace:
+        assert [events[0].rollout_id for events in trace] == ["ro-1"]
+    write(files, ("ro-3", 1))
+    assert files.trace.read_bytes().startswith(whole)
+    with open_trace(files.rows) as trace:
+        assert [events[0].rollout_id for events in trace] == ["ro-1", "ro-3"]
+
+
+def test_damaged_events_are_told(tmp_path: Path) -> None:
+    files = files_in(tmp_path)
+    write(files, ("ro-1", 1))
+    raw = bytearray(files.trace.read_bytes())
+    raw[-8] ^= 1
+    files.trace.write_bytes(raw)
+    with (
+        open_trace(files.rows) as trace,
+        pytest.raises(UserError, match=r"out\.trace: the events at byte \d+ are damaged"),
+    ):
+        trace.events("ro-1")
+
+
+def test_no_trace(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"out\.trace: is not there; collect with --trace"):
+        open_trace(files_in(tmp_path).rows)
+    files_in(tmp_path).trace.touch()
+    with open_trace(files_in(tmp_path).rows) as trace:
+        assert trace.events("ro-1") == []
+
+
+class StuckDisk(Disk):
+    """Writes nothing until it is let."""
+
+    def __init__(self) -> None:
+        self.let = threading.Event()
+        self.error: int | None = None
+
+    def write(self, fd: int, data: bytes, offset: int) -> None:
+        assert self.let.wait(10)
+        if self.error is not None:
+            raise OSError(self.error, "No space left on device")
+        super().write(fd, data, offset)
+
+
+async def test_a_slow_disk_holds_new_attempts_back(tmp_path: Path) -> None:
+    disk = StuckDisk()
+    writer = TraceWriter(files_in(tmp_path).trace, disk, backlog=3)
+    for number in range(3):
+        await asyncio.wait_for(writer.room(), 5)
+        writer.put(f"ro-{number}", 1, events_of(f"ro-{number}"))
+    waiting = asyncio.create_task(writer.room())
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    disk.let.set()
+    await asyncio.wait_for(waiting, 10)
+    writer.close()
+
+
+async def test_a_full_disk_is_said_to_the_next_attempt(tmp_path: Path) -> None:
+    disk = StuckDisk()
+    disk.error = errno.ENOSPC
+    disk.let.set()
+    writer = TraceWriter(files_in(tmp_path).trace, disk, backlog=1)
+    writer.put("ro-1", 1, events_of("ro-1"))
+    with pytest.raises(OutputError, match=r"out\.trace: cannot be written: no space left"):
+        await asyncio.wait_for(writer.room(), 10)
+    with pytest.raises(OutputError):
+        writer.close()
