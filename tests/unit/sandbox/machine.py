@@ -95,6 +95,7 @@ def groups() -> list[Path]:
     return list(root.glob(f"**/gymmesh-sandbox-*-{os.getpid()}-*")) if root.is_dir() else []
 
 
-def late_files() -> list[Path]:
-    """The files of this machine, yet to be written, that programs were started ahead with."""
-    return [path for place in ("/dev/shm", "/tmp") for path in Path(place).glob("gymmesh-late-*")]
+def late_files(pid: int | None = None) -> list[Path]:
+    """The files, yet to be written, that programs of a process were started ahead with."""
+    name = f"gymmesh-late-{pid or os.getpid()}-*"
+    return [path for place in ("/dev/shm", "/tmp") for path in Path(place).glob(name)]

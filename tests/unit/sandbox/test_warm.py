@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -90,6 +91,25 @@ async def test_each_is_used_once() -> None:
         assert sandbox.handed_over == 11
 
 
+async def test_what_holds_a_program_is_in_force_before_it_is_there() -> None:
+    before = inner()
+    async with opened(warm=1) as sandbox:
+        await warmed(sandbox, program_in("python", ""))
+        waiting = inner() - before
+        assert len(waiting) == 2  # the first process of its space, and the interpreter
+        for pid in waiting:
+            fields = dict(line.split(":", 1) for line in status(pid).splitlines())
+            assert fields["Seccomp"].strip() == "2"  # by a filter
+            assert fields["NoNewPrivs"].strip() == "1"
+            assert int(fields["CapEff"], 16) == int(fields["CapPrm"], 16) == 0
+            limits = Path(f"/proc/{pid}/limits").read_text()
+            assert f"Max address space         {TIGHT.memory_bytes}" in limits
+            assert f"Max open files            {TIGHT.open_files}" in limits
+            assert f"Max file size             {TIGHT.file_bytes}" in limits
+            mounts = Path(f"/proc/{pid}/mountinfo").read_text()
+            assert all(" ro," in line for line in mounts.splitlines() if " /app/" in line)
+
+
 async def test_other_limits_are_another_kind() -> None:
     program = program_in("python", "import resource; print(resource.getrlimit(7)[0])")
     async with opened(warm=2) as sandbox:
@@ -138,6 +158,10 @@ async def test_one_that_died_while_it_waited_harms_nobody() -> None:
         await warmed(sandbox, program)
         for pid in set(children()) - before:
             os.kill(pid, signal.SIGKILL)
+            for _ in range(1000):
+                if re.search(r"^State:\tZ", state := status(str(pid)), re.MULTILINE) or not state:
+                    break
+                await asyncio.sleep(0.005)
         assert (await sandbox.run(program, TIGHT)).stdout == b"fine\n"
     assert not groups()
 
@@ -232,7 +256,7 @@ def test_they_die_with_a_service_that_is_killed() -> None:
         assert descendants() != before
         service.kill()
     assert not asyncio.run(left_behind(before))
-    assert not late_files()
+    assert not late_files(service.pid)
 
 
 def children() -> list[int]:
@@ -241,6 +265,23 @@ def children() -> list[int]:
         for pid in os.listdir("/proc")
         if pid.isdigit() and f"PPid:\t{os.getpid()}\n" in status(pid)
     ]
+
+
+def inner() -> set[str]:
+    """The processes below this one that are in a space of process ids of their own."""
+    found = set()
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        if re.search(r"^NSpid:\t\d+\t\d+", status(pid), re.MULTILINE) and ours(pid):
+            found.add(pid)
+    return found
+
+
+def ours(pid: str) -> bool:
+    while pid not in ("0", "1", ""):
+        if pid == str(os.getpid()):
+            return True
+        pid = "".join(re.findall(r"^PPid:\t(\d+)", status(pid), re.MULTILINE))
+    return False
 
 
 def status(pid: str) -> str:

@@ -66,7 +66,7 @@ class LateFiles:
         self._folder = ""
         if names:
             place = _LATE_PLACE if os.access(_LATE_PLACE, os.W_OK | os.X_OK) else None
-            self._folder = tempfile.mkdtemp(prefix="gymmesh-late-", dir=place)
+            self._folder = tempfile.mkdtemp(prefix=f"gymmesh-late-{os.getpid()}-", dir=place)
             os.chmod(self._folder, 0o711)
         for name in names:
             self.paths[name] = path = os.path.join(self._folder, name)
