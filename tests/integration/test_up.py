@@ -22,7 +22,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_mesh import MeshConfig, MeshSettings, ServiceInfo, remote, run_up, up
-from gymmesh_mesh.config import Defaults
+from gymmesh_mesh.config import Defaults, Layout
 from gymmesh_mesh.processes import StartError
 from gymmesh_model.config import ModelConfig
 from gymmesh_resource.config import EnvironmentConfig
@@ -294,3 +294,33 @@ async def test_workers_go_when_their_parent_is_killed() -> None:
         for pid in pids:
             if alive(pid):
                 os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize(("layout", "processes"), [("embedded", 1), ("cell", 3)])
+async def test_a_layout_collects_whatever_shares_a_process(
+    tmp_path: Path, layout: Layout, processes: int
+) -> None:
+    tasks, rows = tmp_path / "tasks.jsonl", tmp_path / "rows.jsonl"
+    line = {"responses_create_params": {"input": "2 + 2?"}, "expected_answer": "4"}
+    tasks.write_text("".join(json.dumps({"task_id": str(n), **line}) + "\n" for n in range(8)))
+    config = config_of(replaying(tmp_path), layout=layout, cells=2)
+    async with up(config) as mesh:
+        assert len({info.pid for info in mesh.infos}) == processes
+        agents = [info.address for info in mesh.infos if info.kind == "agent"]
+        assert all(agents)
+        assert not any(info.address for info in mesh.infos if info.kind == "environment")
+        named = [argument for address in agents for argument in ("--agent", address)]
+        collect = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "gymmesh_cli",
+            "collect",
+            "-i",
+            str(tasks),
+            "-o",
+            str(rows),
+            *named,
+        )
+        assert await asyncio.wait_for(collect.wait(), 60) == 0
+    found = [json.loads(row) for row in rows.read_text().splitlines()]
+    assert [row["reward"] for row in found] == [1.0] * 8

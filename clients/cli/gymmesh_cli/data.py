@@ -65,7 +65,7 @@ def _reader(config: tuple[Path, ...]) -> TaskReader:
     from gymmesh_cli.options import MeshOptions
     from gymmesh_cli.session import MeshPlan
 
-    return MeshPlan.of(MeshOptions(config=config), None).reader()
+    return MeshPlan.of(MeshOptions(config=config), ()).reader()
 
 
 def _check(reader: TaskReader, path: Path, *, quiet: bool) -> dict[str, Any]:

@@ -236,6 +236,8 @@ _OPTIONS: Final = (
 agent_option = click.option(
     "--agent",
     metavar="HOST:PORT",
-    help="Use the agent service at this address instead of a mesh inside the command.",
+    multiple=True,
+    help="Use the agent service at this address instead of a mesh inside the command; again for"
+    " each of several cells.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Report as JSON on stdout.")

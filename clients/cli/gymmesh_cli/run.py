@@ -71,7 +71,7 @@ from gymmesh_responses import CodecError, JsonValue, dumps, loads
 @speaks_plainly
 def run(
     mesh: MeshOptions,
-    agent: str | None,
+    agent: tuple[str, ...],
     prompt: str | None,
     extras: tuple[str, ...],
     place: str | None,
@@ -117,7 +117,7 @@ async def _run(
     timeout_s: float,
     as_json: bool,
 ) -> int:
-    if plan.agent_address is None:
+    if not plan.agents:
         # A wrong task is said before the models are loaded.
         find(plan.reader())
     printer = None if as_json else EventPrinter()

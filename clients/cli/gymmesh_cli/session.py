@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from gymmesh_cli.options import MeshOptions
@@ -36,17 +37,17 @@ class MeshPlan:
     """Which mesh to use. `config` is None for a mesh elsewhere of which nothing was said."""
 
     config: MeshConfig | None
-    agent_address: str | None
+    agents: tuple[str, ...]
     environment: str | None
 
     @staticmethod
-    def of(options: MeshOptions, agent_address: str | None) -> MeshPlan:
+    def of(options: MeshOptions, agents: tuple[str, ...]) -> MeshPlan:
         """The plan that a command's options make; raises ConfigError and UsageError."""
-        if agent_address is not None:
+        if agents:
             options.refuse_model_flags()
         said = bool(options.config or options.sets)
-        config = options.load() if said or agent_address is None else None
-        return MeshPlan(config, agent_address, options.environment)
+        config = options.load() if said or not agents else None
+        return MeshPlan(config, agents, options.environment)
 
     def reader(self, mesh: Mesh | None = None) -> TaskReader:
         """Reads tasks with the mesh's defaults, checking the names that are known."""
@@ -56,13 +57,13 @@ class MeshPlan:
         else:
             environments = self.config.environments
             environment = self.config.defaults.environment
-        if self.agent_address is None:
-            agents: Collection[str] | None = self.config.agents if self.config else None
+        if not self.agents:
+            known: Collection[str] | None = self.config.agents if self.config else None
             agent = self.config.defaults.agent if self.config else ""
         else:
-            agents = {mesh.defaults.agent} if mesh else None
+            known = {mesh.defaults.agent} if mesh else None
             agent = mesh.defaults.agent if mesh else ""
-        return TaskReader(TaskDefaults(environment, agent), environments, agents)
+        return TaskReader(TaskDefaults(environment, agent), environments, known)
 
     def identity(self) -> dict[str, Any]:
         """What of the plan makes a run what it is: no credentials, endpoints or machine limits."""
@@ -78,15 +79,15 @@ class MeshPlan:
         for environment in view.get("environments", {}).values():
             environment.pop("mcp", None)  # outside agents have no part in a run
         view["environment"] = self.environment
-        view["remote"] = self.agent_address is not None
+        view["remote"] = bool(self.agents)
         return view
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Mesh]:
         """Open the mesh, or connect to it; raises MeshError and ConfigError."""
-        if self.agent_address is not None:
+        if self.agents:
             defaults = self.config.defaults if self.config else None
-            async with remote(self.agent_address, defaults) as mesh:
+            async with remote(self.agents, defaults) as mesh:
                 yield mesh
         else:
             assert self.config is not None
@@ -94,6 +95,9 @@ class MeshPlan:
                 yield mesh
 
 
-def connector(mesh: Mesh) -> AgentConnector:
-    """Finds a mesh's agents by name."""
-    return mesh.agents.connect
+def connector(mesh: Mesh, *, held: bool = False) -> AgentConnector:
+    """Finds a mesh's agents by name.
+
+    With `held`, they keep events until `mesh.agents.stored` says that the outcome is on disk.
+    """
+    return partial(mesh.agents.connect, held=held)

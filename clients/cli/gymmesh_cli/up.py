@@ -7,28 +7,47 @@ import json
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from gymmesh_cli.exits import DONE, speaks_plainly
 from gymmesh_cli.options import MeshOptions, json_option, mesh_options
 
 if TYPE_CHECKING:
     from gymmesh_mesh import ServiceInfo
+    from gymmesh_mesh.config import Layout
 
 
 @click.command(short_help="Start a mesh's services as processes.")
 @mesh_options
 @click.option("--host", metavar="HOST", help="The address to listen on; default: mesh.host.")
+@click.option(
+    "--layout",
+    type=click.Choice(["embedded", "cell", "mesh"]),
+    help="What shares a process: everything; an agent with its environments and models, in"
+    " several cells alike; or nothing (the default, or mesh.layout).",
+)
+@click.option(
+    "--cells", type=click.IntRange(1, 1024), help="How many cells; default: a processor each."
+)
 @click.option("--logs", is_flag=True, help="Show the services' logs on stderr.")
 @json_option
 @speaks_plainly
-def up(mesh: MeshOptions, host: str | None, logs: bool, as_json: bool) -> int:
-    """Start every service of a configuration as a process, and say where they are.
+def up(
+    mesh: MeshOptions,
+    host: str | None,
+    layout: Layout | None,
+    cells: int | None,
+    logs: bool,
+    as_json: bool,
+) -> int:
+    """Start the services of a configuration as processes, and say where they are.
 
     Waits until all are SERVING, then runs until Ctrl-C, which stops them in reverse order and
     is this command's normal end (exit code 0).
 
     \b
       gym-cli up --config mesh.yaml
+      gym-cli up --config mesh.yaml --layout cell --cells 8
       gym-cli collect -i tasks.jsonl -o rollouts.jsonl --agent HOST:PORT
     """
     from gymmesh_mesh import run_up
@@ -40,6 +59,15 @@ def up(mesh: MeshOptions, host: str | None, logs: bool, as_json: bool) -> int:
         click.echo(_as_json(services) if as_json else _as_text(services))
 
     config = mesh.load()
+    settings = config.mesh
+    if cells is not None and (layout or settings.layout) != "cell":
+        raise click.UsageError("--cells is for --layout cell")
+    settings = msgspec.structs.replace(
+        settings,
+        layout=layout or settings.layout,
+        cells=settings.cells if cells is None else cells,
+    )
+    config = msgspec.structs.replace(config, mesh=settings)
     if logs:
         asyncio.run(run_up(config, host=host, on_ready=on_ready, echo=echo))
     else:
@@ -66,7 +94,15 @@ def _as_json(services: list[ServiceInfo]) -> str:
 def _as_text(services: list[ServiceInfo]) -> str:
     rows = [("SERVICE", "NAME", "ADDRESS", "METRICS", "PID")]
     for one in services:
-        rows.append((one.kind, one.name, one.address, one.metrics_address or "–", str(one.pid)))
+        rows.append(
+            (
+                one.kind,
+                one.name,
+                one.address or "(inside)",
+                one.metrics_address or "–",
+                str(one.pid),
+            )
+        )
     widths = [max(len(row[place]) for row in rows) for place in range(5)]
     lines = [
         "  ".join(f"{cell:<{wide}}" for cell, wide in zip(row, widths, strict=True)).rstrip()
@@ -75,7 +111,9 @@ def _as_text(services: list[ServiceInfo]) -> str:
     offered = [one for one in services if one.mcp_url]
     if offered:
         lines += ["", *(f"tools of {one.name} over MCP: {one.mcp_url}" for one in offered)]
-    agents = [one.address for one in services if one.kind == "agent"]
-    if agents:
-        lines += ["", f"ready; collect with: gym-cli collect … --agent {agents[0]}"]
+    first = next((one for one in services if one.kind == "agent"), None)
+    if first is not None:
+        agents = [one.address for one in services if one.kind == "agent" and one.name == first.name]
+        named = " ".join(f"--agent {address}" for address in agents)
+        lines += ["", f"ready; collect with: gym-cli collect … {named}"]
     return "\n".join(lines)

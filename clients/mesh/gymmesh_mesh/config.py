@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -12,6 +12,7 @@ from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_runtime.peers import Transport
 
 _Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+Layout = Literal["embedded", "cell", "mesh"]
 _Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
 
 
@@ -30,7 +31,8 @@ class MeshSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     default agent) are for callers that want a fixed address; 0 lets the system
     choose, as it does for all others. ``drain_s`` is how long running calls may
     take to end at shutdown, ``ready_s`` how long a start may take, in seconds.
-    ``transport`` "plain" turns the mux between them off.
+    ``transport`` "plain" turns the mux between them off. ``layout`` says what shares a
+    process (see layout.py); ``cells`` is how many cells there are, 0 for one per processor.
     """
 
     host: str = "127.0.0.1"
@@ -40,6 +42,8 @@ class MeshSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     drain_s: _Seconds = 10.0
     ready_s: _Seconds = 120.0
     transport: Transport = "auto"
+    layout: Layout = "mesh"
+    cells: Annotated[int, msgspec.Meta(ge=0, le=1024)] = 0
 
 
 def _default_models() -> dict[str, ModelConfig]:

@@ -1,4 +1,4 @@
-"""Every service of a configuration as a process of its own.
+"""The services of a configuration as processes, as its layout has it.
 
 All processes start at once; each is told the registry's address when that is
 up. One that fails to start, or dies later, takes the others down with a clear
@@ -20,8 +20,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gymmesh_mesh.compose import ServiceSpec, specs_of
+from gymmesh_mesh.compose import ServiceSpec
 from gymmesh_mesh.config import MeshConfig
+from gymmesh_mesh.layout import ProcessPlan, plan_processes
 
 _LOG_TAIL: Final = 20
 _KILL_AFTER_S: Final = 5.0
@@ -37,7 +38,8 @@ class StartError(Exception):
 class ServiceInfo:
     """A running service: addresses are host and port, or empty.
 
-    `mcp_url`: where an environment's tools are offered over MCP; or empty.
+    One without an address is called from its own process alone. `mcp_url`: where an
+    environment's tools are offered over MCP; or empty.
     """
 
     kind: str
@@ -51,14 +53,14 @@ class ServiceInfo:
 class _Worker:
     """One process: started, told, heard and stopped."""
 
-    def __init__(self, spec: ServiceSpec, process: Process, echo: Callable[[str], None]) -> None:
-        self.spec = spec
+    def __init__(self, plan: ProcessPlan, process: Process, echo: Callable[[str], None]) -> None:
+        self.plan = plan
         self.process = process
         self._tail: deque[str] = deque(maxlen=_LOG_TAIL)
         self._log = asyncio.create_task(self._follow_log(echo))
 
     @classmethod
-    async def start(cls, spec: ServiceSpec, echo: Callable[[str], None]) -> _Worker:
+    async def start(cls, plan: ProcessPlan, echo: Callable[[str], None]) -> _Worker:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "gymmesh_mesh.worker",
             stdin=asyncio.subprocess.PIPE,
@@ -67,38 +69,36 @@ class _Worker:
             # Ctrl-C in the terminal is for the parent, which then stops its workers in order.
             start_new_session=True,
         )  # fmt: skip
-        worker = cls(spec, process, echo)
-        worker._tell(
+        worker = cls(plan, process, echo)
+        services = [
             {
                 "kind": spec.kind,
                 "name": spec.name,
                 "instance_id": spec.instance_id,
                 "config": base64.b64encode(spec.config_json).decode(),
             }
-        )
+            for spec in plan.specs
+        ]
+        worker._tell({"services": services, "exposed": sorted(plan.exposed)})
         return worker
 
-    async def serve(self, options: dict[str, Any]) -> ServiceInfo:
+    async def serve(self, options: dict[str, Any]) -> list[ServiceInfo]:
         """Tells the worker how to serve and waits for it to be SERVING. Raises StartError."""
-        self._tell(options)
+        self._tell({**options, "ports": dict(self.plan.ports)})
         assert self.process.stdout is not None
         line = await self.process.stdout.readline()
         answer = json.loads(line) if line else {}
         if "ready" not in answer:
             raise StartError(await self.obituary(answer.get("failed")))
         ready = answer["ready"]
-        return ServiceInfo(
-            self.spec.kind,
-            self.spec.name,
-            ready["address"],
-            ready["metrics_address"],
-            self.process.pid,
-            ready["mcp_url"],
-        )
+        return [_info(spec, ready[spec.instance_id], self.process.pid) for spec in self.plan.specs]
 
     async def obituary(self, reason: str | None = None) -> str:
         """One paragraph on why the process is not running."""
-        title = f"the {self.spec.kind} service '{self.spec.name}'"
+        specs = self.plan.specs
+        title = f"the process '{self.plan.name}'"
+        if len(specs) == 1:
+            title = f"the {specs[0].kind} service '{specs[0].name}'"
         if reason:
             return f"{title} could not start: {reason}"
         with contextlib.suppress(TimeoutError):
@@ -137,7 +137,12 @@ class _Worker:
                 return
             text = line.decode(errors="replace").rstrip()
             self._tail.append(text)
-            echo(f"[{self.spec.name}] {text}")
+            echo(f"[{self.plan.name}] {text}")
+
+
+def _info(spec: ServiceSpec, where: dict[str, str], pid: int) -> ServiceInfo:
+    metrics, mcp_url = where["metrics_address"], where["mcp_url"]
+    return ServiceInfo(spec.kind, spec.name, where["address"], metrics, pid, mcp_url)
 
 
 def _ignore(line: str) -> None:
@@ -154,7 +159,7 @@ class Up:
     def address_of(self, kind: str, name: str = "") -> str:
         """The address of the first service of a kind (and name). Raises LookupError."""
         for info in self.infos:
-            if info.kind == kind and (not name or info.name == name):
+            if info.kind == kind and info.address and (not name or info.name == name):
                 return info.address
         raise LookupError(f"no {kind} service {name!r} is up")
 
@@ -173,15 +178,15 @@ class Up:
 async def up(
     config: MeshConfig, *, host: str | None = None, echo: Callable[[str], None] = _ignore
 ) -> AsyncIterator[Up]:
-    """Starts every service as a process and waits until all are SERVING.
+    """Starts the processes and waits until all services are SERVING.
 
     ``echo`` is given each line of the services' logs. Raises StartError.
     """
     settings = config.mesh
     async with AsyncExitStack() as stack:
         workers = []
-        for spec in specs_of(config):
-            worker = await _Worker.start(spec, echo)
+        for plan in plan_processes(config):
+            worker = await _Worker.start(plan, echo)
             stack.push_async_callback(worker.stop, settings.drain_s)
             workers.append(worker)
         ready_s = _ready_seconds(config)
@@ -209,25 +214,10 @@ async def _serve_all(workers: list[_Worker], config: MeshConfig, host: str) -> l
         "drain_s": settings.drain_s,
         "transport": settings.transport,
     }
-    registry = await workers[0].serve({**common, "port": settings.discovery_port})
-    others = await asyncio.gather(
-        *(
-            worker.serve(
-                {
-                    **common,
-                    "discovery_address": registry.address,
-                    "port": _port(worker.spec, config),
-                }
-            )
-            for worker in workers[1:]
-        )
-    )
-    return [registry, *others]
-
-
-def _port(spec: ServiceSpec, config: MeshConfig) -> int:
-    is_default_agent = spec.kind == "agent" and spec.name == config.defaults.agent
-    return config.mesh.agent_port if is_default_agent else 0
+    registry = await workers[0].serve(common)
+    found = {**common, "discovery_address": registry[0].address}
+    others = await asyncio.gather(*(worker.serve(found) for worker in workers[1:]))
+    return [*registry, *(info for infos in others for info in infos)]
 
 
 async def run_up(

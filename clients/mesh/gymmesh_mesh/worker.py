@@ -1,7 +1,7 @@
-"""One service in a process of its own: ``python -m gymmesh_mesh.worker``.
+"""One process of a mesh, with one service or several: ``python -m gymmesh_mesh.worker``.
 
 The parent speaks JSON lines over standard input and hears one over what was
-standard output: first the service's spec (so that secrets stand in no argument list),
+standard output: first the services' specs (so that secrets stand in no argument list),
 then, once the registry is up, its address. The worker imports and opens what it
 can while it waits, prints ``{"ready": …}`` or ``{"failed": …}``, and drains on
 SIGTERM or when standard input ends, which it does when the parent is gone.
@@ -16,7 +16,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 from gymmesh_mesh.compose import ServiceSpec, make_service
@@ -24,6 +24,7 @@ from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.loop import run
 from gymmesh_runtime.serve import Served, ServeOptions, serve
+from gymmesh_runtime.service import Service
 
 _MAX_REASON: Final = 4000  # characters; the parent reads lines of bounded length
 _Say = Callable[[dict[str, Any]], None]
@@ -37,21 +38,16 @@ def main() -> int:
     say = _take_stdout()
     try:
         first = json.loads(sys.stdin.readline())
-        spec = ServiceSpec(
-            first["kind"],
-            first["name"],
-            first["instance_id"],
-            base64.b64decode(first["config"]),
-        )
-        service = make_service(spec)  # imports the room while the registry starts
-        second = json.loads(sys.stdin.readline())
-        options = ServeOptions(**second)
+        # Imports the rooms while the registry starts.
+        services = [make_service(_spec(one)) for one in first["services"]]
+        exposed = frozenset(first["exposed"])
+        options = ServeOptions(**json.loads(sys.stdin.readline()))
     except json.JSONDecodeError:
         return 1  # the parent went away before it said everything
     except (MeshError, ConfigError) as error:
         return _failed(error, say)
     try:
-        run(_serve(service, options, say))
+        run(_serve(services, exposed, options, say))
     except (MeshError, ConfigError, OSError, TimeoutError) as error:
         return _failed(error, say)
     return 0
@@ -73,11 +69,24 @@ def _take_stdout() -> _Say:
     return say
 
 
-async def _serve(service: Any, options: ServeOptions, say: _Say) -> None:
+def _spec(message: dict[str, str]) -> ServiceSpec:
+    config = base64.b64decode(message["config"])
+    kind: Any = message["kind"]
+    return ServiceSpec(kind, message["name"], message["instance_id"], config)
+
+
+async def _serve(
+    services: Sequence[Service], exposed: Collection[str], options: ServeOptions, say: _Say
+) -> None:
     loop = asyncio.get_running_loop()
     loop.add_reader(sys.stdin.fileno(), _on_parent)
     try:
-        await serve(service, options, lambda served: say({"ready": _where(served)}))
+        await serve(
+            services,
+            options,
+            lambda served: say({"ready": _where(served, services)}),
+            exposed=lambda one: one.instance_id in exposed,
+        )
     finally:
         loop.remove_reader(sys.stdin.fileno())
 
@@ -88,12 +97,17 @@ def _on_parent() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _where(served: Served) -> dict[str, str]:
-    instance = served.instance
+def _where(served: Served, services: Sequence[Service]) -> dict[str, dict[str, str]]:
+    """By instance id; what is called from this process alone has no address."""
+    addresses = {one.id: one.address for one in served.instances}
+    metrics = next((one.metrics_address for one in served.instances), "")
     return {
-        "address": instance.address,
-        "metrics_address": instance.metrics_address,
-        "mcp_url": instance.meta.get("mcp", ""),
+        one.instance_id: {
+            "address": addresses.get(one.instance_id, ""),
+            "metrics_address": metrics,
+            "mcp_url": getattr(one, "meta", {}).get("mcp", ""),
+        }
+        for one in services
     }
 
 

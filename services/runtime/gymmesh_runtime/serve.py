@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from gymmesh.discovery.v1 import discovery_pb2
@@ -36,10 +36,11 @@ _DRAIN_SHARE: Final = 0.8
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """How a service is served. Addresses are host and port; port 0: the system chooses."""
+    """How services are served. Addresses are host and port; port 0: the system chooses."""
 
     host: str = "127.0.0.1"
-    port: int = 0
+    port: int = 0  # of a service that is served alone
+    ports: Mapping[str, int] = field(default_factory=dict)  # by instance id, of several
     metrics_port: int | None = 0  # None: no Prometheus endpoint
     discovery_address: str = ""  # empty: neither registered nor watching
     drain_s: float = 10.0
@@ -49,64 +50,151 @@ class ServeOptions:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """Where a running service is."""
+    """What runs: an instance for each service that others may call, in their order."""
 
-    instance: discovery_pb2.Instance
+    instances: Sequence[discovery_pb2.Instance]
     directory: PeerDirectory
+
+    @property
+    def instance(self) -> discovery_pb2.Instance:
+        """The first one."""
+        return self.instances[0]
+
+
+def _all(service: Service) -> bool:
+    return True
 
 
 @asynccontextmanager
-async def serving(service: Service, options: ServeOptions) -> AsyncIterator[Served]:
-    """Serves while the context is open; see the module for the order of things.
+async def serving(
+    services: Service | Sequence[Service],
+    options: ServeOptions,
+    *,
+    exposed: Callable[[Service], bool] = _all,
+) -> AsyncIterator[Served]:
+    """Serves one service, or several of one process, while the context is open.
+
+    See the module for the order of things. Several are opened in their order and call one
+    another directly; a registry among them is the registry of all. ``exposed`` tells which of
+    them other processes may call: each has a port of its own and is registered.
 
     Raises what ``service.open`` raises, OSError when a port is taken, and
     TimeoutError when the registry can't be reached.
     """
+    services = [services] if not isinstance(services, Sequence) else services
     async with AsyncExitStack() as stack:
         metrics_address = _start_metrics(stack, options)
         directory = PeerDirectory(
             watched=bool(options.discovery_address), transport=options.transport
         )
         stack.push_async_callback(directory.close)
-        discovery = _discovery_peer(directory, options, service)
+        discovery = _discovery_peer(directory, options, services)
         watch = None if discovery is None else DirectoryWatch(discovery, directory)
         if watch is not None:
             watch.start()
             stack.push_async_callback(watch.stop)
 
-        stack.push_async_callback(close_bounded, service)
-        await service.open(directory)
+        for service in services:
+            stack.push_async_callback(close_bounded, service)
+            await service.open(directory)
+            if len(services) > 1:
+                directory.add_direct(_direct(service), service.servicers())
+                discovery = discovery or _own_registry(directory, service)
 
-        server = MeshServer(
-            (Binding(name, one) for name, one in service.servicers().items()),
-            mux=options.transport != "plain",
-        )
-        port = await server.start(options.host, options.port)
-        instance = _instance(service, options, port, metrics_address)
-        registration = None if discovery is None else Registration(discovery, instance)
-        # Below the server's stop: it stays listed, as draining, while calls end.
-        if registration is not None:
-            stack.push_async_callback(registration.stop)
-        stack.push_async_callback(server.stop, options.drain_s)
-        drain = getattr(service, "drain", None)
-        if drain is not None:
-            # Streams that last as long as their callers must be told, and end in time.
-            stack.callback(drain, options.drain_s * _DRAIN_SHARE)
-        if registration is not None and watch is not None:
-            await registration.start(_REGISTER_S)
+        outlets = [_Outlet(one, options) for one in services if exposed(one)]
+        for outlet in outlets:
+            await outlet.start(metrics_address, alone=len(services) == 1)
+        if discovery is not None:
+            for outlet in outlets:
+                outlet.register_with(discovery)
+        # Below the servers' stop: they stay listed, as draining, while calls end.
+        for outlet in outlets:
+            stack.push_async_callback(outlet.deregister)
+        stack.push_async_callback(_stop_all, outlets)
+        for service in services:
+            drain = getattr(service, "drain", None)
+            if drain is not None:
+                # Streams that last as long as their callers must be told, and end in time.
+                stack.callback(drain, options.drain_s * _DRAIN_SHARE)
+        for outlet in outlets:
+            stack.push_async_callback(outlet.leave)
+            await outlet.enter()
+        if watch is not None:
             # A registry that came back without its memory hears of us at once.
-            watch.on_snapshot = registration.renew_soon
-            stack.push_async_callback(registration.drain)
-        stack.push_async_callback(server.set_serving, False)
-        await server.set_serving(True)
+            watch.on_snapshot = lambda: _renew(outlets)
 
         beat = asyncio.create_task(heartbeat())
         stack.push_async_callback(_cancel, beat)
-        yield Served(instance, directory)
+        yield Served([outlet.instance for outlet in outlets], directory)
+
+
+class _Outlet:
+    """A service's server, and its entry in the registry."""
+
+    def __init__(self, service: Service, options: ServeOptions) -> None:
+        self._service = service
+        self._options = options
+        self._server = MeshServer(
+            (Binding(name, one) for name, one in service.servicers().items()),
+            mux=options.transport != "plain",
+        )
+        self._registration: Registration | None = None
+        self.instance = discovery_pb2.Instance()
+
+    async def start(self, metrics_address: str, *, alone: bool) -> None:
+        """Listens; raises OSError."""
+        usual = self._options.port if alone else 0
+        port = self._options.ports.get(self._service.instance_id, usual)
+        bound = await self._server.start(self._options.host, port)
+        self.instance = _instance(self._service, self._options, bound, metrics_address)
+
+    def register_with(self, discovery: DiscoveryPeer) -> None:
+        """Which registry to enter; a registry itself enters none."""
+        if self._service.kind != DISCOVERY:
+            self._registration = Registration(discovery, self.instance)
+
+    async def enter(self) -> None:
+        """Registers, then says SERVING."""
+        if self._registration is not None:
+            await self._registration.start(_REGISTER_S)
+        await self._server.set_serving(True)
+
+    def renew_soon(self) -> None:
+        """Tells the registry anew."""
+        if self._registration is not None:
+            self._registration.renew_soon()
+
+    async def leave(self) -> None:
+        """NOT_SERVING, and draining in the registry."""
+        await self._server.set_serving(False)
+        if self._registration is not None:
+            await self._registration.drain()
+
+    async def stop(self) -> None:
+        """Lets running calls end, bounded."""
+        await self._server.stop(self._options.drain_s)
+
+    async def deregister(self) -> None:
+        """Leaves the registry."""
+        if self._registration is not None:
+            await self._registration.stop()
+
+
+async def _stop_all(outlets: Sequence[_Outlet]) -> None:
+    await asyncio.gather(*(outlet.stop() for outlet in outlets))
+
+
+def _renew(outlets: Sequence[_Outlet]) -> None:
+    for outlet in outlets:
+        outlet.renew_soon()
 
 
 async def serve(
-    service: Service, options: ServeOptions, on_ready: Callable[[Served], None]
+    services: Service | Sequence[Service],
+    options: ServeOptions,
+    on_ready: Callable[[Served], None],
+    *,
+    exposed: Callable[[Service], bool] = _all,
 ) -> None:
     """Serves until SIGTERM or SIGINT, then drains. ``on_ready`` is called once SERVING.
 
@@ -117,7 +205,7 @@ async def serve(
     signals = (signal.SIGTERM, signal.SIGINT)
     for number in signals:
         loop.add_signal_handler(number, stop.set)
-    running = asyncio.create_task(_serve_for_ever(service, options, on_ready))
+    running = asyncio.create_task(_serve_for_ever(services, options, on_ready, exposed))
     stopped = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -132,9 +220,12 @@ async def serve(
 
 
 async def _serve_for_ever(
-    service: Service, options: ServeOptions, on_ready: Callable[[Served], None]
+    services: Service | Sequence[Service],
+    options: ServeOptions,
+    on_ready: Callable[[Served], None],
+    exposed: Callable[[Service], bool],
 ) -> None:
-    async with serving(service, options) as served:
+    async with serving(services, options, exposed=exposed) as served:
         on_ready(served)
         try:
             await asyncio.Event().wait()
@@ -151,13 +242,33 @@ def _start_metrics(stack: AsyncExitStack, options: ServeOptions) -> str:
 
 
 def _discovery_peer(
-    directory: PeerDirectory, options: ServeOptions, service: Service
+    directory: PeerDirectory, options: ServeOptions, services: Sequence[Service]
 ) -> DiscoveryPeer | None:
-    if not options.discovery_address or service.kind == DISCOVERY:
+    """The registry elsewhere; a process that serves a registry has its own."""
+    if not options.discovery_address or any(one.kind == DISCOVERY for one in services):
         return None
     # The registry is called too seldom for a mux to be worth its stream.
     peer: Any = directory.plain_peer(options.discovery_address, DISCOVERY)
     return cast(DiscoveryPeer, peer)
+
+
+def _own_registry(directory: PeerDirectory, service: Service) -> DiscoveryPeer | None:
+    if service.kind != DISCOVERY:
+        return None
+    peer: Any = directory.peer(_direct(service))
+    return cast(DiscoveryPeer, peer)
+
+
+def _direct(service: Service) -> discovery_pb2.Instance:
+    """A service as its neighbours in this process see it."""
+    return discovery_pb2.Instance(
+        id=service.instance_id,
+        service=service.kind,
+        name=service.name,
+        address=f"direct:{service.instance_id}",
+        contract_version=CONTRACT_VERSION,
+        health=discovery_pb2.HEALTH_SERVING,
+    )
 
 
 def _instance(

@@ -1,0 +1,88 @@
+"""Which services share a process. Pure.
+
+    mesh      each service has a process of its own: each scales, fails and is replaced by itself
+    cell      N processes alike, each with the agents, the environments and the models that are
+              called elsewhere, which find one another without a socket; only agents are called
+              from outside. Models whose weights are loaded here keep processes of their own
+    embedded  everything in one process
+
+A registry is part of each: it has a process of its own but for `embedded`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gymmesh_mesh.compose import ServiceSpec, specs_of
+from gymmesh_mesh.config import MeshConfig
+from gymmesh_model.config import ModelConfig
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessPlan:
+    """One process.
+
+    Attributes:
+        name: for logs and errors.
+        specs: its services, in the order in which they are opened.
+        exposed: the instance ids of those that other processes may call.
+        ports: by instance id, where the configuration wants a fixed one.
+    """
+
+    name: str
+    specs: Sequence[ServiceSpec]
+    exposed: frozenset[str]
+    ports: Mapping[str, int] = field(default_factory=dict)
+
+
+def plan_processes(config: MeshConfig) -> list[ProcessPlan]:
+    """The processes of a configuration, the registry's first."""
+    layout = config.mesh.layout
+    if layout == "embedded":
+        return [_embedded(config)]
+    if layout == "cell":
+        return _cells(config)
+    return [_alone(spec, config) for spec in specs_of(config)]
+
+
+def _alone(spec: ServiceSpec, config: MeshConfig) -> ProcessPlan:
+    return ProcessPlan(spec.name, [spec], frozenset((spec.instance_id,)), _ports([spec], config))
+
+
+def _embedded(config: MeshConfig) -> ProcessPlan:
+    specs = specs_of(config)
+    exposed = [one for one in specs if one.kind in ("discovery", "agent")]
+    ids = frozenset(one.instance_id for one in exposed)
+    return ProcessPlan("mesh", specs, ids, _ports(exposed, config))
+
+
+def _cells(config: MeshConfig) -> list[ProcessPlan]:
+    registry, *others = specs_of(config)
+    apart = {name for name, model in config.models.items() if _loads_weights(model)}
+    plans = [_alone(registry, config)]
+    plans += [_alone(one, config) for one in others if one.kind == "model" and one.name in apart]
+    for number in range(config.mesh.cells or os.cpu_count() or 1):
+        _, *specs = specs_of(config, suffix=f"cell{number}")
+        inside = [one for one in specs if not (one.kind == "model" and one.name in apart)]
+        agents = [one for one in inside if one.kind == "agent"]
+        ids = frozenset(one.instance_id for one in agents)
+        plans.append(ProcessPlan(f"cell{number}", inside, ids, _ports(agents, config, number)))
+    return plans
+
+
+def _loads_weights(model: ModelConfig) -> bool:
+    """Whether serving the model takes a machine's memory, so that each cell cannot have its own."""
+    return model.backend == "local" or model.serve is not None or model.engine is not None
+
+
+def _ports(specs: Iterable[ServiceSpec], config: MeshConfig, number: int = 0) -> dict[str, int]:
+    """The ports that were asked for; cell k has the agent's, plus k."""
+    ports = {}
+    for spec in specs:
+        if spec.kind == "discovery":
+            ports[spec.instance_id] = config.mesh.discovery_port
+        elif spec.kind == "agent" and spec.name == config.defaults.agent and config.mesh.agent_port:
+            ports[spec.instance_id] = config.mesh.agent_port + number
+    return ports

@@ -1,0 +1,75 @@
+"""Which services share a process."""
+
+from __future__ import annotations
+
+import pytest
+
+from gymmesh_agent.config import AgentConfig
+from gymmesh_mesh import MeshConfig, MeshSettings
+from gymmesh_mesh.layout import plan_processes
+from gymmesh_model.config import ModelConfig
+from gymmesh_resource.config import EnvironmentConfig
+
+REMOTE = ModelConfig(backend="chat", url="http://127.0.0.1:9/v1", model="m")
+LOCAL = ModelConfig(backend="local")
+
+
+def plans(
+    models: dict[str, ModelConfig], **settings: object
+) -> list[tuple[str, list[str], list[str]]]:
+    """Name, services and exposed services of each process."""
+    config = MeshConfig(
+        models=models,
+        environments={"math": EnvironmentConfig(), "mcqa": EnvironmentConfig(use="mcqa")},
+        agents={"tool_loop": AgentConfig()},
+        mesh=MeshSettings(**settings),  # type: ignore[arg-type]  # checked by its tests
+    )
+    found = []
+    for plan in plan_processes(config):
+        names = [spec.name for spec in plan.specs]
+        exposed = [spec.name for spec in plan.specs if spec.instance_id in plan.exposed]
+        found.append((plan.name, names, exposed))
+    return found
+
+
+def test_mesh_gives_each_service_a_process() -> None:
+    names = ["registry", "policy", "math", "mcqa", "tool_loop"]
+    assert plans({"policy": REMOTE}) == [(name, [name], [name]) for name in names]
+
+
+def test_cells_are_alike_and_their_agents_alone_are_called_from_outside() -> None:
+    inside = ["policy", "math", "mcqa", "tool_loop"]
+    assert plans({"policy": REMOTE}, layout="cell", cells=2) == [
+        ("registry", ["registry"], ["registry"]),
+        ("cell0", inside, ["tool_loop"]),
+        ("cell1", inside, ["tool_loop"]),
+    ]
+
+
+def test_a_model_that_is_loaded_here_is_loaded_once() -> None:
+    models = {"policy": LOCAL, "judge": REMOTE}
+    cell = ["judge", "math", "mcqa", "tool_loop"]
+    assert plans(models, layout="cell", cells=2) == [
+        ("registry", ["registry"], ["registry"]),
+        ("policy", ["policy"], ["policy"]),
+        ("cell0", cell, ["tool_loop"]),
+        ("cell1", cell, ["tool_loop"]),
+    ]
+
+
+def test_embedded_is_one_process() -> None:
+    every = ["registry", "policy", "judge", "math", "mcqa", "tool_loop"]
+    assert plans({"policy": LOCAL, "judge": REMOTE}, layout="embedded") == [
+        ("mesh", every, ["registry", "tool_loop"])
+    ]
+
+
+@pytest.mark.parametrize("layout", ["mesh", "cell", "embedded"])
+def test_instance_ids_are_unique_and_ports_are_as_asked_for(layout: str) -> None:
+    settings = MeshSettings(layout=layout, cells=3, discovery_port=7000, agent_port=7100)  # type: ignore[arg-type]  # one of the literals
+    found = plan_processes(MeshConfig(models={"policy": REMOTE}, mesh=settings))
+    ids = [spec.instance_id for plan in found for spec in plan.specs]
+    assert len(set(ids)) == len(ids)
+    ports = [port for plan in found for port in plan.ports.values()]
+    cells = 3 if layout == "cell" else 1
+    assert sorted(ports) == [7000, *range(7100, 7100 + cells)]
