@@ -34,6 +34,7 @@ from gymmesh_model.backends.local import LocalOptions
 from gymmesh_model.backends.recording import read_row
 from gymmesh_model.config import AdaptConfig, CacheConfig, ModelConfig
 from gymmesh_model.convert import ChatOptions
+from gymmesh_model.vllm import EngineConfig, ServeConfig
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_runtime import metrics
 from gymmesh_runtime.config import load_config
@@ -259,6 +260,8 @@ def test_the_readme_shows_the_first_environment_as_it_is() -> None:
         ("## models", ModelConfig),
         ("Keys of `adapt`", AdaptConfig),
         ("Keys of `cache`", CacheConfig),
+        ("Keys of `serve`", ServeConfig),
+        ("Keys of `engine`", EngineConfig),
         ("Options of `local`", LocalOptions),
         ("Options of `chat`", ChatOptions),
         ("## environments", EnvironmentConfig),

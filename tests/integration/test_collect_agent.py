@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -13,8 +13,11 @@ from gymmesh.agent.v1 import agent_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.collect.config import CollectConfig
 from gymmesh_agent.config import AgentConfig
+from gymmesh_agent.service import AgentService
 from gymmesh_client.collect_stream import CollectStream
 from gymmesh_runtime.errors import MeshError, from_status
+from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.serve import ServeOptions, serving
 from tests.unit.agent.mesh import BOUND_S, Mesh, ask, running, until
 from tests.unit.agent.servicers import (
     ScriptedModel,
@@ -179,6 +182,22 @@ async def test_a_shutdown_ends_rollouts_with_a_failure_that_is_safe_to_retry(pat
         await until(lambda: stream.broken)
         assert stream.broken is not None
         assert stream.broken.reason_name == "DRAINING"
+
+
+async def test_a_server_is_not_held_up_by_collectors_with_nothing_in_flight() -> None:
+    service = AgentService(AgentConfig(), "tool_loop", "tool_loop-0")
+    directory = PeerDirectory(transport="plain")
+    options = ServeOptions(metrics_port=None, drain_s=600.0)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(directory.close)
+        async with asyncio.timeout(BOUND_S):
+            async with serving(service, options) as served:
+                directory.upsert(served.instance)
+                stream = CollectStream(directory.peer(served.instance), "the agent")
+                stack.push_async_callback(stream.close)
+                events = await run(stream, ask())  # finds no environment, which is an outcome
+                assert kinds(events) == ["started", "failed"]
+        await until(lambda: stream.broken)
 
 
 # ---- hello --------------------------------------------------------------------------------------

@@ -462,6 +462,18 @@ async def test_collectors_share_the_places() -> None:
         await asyncio.gather(*many)
 
 
+async def test_the_agent_says_how_busy_it_is() -> None:
+    agent = CollectAgent(pause=slow(0.4), config=CollectConfig(capacity=2))
+    async with collecting(agent) as (run, _):
+        tasks = [asyncio.create_task(run.one(ask(number))) for number in range(5)]
+        await until(lambda: run.stream.load is not None and run.stream.load.waiting)
+        assert run.stream.load is not None
+        assert (run.stream.load.running, run.stream.load.target) == (2, 2)
+        assert run.stream.capacity == 2
+        assert run.stream.busyness == 2.5
+        await asyncio.gather(*tasks)
+
+
 # ---- finding agents -----------------------------------------------------------------------------
 async def test_attempts_are_spread_over_instances_and_over_what_they_offer() -> None:
     with_, without = CollectAgent(pause=slow(0.02)), CollectAgent(offers=False)

@@ -14,7 +14,7 @@ from gymmesh_agent.collect.ledger import Entry, Ledger
 from gymmesh_agent.collect.line import events_message
 from gymmesh_client.collect_stream.book import Asked, Book
 
-_BOUND = 4_000
+_BOUND = 8_000
 _LENGTH = 6  # events of an attempt
 
 
@@ -45,7 +45,7 @@ def _event(attempt: _Attempt) -> pb.RolloutEvent:
 class Exchange(RuleBasedStateMachine):
     """Any order of events, batches, cuts, repeats, credit, acknowledgements and lost agents."""
 
-    @initialize(credit=st.integers(1, 20))
+    @initialize(credit=st.integers(1, 4))
     def begin(self, credit: int) -> None:
         self.book = Book()
         self.attempts: list[_Attempt] = []
@@ -88,7 +88,12 @@ class Exchange(RuleBasedStateMachine):
         attempt = data.draw(st.sampled_from(list(self.alive.values())))
         attempt.made += 1
         last = attempt.made == _LENGTH
-        self.ledger.push(_event(attempt).SerializeToString(), attempt.key if last else None)
+        entry = self.ledger.pass_on(
+            _event(attempt).SerializeToString(), attempt.key if last else None
+        )
+        if entry is not None:
+            self.spent += 1
+            self.wire.append(entry)
         if last:
             del self.alive[attempt.key]
 
@@ -111,7 +116,7 @@ class Exchange(RuleBasedStateMachine):
     def repeat(self, data: st.DataObject) -> None:
         self.book.take(data.draw(st.sampled_from(self.sent_before)))
 
-    @rule(more=st.integers(1, 10))
+    @rule(more=st.integers(1, 4))
     def grant(self, more: int) -> None:
         self.granted += more
         self.ledger.credit += more
@@ -128,20 +133,20 @@ class Exchange(RuleBasedStateMachine):
     def acknowledge(self) -> None:
         self.ledger.acknowledge(self.book.acknowledged)
 
-    @rule(credit=st.integers(1, 20))
+    @rule(credit=st.integers(1, 4))
     def cut(self, credit: int) -> None:
         hello = self.book.hello("s", credit, "1.0")
         assert self.ledger.resume(hello.last_cursor, hello.credit)
         self._connect(credit, resumed=True)
 
-    @rule(credit=st.integers(1, 20))
+    @rule(credit=st.integers(1, 4))
     def cut_twice(self, credit: int) -> None:
         hello = self.book.hello("s", credit, "1.0")
         assert self.ledger.resume(hello.last_cursor, hello.credit)
         self.ledger.release()  # lost, all of it
         self.cut(credit)
 
-    @rule(credit=st.integers(1, 20))
+    @rule(credit=st.integers(1, 4))
     def lose_the_agent(self, credit: int) -> None:
         hello = self.book.hello("s", credit, "1.0")
         self.alive.clear()

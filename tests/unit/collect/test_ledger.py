@@ -34,6 +34,19 @@ def test_credit_bounds_what_leaves() -> None:
     assert (ledger.credit, ledger.unsent) == (7, 0)
 
 
+def test_an_event_passes_on_only_when_none_waits_before_it() -> None:
+    ledger = Ledger(10_000)
+    assert ledger.pass_on(b"1") is None
+    ledger.credit = 3
+    assert ledger.pass_on(b"2") is None
+    assert cursors(ledger.release()) == [1, 2]
+    third = ledger.pass_on(b"3")
+    assert third is not None
+    assert (third.cursor, ledger.credit, ledger.unsent) == (3, 0, 0)
+    assert ledger.pass_on(b"4") is None
+    assert ledger.acknowledge(3) == []
+
+
 def test_what_is_acknowledged_is_forgotten_and_says_what_ended() -> None:
     ledger = filled(5, credit=5)
     ledger.release()

@@ -13,6 +13,8 @@ from gymmesh_runtime.wire.batch import BatchLimits, Outbox
 
 _Item = Asked | agent_pb2.CollectRequest | tuple[str, int]
 _CANCEL_BYTES: Final = 64  # about; what an id takes
+# An agent begins all starts of a message in one go: no more of them than it can in a moment.
+_MAX_STARTS: Final = 256
 
 
 class Link:
@@ -24,7 +26,7 @@ class Link:
     """
 
     def __init__(self, flush_s: float, now: Callable[[], float] = time.monotonic) -> None:
-        self._outbox: Outbox[_Item] = Outbox(BatchLimits(delay_s=flush_s))
+        self._outbox: Outbox[_Item] = Outbox(BatchLimits(max_items=_MAX_STARTS, delay_s=flush_s))
         self._now = now
 
     def start(self, asked: Asked, *, urgent: bool = False) -> None:

@@ -49,6 +49,9 @@ _FINAL: Final = frozenset(
 )
 
 
+_ENDED: Final = MeshError(errors_pb2.ERROR_REASON_CALLER_CANCELLED, "the collector has ended")
+
+
 class CollectPeer(Protocol):
     """What a stream needs of an agent service."""
 
@@ -76,6 +79,8 @@ class CollectStream:
         self.broken: MeshError | None = None
         #: The most attempts that the agent runs side by side for this stream; 0: not known yet.
         self.capacity = 0
+        #: How busy the agent said it is, for this stream; None: it has not said.
+        self.load: agent_pb2.CollectLoad | None = None
         self._peer = peer
         self._address = address
         self._limits = limits or StreamLimits()
@@ -99,7 +104,8 @@ class CollectStream:
     @property
     def busyness(self) -> float:
         """How busy the agent is with this collector's attempts; 1: it has no place left."""
-        return self.in_flight / (self.capacity or ASSUMED_CAPACITY)
+        target = self.load.target if self.load is not None else 0
+        return self.in_flight / (target or self.capacity or ASSUMED_CAPACITY)
 
     @property
     def connected(self) -> bool:
@@ -141,7 +147,7 @@ class CollectStream:
         if self._link is not None:
             self._link.start(asked, urgent=self.in_flight <= _FEW)
         elif self._task is None:
-            self._task = asyncio.create_task(self._serve())
+            self._task = asyncio.create_task(self._live())
         try:
             await ended
         except asyncio.CancelledError:
@@ -157,10 +163,9 @@ class CollectStream:
     async def close(self) -> None:
         """End the stream; attempts in flight are cancelled at the agent."""
         self._closing = True
-        error = MeshError(errors_pb2.ERROR_REASON_CALLER_CANCELLED, "the collector has ended")
-        self.broken = self.broken or error
+        self.broken = self.broken or again(_ENDED)
         keys = [asked.key for asked in self._book.in_flight.values() if asked.sent]
-        self._book.fail(error)
+        self._book.fail(_ENDED)
         if self._link is not None:
             for key in keys:
                 self._link.cancel(key)
@@ -175,8 +180,19 @@ class CollectStream:
         if self._ack_timer is not None:
             self._ack_timer.cancel()
 
-    async def _serve(self) -> None:
-        """Connect, and connect again, for as long as that makes sense."""
+    async def _live(self) -> None:
+        """Serve; whatever happens, nobody is left waiting."""
+        error = again(_ENDED)
+        try:
+            error = await self._serve()
+        except Exception as fault:
+            error = unforeseen(fault, _METHOD)
+        finally:
+            self.broken = self.broken or error
+            self._book.fail(error)
+
+    async def _serve(self) -> MeshError:
+        """Connect, and connect again, for as long as that makes sense; returns why it ended."""
         loop, limits = asyncio.get_running_loop(), self._limits
         failing_since = loop.time()
         wait_s = limits.backoff_s
@@ -190,9 +206,7 @@ class CollectStream:
             worth_it = self.capacity > 0 and self._book.in_flight and not self._closing
             given_up = now - failing_since >= limits.reconnect_s
             if error.reason in _FINAL or given_up or not worth_it:
-                self.broken = self.broken or error
-                self._book.fail(error)
-                return
+                return error
             metrics.COLLECT_RECONNECTS.inc()
             # Half of the wait is drawn, so that many collectors do not come back as one.
             await asyncio.sleep(wait_s * (0.5 + random.random() / 2))
@@ -263,7 +277,9 @@ class CollectStream:
             self._take(response.events, link)
         elif kind == "start_refused":
             self._book.refused(response.start_refused)
-        elif kind != "load":
+        elif kind == "load":
+            self.load = response.load
+        else:
             raise _violation("events, start_refused or load", kind or "an unknown message")
 
     def _take(self, batch: agent_pb2.CollectEvents, link: Link) -> None:

@@ -23,7 +23,7 @@ _MAX_STREAMS: Final = 1024
 _TICK_S: Final = 0.25
 # How often a collector hears how busy the agent is: when that changes, and in any case.
 _LOAD_S: Final = 1.0
-_HEARTBEAT_S: Final = 10.0
+_HEARTBEAT_S: Final = 8.0
 _FLUSH_S: Final = 1.0
 _MAX_CURSOR: Final = 2**62
 

@@ -71,9 +71,23 @@ class Ledger:
 
     def push(self, data: bytes, ends: Key | None = None) -> None:
         """Take an event, also when full: what ends an attempt must not wait."""
+        self._ready.append(self._enter(data, ends))
+
+    def pass_on(self, data: bytes, ends: Key | None = None) -> Entry | None:
+        """Take an event and release it at once, where it may be; else it waits, as after `push`."""
+        entry = self._enter(data, ends)
+        if self._ready or not self.credit:
+            self._ready.append(entry)
+            return None
+        self.credit -= 1
+        self._kept.append(entry)
+        self._sent = max(self._sent, entry.cursor)
+        return entry
+
+    def _enter(self, data: bytes, ends: Key | None) -> Entry:
         self._cursor += 1
-        self._ready.append(Entry(self._cursor, data, ends))
         self.size += len(data) + _OVERHEAD
+        return Entry(self._cursor, data, ends)
 
     def release(self) -> list[Entry]:
         """The events that may be sent now, in order; each costs one unit of credit."""

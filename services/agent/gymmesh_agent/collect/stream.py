@@ -146,8 +146,12 @@ class CollectStream:
         if terminal:
             self.roster.told(key)
         self._last[key] = None if terminal else event.sequence
-        self._ledger.push(event.SerializeToString(), key if terminal else None)
-        self._flush(urgent=terminal and self.roster.running <= _FEW)
+        data, ends = event.SerializeToString(), key if terminal else None
+        line = self.line
+        if line is None or line.closed:
+            self._ledger.push(data, ends)
+        elif (entry := self._ledger.pass_on(data, ends)) is not None:
+            line.put(entry, urgent=terminal and self.roster.running <= _FEW)
         if terminal or not self._ledger.full:
             return None
         room = asyncio.get_running_loop().create_future()
@@ -291,11 +295,11 @@ class CollectStream:
         refused = agent_pb2.CollectStartRefused(attempts=refs, status=to_status(error))
         self.line.say(agent_pb2.CollectResponse(start_refused=refused))
 
-    def _flush(self, *, urgent: bool = False) -> None:
+    def _flush(self) -> None:
         line = self.line
         if line is not None and not line.closed:
             for entry in self._ledger.release():
-                line.put(entry, urgent=urgent)
+                line.put(entry)
 
     def _make_room(self) -> None:
         if self._room and (self._gone or not self._ledger.full):

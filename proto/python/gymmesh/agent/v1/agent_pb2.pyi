@@ -262,7 +262,10 @@ class CollectHello(_message.Message):
     stream_id: _builtins.str
     """Chosen by the collector, hard to guess, the same when it reconnects."""
     last_cursor: _builtins.int
-    """The last cursor that it has stored; zero: a new stream."""
+    """The last cursor that it has: stored, or held by a collector that lost no more
+    than its connection. Events after it come, also those that came before; it
+    acknowledges nothing. Zero: a new stream, or one from which nothing came yet.
+    """
     credit: _builtins.int
     """The first credit, in events."""
     contract_version: _builtins.str
@@ -285,7 +288,9 @@ Global___CollectHello: _TypeAlias = CollectHello  # noqa: Y015
 
 @_typing.final
 class CollectStarts(_message.Message):
-    """Attempts to start."""
+    """Attempts to start. One that the stream has already (it waits, runs, or ended and
+    is not acknowledged) is not started again, and its events come as they do.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -339,7 +344,9 @@ Global___CollectStart: _TypeAlias = CollectStart  # noqa: Y015
 
 @_typing.final
 class CollectCancels(_message.Message):
-    """Attempts to cancel."""
+    """Attempts to cancel. One that runs ends with `failed` (CANCELLED), one that waits
+    with `start_refused` / CALLER_CANCELLED; others are ignored.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -577,7 +584,10 @@ Global___CollectStartRefused: _TypeAlias = CollectStartRefused  # noqa: Y015
 
 @_typing.final
 class CollectLoad(_message.Message):
-    """The agent's load."""
+    """The agent's load. Sent when it changes, and at least every 10 seconds while
+    attempts of the stream are in flight, so that a collector can take a connection
+    for dead on which nothing comes.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

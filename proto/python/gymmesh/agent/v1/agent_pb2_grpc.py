@@ -138,7 +138,17 @@ class AgentServiceServicer:
         long as it keeps unacknowledged events (`welcome.resume_window_s`).
         When it no longer can, it says so with `welcome.resumed` false, and the
         collector starts new attempts of all that it had in flight.
-        Rollouts go on while the collector is away, up to that window.
+        Rollouts go on while the collector is away, up to that window; then they are
+        cancelled. A start, a cancel or a refusal that was on its way may be lost with
+        the connection: the collector says starts of which no event has come, and
+        cancels, once more. A second connection with the same stream_id takes the
+        stream over, and the first ends with CANCELLED / CALLER_CANCELLED.
+
+        A collector that has said all ends its side of the stream; the agent ends
+        the other one with OK once all that was started has ended. An agent on its way
+        down refuses starts (DRAINING), lets attempts end for as long as it can, and
+        ends the stream with UNAVAILABLE / DRAINING. A message that breaks these rules
+        ends the connection with INVALID_ARGUMENT; the stream can be resumed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

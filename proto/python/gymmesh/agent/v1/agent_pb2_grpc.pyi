@@ -85,7 +85,17 @@ class AgentServiceStub:
     long as it keeps unacknowledged events (`welcome.resume_window_s`).
     When it no longer can, it says so with `welcome.resumed` false, and the
     collector starts new attempts of all that it had in flight.
-    Rollouts go on while the collector is away, up to that window.
+    Rollouts go on while the collector is away, up to that window; then they are
+    cancelled. A start, a cancel or a refusal that was on its way may be lost with
+    the connection: the collector says starts of which no event has come, and
+    cancels, once more. A second connection with the same stream_id takes the
+    stream over, and the first ends with CANCELLED / CALLER_CANCELLED.
+
+    A collector that has said all ends its side of the stream; the agent ends
+    the other one with OK once all that was started has ended. An agent on its way
+    down refuses starts (DRAINING), lets attempts end for as long as it can, and
+    ends the stream with UNAVAILABLE / DRAINING. A message that breaks these rules
+    ends the connection with INVALID_ARGUMENT; the stream can be resumed.
     """
     JudgeGroup: _grpc.UnaryUnaryMultiCallable[_agent_pb2.JudgeGroupRequest, _agent_pb2.JudgeGroupResponse]
     """Has the repeats of one task judged together, for collectors that reach the
@@ -156,7 +166,17 @@ class AgentServiceAsyncStub(AgentServiceStub):
     long as it keeps unacknowledged events (`welcome.resume_window_s`).
     When it no longer can, it says so with `welcome.resumed` false, and the
     collector starts new attempts of all that it had in flight.
-    Rollouts go on while the collector is away, up to that window.
+    Rollouts go on while the collector is away, up to that window; then they are
+    cancelled. A start, a cancel or a refusal that was on its way may be lost with
+    the connection: the collector says starts of which no event has come, and
+    cancels, once more. A second connection with the same stream_id takes the
+    stream over, and the first ends with CANCELLED / CALLER_CANCELLED.
+
+    A collector that has said all ends its side of the stream; the agent ends
+    the other one with OK once all that was started has ended. An agent on its way
+    down refuses starts (DRAINING), lets attempts end for as long as it can, and
+    ends the stream with UNAVAILABLE / DRAINING. A message that breaks these rules
+    ends the connection with INVALID_ARGUMENT; the stream can be resumed.
     """
     JudgeGroup: _aio.UnaryUnaryMultiCallable[_agent_pb2.JudgeGroupRequest, _agent_pb2.JudgeGroupResponse]  # type: ignore[assignment]
     """Has the repeats of one task judged together, for collectors that reach the
@@ -236,7 +256,17 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         long as it keeps unacknowledged events (`welcome.resume_window_s`).
         When it no longer can, it says so with `welcome.resumed` false, and the
         collector starts new attempts of all that it had in flight.
-        Rollouts go on while the collector is away, up to that window.
+        Rollouts go on while the collector is away, up to that window; then they are
+        cancelled. A start, a cancel or a refusal that was on its way may be lost with
+        the connection: the collector says starts of which no event has come, and
+        cancels, once more. A second connection with the same stream_id takes the
+        stream over, and the first ends with CANCELLED / CALLER_CANCELLED.
+
+        A collector that has said all ends its side of the stream; the agent ends
+        the other one with OK once all that was started has ended. An agent on its way
+        down refuses starts (DRAINING), lets attempts end for as long as it can, and
+        ends the stream with UNAVAILABLE / DRAINING. A message that breaks these rules
+        ends the connection with INVALID_ARGUMENT; the stream can be resumed.
         """
 
     @_abc_1.abstractmethod
