@@ -56,6 +56,15 @@ class Replicas:
             await self.after_last()
         return reply
 
+    async def StreamResponse(
+        self, request: model_pb2.StreamResponseRequest, context: CallContext
+    ) -> AsyncIterator[model_pb2.StreamResponseResponse]:
+        if self.before is not None:
+            await self.before(len(self.requests))
+        self.requests.append(request.call)
+        async for frame in self.services[self.current].StreamResponse(request, context):
+            yield frame
+
 
 class Retokenising(Replicas):
     """Says of its second answer's prompt that it was tokenised anew, and declares nothing."""
@@ -239,6 +248,40 @@ async def test_forks_are_counted_by_reason() -> None:
     assert fork.reason == tokens_pb2.FORK_REASON_TEMPLATE_REWRITES
     assert counter.value == before + 1
     assert whole(captured(events)) == server.prompts
+
+
+async def test_a_service_that_keeps_nothing_gives_forks() -> None:
+    """It cannot know the tokens before, so the agent declares what it finds."""
+    server = FakeVllm(splits=True, script=answers())
+    async with mesh_of(server, max_conversations=0) as (mesh, models):
+        events = await mesh.run(ask(capture=CAPTURE))
+    assert events[-1].HasField("completed")
+    forks = [one.fork for one in captured(events) if one.HasField("fork")]
+    assert [one.reason for one in forks] == [tokens_pb2.FORK_REASON_BACKEND] * 2
+    assert whole(captured(events)) == server.prompts
+    for number, fork in enumerate(forks):
+        known = server.prompts[number] + server.outputs[number]
+        common, prompt = fork.common_tokens, server.prompts[number + 1]
+        assert len(server.prompts[number]) <= common < len(known)
+        assert prompt[:common] == known[:common]
+        assert prompt[common] != known[common]
+    assert not any(one.HasField("conversation") for one in models.requests)
+
+
+@pytest.mark.parametrize("path", ["direct", "grpc"])
+async def test_deltas_and_exact_tokens_go_together(path: str) -> None:
+    server = FakeVllm(splits=True, script=answers())
+    async with mesh_of(server, path) as (mesh, models):
+
+        async def evict(call: int) -> None:
+            if call == 1:
+                models.services[0]._conversations.drop("r1", "r1/1")
+
+        models.before = evict
+        events = await mesh.run(ask(capture=CAPTURE, deltas=True))
+    exact(server, events)
+    deltas = [event.output_delta for event in events if event.HasField("output_delta")]
+    assert b"".join(one.text for one in deltas if one.call_id == "c3") == b"it is five"
 
 
 async def test_an_agent_may_be_configured_to_capture() -> None:

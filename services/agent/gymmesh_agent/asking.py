@@ -20,7 +20,7 @@ Items = Sequence[responses_pb2.Item]
 Make = Callable[[Items], model_pb2.CreateResponseRequest]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Asking:
     """One model call, before it is known which instance is asked.
 
@@ -33,6 +33,7 @@ class Asking:
             as they are now.
         prefix: the tokens of these, for a conversation that is sent whole.
         tokens: whether tokens are wanted, which go on only in a conversation that is kept.
+        is_plain: whether it was put so in the end.
     """
 
     make: Make
@@ -42,6 +43,7 @@ class Asking:
     known: int = 0
     prefix: Callable[[], model_pb2.PrefixTokens | None] = lambda: None
     tokens: bool = False
+    is_plain: bool = False
 
     @property
     def worth_keeping(self) -> bool:
@@ -55,6 +57,7 @@ class Asking:
 
     def plain(self) -> model_pb2.CreateResponseRequest:
         """All, for a service that keeps no conversations."""
+        self.is_plain = True
         return self.make(self.items)
 
     def whole(self) -> model_pb2.CreateResponseRequest:

@@ -240,6 +240,7 @@ def _held_prefix(parent: _Call) -> Prefix | None:
         output_tokens=tokens.output_tokens,
         closed=tokens.closed,
         rendered=tokens.rendered,
+        is_rendered=tokens.rendered is None,
     )
 
 

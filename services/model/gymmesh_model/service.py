@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import time
 import uuid
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Final
 
 from gymmesh.errors.v1 import errors_pb2 as errors
@@ -27,7 +27,7 @@ from gymmesh_model.pool import Pool
 from gymmesh_model.tokens.record import TokenRecord
 from gymmesh_model.weights import WeightsClock, spans
 from gymmesh_model.work import Work
-from gymmesh_responses import CodecError, dumps, params_to_dict
+from gymmesh_responses import CodecError, dumps, params_to_dict, settings_to_dict
 from gymmesh_runtime import metrics
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.contract import CONTRACT_VERSION
@@ -37,8 +37,9 @@ from gymmesh_runtime.peers import PeerDirectory
 KIND: Final = "gymmesh.model.v1.ModelService"
 
 _CLOSE_SECONDS: Final = 10.0
-# So much of the caller's time is kept back that the typed error still reaches it.
-_MARGIN_SECONDS: Final = 0.05
+# So much of the caller's time is kept back that the typed error still reaches it: more than the
+# two sixteenths of a second by which `Limit` may be late.
+_MARGIN_SECONDS: Final = 0.15
 _NAMED_BY_CONFIG: Final = ("responses", "chat", "openai", "azure", "vllm")
 
 
@@ -251,11 +252,11 @@ class ModelService:
 
     def _call_of(self, backend: Backend, work: Work) -> ModelCall:
         request = work.request
-        try:
-            params = params_to_dict(request.params)
-        except CodecError as error:
-            raise invalid("params", f"is not a Responses request: {error}") from None
-        if request.HasField("conversation") and self._config.max_conversations:
+        goes_on = request.HasField("conversation") and self._config.max_conversations
+        # Who reads the items themselves needs no JSON of them, which is most of a call's cost.
+        direct = not goes_on and self._cache is None and getattr(backend, "takes_items", False)
+        params, items = _params_of(request.params, direct)
+        if goes_on:
             self._take_up(work, params)
         capture = request.capture
         if (capture.token_ids or capture.logprobs) and backend.capabilities.token_ids:
@@ -268,6 +269,7 @@ class ModelService:
             timeout=work.timeout - work.queue_s,
             record=work.record,
             prefix=work.turn.prefix if work.turn is not None and work.record is not None else None,
+            items=items,
         )
 
     def _take_up(self, work: Work, params: dict[str, Any]) -> None:
@@ -333,6 +335,20 @@ async def _made(
     if progress is None:
         return await backend.create(call)
     return await backend.stream(call, progress)
+
+
+def _params_of(
+    params: responses_pb2.ResponseParams, direct: bool
+) -> tuple[dict[str, Any], Sequence[responses_pb2.Item] | None]:
+    """The parameters, parsed, and their input apart from them where that will do."""
+    try:
+        if direct and params.input:
+            settings = settings_to_dict(params)
+            if "input" not in settings:
+                return settings, params.input
+        return params_to_dict(params), None
+    except CodecError as error:
+        raise invalid("params", f"is not a Responses request: {error}") from None
 
 
 def _with_margin(remaining: float) -> float:

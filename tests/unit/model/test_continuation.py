@@ -82,6 +82,8 @@ class Talk:
         )
         if turn.resent:
             prefix = dataclasses.replace(prefix, closed=None, rendered=None)
+        elif rendered(self.prompt) == self.rendered:
+            prefix = dataclasses.replace(prefix, rendered=None, is_rendered=True)
         known, renders = Known(prefix, bool(turn.reasoning)), Renders()
         self.views = []
         while isinstance(step := next_step(known, renders), View):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,6 +22,8 @@ class ModelCall:
         work at the endpoint when it is over, and when its coroutine is cancelled.
     record: where the tokens go, when they are wanted; a backend that cannot give them leaves it
         alone. One that can fills it as the answer comes, so that an aborted call has what it had.
+    items: the input as it came, in place of that of `params`; only for a backend that says that
+        it `takes_items`, and never for a call that goes on with a conversation.
     prefix: the tokens that the prompt is to begin with, where there are any and `record` is set.
     """
 
@@ -31,6 +34,7 @@ class ModelCall:
     timeout: float
     record: TokenRecord | None = None
     prefix: Prefix | None = None
+    items: Sequence[responses_pb2.Item] | None = None
 
 
 class Backend(Protocol):

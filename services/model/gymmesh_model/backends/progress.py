@@ -16,13 +16,14 @@ OnDelta = Callable[[model_pb2.ResponseDelta], None]
 class Progress:
     """One streamed call, filled by its backend.
 
-    on_delta: gets each delta at once, or None when nobody reads them. begun: whether one
-    was handed over. partial: makes a response of what there is, with status `incomplete`
-    and reason `aborted`; None until the backend has set it.
+    on_delta: gets each delta at once, or None when nobody reads them (`is_read`). begun: whether
+    one was handed over. partial: makes a response of what there is, with status `incomplete` and
+    reason `aborted`; None until the backend has set it.
     """
 
     def __init__(self, on_delta: OnDelta | None = None) -> None:
         self._on_delta = on_delta
+        self.is_read = on_delta is not None
         self.begun = False
         self.partial: Callable[[], responses_pb2.Response | None] | None = None
 

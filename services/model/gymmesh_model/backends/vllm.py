@@ -31,6 +31,7 @@ from gymmesh_model.backends.chat import (
 from gymmesh_model.backends.chat_stream import ChatFold
 from gymmesh_model.backends.http import HttpEndpoint
 from gymmesh_model.backends.progress import Progress
+from gymmesh_model.backends.transport import is_proxied
 from gymmesh_model.backends.vllm_answer import PromptIgnored, Sample, VllmReader, take_answer
 from gymmesh_model.backends.vllm_probe import probe
 from gymmesh_model.backends.vllm_render import Continued, Renderer
@@ -39,12 +40,14 @@ from gymmesh_model.config import ModelConfig
 from gymmesh_model.convert import ChatOptions, lift_thinking, lower_thinking, to_chat
 from gymmesh_model.errors import options_of, timed_out
 from gymmesh_model.tokens import Prefix, unpack_ids
-from gymmesh_responses import dumps
+from gymmesh_responses import dumps_clean
 from gymmesh_runtime.errors import MeshError
 
 Json = dict[str, Any]
 
 _PATH: Final = "/chat/completions"
+# Tokens in a piece of a stream that nobody reads; what an abort may lose.
+_UNREAD_INTERVAL: Final = 16
 # So long `open` waits for what the server can do; one that is not up yet is asked at a call.
 _PROBE_SECONDS: Final = 5.0
 
@@ -70,11 +73,12 @@ class VllmOptions(ChatBackendOptions, frozen=True, kw_only=True, forbid_unknown_
 class _Plan:
     """How a call is sent.
 
-    prompt: as these tokens; None: as messages. prefix: how many of them are known ones.
+    prompt, prompt_ids: as these tokens; None: as messages. continued: how they were found.
     reason, detail: of the fork, where the prompt does not begin with the known tokens.
     """
 
     prompt: bytes | None = None
+    prompt_ids: list[int] | None = None
     continued: Continued | None = None
     reason: tokens_pb2.ForkReason.ValueType = tokens_pb2.FORK_REASON_UNSPECIFIED
     detail: str = ""
@@ -82,6 +86,8 @@ class _Plan:
 
 class VllmBackend:
     """`POST {url}/chat/completions` of vLLM. `options` of its configuration: `VllmOptions`."""
+
+    takes_items = True
 
     def __init__(self, name: str, config: ModelConfig, http: HttpEndpoint | None = None) -> None:
         options: VllmOptions = options_of(name, config.options, VllmOptions)
@@ -133,7 +139,10 @@ class VllmBackend:
     def follow_weights(self, tell: Callable[[int], None]) -> None:
         """Tells the version of the weights, as the servers name it, until `close`."""
         if self._poll_s and self.pool.endpoints[0].base:
-            self._polls = WeightsPoll(self.pool, self._poll_s, self._headers, tell)
+            bases = [endpoint.base for endpoint in self.pool.endpoints]
+            self._polls = WeightsPoll(
+                self.pool, self._poll_s, self._headers, tell, proxies=is_proxied(bases)
+            )
             self._polls.start()
 
     async def create(self, call: ModelCall) -> responses_pb2.Response:
@@ -158,6 +167,7 @@ class VllmBackend:
                 call.record,
                 call.prefix,
                 prompt=plan.prompt,
+                prompt_ids=plan.prompt_ids,
                 continued=plan.continued,
                 reason=plan.reason,
                 detail=plan.detail,
@@ -183,7 +193,7 @@ class VllmBackend:
         if progress is None:
             answer = await self._http.post(
                 _PATH,
-                dumps(body),
+                dumps_clean(body),
                 timeout,
                 lambda raw: read_answer(self._name, raw, self._http.secrets),
                 key=call.rollout_id,
@@ -197,9 +207,13 @@ class VllmBackend:
             fold = ChatFold(progress, think=self._lifts)
             return VllmReader(self._name, fold, call.params, progress, self._http.secrets, sample)
 
+        streamed = body | STREAMED
+        if not progress.is_read:
+            # Only an abort would show them: fewer and larger pieces cost both sides less.
+            streamed.setdefault("stream_interval", _UNREAD_INTERVAL)
         read = await self._http.stream(
             _PATH,
-            dumps(body | STREAMED),
+            dumps_clean(streamed),
             timeout,
             reader,
             lambda: progress.begun,
@@ -246,7 +260,8 @@ class VllmBackend:
             # If it is the conversation that it refuses, it will refuse the call, too.
             return _cannot(f"the server did not render the conversation: {error.message}")
         if isinstance(found, Continued):
-            return _Plan(prompt=prefix.tokens + found.tail, continued=found)
+            prompt = prefix.tokens + found.tail
+            return _Plan(prompt, unpack_ids(prompt), found)
         return _Plan(reason=found.reason, detail=found.detail)
 
     async def _probed(self, deadline: float) -> bool:
@@ -264,7 +279,7 @@ class VllmBackend:
         return self._takes_tokens
 
     def _body(self, call: ModelCall) -> Json:
-        body = to_chat(call.params, self._options, seed=call.seed)
+        body = to_chat(call.params, self._options, seed=call.seed, items=call.items)
         return lower_thinking(body) if self._lowers else body
 
 
@@ -273,7 +288,7 @@ def _planned(body: Json, plan: _Plan) -> Json:
     if plan.prompt is None:
         return body
     given = body.get("kv_transfer_params") or {}
-    ids = {**given, "prompt_token_ids": unpack_ids(plan.prompt)}
+    ids = {**given, "prompt_token_ids": plan.prompt_ids}
     return {**body, "messages": body["messages"][-1:], "kv_transfer_params": ids}
 
 

@@ -14,7 +14,7 @@ from gymmesh_model.backends.vllm_render import Continued
 from gymmesh_model.backends.vllm_weights import version_of
 from gymmesh_model.errors import AnswerInvalid, answer_invalid
 from gymmesh_model.tokens import Prefix, TokenRecord, common_tokens, count, pack_ids, pack_logprobs
-from gymmesh_model.tokens.continuation import rendered
+from gymmesh_model.tokens.arrays import WIDTH
 
 Json = dict[str, Any]
 _ENDED: Final = ("stop", "tool_calls", "function_call")
@@ -28,14 +28,15 @@ class PromptIgnored(Exception):
 class Sample:
     """What is known of a call's prompt beforehand, and where its tokens go.
 
-    record: None when no tokens are wanted. prompt: the tokens that were sent, or None for
-    messages. continued: how they were found. reason, detail: of the fork that messages may mean.
-    keep_logprobs: whether they stay in the answer, too.
+    record: None when no tokens are wanted. prompt, prompt_ids: the tokens that were sent, or
+    None for messages. continued: how they were found. reason, detail: of the fork that messages
+    may mean. keep_logprobs: whether they stay in the answer, too.
     """
 
     record: TokenRecord | None
     prefix: Prefix | None
     prompt: bytes | None = None
+    prompt_ids: list[int] | None = None
     continued: Continued | None = None
     reason: tokens_pb2.ForkReason.ValueType = tokens_pb2.FORK_REASON_UNSPECIFIED
     detail: str = ""
@@ -46,18 +47,20 @@ class Sample:
         record = self.record
         if record is None:
             return
-        if ids is None:
-            if self.prompt is not None:
+        if self.prompt is not None:
+            # As a list, which is what came: packing it would cost five times as much.
+            if ids != self.prompt_ids:
                 raise PromptIgnored
+            prompt = self.prompt
+        elif ids is None:
             return
-        prompt = pack_ids(ids)
-        if self.prompt is not None and prompt != self.prompt:
-            raise PromptIgnored
+        else:
+            prompt = pack_ids(ids)
         record.known = True
         record.fork = None
         record.prefix_tokens = 0
         record.prompt = prompt
-        record.rendered = self.continued.rendered if self.continued else rendered(prompt)
+        record.rendered = self.continued.rendered if self.continued else None
         prefix = self.prefix
         if prefix is None:
             return
@@ -91,6 +94,17 @@ class Sample:
             # A stop string leaves no stop token behind.
             record.closed = finish in _ENDED and not isinstance(choice.get("stop_reason"), str)
 
+    def check(self) -> None:
+        """To be called once the answer is whole. Raises AnswerInvalid."""
+        record = self.record
+        if record is None or not record.logprobs:
+            return
+        tokens, logprobs = sum(map(len, record.output)), sum(map(len, record.logprobs))
+        if tokens != logprobs:
+            raise AnswerInvalid(
+                f"it has {logprobs // WIDTH} log probabilities for {tokens // WIDTH} tokens"
+            )
+
 
 def take_answer(name: str, sample: Sample, answer: Json) -> None:
     """Takes the tokens out of an answer that came whole.
@@ -104,6 +118,7 @@ def take_answer(name: str, sample: Sample, answer: Json) -> None:
         choices = answer.get("choices")
         if isinstance(choices, list) and choices and isinstance(choices[0], dict):
             sample.read_choice(choices[0])
+        sample.check()
     except AnswerInvalid as error:
         raise answer_invalid(name, str(error)) from None
 
@@ -139,6 +154,14 @@ class VllmReader(ChatReader):
         except AnswerInvalid as error:
             raise answer_invalid(self._model_name, str(error)) from None
         super().take(chunk)
+
+    def end(self) -> None:
+        """The stream is over."""
+        super().end()
+        try:
+            self._sample.check()
+        except AnswerInvalid as error:
+            raise answer_invalid(self._model_name, str(error)) from None
 
     def take_whole(self, answer: Json) -> None:
         """Takes an answer that came whole although a stream was asked for."""

@@ -114,7 +114,7 @@ class Renderer:
 def for_tokenize(body: Mapping[str, Any]) -> Json:
     """The body for /tokenize of what a chat request would render."""
     asked = {key: body[key] for key in _TOKENIZED if key in body}
-    asked["messages"] = body["messages"]
+    asked["messages"] = [_renamed(message) for message in body["messages"]]
     for key, default in (("add_generation_prompt", True), ("continue_final_message", False)):
         asked[key] = body.get(key, default)
     extra: Json = {}
@@ -128,6 +128,15 @@ def for_tokenize(body: Mapping[str, Any]) -> Json:
     if kwargs:
         asked["chat_template_kwargs"] = kwargs
     return asked
+
+
+def _renamed(message: Json) -> Json:
+    """A message as /tokenize reads it: there reasoning has one name, where a chat has two."""
+    if "reasoning_content" not in message:
+        return message
+    made = dict(message)
+    made.setdefault("reasoning", made.pop("reasoning_content"))
+    return made
 
 
 class _Views:

@@ -32,16 +32,24 @@ class NotOffered(Exception):
 class WeightsPoll:
     """Asks every endpoint of a pool, every `poll_s` seconds, until one does not offer it.
 
-    tell: is given the version that all endpoints have reached: none of them is older.
+    tell: is given the version that all endpoints have reached: none of them is older. proxies:
+    whether the environment's are used.
     """
 
     def __init__(
-        self, pool: Pool, poll_s: float, headers: Mapping[str, str], tell: Callable[[int], None]
+        self,
+        pool: Pool,
+        poll_s: float,
+        headers: Mapping[str, str],
+        tell: Callable[[int], None],
+        *,
+        proxies: bool,
     ) -> None:
         self._pool = pool
         self._poll_s = poll_s
         self._headers = headers
         self._tell = tell
+        self._proxies = proxies
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -61,6 +69,7 @@ class WeightsPoll:
         async with aiohttp.ClientSession(
             headers=self._headers,
             timeout=aiohttp.ClientTimeout(total=_ASK_SECONDS),
+            trust_env=self._proxies,
             cookie_jar=aiohttp.DummyCookieJar(),
         ) as session:
             with contextlib.suppress(NotOffered):

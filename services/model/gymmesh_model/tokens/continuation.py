@@ -105,7 +105,7 @@ def next_step(known: Known, renders: Renders) -> View | Tail | Rewritten:
     prefix, whole = known.prefix, renders.get(View.PROMPT)
     if whole.startswith(prefix.tokens):
         return Tail(whole[len(prefix.tokens) :])
-    begins = _begins_rendered(whole, prefix.rendered)
+    begins = _begins_rendered(whole, prefix)
     if begins and whole.startswith(prefix.output, begins) and prefix.output:
         return Tail(whole[begins + len(prefix.output) :])
     return _preamble(known, renders) or _history(known, renders) or _seam(known, renders)
@@ -133,7 +133,7 @@ def _history(known: Known, renders: Renders) -> View | Rewritten | None:
     whole, closed = renders.get(View.PROMPT), renders.get(View.CLOSED)
     if not whole.startswith(closed):
         return _rewritten("the template renders the answers before differently now")
-    if not _begins_rendered(closed, known.prefix.rendered):
+    if not _begins_rendered(closed, known.prefix):
         if View.BEFORE not in renders:
             return View.BEFORE
         if not closed.startswith(renders.get(View.BEFORE)):
@@ -177,11 +177,17 @@ def _answer_begins(known: Known, renders: Renders) -> bytes:
     if View.BEFORE in renders:
         return renders.get(View.BEFORE)
     closed = renders.get(View.CLOSED)
-    return closed[: _begins_rendered(closed, known.prefix.rendered)]
+    return closed[: _begins_rendered(closed, known.prefix)]
 
 
-def _begins_rendered(tokens: bytes, known: Rendered | None) -> int:
-    """How many bytes of the tokens are that rendering; 0 when they do not begin with it."""
+def _begins_rendered(tokens: bytes, prefix: Prefix) -> int:
+    """How many bytes of the tokens are the rendering of the parent's prompt; 0 when they do not
+    begin with it.
+    """
+    if prefix.is_rendered:
+        prompt = prefix.prompt
+        return len(prompt) if tokens.startswith(prompt) else 0
+    known = prefix.rendered
     if known is None or count(tokens) < known.tokens:
         return 0
     size = known.tokens * WIDTH

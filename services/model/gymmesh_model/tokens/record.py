@@ -27,7 +27,9 @@ class Prefix:
         first_tokens: how many of the tokens are that prompt's.
         output_tokens: how many tokens at their end the parent call sampled.
         closed: whether these end with the model's stop token; None: not known.
-        rendered: how the parent's prompt was rendered; None: not known.
+        rendered: how the parent's prompt was rendered, where that is known and something else
+            than its tokens.
+        is_rendered: whether the parent's prompt was rendered whole, so that its tokens are it.
         rewritten: True when the caller changed items that the tokens stand for, so that they
             cannot be continued but only compared with.
     """
@@ -39,7 +41,13 @@ class Prefix:
     output_tokens: int
     closed: bool | None = None
     rendered: Rendered | None = None
+    is_rendered: bool = False
     rewritten: bool = False
+
+    @property
+    def prompt(self) -> bytes:
+        """What the parent call read."""
+        return self.tokens[: len(self.tokens) - self.output_tokens * WIDTH]
 
     @property
     def output(self) -> bytes:
@@ -62,7 +70,8 @@ class TokenRecord:
         weights: which weights sampled; empty where the backend does not say.
         fork: why the prompt does not begin with the prefix.
         closed: whether the output ends with the model's stop token; None: not known.
-        rendered: how the template rendered the whole prompt, where that is known.
+        rendered: how the template rendered the whole prompt, where that is something else than
+            the tokens that were read.
         known: whether the backend gave any tokens.
         tokenizer_digest: see tokens.proto.
     """
@@ -92,7 +101,7 @@ class TokenRecord:
         return tokens_pb2.TokenCapture(
             prompt_token_ids=self.prompt,
             output_token_ids=output,
-            # Of a part of the tokens they would be of no use, and could be read wrongly.
+            # An endpoint may give none; of a part of the tokens they could be read wrongly.
             logprobs=logprobs if len(logprobs) == len(output) else b"",
             weights=self.weights,
             fork=self.fork,
