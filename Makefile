@@ -11,7 +11,7 @@ WORKERS ?= 2
 DEVICE ?= cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-vllm check format proto wheel lock release-image bench bench-codec bench-model bench-resource bench-routing clean
+.PHONY: help setup demo test test-vllm check format proto wheel lock release-image bench bench-codec bench-journal bench-model bench-resource bench-routing bench-transport clean
 
 help: ## list the targets
 	@echo "gymmesh: the targets of make"
@@ -56,6 +56,9 @@ bench: setup ## measure what a rollout costs against a bare aiohttp loop (ARGS=�
 bench-codec: setup ## measure the codec against orjson
 	$(BIN)/python tests/scale/bench_codec.py
 
+bench-journal: setup ## measure what recording costs, and a run of a million rollouts (ARGS=…)
+	$(BIN)/python tests/scale/bench_journal.py $(ARGS)
+
 bench-model: setup ## measure what a model call costs against bare aiohttp and openai (ARGS=…)
 	$(BIN)/python tests/scale/bench_model.py $(ARGS)
 
@@ -64,6 +67,9 @@ bench-resource: setup ## measure tool calls, verdicts, sessions and the sandbox
 
 bench-routing: setup ## simulate ways to route rollouts over endpoints (ARGS=… as the script's)
 	$(BIN)/python tests/scale/bench_routing.py $(ARGS)
+
+bench-transport: setup ## measure a call between processes, plain and over the mux (ARGS=…)
+	$(BIN)/python tests/scale/bench_transport.py $(ARGS)
 
 clean: ## remove .venv, builds and caches
 	rm -rf .venv .cache dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

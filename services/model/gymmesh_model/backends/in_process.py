@@ -1,0 +1,213 @@
+"""An endpoint in this very process: an ASGI application, called without a connection.
+
+What an HTTP server would hand it is handed to it, so that it behaves as it does behind one:
+leaving a streamed answer before its end is its client's going away.
+Format: the ASGI specification 3.0, HTTP connection scope.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from gymmesh_model.backends.transport import MAX_ANSWER_BYTES, Live, Whole
+from gymmesh_model.http1 import ConnectionLost, TooLarge
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+
+# How long an application may take to notice that its client has gone.
+_LEAVE_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class _Headers(dict[str, str]):
+    """By name, whatever its case."""
+
+    def __missing__(self, name: str) -> str:
+        if name != name.lower():
+            return self[name.lower()]
+        raise KeyError(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """As a dict's."""
+        return super().get(name.lower(), default)
+
+
+class _Exchange:
+    """One request and its answer as it comes."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body: bytes | None = body
+        self._pieces: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._begun = asyncio.Event()
+        self._gone = asyncio.Event()
+        self._whole = False
+        self.status = 0
+        self.headers: Mapping[str, str] = {}
+
+    @property
+    def content_type(self) -> str:
+        """In lower case, without parameters."""
+        found: str = self.headers.get("content-type", "")
+        return found.partition(";")[0].strip().lower()
+
+    async def receive(self) -> Message:
+        """What the application gets: the body, and when it is over, the client's end."""
+        body, self._body = self._body, None
+        if body is not None:
+            return {"type": "http.request", "body": body, "more_body": False}
+        await self._gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        """What the application says."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.headers = _Headers(
+                (name.decode("latin-1").lower(), value.decode("latin-1"))
+                for name, value in message.get("headers", ())
+            )
+            self._begun.set()
+        elif message["type"] == "http.response.body":
+            if message.get("body"):
+                self._pieces.put_nowait(bytes(message["body"]))
+            if not message.get("more_body"):
+                self._whole = True
+                self._pieces.put_nowait(None)
+
+    async def begun(self) -> None:
+        """Returns when the head has come. Raises ConnectionLost when none will."""
+        await self._begun.wait()
+        if not self.status:
+            raise _lost(head=False)
+
+    def over(self) -> None:
+        """The application has returned, or failed."""
+        self._begun.set()
+        if not self._whole:
+            self._pieces.put_nowait(None)
+
+    def leave(self) -> None:
+        """The client goes."""
+        self._gone.set()
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """The body as it comes; to be read once. Raises Http1Error."""
+        size = 0
+        while (piece := await self._pieces.get()) is not None:
+            size += len(piece)
+            if size > MAX_ANSWER_BYTES:
+                raise TooLarge(f"it is larger than {MAX_ANSWER_BYTES} bytes")
+            yield piece
+        if not self._whole:
+            raise _lost(head=True)
+
+    async def read(self) -> bytes:
+        """The rest of the body. Raises Http1Error."""
+        return b"".join([piece async for piece in self.pieces()])
+
+
+class InProcessTransport:
+    """Calls an application as a Transport. headers: of every request.
+
+    Of the URLs only the paths count.
+    """
+
+    def __init__(self, application: Application, headers: Mapping[str, str]) -> None:
+        self._application = application
+        self._headers = dict(headers)
+        self._running: set[asyncio.Task[None]] = set()
+
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str] | None) -> Whole:
+        """See Transport."""
+        async with self.stream(url, body, headers) as answer:
+            return _Whole(answer.status, answer.headers, await answer.read())
+
+    async def get(self, url: str) -> Whole:
+        """The whole answer to a GET."""
+        async with self._call("GET", url, b"", None) as answer:
+            return _Whole(answer.status, answer.headers, await answer.read())
+
+    @asynccontextmanager
+    async def stream(
+        self, url: str, body: bytes, headers: Mapping[str, str] | None
+    ) -> AsyncIterator[Live]:
+        """See Transport."""
+        async with self._call("POST", url, body, headers) as answer:
+            yield answer
+
+    async def close(self) -> None:
+        """See Transport."""
+        for task in list(self._running):
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+    @asynccontextmanager
+    async def _call(
+        self, method: str, url: str, body: bytes, headers: Mapping[str, str] | None
+    ) -> AsyncIterator[_Exchange]:
+        exchange = _Exchange(body)
+        scope = _scope(method, url, {**self._headers, **(headers or {})})
+        # In a task of its own, in the caller's context.
+        task = asyncio.ensure_future(self._run(scope, exchange))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        try:
+            await exchange.begun()
+            yield exchange
+        finally:
+            exchange.leave()
+            if not task.done():
+                try:
+                    await asyncio.wait([task], timeout=_LEAVE_SECONDS)
+                finally:
+                    task.cancel()
+
+    async def _run(self, scope: MutableMapping[str, Any], exchange: _Exchange) -> None:
+        try:
+            await self._application(scope, exchange.receive, exchange.send)
+        except Exception:
+            # Frameworks answer, then raise for their server's log; who hears no answer is told so.
+            return
+        finally:
+            exchange.over()
+
+
+def _scope(method: str, url: str, headers: Mapping[str, str]) -> MutableMapping[str, Any]:
+    path = urlsplit(url).path
+    raw = path.encode()
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": path,
+        "raw_path": raw,
+        "root_path": "",
+        "query_string": b"",
+        "headers": [
+            (name.lower().encode("latin-1"), value.encode("latin-1"))
+            for name, value in headers.items()
+        ],
+        "client": None,
+        "server": None,
+    }
+
+
+def _lost(*, head: bool) -> ConnectionLost:
+    cause = "the call ended without its whole answer"
+    return ConnectionLost(cause, head=head, untouched=not head)

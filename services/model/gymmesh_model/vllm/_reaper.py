@@ -1,0 +1,111 @@
+"""Kills processes that were not ended in order when its parent has gone.
+
+vLLM's engine computes in processes that do not notice when the one that loaded it is killed: they
+would keep a GPU's memory for ever. This small process stays behind for them. It knows nothing of
+the project, and is run by its path.
+
+Its contract: the first line on stdin is a mark, a setting of the environment (`NAME=value`) that
+the processes are started with. They are looked for in /proc each second until a further line,
+which may come again, names some by number; those count with all that descend from them. (Marks
+alone would not do: a process that changes its title writes over its environment.) A line `well`
+says that all have ended in order. When stdin ends without it, whoever is known is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import time
+from pathlib import Path
+
+_SCAN_SECONDS = 1.0
+_ROUNDS = 20
+_PAUSE_SECONDS = 0.1
+
+
+class Known:
+    """Processes by number and start time, so that none is taken for another."""
+
+    def __init__(self) -> None:
+        self._started: dict[int, str] = {}
+
+    def add(self, pids: set[int]) -> None:
+        """Adds them, and whoever descends from them or from those known."""
+        table = _table()
+        alive = {pid for pid in self._started if self._is(pid, table)}
+        found = (pids | alive) & table.keys()
+        while more := {pid for pid, (parent, _) in table.items() if parent in found} - found:
+            found |= more
+        self._started = {pid: table[pid][1] for pid in found}
+
+    def kill(self) -> None:
+        """Kills those that are still there."""
+        table = _table()
+        for pid in [pid for pid in self._started if self._is(pid, table)]:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _is(self, pid: int, table: dict[int, tuple[int, str]]) -> bool:
+        return pid in table and table[pid][1] == self._started[pid]
+
+
+def main() -> None:
+    """Listens to stdin until it ends."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    known, mark, text = Known(), b"", b""
+    scanning = True
+    while True:
+        ready, _, _ = select.select([0], [], [], _SCAN_SECONDS if scanning else None)
+        if ready:
+            piece = os.read(0, 65536)
+            if not piece:
+                break
+            *lines, text = (text + piece).split(b"\n")
+            for line in lines:
+                if line == b"well":
+                    return
+                if not mark:
+                    mark = line
+                else:
+                    scanning = False
+                    known.add({int(word) for word in line.split()})
+        if scanning and mark:
+            known.add(_marked(mark))
+    # Several times: one that is just starting others may be quicker.
+    for _ in range(_ROUNDS):
+        known.add(_marked(mark))
+        known.kill()
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _marked(mark: bytes) -> set[int]:
+    found = set()
+    for pid in _pids():
+        with contextlib.suppress(OSError):
+            if mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                found.add(pid)
+    return found
+
+
+def _table() -> dict[int, tuple[int, str]]:
+    """Each process's parent and start time."""
+    found = {}
+    for pid in _pids():
+        with contextlib.suppress(OSError, IndexError):
+            # After the name, which may hold anything: state, parent, … and the 20th, the start.
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            found[pid] = (int(fields[1]), fields[19])
+    return found
+
+
+def _pids() -> list[int]:
+    own = os.getpid()
+    numbers = [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+    return [pid for pid in numbers if pid != own]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+"""vLLM's engine in this process: loading it, and its application, which knows its whole API.
+
+vLLM is imported here and nowhere else, when an engine is loaded. Its processes (the engine's core
+and its workers) are started by `spawn`: forking a process that has threads and gRPC would hang.
+Facts about vLLM: its module `vllm.entrypoints.launchers`, 0.32.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import importlib.util
+import multiprocessing
+import os
+from collections.abc import AsyncGenerator, Callable
+from types import SimpleNamespace
+from typing import Any, Final, NoReturn
+
+from gymmesh_model.vllm.command import model_arguments
+from gymmesh_model.vllm.config import EngineConfig
+from gymmesh_model.vllm.reaper import Reaper
+
+_STOP_SECONDS: Final = 5.0
+# Its own answers go to standard output by default, which may be somebody's data.
+_ENVIRONMENT: Final = {
+    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+    "VLLM_LOGGING_STREAM": "ext://sys.stderr",
+}
+
+Spans = list[tuple[str, int]]
+"""Versions of the weights, and the first output token of each."""
+
+spans_of_call: contextvars.ContextVar[Spans | None] = contextvars.ContextVar(
+    "spans_of_call", default=None
+)
+"""Where the versions that sampled go, for calls made in a context that sets it."""
+
+
+class EngineError(Exception):
+    """The engine is not there; the message is one sentence."""
+
+
+class VllmEngine:
+    """One engine and its life. model: what requests call it."""
+
+    def __init__(self, config: EngineConfig, model: str) -> None:
+        self._config = config
+        self._model = model
+        self._engine: Any = None
+        self._reaper = Reaper()
+
+    async def start(self) -> Any:
+        """Loads the model and returns the ASGI application that answers for it. Once.
+
+        Raises EngineError when vLLM is missing, refuses its arguments, fails or is not ready in
+        time; no process is left running then.
+        """
+        if importlib.util.find_spec("vllm") is None:
+            raise EngineError(
+                "vLLM is not installed in the environment of this process: install it there, or "
+                "have it started as a process with 'serve' instead of 'engine'"
+            )
+        before = set(multiprocessing.active_children())
+        self._reaper.start()
+        loading = asyncio.ensure_future(asyncio.to_thread(self._load))
+        try:
+            async with asyncio.timeout(self._config.ready_s):
+                args, self._engine = await asyncio.shield(loading)
+                started = set(multiprocessing.active_children()) - before
+                self._reaper.watch(child.pid for child in started if child.pid)
+                return await _application(args, self._engine)
+        except TimeoutError:
+            await self._give_up(loading, before)
+            seconds = f"{self._config.ready_s:g} s (engine.ready_s)"
+            raise EngineError(f"the engine was not ready within {seconds}") from None
+        except EngineError:
+            await self.stop()
+            raise
+        except Exception as error:
+            await self._give_up(loading, before)
+            said = f"{type(error).__name__}: {error}"
+            raise EngineError(f"the engine could not be loaded: {said}") from None
+        except BaseException:
+            await self._give_up(loading, before)
+            raise
+
+    async def stop(self) -> None:
+        """Ends its processes; harmless at any time, and twice."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            children = set(multiprocessing.active_children())
+            try:
+                async with asyncio.timeout(_STOP_SECONDS):
+                    await asyncio.to_thread(engine.shutdown, _STOP_SECONDS / 2)
+            except TimeoutError:
+                _kill(children)
+        await asyncio.to_thread(self._reaper.stop)
+
+    @property
+    def failure(self) -> str | None:
+        """Why it does not answer any more, when it has died."""
+        if self._engine is not None and self._engine.errored:
+            return "vLLM's engine in this process has died; its log says why"
+        return None
+
+    async def version(self) -> object:
+        """What it calls its weights; None when that cannot be had."""
+        if self._engine is None:
+            return None
+        try:
+            return await self._engine.get_weight_version()
+        except Exception:  # of a dying engine: vLLM's own kinds
+            return None
+
+    async def announce(self, version: int) -> None:
+        """Tells it that its weights are of another version from now on."""
+        if self._engine is not None:
+            await self._engine.update_weight_version(str(version))
+
+    def _load(self) -> tuple[Any, Any]:
+        with self._reaper.marking():
+            return _load(self._config, self._model)
+
+    async def _give_up(self, loading: asyncio.Future[Any], before: set[Any]) -> None:
+        """Ends a loading that cannot be cancelled: without its processes it fails by itself."""
+        if not loading.done():
+            _kill(set(multiprocessing.active_children()) - before)
+            await asyncio.wait([loading], timeout=_STOP_SECONDS)
+        if loading.done() and not loading.cancelled() and loading.exception() is None:
+            self._engine = loading.result()[1]
+        await self.stop()
+
+
+def _load(config: EngineConfig, model: str) -> tuple[Any, Any]:
+    """vLLM's arguments and engine. Blocks for a minute or more."""
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.entrypoints.launchers.cli_args import make_arg_parser, validate_parsed_serve_args
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    class Parser(FlexibleArgumentParser):  # type: ignore[misc] # vLLM is not there to be checked
+        def error(self, message: str) -> NoReturn:
+            raise EngineError(f"'engine.args' are not what vLLM takes: {message}")
+
+    args = make_arg_parser(Parser()).parse_args(["--model", *model_arguments(config, model)])
+    try:
+        validate_parsed_serve_args(args)
+    except (TypeError, ValueError) as error:
+        raise EngineError(f"'engine.args' are not what vLLM takes: {error}") from None
+    engine = AsyncLLM.from_engine_args(AsyncEngineArgs.from_cli_args(args))
+    engine.generate = _noting_spans(engine.generate)
+    return args, engine
+
+
+async def _application(args: Any, engine: Any) -> Any:
+    from vllm.entrypoints.launchers.api_server.app_state import init_app_state
+    from vllm.entrypoints.launchers.app import build_app
+
+    tasks = await engine.get_supported_tasks()
+    application = build_app(args, tasks, engine.model_config)
+    await init_app_state(engine, application.state, args, tasks)
+    # When its engine dies it tells its server to end; here, whoever asks is told.
+    application.state.server = SimpleNamespace(should_exit=False)
+    return application
+
+
+def _noting_spans(generate: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds what vLLM's chat answers leave out: which weights sampled which token."""
+
+    async def noting(*given: Any, **named: Any) -> AsyncGenerator[Any, None]:
+        spans = spans_of_call.get()
+        async with contextlib.aclosing(generate(*given, **named)) as outputs:
+            async for output in outputs:
+                found = output.outputs[0].weight_versions if output.outputs else None
+                if spans is not None and found:
+                    spans[:] = [(span.version, span.start) for span in found]
+                yield output
+
+    return noting
+
+
+def _kill(children: set[Any]) -> None:
+    for child in children:
+        child.kill()
