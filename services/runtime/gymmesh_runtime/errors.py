@@ -205,12 +205,15 @@ def from_status(status: status_pb2.Status) -> MeshError:
     for detail in status.details:
         info = error_details_pb2.ErrorInfo()
         retry = error_details_pb2.RetryInfo()
-        if detail.Unpack(info):
-            if info.domain == DOMAIN:
-                reason = _reason_of_name(info.reason)
-                metadata = dict(info.metadata)
-        elif detail.Unpack(retry):
-            retry_after_s = retry.retry_delay.ToNanoseconds() / 1e9
+        try:
+            if detail.Unpack(info):
+                if info.domain == DOMAIN:
+                    reason = _reason_of_name(info.reason)
+                    metadata = dict(info.metadata)
+            elif detail.Unpack(retry):
+                retry_after_s = retry.retry_delay.ToNanoseconds() / 1e9
+        except DecodeError:  # a detail that is none says nothing
+            continue
     if reason is None:
         reason = _REASON_OF_BARE_CODE.get(code, Reason.ERROR_REASON_INTERNAL_FAULT)
     return MeshError(

@@ -215,3 +215,27 @@ INSTANCES: Final = Gauge(
     ["service"],
     registry=REGISTRY,
 )
+MUX_STREAMS: Final = Gauge(
+    "gymmesh_mux_streams",
+    "Mux streams open, by this process's side of them (client, server).",
+    ["side"],
+    registry=REGISTRY,
+)
+MUX_BROKEN: Final = Counter(
+    "gymmesh_mux_broken_total",
+    "Mux streams that broke before their time, by side.",
+    ["side"],
+    registry=REGISTRY,
+)
+MUX_BATCHES: Final = Counter(
+    "gymmesh_mux_batches_total",
+    "Batches of frames sent over mux streams, by side.",
+    ["side"],
+    registry=REGISTRY,
+)
+MUX_FRAMES: Final = Counter(
+    "gymmesh_mux_frames_total",
+    "Frames sent over mux streams, by side; per batch, they say how well batching works.",
+    ["side"],
+    registry=REGISTRY,
+)

@@ -136,6 +136,14 @@ def test_a_reason_of_a_later_contract_goes_by_its_code() -> None:
     assert error.metadata == {"until": "16:00"}
 
 
+def test_a_detail_that_cannot_be_read_says_nothing() -> None:
+    status = to_status(MeshError(Reason.ERROR_REASON_DRAINING, "later"))
+    status.details[0].value = b"\xff\xff"
+    error = from_status(status)
+    assert error.reason == Reason.ERROR_REASON_PEER_UNAVAILABLE  # goes by its code
+    assert error.message == "later"
+
+
 def test_a_code_that_is_none_does_not_fail() -> None:
     assert from_status(status_pb2.Status(code=4711)).code is grpc.StatusCode.UNKNOWN
 
