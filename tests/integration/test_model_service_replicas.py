@@ -22,9 +22,9 @@ from tests.scale.routing_bench.simulation import Simulation, World
 from tests.support import endpoint as fake
 from tests.support.endpoint import FakeEndpoint, Seen
 
-Api = Literal["chat", "responses"]
+Api = Literal["chat", "responses", "vllm"]
 How = Literal["whole", "stream"]
-apis = pytest.mark.parametrize("api", ["chat", "responses"])
+apis = pytest.mark.parametrize("api", ["chat", "responses", "vllm"])
 ways = pytest.mark.parametrize("how", ["whole", "stream"])
 
 
@@ -36,6 +36,9 @@ async def servers() -> AsyncIterator[list[FakeEndpoint]]:
 
 def configured(api: Api, servers: Sequence[FakeEndpoint], **more: Any) -> ModelConfig:
     given = {"timeout_s": 10.0, "max_retries": 2, "api_key": KEY, "model": "m-1", **more}
+    if api == "vllm":
+        # Nothing but the calls: what else it asks its servers is counted elsewhere.
+        given["options"] = {"exact": False, "weights_poll_s": 0.0}
     return ModelConfig(backend=api, urls=[server.url for server in servers], **given)
 
 
@@ -73,14 +76,15 @@ async def stopped(server: FakeEndpoint) -> int:
 async def test_one_replica_dead(api: Api, how: How, servers: list[FakeEndpoint]) -> None:
     async with serving(configured(api, servers)) as service:
         await servers[1].stop()
-        said = [await answered(service, how, f"r{n}") for n in range(30)]
-        assert said == ["ok"] * 30
+        said = [await answered(service, how, f"r{n}") for n in range(60)]
+        assert said == ["ok"] * 60
         dead = pool_of(service).endpoints[1]
         assert dead.breaker.is_open
         assert metrics.MODEL_ENDPOINT_DOWN.labels("policy", "1").value == 1
     counts = [len(server.requests) for server in servers]
     assert counts[1] == 0
-    assert min(counts[0], counts[2]) >= 8, "its rollouts are spread over the others"
+    # Which is whose depends on the ports, hence the wide bounds here and below.
+    assert min(counts[0], counts[2]) >= 10, "its rollouts are spread over the others"
 
 
 @apis
@@ -116,7 +120,7 @@ async def test_dead_then_back(api: Api, how: How, servers: list[FakeEndpoint]) -
         assert [pool.home(one).index for one in mine] == moved
         fresh = [f"s{n}" for n in range(40)]
         assert {await answered(service, how, one) for one in fresh} == {"ok"}
-        assert len(servers[1].requests) > 5
+        assert len(servers[1].requests) > 0
         assert not pool.endpoints[1].breaker.is_open
 
 
@@ -203,6 +207,34 @@ async def test_overload_takes_the_limit_down_and_success_takes_it_up(
         assert max(server.peak for server in servers) <= 30
 
 
+class Narrow(FakeEndpoint):
+    """Refuses calls beyond so many at a time."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+        self.refused: list[bool] = []
+        self.default = self._answer
+
+    def _answer(self, seen: Seen) -> Any:
+        self.refused.append(self.running > self.width)
+        return fake.status(429) if self.refused[-1] else fake.slow(0.02, fake.text("ok"))
+
+
+async def test_the_limit_finds_what_an_endpoint_can_take() -> None:
+    narrow = Narrow(8)
+    async with narrow:
+        config = configured("chat", [narrow], max_concurrency=64, max_retries=8, timeout_s=30.0)
+        async with serving(config) as service:
+            said = await asyncio.gather(*(answered(service, "whole", "") for _ in range(600)))
+            limit = service._limiter.limit
+    assert set(said) == {"ok"}
+    early, late = narrow.refused[:200], narrow.refused[-300:]
+    print(f"refused: {sum(early)} of the first 200, {sum(late)} of the last 300; limit {limit}")
+    assert 4 <= limit <= 20
+    assert sum(late) / 300 < sum(early) / 200 / 2
+
+
 PAGE = """\
 vllm:num_requests_running{{engine="0"}} {running}
 vllm:num_requests_waiting{{engine="0"}} {waiting}
@@ -216,6 +248,7 @@ class Metered:
     def __init__(self) -> None:
         self.page = PAGE.format(running=0, waiting=0, kv=0.1)
         self.status = 200
+        self.hangs = False
         self.asked = asyncio.Event()
         self.keys: list[str] = []
 
@@ -230,6 +263,8 @@ class Metered:
     async def _metrics(self, request: web.Request) -> web.Response:
         self.keys.append(request.headers.get("Authorization", ""))
         self.asked.set()
+        if self.hangs:
+            await asyncio.Event().wait()
         return web.Response(text=self.page, status=self.status)
 
     async def read_twice(self) -> None:
@@ -268,6 +303,9 @@ async def test_what_endpoints_say_of_themselves_counts() -> None:
             busy.status = 500
             await busy.read_twice()
             assert pool.endpoints[0].load == 0
+            # One that hangs is left in time, and closing does not wait for it.
+            busy.hangs = True
+            await busy.read_twice()
         assert set(busy.keys) == {f"Bearer {KEY}"}
     finally:
         for runner, _ in runners:

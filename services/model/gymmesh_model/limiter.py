@@ -75,6 +75,7 @@ class Limiter:
         loop = asyncio.get_running_loop()
         place: asyncio.Future[None] = loop.create_future()
         self._waiters.append(place)
+        self._hand_out()
         timer = loop.call_later(timeout, self._give_up, place, timeout)
         try:
             await place

@@ -16,14 +16,18 @@ from dataclasses import dataclass
 class Breaker:
     """The circuit of one endpoint.
 
-    threshold: failures in a row that open it. cooldown_s: seconds between probes. Times given
-    to the methods are seconds on one monotonic clock.
+    threshold: failures in a row that open it. cooldown_s: seconds until the first probe, and
+    between the later ones, where they do not grow: each by the factor `growth`, to `longest_s`.
+    Times given to the methods are seconds on one monotonic clock.
     """
 
     threshold: int = 20
     cooldown_s: float = 1.0
+    growth: float = 1.0
+    longest_s: float = 15.0
     _failures: int = 0
     _next_probe: float = 0.0
+    _probes: int = 0
 
     @property
     def is_open(self) -> bool:
@@ -44,7 +48,8 @@ class Breaker:
             return None
         if now < self._next_probe:
             return self._next_probe - now
-        self._next_probe = now + self.cooldown_s
+        self._probes += 1
+        self._next_probe = now + self._pause()
         return None
 
     def failed(self, now: float) -> None:
@@ -56,7 +61,14 @@ class Breaker:
 
     def answered(self) -> None:
         """The endpoint answered, be it to refuse."""
-        self._failures = 0
+        self._failures = self._probes = 0
+
+    def _pause(self) -> float:
+        if self.growth == 1.0:
+            return self.cooldown_s
+        # So many doublings are more than any pause can have.
+        grown = self.cooldown_s * self.growth ** min(self._probes, 60)
+        return max(self.cooldown_s, min(grown, self.longest_s))
 
 
 @dataclass(slots=True)

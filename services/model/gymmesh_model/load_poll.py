@@ -10,13 +10,14 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping
-from typing import Final
-
-import aiohttp
+from typing import TYPE_CHECKING, Final
 
 from gymmesh_model.config import AdaptConfig, ModelConfig
 from gymmesh_model.load import LoadReport, parse_load
 from gymmesh_model.pool import Endpoint, Pool
+
+if TYPE_CHECKING:
+    import aiohttp
 
 _PATH: Final = "/../metrics"
 _MAX_BYTES: Final = 4 * 1024 * 1024
@@ -42,6 +43,9 @@ class LoadPoll:
 
     def start(self) -> None:
         """Starts reading; in a running event loop, once."""
+        # Imported only where there is something to read.
+        import aiohttp
+
         self._session = aiohttp.ClientSession(
             headers=self._headers,
             timeout=aiohttp.ClientTimeout(total=min(self._poll_s, _LONGEST_S)),
@@ -88,6 +92,8 @@ def wants_metrics(config: ModelConfig) -> bool:
 
 
 async def _ask(url: str, session: aiohttp.ClientSession) -> LoadReport | None:
+    import aiohttp
+
     try:
         async with session.get(url, allow_redirects=False) as response:
             if response.status != 200:

@@ -24,10 +24,14 @@ from gymmesh_runtime.errors import MeshError
 
 # Where a call has somewhere else to go, an endpoint is given up sooner.
 _THRESHOLD_OF_SEVERAL: Final = 5
-# What says that an endpoint is down. A timeout does not: the caller may have been in a hurry.
+_TIMEOUT: Final = errors.ERROR_REASON_MODEL_TIMEOUT
+# What says that an endpoint is down.
 _DOWN: Final = frozenset(
     (errors.ERROR_REASON_MODEL_UNREACHABLE, errors.ERROR_REASON_MODEL_SERVER_ERROR)
 )
+# A timeout says it, too, if the endpoint answered nobody for so many seconds. A shorter one does
+# not: the caller may have been in a hurry.
+_SILENT_S: Final = 10.0
 # HTTP statuses of servers that have too much to do: 503, and 529 of some gateways.
 _OVERLOADED: Final = ("503", "529")
 
@@ -35,12 +39,14 @@ _OVERLOADED: Final = ("503", "529")
 class Endpoint:
     """One endpoint. `base` is its base URL without a slash at the end, or empty.
 
-    in_flight: calls of ours. others: calls of others, as far as its metrics say. index: its place
-    in the configuration, which is its name in metrics.
+    in_flight: calls of ours. others: calls of others, as far as its metrics say. answered: when it
+    last did. index: its place in the configuration, which is its name in metrics.
     """
 
-    __slots__ = ("_root", "base", "breaker", "down", "gauge", "in_flight", "index", "limit",
-                 "others", "report")  # fmt: skip
+    __slots__ = (
+        "_root", "answered", "base", "breaker", "down", "gauge", "in_flight", "index", "limit",
+        "others", "report",
+    )  # fmt: skip
 
     def __init__(self, model: str, index: int, base: str, breaker: Breaker, limit: Aimd) -> None:
         self.index = index
@@ -49,6 +55,7 @@ class Endpoint:
         self.breaker = breaker
         self.limit = limit
         self.in_flight = 0
+        self.answered = float("-inf")
         self.others = 0.0
         self.report: LoadReport | None = None
         self.gauge = metrics.MODEL_ENDPOINT_IN_FLIGHT.labels(model, str(index))
@@ -94,7 +101,7 @@ class Pool:
             Endpoint(name, index, base, make(), _aimd(concurrency / size, adapt, size))
             for index, base in enumerate(bases)
         )
-        self._router = Router([_identity(base) for base in bases], margin)
+        self._router = Router([identity(base) for base in bases], margin)
         self._targets = Targets(adapt.queue_target_s, adapt.kv_target)
         self._limiter: Limiter | None = None
         self._limit = metrics.MODEL_CONCURRENCY_LIMIT.labels(name)
@@ -164,10 +171,10 @@ class Pool:
 
     def failed(self, endpoint: Endpoint, started: float, error: MeshError) -> None:
         """A call, begun at `started`, failed."""
-        if error.reason in _DOWN:
+        if error.reason in _DOWN or self._is_silent(endpoint, started, error):
             endpoint.breaker.failed(self.clock())
             endpoint.down.set(1 if endpoint.breaker.is_open else 0)
-        else:
+        elif error.reason != _TIMEOUT:
             self._alive(endpoint)
         rated = error.reason == errors.ERROR_REASON_MODEL_RATE_LIMITED
         if rated or error.metadata.get("http_status") in _OVERLOADED:
@@ -195,7 +202,16 @@ class Pool:
             one.index for one in self.endpoints if one.index in tried or one.breaker.wait(now) > 0.0
         ]
 
+    def _is_silent(self, endpoint: Endpoint, started: float, error: MeshError) -> bool:
+        """Whether a call that began at `started` waited in vain at an endpoint that hangs."""
+        return (
+            error.reason == _TIMEOUT
+            and endpoint.answered < started
+            and self.clock() - started >= _SILENT_S
+        )
+
     def _alive(self, endpoint: Endpoint) -> None:
+        endpoint.answered = self.clock()
         if endpoint.breaker.is_open:
             endpoint.down.set(0)
         endpoint.breaker.answered()
@@ -213,7 +229,9 @@ class Pool:
 
 
 def _impatient() -> Breaker:
-    return Breaker(threshold=_THRESHOLD_OF_SEVERAL)
+    # A probe of a machine that is gone takes its call the time of a connection that never comes,
+    # so they get rarer.
+    return Breaker(threshold=_THRESHOLD_OF_SEVERAL, growth=2.0)
 
 
 def _aimd(cap: float, adapt: AdaptConfig, size: int) -> Aimd:
@@ -226,7 +244,7 @@ def _aimd(cap: float, adapt: AdaptConfig, size: int) -> Aimd:
     )
 
 
-def _identity(base: str) -> str:
-    """What names an endpoint in rankings: its address without a user's name and password."""
+def identity(base: str) -> str:
+    """What names an endpoint: its address without a user's name and password."""
     parts = urlsplit(base)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

@@ -35,6 +35,13 @@ async def test_places_are_given_first_come_first_served() -> None:
     assert limiter.enter()
 
 
+async def test_a_wait_for_a_free_place_is_none() -> None:
+    limiter = Limiter("policy", running=1, queue=1)
+    async with asyncio.timeout(LONG_S):
+        await limiter.wait(LONG_S)
+    assert (limiter.running, limiter.waiting) == (1, 0)
+
+
 async def test_the_queue_is_bounded() -> None:
     limiter = Limiter("policy", running=1, queue=2)
     limiter.enter()

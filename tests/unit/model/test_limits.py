@@ -37,6 +37,21 @@ def test_the_circuit_opens_probes_and_closes() -> None:
     assert breaker.admit(22.0) is None
 
 
+def test_pauses_between_probes_may_grow() -> None:
+    breaker = Breaker(threshold=1, cooldown_s=1.0, growth=2.0, longest_s=5.0)
+    breaker.failed(0.0)
+    now, pauses = 1.0, []
+    for _ in range(5):
+        assert breaker.admit(now) is None
+        pauses.append(breaker.wait(now))
+        breaker.failed(now)
+        now += breaker.wait(now)
+    assert pauses == [2.0, 4.0, 5.0, 5.0, 5.0]
+    breaker.answered()
+    breaker.failed(now)
+    assert breaker.wait(now) == 1.0
+
+
 def test_failures_count_only_in_a_row() -> None:
     breaker = Breaker(threshold=2)
     for _ in range(5):

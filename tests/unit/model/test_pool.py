@@ -4,7 +4,7 @@ import pytest
 
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh_model.config import AdaptConfig, ModelConfig
-from gymmesh_model.errors import unreachable
+from gymmesh_model.errors import timed_out, unreachable
 from gymmesh_model.limiter import Limiter
 from gymmesh_model.load import LoadReport
 from gymmesh_model.pool import Pool
@@ -78,6 +78,25 @@ def test_one_that_is_down_gets_probes_only() -> None:
     assert picked(pool, mine).count(1) == 1
     pool.answered(pool.endpoints[1], 1.0, mine[0])
     assert set(picked(pool, mine)) == {1}
+
+
+def test_one_that_hangs_is_down() -> None:
+    clock = Clock()
+    pool = Pool("policy", BASES, clock=clock)
+    endpoint = pool.endpoints[0]
+    late = timed_out("policy", 60.0)
+    clock.now = 60.0
+    for _ in range(9):
+        # A caller in a hurry, and calls that were late while others were answered.
+        pool.failed(endpoint, 50.1, late)
+        pool.answered(endpoint, 30.0, "")
+        pool.failed(endpoint, 0.0, late)
+    assert not endpoint.breaker.is_open
+    clock.now = 120.0
+    for _ in range(5):
+        assert not endpoint.breaker.is_open
+        pool.failed(endpoint, 61.0, late)
+    assert endpoint.breaker.is_open
 
 
 def test_several_are_given_up_sooner_than_one() -> None:

@@ -13,6 +13,7 @@ from gymmesh_model.limits import RetryBudget
 from gymmesh_model.pool import Endpoint, Pool
 from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.timers import Limit
 
 T = TypeVar("T")
 
@@ -67,13 +68,17 @@ class Attempts:
             if endpoint is None:
                 error = self._pool.left_alone()
             else:
+                started = self._pool.clock()
                 try:
-                    async with asyncio.timeout_at(deadline):
-                        return await self._once(once, endpoint, key)
+                    with Limit(deadline - now()):
+                        answer = await _counted(once, endpoint)
+                    self._pool.answered(endpoint, started, key)
+                    return answer
                 except TimeoutError:
                     error = timed_out(self._pool.name, timeout)
                 except MeshError as failure:
                     error = failure
+                self._pool.failed(endpoint, started, error)
                 tried.add(endpoint.index)
             delay = None if begun() else self._delay(tries, error, deadline - now(), tried)
             tries += 1
@@ -95,20 +100,12 @@ class Attempts:
         tried.clear()
         return self._policy.delay(tries, error, remaining, self._rng)
 
-    async def _once(
-        self, once: Callable[[Endpoint], Awaitable[T]], endpoint: Endpoint, key: str
-    ) -> T:
-        pool = self._pool
-        started = pool.clock()
-        endpoint.in_flight += 1
-        endpoint.gauge.inc()
-        try:
-            answer = await once(endpoint)
-        except MeshError as error:
-            pool.failed(endpoint, started, error)
-            raise
-        finally:
-            endpoint.in_flight -= 1
-            endpoint.gauge.dec()
-        pool.answered(endpoint, started, key)
-        return answer
+
+async def _counted(once: Callable[[Endpoint], Awaitable[T]], endpoint: Endpoint) -> T:
+    endpoint.in_flight += 1
+    endpoint.gauge.inc()
+    try:
+        return await once(endpoint)
+    finally:
+        endpoint.in_flight -= 1
+        endpoint.gauge.dec()

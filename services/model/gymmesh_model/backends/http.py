@@ -17,6 +17,7 @@ from gymmesh_model.backends.transport import (
     Whole,
     is_proxied,
 )
+from gymmesh_model.concealed import secret_texts
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.errors import answer_invalid, misconfigured, unreachable
 from gymmesh_model.http1 import Client, Http1Error, ProtocolViolated, TooLarge
@@ -41,9 +42,7 @@ class HttpEndpoint:
         self._attempts = Attempts(self.pool, config.max_retries)
         self._transport: Transport | None = None
         self._poll: LoadPoll | None = None
-        self.secrets: tuple[str, ...] = tuple(
-            text for text in (config.api_key, *config.headers.values()) if text
-        )
+        self.secrets = secret_texts(config)
 
     async def open(self) -> None:
         """Connects to nothing yet. Raises ConfigError for a URL or header that cannot be sent."""

@@ -27,6 +27,7 @@ from gymmesh_model.backends.responses import native_body
 from gymmesh_model.backends.responses_stream import ResponsesReader
 from gymmesh_model.backends.sse import EventStream
 from gymmesh_model.backends.transport import MAX_ANSWER_BYTES
+from gymmesh_model.concealed import secret_texts
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.errors import answer_invalid, invalid, misconfigured, options_of, unreachable
 from gymmesh_model.pool import Endpoint, Pool
@@ -88,8 +89,7 @@ class OpenAIBackend:
             raise misconfigured(self._name, self._missing()) from None
         # The package takes some from the environment.
         taken = (self._client.api_key, getattr(self._client, "_azure_ad_token", None))
-        keys = (self._config.api_key, *taken, *self._config.headers.values())
-        self._secrets = tuple({str(key) for key in keys if key})
+        self._secrets = secret_texts(self._config, *taken)
 
     async def close(self) -> None:
         client, self._client = self._client, None
