@@ -75,7 +75,7 @@ def test_a_models_name_comes_through_as_it_is(name: str) -> None:
 def test_endpoints_and_credentials_are_no_part_of_a_runs_identity() -> None:
     def identity(*sets: str) -> object:
         base = ("models.policy.backend=chat", "models.policy.model=m")
-        return MeshPlan.of(MeshOptions(sets=(*base, *sets)), None).identity()
+        return MeshPlan.of(MeshOptions(sets=(*base, *sets)), ()).identity()
 
     one = identity("models.policy.url=http://a/v1", "models.policy.api_key=secret-a")
     assert "secret" not in repr(one)

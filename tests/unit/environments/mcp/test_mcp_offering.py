@@ -193,8 +193,8 @@ def test_the_key_in_a_configuration() -> None:
 
 
 def test_offering_tools_does_not_change_what_a_run_is() -> None:
-    plain = MeshPlan(load_config((), (), MeshConfig), None, None)
-    offering = MeshPlan(load_config((), ("environments.math.mcp={}",), MeshConfig), None, None)
+    plain = MeshPlan(load_config((), (), MeshConfig), (), None)
+    offering = MeshPlan(load_config((), ("environments.math.mcp={}",), MeshConfig), (), None)
     assert plain.identity() == offering.identity()
 
 
