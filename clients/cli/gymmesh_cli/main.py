@@ -11,7 +11,7 @@ import click
 _COMMANDS: Final = {
     "collect": ("gymmesh_cli.collect:collect", "Collect verified rollouts of a task file."),
     "run": ("gymmesh_cli.run:run", "Run one task and watch it live."),
-    "runs": ("gymmesh_cli.runs:runs", "Look at runs and steer them from another terminal."),
+    "runs": ("gymmesh_cli.runs:runs", "Look at runs and steer them."),
     "up": ("gymmesh_cli.up:up", "Start a mesh's services as processes."),
     "env": ("gymmesh_cli.environments:env", "Start, try out and list environments."),
     "models": ("gymmesh_cli.listing:models", "List a mesh's models, fetch weights, try a call."),
