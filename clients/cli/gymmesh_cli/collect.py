@@ -134,7 +134,7 @@ class CollectCommand:
 @speaks_plainly
 def collect(
     mesh: MeshOptions,
-    agent: str | None,
+    agent: tuple[str, ...],
     tasks: Path,
     output: OutputOptions,
     num_repeats: int,
@@ -214,7 +214,7 @@ def exit_code(summary: RunSummary) -> int:
 async def _collect(command: CollectCommand, plan: MeshPlan) -> tuple[RunSummary, bool]:
     identity = RunIdentity.of(command.tasks, plan.identity())
     ids: list[str] | None = None
-    if plan.agent_address is None:
+    if not plan.agents:
         # A wrong row is said before the models are loaded.
         ids = task_ids(plan.reader(), command.tasks, command.limit)
     output = command.output

@@ -7,6 +7,7 @@ outcomes and closes it. See gymmesh_client.journal for how it stays whole.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import os
 import uuid
@@ -18,6 +19,7 @@ from typing import Any, Final, TypeVar
 from gymmesh_client.identity import RunIdentity
 from gymmesh_client.journal.adopt import OldRun, adopt, read_old_run
 from gymmesh_client.journal.disk import Disk, OutputError, cannot_write, reason
+from gymmesh_client.journal.index import open_index
 from gymmesh_client.journal.keys import rollout_id, rollout_key
 from gymmesh_client.journal.layout import OutputFiles
 from gymmesh_client.journal.records import (
@@ -165,6 +167,8 @@ class RunOutput:
             self._journal.commit([*([Released(left)] if left else []), RunEnded(ended)])
         finally:
             self._journal.close()
+        if not ended.get("interrupted"):
+            await asyncio.to_thread(_make_index, self.files)
 
     def abandon(self) -> None:
         """Close an output to which nothing was written. Idempotent."""
@@ -285,6 +289,12 @@ def _traced(journal: Journal, trace: bool, delay_s: float, retried: int) -> RunO
     return RunOutput(journal, delay_s=delay_s, retried=retried, traces=traces)
 
 
+def _make_index(files: OutputFiles) -> None:
+    """Make it now, so that the first who looks something up need not wait."""
+    with contextlib.suppress(OSError, UserError):  # whoever needs it makes it then, or is told
+        open_index(files).close()
+
+
 def _session(
     files: OutputFiles, run_id: str, identity: RunIdentity, repeats: int
 ) -> dict[str, Any]:
@@ -341,7 +351,8 @@ def _earlier_run(files: OutputFiles) -> OldRun | dict[str, Any]:
 def _identity_of(earlier: OldRun | dict[str, Any]) -> RunIdentity:
     if isinstance(earlier, OldRun):
         return RunIdentity(earlier.tasks, earlier.config)
-    return RunIdentity(**earlier["identity"])
+    was = earlier.get("identity") or {}
+    return RunIdentity(*(str(was.get(name, "")) for name in ("tasks", "config", "version")))
 
 
 def _check_layout(files: OutputFiles, session: Mapping[str, Any]) -> None:

@@ -24,6 +24,7 @@ from gymmesh_client import (
     RunIdentity,
     RunOutput,
     open_run,
+    open_trace,
     prepare,
 )
 from gymmesh_client.collect import repeat_seed
@@ -251,6 +252,52 @@ async def test_resume_runs_what_has_no_outcome_and_what_is_to_be_retried(tmp_pat
         (1, "failed", "a retry was asked for"),
         (2, "completed", ""),
     ]
+
+
+async def test_a_trace_has_every_event_of_every_attempt(tmp_path: Path) -> None:
+    def flaky(request: agent_pb2.RunRolloutRequest) -> Sequence[pb.RolloutEvent]:
+        if request.attempt == 1 and request.task.task_id == "t-1":
+            return make_events(request.rollout_id, 1, failed(retry_safe=True))
+        return good(request)
+
+    agent = ScriptedAgent(flaky)
+
+    async def connect(name: str) -> AgentPeer:
+        return agent
+
+    files = OutputFiles(tmp_path / "rollouts.jsonl")
+    output = prepare(files, ONE, overwrite=False, resume=False, trace=True)
+    await Collector(connect, output, CollectOptions(retry=QUICK)).run(tasks(20))
+    assert len(agent.requests) == 21
+    with open_trace(files.rows) as trace:
+        assert len(list(trace)) == 21
+        for request in agent.requests:
+            events = trace.events(request.rollout_id, request.attempt)
+            assert events == list(flaky(request))
+
+
+async def test_a_cancelled_attempt_has_a_trace_and_no_outcome(tmp_path: Path) -> None:
+    class Stuck(NoGroups):
+        async def RunRollout(
+            self, request: agent_pb2.RunRolloutRequest, *, timeout: float
+        ) -> AsyncGenerator[agent_pb2.RunRolloutResponse, None]:
+            yield agent_pb2.RunRolloutResponse(event=good(request)[0])
+            started.set()
+            await asyncio.Event().wait()
+
+    async def connect(name: str) -> AgentPeer:
+        return Stuck()
+
+    started = asyncio.Event()
+    files = OutputFiles(tmp_path / "rollouts.jsonl")
+    output = prepare(files, ONE, overwrite=False, resume=False, trace=True)
+    run = Collector(connect, output, CollectOptions(grace_s=0.0))
+    going = asyncio.create_task(run.run(tasks(1)))
+    await asyncio.wait_for(started.wait(), 10)
+    run.interrupt()
+    assert (await asyncio.wait_for(going, 10)).completed == 0
+    with open_trace(files.rows) as trace:
+        assert [[event.sequence for event in events] for events in trace] == [[1]]
 
 
 async def test_an_interrupt_drains_then_cancels(tmp_path: Path) -> None:

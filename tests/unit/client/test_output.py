@@ -78,8 +78,12 @@ async def test_rows_and_failures_and_the_journal(tmp_path: Path) -> None:
     assert await collect(begin(files), THREE) == [1, 1, 1]
     assert keys(files.rows) == [("t-1", 0, 1)]
     assert sorted(keys(files.failures)) == [("t-1", 1, 1), ("t-2", 0, 1)]
-    names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == ["rollouts.failures.jsonl", "rollouts.journal", "rollouts.jsonl"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "rollouts.failures.jsonl",
+        "rollouts.index",
+        "rollouts.journal",
+        "rollouts.jsonl",
+    ]
 
 
 async def test_resume_keeps_outcomes_and_says_them(tmp_path: Path) -> None:

@@ -18,32 +18,44 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
-from gymmesh_client.journal.frames import HEADER, Damage, scan
 from gymmesh_client.journal.layout import OutputFiles
 from gymmesh_client.journal.records import (
+    COMPLETED,
+    FAILED,
+    OUTCOME_TYPE,
+    PLACE_BYTES,
+    RELEASED_TYPE,
+    RESERVED_TYPE,
+    REWRITTEN_TYPE,
+    ROWS,
     AttemptFailed,
     BadRecord,
-    Outcome,
+    Erased,
     Place,
-    Reserved,
+    Record,
     Superseded,
-    decode,
+    bodies,
+    decode_one,
+    pack_place,
+    unpack_place,
 )
 from gymmesh_client.journal.state import RunState
-from gymmesh_client.journal.store import mapped
+from gymmesh_client.journal.store import frames_of, mapped
 from gymmesh_client.problems import UserError
 
 _MAGIC: Final = b"\x89gymmesh index\n\x01\n"
 _HEAD: Final = struct.Struct("<QQ")
-_ENTRY: Final = struct.Struct("<16sIBBBBQIIQIIII")
+_ENTRY: Final = struct.Struct("<16sIBBBBQ")
 _DEALT: Final = 256
 _HAND_BYTES: Final = 1 << 14
+_ENTRY_BYTES: Final = _ENTRY.size + PLACE_BYTES
 
 # What an entry is.
 CURRENT: Final = 1
 SUPERSEDED_OUTCOME: Final = 2
 FAILED_ATTEMPT: Final = 3
-_NOWHERE: Final = Place(0, 0, 0, 0, 0, 0, 0)
+_CURRENT: Final = bytes([CURRENT])
+_NOT_INDEXED: Final = frozenset((RESERVED_TYPE, RELEASED_TYPE, REWRITTEN_TYPE, *range(128, 256)))
 
 
 class Entry(NamedTuple):
@@ -89,8 +101,8 @@ class Index:
                 high = middle
         found = []
         while low < self._count and self._key(low) == key:
-            place = self._start + low * _ENTRY.size
-            found.append(_unpack(self._data[place : place + _ENTRY.size]))
+            place = self._start + low * _ENTRY_BYTES
+            found.append(_unpack(self._data[place : place + _ENTRY_BYTES]))
             low += 1
         return found
 
@@ -99,7 +111,7 @@ class Index:
         self._data.close()
 
     def _key(self, number: int) -> bytes:
-        place = self._start + number * _ENTRY.size
+        place = self._start + number * _ENTRY_BYTES
         return self._data[place : place + 16]
 
 
@@ -149,7 +161,7 @@ def _read(data: mmap.mmap) -> Index:
     size, count = _HEAD.unpack_from(data, place)
     start = place + _HEAD.size + size
     info = json.loads(data[place + _HEAD.size : start])
-    if len(data) != start + count * _ENTRY.size:
+    if len(data) != start + count * _ENTRY_BYTES:
         raise ValueError("cut short")
     return Index(data, info, start, count)
 
@@ -160,81 +172,113 @@ def _digest(fd: int, size: int) -> str:
 
 
 def _build(files: OutputFiles, fd: int) -> Index:
-    with mapped(fd) as data:
-        # A copy in memory would be as large as the journal; the size is fixed by the mapping.
-        size = len(data)
-        folder = files.index.parent
-        keep = os.access(folder, os.W_OK)
-        where = folder if keep else None
-        draft, name = tempfile.mkstemp(dir=where, prefix=files.index.name + ".")
-        try:
-            with os.fdopen(draft, "wb") as file, tempfile.TemporaryDirectory(dir=where) as dealt:
-                os.fchmod(draft, os.fstat(fd).st_mode & 0o666)
-                state = RunState()
-                hands = _deal(files, data, state, Path(dealt))
-                info = _info(state) | {"journal_bytes": size, "digest": _digest(fd, size)}
-                _write(file, info, hands, Path(dealt))
-            built = _open(Path(name))
-            assert built is not None
-            if keep:
-                os.replace(name, files.index)
-            else:
-                os.unlink(name)
-            return built
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
-
-
-def _deal(files: OutputFiles, data: bytes | mmap.mmap, state: RunState, folder: Path) -> int:
-    """Put each entry in the file of its key's first byte; the number of entries."""
-    if data[: len(HEADER)] != HEADER:
-        raise UserError(f"{files.journal}: is not a journal of this version of gymmesh")
-    hands: list[bytearray] = [bytearray() for _ in range(_DEALT)]
+    folder = files.index.parent
+    keep = os.access(folder, os.W_OK)
+    where = folder if keep else None
+    draft, name = tempfile.mkstemp(dir=where, prefix=files.index.name + ".")
     try:
-        for frame in scan(data):
-            for record in decode(frame.payload):
-                if not isinstance(record, Reserved):
-                    state.apply(record)
-                packed = _entry_of(record, frame.time_unix_nano)
-                if packed is not None:
-                    hand = hands[packed[0]]
-                    hand += packed
-                    if len(hand) > _HAND_BYTES:
-                        _spill(folder, packed[0], hand)
-    except (Damage, BadRecord) as error:
-        raise UserError(f"{files.journal}: is damaged: {error}") from None
-    for number, hand in enumerate(hands):
-        _spill(folder, number, hand)
-    return _DEALT
+        with os.fdopen(draft, "wb") as file, tempfile.TemporaryDirectory(dir=where) as dealt:
+            os.fchmod(draft, os.fstat(fd).st_mode & 0o666)
+            with mapped(fd) as data:
+                size, dealer = len(data), _Dealer(Path(dealt))
+                dealer.take(data, files)
+            info = dealer.info() | {"journal_bytes": size, "digest": _digest(fd, size)}
+            _write(file, info, Path(dealt))
+        built = _open(Path(name))
+        assert built is not None
+        if keep:
+            os.replace(name, files.index)
+        else:
+            os.unlink(name)
+        return built
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
 
 
-def _entry_of(record: object, time_unix_nano: int) -> bytes | None:
-    if isinstance(record, Outcome):
-        head = (CURRENT, record.status, record.boundary, 0)
-        return _pack(record.key, record.attempt, head, time_unix_nano, record.place)
-    if isinstance(record, Superseded):
-        head = (SUPERSEDED_OUTCOME, 0, 0, record.reason)
-        return _pack(record.key, record.attempt, head, time_unix_nano, record.kept)
-    if isinstance(record, AttemptFailed):
-        head = (FAILED_ATTEMPT, 2, record.boundary, 0)
-        return _pack(record.key, record.attempt, head, time_unix_nano, _NOWHERE)
-    return None
+class _Dealer:
+    """Puts each entry in the file of its key's first byte, and keeps what is said of the run.
 
+    It works on records' bytes, because making objects of a million takes longer than all else.
+    """
 
-def _pack(
-    key: bytes, attempt: int, head: tuple[int, int, int, int], time_unix_nano: int, place: Place
-) -> bytes:
-    kind, status, boundary, why = head
-    lane = place.lane << 4 | kind
-    return _ENTRY.pack(key, attempt, lane, status, boundary, why, time_unix_nano, *place[1:], 0)
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._hands = [bytearray() for _ in range(_DEALT)]
+        self._state = RunState()
+        self._completed = self._failed = 0
+        # Of each file the last row's place; files only grow, so it tells where they end.
+        self._last: dict[bytes, bytes] = {}
+
+    def take(self, data: bytes | mmap.mmap, files: OutputFiles) -> None:
+        """Read a journal. Raises UserError when it is damaged."""
+        try:
+            for frame in frames_of(data, files):
+                when = frame.time_unix_nano.to_bytes(8, "little")
+                for kind, body in bodies(frame.payload):
+                    if kind == OUTCOME_TYPE:
+                        self._outcome(body, when)
+                    elif kind not in _NOT_INDEXED:
+                        self._other(decode_one(kind, body), when)
+        except BadRecord as error:
+            raise UserError(f"{files.journal}: is damaged: {error}") from None
+        for number, hand in enumerate(self._hands):
+            _spill(self._folder, number, hand)
+
+    def info(self) -> dict[str, Any]:
+        """What the journal said of the run, as JSON values."""
+        self._settle_ends()
+        return {
+            "session": self._state.session,
+            "ended": self._state.ended,
+            "counts": {str(COMPLETED): self._completed, str(FAILED): self._failed},
+            "ends": [[*file, end] for file, end in sorted(self._state.ends.items())],
+            "to_erase": [list(place) for place in self._state.to_erase],
+        }
+
+    def _outcome(self, body: bytes, when: bytes) -> None:
+        place = body[-PLACE_BYTES:]
+        if body[20] == COMPLETED:
+            self._completed += 1
+        else:
+            self._failed += 1
+        self._last[place[:8]] = place  # lane and shard
+        self._deal(body[:20] + _CURRENT + body[20:22] + b"\0" + when + place)
+
+    def _other(self, record: Record, when: bytes) -> None:
+        if isinstance(record, Superseded):
+            completed = record.was.lane == ROWS
+            self._completed -= completed
+            self._failed -= not completed
+            self._last[pack_place(record.kept)[:8]] = pack_place(record.kept)
+            self._state.to_erase.append(record.was)
+            head = (record.key, record.attempt, SUPERSEDED_OUTCOME, 0, 0, record.reason, 0)
+            self._deal(_ENTRY.pack(*head)[:-8] + when + pack_place(record.kept))
+        elif isinstance(record, AttemptFailed):
+            head = (record.key, record.attempt, FAILED_ATTEMPT, FAILED, record.boundary, 0, 0)
+            self._deal(_ENTRY.pack(*head)[:-8] + when + bytes(PLACE_BYTES))
+        else:
+            if isinstance(record, Erased):
+                self._settle_ends()
+            self._state.apply(record)
+
+    def _settle_ends(self) -> None:
+        for packed in self._last.values():
+            place = unpack_place(packed)
+            self._state.ends[place.lane, place.shard] = place.offset + place.extent
+        self._last.clear()
+
+    def _deal(self, entry: bytes) -> None:
+        hand = self._hands[entry[0]]
+        hand += entry
+        if len(hand) > _HAND_BYTES:
+            _spill(self._folder, entry[0], hand)
 
 
 def _unpack(data: bytes) -> Entry:
-    key, attempt, lane, status, boundary, why, time_unix_nano, *rest = _ENTRY.unpack(data)
-    shard, offset, inner, length, extent, crc, _ = rest
-    place = Place(lane >> 4, shard, offset, inner, length, extent, crc)
-    return Entry(key, attempt, lane & 15, status, boundary, why, time_unix_nano, place)
+    key, attempt, kind, status, boundary, why, when = _ENTRY.unpack_from(data)
+    place = unpack_place(data[_ENTRY.size :])
+    return Entry(key, attempt, kind, status, boundary, why, when, place)
 
 
 def _spill(folder: Path, number: int, hand: bytearray) -> None:
@@ -244,11 +288,11 @@ def _spill(folder: Path, number: int, hand: bytearray) -> None:
         hand.clear()
 
 
-def _write(file: IO[bytes], info: dict[str, Any], hands: int, folder: Path) -> None:
+def _write(file: IO[bytes], info: dict[str, Any], folder: Path) -> None:
     body = json.dumps(info).encode()
     file.write(_MAGIC + _HEAD.pack(len(body), 0) + body)
     count = 0
-    for number in range(hands):
+    for number in range(_DEALT):
         for entry in _sorted_hand(folder / str(number)):
             file.write(entry)
             count += 1
@@ -262,25 +306,15 @@ def _sorted_hand(path: Path) -> Iterator[bytes]:
         return
     data = path.read_bytes()
     by_key: dict[bytes, list[bytes]] = {}
-    for place in range(0, len(data), _ENTRY.size):
-        entry = data[place : place + _ENTRY.size]
+    for place in range(0, len(data), _ENTRY_BYTES):
+        entry = data[place : place + _ENTRY_BYTES]
         entries = by_key.setdefault(entry[:16], [])
-        if entry[20] & 15 == SUPERSEDED_OUTCOME:
+        if entry[20] == SUPERSEDED_OUTCOME:
             # Takes the place of the outcome that was current, and keeps what that was and when.
-            was, now = _unpack(entries[-1]), _unpack(entry)
-            head = (SUPERSEDED_OUTCOME, was.status, was.boundary, now.why)
-            entries[-1] = _pack(was.key, was.attempt, head, was.time_unix_nano, now.place)
+            was = entries[-1]
+            why, kept = entry[23:24], entry[-PLACE_BYTES:]
+            entries[-1] = was[:20] + entry[20:21] + was[21:23] + why + was[24:32] + kept
         else:
             entries.append(entry)
     for key in sorted(by_key):
         yield from by_key[key]
-
-
-def _info(state: RunState) -> dict[str, Any]:
-    return {
-        "session": state.session,
-        "ended": state.ended,
-        "counts": {str(status): count for status, count in state.counts.items()},
-        "ends": [[*file, end] for file, end in sorted(state.ends.items())],
-        "to_erase": [list(place) for place in state.to_erase],
-    }

@@ -37,6 +37,7 @@ REASONS: Final = {
 
 _HEAD: Final = struct.Struct("<BI")
 _PLACE: Final = struct.Struct("<B3xIQIIII")
+PLACE_BYTES: Final = _PLACE.size
 _OUTCOME: Final = struct.Struct(f"<{KEY_BYTES}sIBB2x")
 _SUPERSEDED: Final = struct.Struct(f"<{KEY_BYTES}sIB3x")
 _RESERVED: Final = struct.Struct(f"<{KEY_BYTES}sI")
@@ -45,14 +46,14 @@ _END: Final = struct.Struct("<B3xIQ")
 
 (
     _SESSION,
-    _RESERVE,
+    RESERVED_TYPE,
     _FAILED_ATTEMPT,
-    _OUTCOME_TYPE,
+    OUTCOME_TYPE,
     _SUPERSEDE,
     _ERASE,
     _RUN_ENDED,
-    _RELEASE,
-    _REWRITE,
+    RELEASED_TYPE,
+    REWRITTEN_TYPE,
 ) = range(1, 10)
 SESSION_TYPE: Final = bytes([_SESSION])
 _IGNORABLE: Final = 128
@@ -168,22 +169,32 @@ Record: TypeAlias = (
 )
 
 
+def pack_place(place: Place) -> bytes:
+    """A place's PLACE_BYTES bytes; the first 8 tell its file."""
+    return _PLACE.pack(*place)
+
+
+def unpack_place(data: bytes) -> Place:
+    """The place of its bytes."""
+    return Place(*_PLACE.unpack(data))
+
+
 def encode(record: Record) -> bytes:
     """A record's bytes."""
     if isinstance(record, Outcome):  # first, because it is most frequent
         body = _OUTCOME.pack(*record[:4]) + _PLACE.pack(*record.place)
-        return _HEAD.pack(_OUTCOME_TYPE, len(body)) + body
+        return _HEAD.pack(OUTCOME_TYPE, len(body)) + body
     if isinstance(record, Reserved):
-        kind, body = _RESERVE, b"".join(_RESERVED.pack(*one) for one in record.attempts)
+        kind, body = RESERVED_TYPE, b"".join(_RESERVED.pack(*one) for one in record.attempts)
     elif isinstance(record, Released):
-        kind, body = _RELEASE, b"".join(_RESERVED.pack(*one) for one in record.attempts)
+        kind, body = RELEASED_TYPE, b"".join(_RESERVED.pack(*one) for one in record.attempts)
     elif isinstance(record, AttemptFailed):
         kind, body = _FAILED_ATTEMPT, _ATTEMPT.pack(*record)
     elif isinstance(record, Superseded):
         places = _PLACE.pack(*record.was) + _PLACE.pack(*record.kept)
         kind, body = _SUPERSEDE, _SUPERSEDED.pack(*record[:3]) + places
     elif isinstance(record, Rewritten):
-        kind, body = _REWRITE, _END.pack(*record[:3]) + record.data
+        kind, body = REWRITTEN_TYPE, _END.pack(*record[:3]) + record.data
     elif isinstance(record, Erased):
         kind, body = _ERASE, b"".join(_END.pack(*end) for end in record.ends)
     else:
@@ -198,28 +209,42 @@ def decode(payload: bytes) -> Iterator[Record]:
     Raises:
         BadRecord: one is damaged, or of a later format.
     """
-    place, end = 0, len(payload)
+    for kind, body in bodies(payload):
+        if kind < _IGNORABLE:
+            yield decode_one(kind, body)
+
+
+def bodies(payload: bytes) -> Iterator[tuple[int, bytes]]:
+    """The types and bodies of a commit's records. Raises BadRecord when one is cut short."""
+    place, end, head = 0, len(payload), _HEAD.size
+    while place < end:
+        begin = place + head
+        if begin > end:
+            raise BadRecord("a record is cut short")
+        kind, size = _HEAD.unpack_from(payload, place)
+        place = begin + size
+        if place > end:
+            raise BadRecord("a record is longer than its commit")
+        yield kind, payload[begin:place]
+
+
+def decode_one(kind: int, body: bytes) -> Record:
+    """A record of its type and body; raises BadRecord as `decode`."""
     try:
-        while place < end:
-            kind, size = _HEAD.unpack_from(payload, place)
-            place += _HEAD.size
-            if place + size > end:
-                raise BadRecord("a record is longer than its commit")
-            if kind == _OUTCOME_TYPE:
-                key, attempt, status, boundary = _OUTCOME.unpack_from(payload, place)
-                where = Place(*_PLACE.unpack_from(payload, place + _OUTCOME.size))
-                yield Outcome(key, attempt, status, boundary, where)
-            elif kind < _IGNORABLE:
-                yield _rare(kind, payload[place : place + size])
-            place += size
+        if kind == OUTCOME_TYPE:
+            key, attempt, status, boundary = _OUTCOME.unpack_from(body)
+            return Outcome(
+                key, attempt, status, boundary, Place(*_PLACE.unpack_from(body, _OUTCOME.size))
+            )
+        return _rare(kind, body)
     except (struct.error, ValueError, TypeError) as error:
         raise error if isinstance(error, BadRecord) else BadRecord(str(error)) from None
 
 
 def _rare(kind: int, body: bytes) -> Record:
-    if kind == _RESERVE:
+    if kind == RESERVED_TYPE:
         return Reserved(tuple(_RESERVED.iter_unpack(body)))
-    if kind == _RELEASE:
+    if kind == RELEASED_TYPE:
         return Released(tuple(_RESERVED.iter_unpack(body)))
     if kind == _FAILED_ATTEMPT:
         return AttemptFailed(*_ATTEMPT.unpack(body))
@@ -228,7 +253,7 @@ def _rare(kind: int, body: bytes) -> Record:
         was = Place(*_PLACE.unpack_from(body, _SUPERSEDED.size))
         kept = Place(*_PLACE.unpack_from(body, _SUPERSEDED.size + _PLACE.size))
         return Superseded(key, attempt, reason, was, kept)
-    if kind == _REWRITE:
+    if kind == REWRITTEN_TYPE:
         lane, shard, offset = _END.unpack_from(body)
         return Rewritten(lane, shard, offset, body[_END.size :])
     if kind == _ERASE:

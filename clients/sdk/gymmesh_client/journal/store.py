@@ -40,6 +40,7 @@ from gymmesh_client.journal.state import RunState
 from gymmesh_client.problems import UserError
 
 _ERASE_AT_ONCE: Final = 1024
+_PAGES_KEPT: Final = 1 << 22
 
 
 class NewOutcome(NamedTuple):
@@ -197,7 +198,7 @@ class Journal:
     def outcomes(self) -> Iterator[Outcome | Superseded]:
         """Every outcome, and every time that one was superseded, in the order of the journal."""
         with mapped(self._fd) as data:
-            for frame in _frames(data, self.files):
+            for frame in frames_of(data, self.files):
                 for record in decode(frame.payload):
                     if isinstance(record, Outcome | Superseded):
                         yield record
@@ -273,7 +274,7 @@ class Journal:
     def _replay(self) -> None:
         with mapped(self._fd) as data:
             self._end = len(HEADER)
-            for frame in _frames(data, self.files):
+            for frame in frames_of(data, self.files):
                 self._apply(frame)
                 self._end, self._sequence = frame.end, frame.sequence + 1
             torn = len(data) > self._end
@@ -318,7 +319,7 @@ def latest_session(files: OutputFiles) -> dict[str, Any] | None:
         lock(fd, files.journal)
         found: dict[str, Any] | None = None
         with mapped(fd) as data:
-            for frame in _frames(data, files):
+            for frame in frames_of(data, files):
                 # A session is always the first record of its commit.
                 if frame.payload[:1] == SESSION_TYPE:
                     record = next(decode(frame.payload))
@@ -343,19 +344,36 @@ def mapped(fd: int) -> Iterator[bytes | mmap.mmap]:
         yield data
 
 
-def _frames(data: bytes | mmap.mmap, files: OutputFiles) -> Iterator[Frame]:
+def frames_of(data: bytes | mmap.mmap, files: OutputFiles) -> Iterator[Frame]:
+    """The whole commits of a journal, in order; memory does not grow with it.
+
+    Raises:
+        UserError: it is no journal, or damaged elsewhere than at its end.
+    """
     if data[: len(HEADER)] != HEADER:
         raise UserError(
             f"{files.journal}: is not a journal of this version of gymmesh, or its beginning is "
             "damaged"
         )
     try:
-        yield from scan(data)
+        kept_from = 0
+        for frame in scan(data):
+            yield frame
+            if frame.end - kept_from > _PAGES_KEPT:
+                kept_from = _forget(data, kept_from, frame.end)
     except Damage as damage:
         raise UserError(
             f"{files.journal}: {damage}, and good ones follow it; nothing was changed. Bring the "
             "file back from a copy, or start anew with --overwrite"
         ) from None
+
+
+def _forget(data: bytes | mmap.mmap, start: int, end: int) -> int:
+    """Give back the memory of pages that were read; where the pages kept begin."""
+    end -= end % mmap.PAGESIZE
+    if isinstance(data, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        data.madvise(mmap.MADV_DONTNEED, start, end - start)
+    return end
 
 
 def _line(new: NewOutcome) -> tuple[int, bytes]:
