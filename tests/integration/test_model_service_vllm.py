@@ -284,9 +284,12 @@ async def test_a_streamed_prompt_that_was_ignored_shows_no_delta_twice() -> None
     assert frames[-1].completed.tokens.fork.reason == tokens_pb2.FORK_REASON_BACKEND
 
 
-async def test_an_aborted_answer_keeps_its_tokens() -> None:
-    server = FakeVllm(script=[says("Hello there", hangs_after=4), says("two")])
-    async with server, serving(server, options={"keep_aborted": True}) as service:
+@pytest.mark.parametrize("streams", [True, False], ids=["streamed", "ended by the server"])
+async def test_an_aborted_answer_keeps_its_tokens(streams: bool) -> None:
+    server = FakeVllm(
+        scale_out=not streams, script=[says("Hello there", hangs_after=4), says("two")]
+    )
+    async with server, serving(server, options={"keep_aborted": streams}) as service:
         talk = Dialogue(service)
         request = talk.request(user("a"))
         request.request_id = "q1"
@@ -369,7 +372,7 @@ async def test_a_server_that_is_not_up_yet_is_asked_later() -> None:
 async def test_the_weights_are_those_that_the_server_names() -> None:
     async def until(version: int) -> None:
         async with asyncio.timeout(BOUND_S):
-            while (await model()).weights_version != version:
+            while (await model()).weights_version != version:  # noqa: ASYNC110 (polled, no event)
                 await asyncio.sleep(0.01)
 
     async def model() -> Any:
@@ -389,6 +392,71 @@ async def test_the_weights_are_those_that_the_server_names() -> None:
         await talk.ask(user("c"))
     versions = [[span.version for span in capture.weights] for capture in talk.captures]
     assert versions == [[], [7], [9]]
+
+
+HOSTILE: dict[str, dict[str, Any]] = {
+    "ids that are text": {"token_ids": "abc"},
+    "ids that are fractions": {"token_ids": [1, 2.5]},
+    "ids too large": {"token_ids": [2**40]},
+    "ids that are null": {"token_ids": [None]},
+    "fewer log probabilities": {"logprobs": {"content": [{"logprob": -1.0}]}},
+    "log probabilities of another form": {"logprobs": {"content": [-1.0]}},
+    "log probabilities that are null": {"logprobs": {"content": [{"logprob": None}]}},
+    "spans of another form": {"weight_versions": [{"version": "1"}]},
+    "spans that are no list": {"weight_versions": 7},
+    "spans before the beginning": {"weight_versions": [{"version": "1", "start": -1}]},
+}
+
+
+@pytest.mark.parametrize("changes", HOSTILE.values(), ids=HOSTILE)
+async def test_tokens_that_are_none_are_no_answer(changes: dict[str, Any]) -> None:
+    def changed(answer: dict[str, Any]) -> dict[str, Any]:
+        answer["choices"][0].update(changes)
+        return answer
+
+    async with FakeVllm(alter=changed) as server, serving(server) as service:
+        with pytest.raises(MeshError) as caught:
+            await Dialogue(service).ask(user("a"))
+    assert caught.value.reason == errors_pb2.ERROR_REASON_MODEL_ANSWER_INVALID
+
+
+async def test_a_prompt_that_is_none_is_no_answer() -> None:
+    server = FakeVllm(alter=lambda answer: {**answer, "prompt_token_ids": {"a": 1}})
+    async with server, serving(server) as service:
+        with pytest.raises(MeshError) as caught:
+            await Dialogue(service).ask(user("a"))
+    assert caught.value.reason == errors_pb2.ERROR_REASON_MODEL_ANSWER_INVALID
+
+
+async def test_a_server_that_gives_no_ids_gives_an_answer() -> None:
+    """Such as one before 0.10: there are no tokens, and nothing breaks."""
+    server = FakeVllm(returns_ids=False, token_in=False, script=[says("one"), says("two")])
+    async with server, serving(server) as service:
+        talk = Dialogue(service)
+        for question in ("a", "b"):
+            reply = await service.CreateResponse(
+                talk.request(user(question)), CallContext("CreateResponse")
+            )
+            talk.calls += 1
+            assert not reply.HasField("tokens")
+    assert text_of(reply.response.output[0]) == "two"
+
+
+async def test_a_server_that_died_between_two_calls_is_a_typed_failure() -> None:
+    server = FakeVllm(splits=True, script=[says("one two")])
+    async with server:
+        service = ModelService(
+            ModelConfig(backend="vllm", url=server.url, max_retries=0), "policy", "p-0"
+        )
+        await service.open(PeerDirectory())
+        talk = Dialogue(service)
+        await talk.ask(user("a"))
+    try:
+        with pytest.raises(MeshError) as caught:
+            await talk.ask(user("b"))
+    finally:
+        await service.close()
+    assert caught.value.reason == errors_pb2.ERROR_REASON_MODEL_UNREACHABLE
 
 
 async def test_a_swap_inside_a_call_is_two_spans() -> None:

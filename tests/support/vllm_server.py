@@ -158,8 +158,9 @@ class FakeVllm:
 
     template: see `render`. splits: whether the model writes tokens that the tokenizer would not
     choose. token_in: whether it takes a prompt of tokens. ignores: says that it does, but does
-    not. scale_out: whether it renders chats. tokenizes: whether it has /tokenize. context: tokens.
-    script: the answers, in order; then `default`. weights: what /weight_info says; None: 404.
+    not. scale_out: whether it renders chats, and ends calls. tokenizes: whether it has /tokenize.
+    context: tokens. script: the answers, in order; then `default`. weights: what /weight_info
+    says; None: 404.
     """
 
     template: Template = "keeps"
@@ -177,6 +178,7 @@ class FakeVllm:
     requests: list[tuple[str, Json]] = field(default_factory=list)
     prompts: list[list[int]] = field(default_factory=list)
     outputs: list[list[int]] = field(default_factory=list)
+    running: dict[str, asyncio.Event] = field(default_factory=dict)
     hanging: asyncio.Event = field(default_factory=asyncio.Event)
     port: int = 0
 
@@ -195,6 +197,7 @@ class FakeVllm:
         app.router.add_post("/v1/chat/completions", self._chat)
         app.router.add_post("/v1/chat/completions/render", self._render)
         app.router.add_post("/tokenize", self._tokenize)
+        app.router.add_post("/inference/v1/abort_requests", self._abort)
         app.router.add_get("/weight_info", self._weight_info)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
         await self._runner.setup()
@@ -264,8 +267,23 @@ class FakeVllm:
             return await self._stream(request, body, reply, document, output)
         if reply.hangs_after is not None:
             self.hanging.set()
-            await asyncio.Event().wait()
+            stopped = self.running.setdefault(f"chatcmpl-{body.get('request_id')}", asyncio.Event())
+            await stopped.wait()
+            choice = document["choices"][0]
+            choice["token_ids"] = output[: reply.hangs_after]
+            choice["message"]["content"] = decode(output[: reply.hangs_after])
+            choice["finish_reason"] = "abort"
+            if choice.get("logprobs"):
+                del choice["logprobs"]["content"][reply.hangs_after :]
         return web.json_response(document)
+
+    async def _abort(self, request: web.Request) -> web.StreamResponse:
+        if not self.scale_out:
+            return _failed(403, "Scale-out endpoints are disabled.")
+        for one in (await request.json())["request_ids"]:
+            if one in self.running:
+                self.running[one].set()
+        return web.Response()
 
     def _ids(self, body: Json, *, generation: bool, leaves_open: bool = False) -> list[int]:
         text = render(

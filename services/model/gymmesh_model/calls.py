@@ -78,6 +78,11 @@ class CallTable:
         task.add_done_callback(lambda ended: self._end(request_id, running, ended))
         return await self._wait(request_id, running)
 
+    def runs(self, request_id: str) -> bool:
+        """Whether a generation runs under this id."""
+        running = self._running.get(request_id)
+        return running is not None and not running.task.done()
+
     def abort(self, request_id: str) -> bool:
         """Stops a generation, whose askers then get the aborted answer; False when none runs."""
         running = self._running.get(request_id)

@@ -37,6 +37,7 @@ from gymmesh_runtime.peers import PeerDirectory
 KIND: Final = "gymmesh.model.v1.ModelService"
 
 _CLOSE_SECONDS: Final = 10.0
+_ABORT_SECONDS: Final = 5.0
 # So much of the caller's time is kept back that the typed error still reaches it: more than the
 # two sixteenths of a second by which `Limit` may be late.
 _MARGIN_SECONDS: Final = 0.15
@@ -139,12 +140,19 @@ class ModelService:
         self, request: model_pb2.AbortResponseRequest, context: CallContext
     ) -> model_pb2.AbortResponseResponse:
         """Stops a generation by its request_id."""
-        if not self._calls.abort(request.request_id):
+        if not self._calls.runs(request.request_id):
             raise MeshError(
                 errors.ERROR_REASON_RESPONSE_NOT_FOUND,
                 f"no call with the request_id '{request.request_id}' runs here",
                 metadata={"request_id": request.request_id},
             )
+        stop = getattr(self._backend, "abort", None)
+        if stop is not None and await stop(request.request_id):
+            # The call ends by itself, with what it has; unless it takes no notice.
+            loop = asyncio.get_running_loop()
+            loop.call_later(_ABORT_SECONDS, self._calls.abort, request.request_id)
+        else:
+            self._calls.abort(request.request_id)
         return model_pb2.AbortResponseResponse()
 
     async def GetModel(

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+import uuid
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -48,6 +49,7 @@ Json = dict[str, Any]
 _PATH: Final = "/chat/completions"
 # Tokens in a piece of a stream that nobody reads; what an abort may lose.
 _UNREAD_INTERVAL: Final = 16
+_ABORT_SECONDS: Final = 5.0
 # So long `open` waits for what the server can do; one that is not up yet is asked at a call.
 _PROBE_SECONDS: Final = 5.0
 
@@ -102,6 +104,8 @@ class VllmBackend:
         self._http = http or HttpEndpoint(name, config)
         self._renderer = Renderer(name, self._http, self._options, lowers=self._lowers)
         self._takes_tokens: bool | None = None
+        self._abort_path: str | None = None
+        self._running: dict[str, str] = {}  # calls that can be ended, by request_id
         self._probing = asyncio.Lock()
         self._poll_s = options.weights_poll_s
         self._headers: dict[str, str] = {**config.headers}
@@ -151,6 +155,19 @@ class VllmBackend:
     async def stream(self, call: ModelCall, progress: Progress) -> responses_pb2.Response:
         return await self._answer(call, progress)
 
+    async def abort(self, request_id: str) -> bool:
+        """Has the server end a call, which then returns what it has; False when it cannot."""
+        path, engine_id = self._abort_path, self._running.get(request_id)
+        if path is None or engine_id is None:
+            return False
+        body = dumps_clean({"request_ids": [engine_id]})
+        # Any of them may have it; the others take no notice.
+        asked = (
+            self._http.post(endpoint.at(path), body, _ABORT_SECONDS, lambda _: True)
+            for endpoint in self.pool.endpoints
+        )
+        return any(one is True for one in await asyncio.gather(*asked, return_exceptions=True))
+
     async def _answer(self, call: ModelCall, progress: Progress | None) -> responses_pb2.Response:
         deadline = asyncio.get_running_loop().time() + call.timeout
         body = self._body(call)
@@ -191,13 +208,14 @@ class VllmBackend:
     ) -> responses_pb2.Response:
         timeout = max(deadline - asyncio.get_running_loop().time(), 0.001)
         if progress is None:
-            answer = await self._http.post(
-                _PATH,
-                dumps_clean(body),
-                timeout,
-                lambda raw: read_answer(self._name, raw, self._http.secrets),
-                key=call.rollout_id,
-            )
+            with self._can_be_aborted(call, body):
+                answer = await self._http.post(
+                    _PATH,
+                    dumps_clean(body),
+                    timeout,
+                    lambda raw: read_answer(self._name, raw, self._http.secrets),
+                    key=call.rollout_id,
+                )
             take_answer(self._name, sample, answer)
             if self._lifts:
                 answer = lift_thinking(answer)
@@ -220,6 +238,20 @@ class VllmBackend:
             key=call.rollout_id,
         )
         return read.respond()
+
+    @contextlib.contextmanager
+    def _can_be_aborted(self, call: ModelCall, body: Json) -> Iterator[None]:
+        """While in the block, the call can be ended at the server, where that is offered."""
+        if not call.request_id or self._abort_path is None:
+            yield
+            return
+        # An id of its own: the server refuses one that still runs.
+        body["request_id"] = uuid.uuid4().hex
+        self._running[call.request_id] = f"chatcmpl-{body['request_id']}"
+        try:
+            yield
+        finally:
+            self._running.pop(call.request_id, None)
 
     async def _plan(self, call: ModelCall, body: Json, deadline: float) -> _Plan:
         prefix = call.prefix
@@ -276,6 +308,7 @@ class VllmBackend:
                     self._takes_tokens = found.takes_tokens and found.render_path is not None
                     self._renderer.path = found.render_path or self._renderer.path
                     self.context_tokens = found.context_tokens
+                    self._abort_path = found.abort_path
         return self._takes_tokens
 
     def _body(self, call: ModelCall) -> Json:

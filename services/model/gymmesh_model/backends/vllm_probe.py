@@ -14,6 +14,8 @@ from gymmesh_responses import CodecError, dumps, loads
 from gymmesh_runtime.errors import MeshError
 
 Json = dict[str, Any]
+# The first is there with the scale-out endpoints, the second in development mode.
+ABORTS: Final = ("/../inference/v1/abort_requests", "/../abort_requests")
 _CHAT: Final = "/chat/completions"
 _MESSAGES: Final = [{"role": "user", "content": "hello"}]
 # What only passes: the server is not up yet, or has too much to do. Anything else is an answer.
@@ -32,12 +34,14 @@ _LATER: Final = frozenset(
 class Probed:
     """takes_tokens: as a chat's prompt. render_path: where conversations are rendered, or None.
 
-    context_tokens: the context's size; 0 when it was not said.
+    context_tokens: the context's size; 0 when it was not said. abort_path: where calls are
+    stopped, which then end with what they have; or None.
     """
 
     takes_tokens: bool
-    render_path: str | None
-    context_tokens: int
+    render_path: str | None = None
+    context_tokens: int = 0
+    abort_path: str | None = None
 
 
 async def probe(http: HttpEndpoint, model: str | None, deadline: float) -> Probed:
@@ -54,16 +58,26 @@ async def probe(http: HttpEndpoint, model: str | None, deadline: float) -> Probe
         raise taken
     takes_tokens = isinstance(taken, MeshError) and "prompt_token_ids" in taken.message
     if not takes_tokens:
-        return Probed(False, None, 0)
+        return Probed(takes_tokens=False)
+    abort_path = await _abort_path(http, deadline)
     tokenized = await _asked(http, TOKENIZE, body, deadline)
     context = 0 if isinstance(tokenized, MeshError) else tokenized.get("max_model_len")
     context = context if isinstance(context, int) and context > 0 else 0
     rendered = await _asked(http, RENDER, body, deadline)
     if not isinstance(rendered, MeshError) and isinstance(rendered.get("token_ids"), list):
-        return Probed(True, RENDER, context)
+        return Probed(True, RENDER, context, abort_path)
     if not isinstance(tokenized, MeshError) and isinstance(tokenized.get("tokens"), list):
-        return Probed(True, TOKENIZE, context)
-    return Probed(True, None, context)
+        return Probed(True, TOKENIZE, context, abort_path)
+    return Probed(True, None, context, abort_path)
+
+
+async def _abort_path(http: HttpEndpoint, deadline: float) -> str | None:
+    for path in ABORTS:
+        # An id that no call has. With none at all, one of the two would stop every call.
+        answer = await _asked(http, path, {"request_ids": ["none"]}, deadline)
+        if not isinstance(answer, MeshError):
+            return path
+    return None
 
 
 async def _asked(
