@@ -7,11 +7,14 @@ short   the new items alone, after the call that the service knows
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
+from gymmesh_responses import item_to_json
 
 # Keeping a conversation costs both sides more than sending one as short as this again.
 _FEW_ITEMS = 6
@@ -32,6 +35,7 @@ class Asking:
         known: how many leading items are the parent call's; 0 when the service cannot have them
             as they are now.
         prefix: the tokens of these, for a conversation that is sent whole.
+        digest: of the known items, as the contract has it; empty where it is not compared.
         tokens: whether tokens are wanted, which go on only in a conversation that is kept.
         is_plain: whether it was put so in the end.
     """
@@ -42,6 +46,7 @@ class Asking:
     parent: str = ""
     known: int = 0
     prefix: Callable[[], model_pb2.PrefixTokens | None] = lambda: None
+    digest: bytes = b""
     tokens: bool = False
     is_plain: bool = False
 
@@ -74,6 +79,7 @@ class Asking:
         request = self.make(self.items[self.known :])
         request.conversation.id = self.conversation
         request.conversation.parent_call_id = self.parent
+        request.conversation.prefix_digest = self.digest
         return request
 
 
@@ -82,6 +88,25 @@ class _Link:
     model: str
     items: int
     kept: bool
+    hasher: Hasher | None
+
+
+class Hasher:
+    """SHA-256 over items, each as the codec writes it, with a line feed after it.
+
+    Raises:
+        CodecError: from the constructor, for an item that is no JSON.
+    """
+
+    def __init__(self, items: Iterable[responses_pb2.Item], before: Hasher | None = None) -> None:
+        # hashlib has no public type for it.
+        self._state: Any = hashlib.sha256() if before is None else before._state.copy()
+        for item in items:
+            self._state.update(item_to_json(item) + b"\n")
+
+    def digest(self) -> bytes:
+        """Over all of them."""
+        return bytes(self._state.digest())
 
 
 class Links:
@@ -90,7 +115,9 @@ class Links:
     def __init__(self) -> None:
         self._calls: dict[str, _Link] = {}
 
-    def add(self, call_id: str, model: str, items: int, *, kept: bool) -> None:
+    def add(
+        self, call_id: str, model: str, items: int, *, kept: bool, hasher: Hasher | None = None
+    ) -> None:
         """A call was answered.
 
         Args:
@@ -98,8 +125,14 @@ class Links:
             items: how many its conversation has, its answer included.
             kept: whether the service was asked to keep the conversation, and the answer is in
                 it as the service sent it.
+            hasher: over these items, where their digest is compared.
         """
-        self._calls[call_id] = _Link(model, items, kept)
+        self._calls[call_id] = _Link(model, items, kept, hasher)
+
+    def hasher(self, call_id: str) -> Hasher | None:
+        """Over the items of that call's conversation."""
+        link = self._calls.get(call_id)
+        return None if link is None else link.hasher
 
     def same(self, call_id: str, model: str) -> bool:
         """Whether that call was answered by that service."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.model.v1 import model_pb2, tokens_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_agent.asking import Asking, Items, Links, Make
+from gymmesh_agent.asking import Asking, Hasher, Items, Links, Make
 from gymmesh_agent.conversation import Conversations
 from gymmesh_agent.tokens import Settled, TokenLedger, diverged
+from gymmesh_responses import CodecError
 from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 
@@ -62,6 +63,7 @@ class Continuity:
         if parent:
             known = base - self._conversations.led_to(parent)
             unchanged = known == self._links.items(parent)
+        hasher = self._links.hasher(parent)
         return Asking(
             request,
             items,
@@ -69,6 +71,7 @@ class Continuity:
             parent=parent,
             known=known if unchanged and self._links.kept(parent) else 0,
             prefix=lambda: self._ledger.prefix(parent, unchanged=unchanged),
+            digest=b"" if hasher is None else hasher.digest(),
             tokens=self._wants_tokens,
         )
 
@@ -87,7 +90,8 @@ class Continuity:
         """
         asked, wrote = len(asking.items), len(response.output)
         kept = asking.worth_keeping and response is reply.response
-        self._links.add(call_id, model, asked + wrote, kept=kept)
+        hasher = self._hasher(asking, response) if kept and self._wants_tokens else None
+        self._links.add(call_id, model, asked + wrote, kept=kept, hasher=hasher)
         if not reply.HasField("tokens"):
             return None, None
         capture = reply.tokens
@@ -99,6 +103,15 @@ class Continuity:
         if settled.diverged is not None and asking.is_plain:
             settled = _not_offered(settled)
         return settled.capture, self._breach(settled, model, call_id)
+
+    def _hasher(self, asking: Asking, response: responses_pb2.Response) -> Hasher | None:
+        """Over the conversation with its answer; None when it cannot be made."""
+        before = self._links.hasher(asking.parent) if asking.known else None
+        new = asking.items[asking.known :] if before is not None else asking.items
+        try:
+            return Hasher((*new, *response.output), before)
+        except CodecError:
+            return None
 
     def _breach(self, settled: Settled, model: str, call_id: str) -> MeshError | None:
         if settled.fork:
