@@ -126,7 +126,7 @@ async def test_cuts_at_random_points_lose_and_repeat_nothing(seed: int, count: i
         await asyncio.gather(*(one(number) for number in range(count)))
         wrong = [n for n in range(count) if run.came[f"ro-{n}", 1] != exact(ask(n))]
         assert not wrong
-        assert proxy.cuts >= 10
+        assert proxy.cuts >= count // 125
         # Each ran once: no start was lost, none was taken for two.
         assert len({one.rollout_id for one in agent.requests}) == len(agent.requests) == count
         await until(lambda: len(ledger_of(agent)) == 0)

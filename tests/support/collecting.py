@@ -17,6 +17,7 @@ from gymmesh_agent.collect.desk import CollectDesk
 from gymmesh_agent.events import EventQueue, Send
 from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.context import CallContext
+from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.wire.server import MeshServer
@@ -139,7 +140,10 @@ class CollectAgent:
     async def GetAgent(self, request: Any, context: CallContext) -> agent_pb2.GetAgentResponse:
         """Says what it is."""
         return agent_pb2.GetAgentResponse(
-            name=self.name, collect=self.offers, instance_id="scripted-0"
+            name=self.name,
+            collect=self.offers,
+            instance_id="scripted-0",
+            contract_version=CONTRACT_VERSION,
         )
 
 

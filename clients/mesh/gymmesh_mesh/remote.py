@@ -53,7 +53,8 @@ async def _add(directory: PeerDirectory, address: str) -> agent_pb2.GetAgentResp
     )
     _check_contract(about.contract_version, address)
     instance = discovery_pb2.Instance(
-        id=about.instance_id or address,
+        # The id is unique where the agent is registered, which need not be one place for all.
+        id=f"{about.instance_id}@{address}",
         service=AGENT,
         name=about.name,
         address=address,

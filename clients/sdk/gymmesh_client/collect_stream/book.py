@@ -48,7 +48,7 @@ class StreamLimits:
     backoff_s: float = 0.1
     backoff_cap_s: float = 2.0
     acknowledge_s: float = 0.1
-    flush_s: float = 0.003
+    flush_s: float = 0.005
 
 
 @dataclass(slots=True, eq=False)
