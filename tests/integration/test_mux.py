@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import sys
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Mapping
@@ -15,16 +16,20 @@ from typing import Any
 
 import grpc
 import pytest
+import uvloop
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import model_pb2
+from gymmesh_runtime import metrics
 from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import STATUS_DETAILS_KEY, MeshError
-from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.peers import PeerDirectory, Transport
+from gymmesh_runtime.serve import ServeOptions, serving
 from gymmesh_runtime.wire import channels
 from gymmesh_runtime.wire.batch import MIB
+from gymmesh_runtime.wire.channels import Line
 from gymmesh_runtime.wire.mux.frames import (
     BEGIN,
     END,
@@ -36,9 +41,11 @@ from gymmesh_runtime.wire.mux.frames import (
     unpack,
 )
 from gymmesh_runtime.wire.mux.servicer import MuxServicer
+from gymmesh_runtime.wire.mux.trunk import Trunk
 from gymmesh_runtime.wire.options import channel_options, server_options
 from gymmesh_runtime.wire.server import MeshServer
 from tests.unit.runtime.probe import DISCOVERY, MODEL, Probe, instance_at, stream, unary, until
+from tests.unit.runtime.probe_service import ProbeService
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -233,6 +240,57 @@ async def test_a_mux_that_somebody_else_wrote(directory: PeerDirectory, greets: 
         await server.stop(0)
 
 
+async def test_attempts_to_connect_are_shared_and_paced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gymmesh_runtime.wire.mux.trunk._FIRST_PAUSE_S", 0.5)
+    with socket.socket() as nobody:  # bound, but it does not listen
+        nobody.bind(("127.0.0.1", 0))
+        line = CountingLine(f"127.0.0.1:{nobody.getsockname()[1]}")
+        trunk = Trunk(line)
+        for attempts in (1, 2):
+            while line.attempts < attempts:  # until the pause after the last one is over
+                errors = [failure(trunk.open(20.0, "s/M")) for _ in range(50)]
+                for error in await asyncio.gather(*errors):
+                    assert error.reason == Reason.ERROR_REASON_PEER_UNAVAILABLE
+                    assert error.message.startswith(line.address)
+                await asyncio.sleep(0.02)
+            assert line.attempts == attempts
+            await failure(trunk.open(20.0, "s/M"))
+            assert line.attempts == attempts  # it failed at once, without another
+        await trunk.close()
+        await line.close(None)
+
+
+class CountingLine(Line):
+    """Counts the streams that were tried."""
+
+    attempts = 0
+
+    def enter_raw(self, full_name: str) -> Any:
+        self.attempts += 1
+        return super().enter_raw(full_name)
+
+
+@pytest.mark.parametrize("transport", ["auto", "plain"])
+async def test_a_service_offers_the_mux_unless_told_otherwise(
+    directory: PeerDirectory, transport: Transport
+) -> None:
+    def frames() -> float:
+        values = [
+            metrics.REGISTRY.get_sample_value("gymmesh_mux_frames_total", {"side": side}) or 0.0
+            for side in ("client", "server")
+        ]
+        return sum(values)
+
+    before = frames()
+    options = ServeOptions(metrics_port=None, drain_s=1.0, transport=transport)
+    async with serving(ProbeService(), options) as up:
+        for _ in range(10):
+            await directory.peer(up.instance).CreateResponse(unary("ok"), timeout=20.0)
+        assert up.directory.transport == transport
+    # A question and an answer each, and at the end a farewell.
+    assert (frames() - before >= 20) == (transport == "auto")
+
+
 # ---- what goes wrong ----------------------------------------------------------------------
 
 
@@ -278,6 +336,17 @@ async def test_garbage_ends_its_own_stream_only(directory: PeerDirectory, data: 
             assert b"MUX_BROKEN" in dict(trailers)[STATUS_DETAILS_KEY]
         await peer.CreateResponse(unary("ok"), timeout=20.0)
         await until(lambda: server.mux.streams == 1)
+
+
+async def test_a_client_that_goes_away_has_its_calls_stopped() -> None:
+    probe = Probe()
+    server = Server({MODEL: probe})
+    async with server.running() as address:
+        async with exchange(address) as call:
+            await call.write(pack([(*BEGUN, False, 0)]))
+            await asyncio.wait_for(probe.started.wait(), 20)
+        await asyncio.wait_for(probe.cancelled.wait(), 20)
+        await until(lambda: server.mux.streams == 0)
 
 
 async def test_a_message_over_the_limit_fails_its_own_call_only(directory: PeerDirectory) -> None:
@@ -364,3 +433,26 @@ def resident(pid: int) -> int:
     """The memory of a process in bytes."""
     pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        test_all_who_call_one_address_share_one_stream,
+        test_ten_thousand_calls_in_flight_on_one_stream,
+        test_small_calls_overtake_a_large_one,
+        test_a_peer_without_the_mux_is_asked_once,
+        test_a_peer_that_stands_still_is_bounded_by_deadlines,
+    ],
+)
+def test_on_uvloop(test: Any) -> None:
+    """The event loop of services."""
+
+    async def run() -> None:
+        one = PeerDirectory()
+        try:
+            await test(one)
+        finally:
+            await one.close()
+
+    uvloop.run(run())

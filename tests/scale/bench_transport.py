@@ -3,8 +3,9 @@
     python tests/scale/bench_transport.py [--calls N] [--rounds N]
 
 A client and a server, each in a process and an event loop of its own; the handler
-answers at once, so that all CPU time, counted over both processes and all their
-threads, is the transport's. Rounds alternate between the two ways; medians are
+does nothing, so that all CPU time, counted over both processes and all their
+threads, is the transport's. It answers at once, which brings calls together, or after
+0 to 100 ms, which scatters them. Rounds alternate between the two ways; medians are
 printed. Exits 1 when a call over the mux costs more than the target.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import random
 import statistics
 import subprocess
 import sys
@@ -33,18 +35,24 @@ WAYS: Final[tuple[Transport, ...]] = ("plain", "auto")
 NAMES: Final = {"plain": "plain RPCs", "auto": "mux"}
 IN_FLIGHT: Final = (1, 64, 512)
 TARGET_US: Final = 100.0  # a unary call, both sides, 64 in flight
+_LONGEST_S: Final = 0.1
 _MESSAGES: Final = 100  # in a stream
 _TIMEOUT_S: Final = 60.0
 
 
 class Echo:
-    """Answers at once; streams as many messages as a stream of tokens may have."""
+    """Answers at once or later; streams as many messages as a stream of tokens may have."""
+
+    def __init__(self) -> None:
+        self._random = random.Random(1)
 
     async def CreateResponse(
         self, request: model_pb2.CreateResponseRequest, context: CallContext
     ) -> model_pb2.CreateResponseResponse:
         if request.rollout_id == "cpu":
             return model_pb2.CreateResponseResponse(call_id=repr(time.process_time()))
+        if request.rollout_id == "later":
+            await asyncio.sleep(self._random.uniform(0.0, _LONGEST_S))
         return model_pb2.CreateResponseResponse(call_id=request.request_id)
 
     async def StreamResponse(
@@ -79,9 +87,9 @@ class Client:
             discovery_pb2.Instance(id="echo", service=MODEL, name="echo", address=address)
         )
 
-    async def unary(self, calls: int, in_flight: int) -> float:
+    async def unary(self, calls: int, in_flight: int, kind: str = "work") -> float:
         """CPU microseconds of a call, both sides."""
-        request = _request()
+        request = _request(kind)
 
         async def work(count: int) -> None:
             for _ in range(count):
@@ -126,6 +134,8 @@ async def measure(address: str, calls: int, rounds: int) -> dict[str, dict[str, 
                 count = calls // 10 if in_flight == 1 or way == "plain" else calls
                 cost = await client.unary(max(count, 2 * in_flight), in_flight)
                 samples.setdefault(f"{in_flight} in flight", {}).setdefault(way, []).append(cost)
+            cost = await client.unary(5_120, 512, "later")
+            samples.setdefault("512, 0 to 100 ms", {}).setdefault(way, []).append(cost)
             cost = await client.stream(128, 64)
             samples.setdefault("streamed message", {}).setdefault(way, []).append(cost)
             await client.close()

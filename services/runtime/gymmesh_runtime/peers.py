@@ -34,7 +34,8 @@ class PeerDirectory:
     """The instances that this process knows, and the peers for them.
 
     ``watched`` says that somebody keeps the directory up to date, so that
-    waiting for an instance to appear makes sense.
+    waiting for an instance to appear makes sense. ``transport`` says how those in
+    other processes are called.
     """
 
     def __init__(self, *, watched: bool = False, transport: Transport = "auto") -> None:
@@ -43,7 +44,7 @@ class PeerDirectory:
         self._plain: dict[tuple[str, str], PlainPeer] = {}  # by address and service
         self._muxed: dict[tuple[str, str], MuxPeer] = {}  # by address and service
         self._trunks: dict[str, Trunk] = {}  # by address
-        self._transport = transport
+        self.transport = transport
         self._channels = ChannelPool()
         self._turn = 0
         self._watched = watched
@@ -108,7 +109,7 @@ class PeerDirectory:
         service = service or instance.service
         direct = self._direct.get(instance.id)
         if direct is None:
-            if self._transport == "plain":
+            if self.transport == "plain":
                 return self.plain_peer(instance.address, service)
             return self._mux_peer(instance.address, service)
         peer = direct.get(service)

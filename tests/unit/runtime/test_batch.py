@@ -19,6 +19,7 @@ LIMITS = BatchLimits(max_items=5, max_bytes=100, delay_s=0.5)
 class Add:
     size: int
     urgent: bool
+    delay_s: float | None
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Wait:
 
 STEPS = st.lists(
     st.one_of(
-        st.builds(Add, st.integers(0, 150), st.booleans()),
+        st.builds(Add, st.integers(0, 150), st.booleans(), st.one_of(st.none(), st.floats(0, 1))),
         st.builds(Take),
         st.builds(Wait, st.floats(0, 1)),
     ),
@@ -45,13 +46,14 @@ STEPS = st.lists(
 def test_the_laws_of_a_coalescer(steps: list[Add | Take | Wait]) -> None:
     coalescer: Coalescer[int] = Coalescer(LIMITS)
     now, added, taken = 100.0, 0, 0
-    came: list[tuple[float, int]] = []  # time and size of each item
+    came: list[tuple[float, int]] = []  # until when it may wait, and size of each item
     for step in steps:
         if isinstance(step, Wait):
             now += step.seconds
         elif isinstance(step, Add):
-            flush = coalescer.add(added, step.size, now, urgent=step.urgent)
-            came.append((now, step.size))
+            flush = coalescer.add(added, step.size, now, urgent=step.urgent, delay_s=step.delay_s)
+            delay = LIMITS.delay_s if step.delay_s is None else min(step.delay_s, LIMITS.delay_s)
+            came.append((now if step.urgent else now + delay, step.size))
             added += 1
             due = coalescer.due()
             assert due is not None
@@ -72,8 +74,7 @@ def test_the_laws_of_a_coalescer(steps: list[Add | Take | Wait]) -> None:
             assert due is None
         else:
             assert due is not None
-            waited = [at for at, _ in came[taken:]]
-            assert due <= max(min(waited) + LIMITS.delay_s, now)
+            assert due <= max(min(until for until, _ in came[taken:]), now)
             if coalescer.size >= LIMITS.max_bytes or len(coalescer) >= LIMITS.max_items:
                 assert due <= now
     while len(coalescer):
@@ -134,6 +135,16 @@ async def test_a_burst_waits_for_the_timer_and_not_longer() -> None:
     assert not batch.done()
     outbox.put(2, 1)
     assert await batch == [1, 2]  # nothing but the timer brings it
+
+
+async def test_an_item_that_is_in_more_of_a_hurry_brings_the_timer_forward() -> None:
+    outbox: Outbox[int] = Outbox(BatchLimits(delay_s=1000.0))
+    outbox.put(0, 1)
+    assert await taken(outbox) == [0]
+    outbox.put(1, 1)
+    outbox.put(2, 1, delay_s=0.01)
+    outbox.put(3, 1)
+    assert await taken(outbox) == [1, 2, 3]
 
 
 async def test_urgent_items_and_full_batches_do_not_wait() -> None:

@@ -8,7 +8,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import grpc
 import pytest
+from google.rpc import status_pb2
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import model_pb2
@@ -129,19 +131,33 @@ async def end_of(hand: Hand, **options: Any) -> AsyncIterator[tuple[Link, asynci
         await asyncio.wait_for(running, 10)
 
 
-@pytest.fixture
-async def served() -> AsyncIterator[Served]:
+@asynccontextmanager
+async def serving_end() -> AsyncIterator[Served]:
+    """A server's end, with small limits."""
     hand, probe = Hand(), Probe()
     methods = {one.spec.full_name: one for one in Binding(MODEL, probe).methods.values()}
     async with end_of(hand, opener=False, methods=methods, limits=SMALL) as (link, running):
         yield Served(hand, probe, link, running)
 
 
-@pytest.fixture
-async def client() -> AsyncIterator[tuple[Hand, Link]]:
+@asynccontextmanager
+async def calling_end() -> AsyncIterator[tuple[Hand, Link]]:
+    """A client's end."""
     hand = Hand()
     async with end_of(hand, opener=True) as (link, _):
         yield hand, link
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[Served]:
+    async with serving_end() as one:
+        yield one
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[tuple[Hand, Link]]:
+    async with calling_end() as one:
+        yield one
 
 
 def call(link: Link, request: Any, timeout: float = 20.0) -> asyncio.Task[Any]:
@@ -333,6 +349,15 @@ async def test_a_server_that_leaves_answers_what_it_has_and_refuses_more(served:
     assert not served.link.broken
 
 
+async def test_a_call_that_crosses_an_idle_servers_farewell_is_told(served: Served) -> None:
+    served.link.leave("bye")
+    assert (await served.hand.get()).WhichOneof("kind") == "go_away"
+    served.begin(1, unary("ok"))
+    assert (await served.hand.error()).reason == Reason.ERROR_REASON_DRAINING
+    await asyncio.wait_for(served.running, 10)
+    assert served.probe.requests == []
+
+
 async def test_a_client_that_has_said_everything_is_still_answered(served: Served) -> None:
     served.begin(1, unary("ok", request_id="last"))
     served.hand.send_raw(None)
@@ -392,6 +417,34 @@ async def test_a_stream_grants_credit_as_it_is_read(client: tuple[Hand, Link]) -
     hand.send((END, begin.call, None))
     with pytest.raises(StopAsyncIteration):
         await anext(messages)
+
+
+@pytest.mark.parametrize("metadata", [{"k": "\ud800"}, {"\ud800": "v"}, {"k": 5}, {5: "v"}])
+async def test_metadata_that_cannot_be_sent_spoil_their_own_call_only(
+    client: tuple[Hand, Link], metadata: Any
+) -> None:
+    hand, link = client
+    other = call(link, unary("x"))
+    bad = link.caller.unary(UNARY, unary("x"), 20.0, metadata)
+    assert (await failure(bad)).reason == Reason.ERROR_REASON_FIELD_INVALID
+    number = (await hand.get()).call
+    hand.send((MESSAGE, number, b"", False), (END, number, None))
+    await other
+
+
+async def test_a_status_whose_details_cannot_be_read_goes_by_its_code(
+    client: tuple[Hand, Link],
+) -> None:
+    hand, link = client
+    pending = call(link, unary("x"))
+    number = (await hand.get()).call
+    status = status_pb2.Status(code=8)
+    detail = status.details.add(type_url="type.googleapis.com/google.rpc.ErrorInfo")
+    detail.value = b"\xff\xff"
+    hand.send((END, number, status))
+    error = await failure(pending)
+    assert error.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert link.usable
 
 
 async def test_messages_before_an_error_are_read_first(client: tuple[Hand, Link]) -> None:

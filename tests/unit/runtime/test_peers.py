@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -263,6 +264,54 @@ async def test_closing_the_directory_under_a_call_is_a_typed_failure(transport: 
             with pytest.raises(MeshError) as caught:
                 await asyncio.wait_for(task, 10)
             assert caught.value.reason == errors_pb2.ERROR_REASON_PEER_UNAVAILABLE
+
+
+@pytest.mark.parametrize("transport", ["auto", "plain"])
+async def test_closing_the_directory_while_it_connects(transport: Transport) -> None:
+    with socket.socket() as mute:  # takes the connection and says nothing
+        mute.bind(("127.0.0.1", 0))
+        mute.listen()
+        directory = PeerDirectory(transport=transport)
+        peer = directory.peer(instance_at(f"127.0.0.1:{mute.getsockname()[1]}"))
+        call = asyncio.create_task(peer.CreateResponse(unary("ok"), timeout=60.0))
+        await asyncio.sleep(0.1)
+        await asyncio.wait_for(directory.close(), 10)
+        with pytest.raises(MeshError) as caught:
+            await asyncio.wait_for(call, 10)
+        assert caught.value.reason == errors_pb2.ERROR_REASON_PEER_UNAVAILABLE
+
+
+async def test_removed_while_it_connects_it_is_called_all_the_same(
+    directory: PeerDirectory,
+) -> None:
+    async with served({MODEL: Probe()}) as address:
+        instance = instance_at(address)
+        directory.upsert(instance)
+        calls = [
+            asyncio.create_task(directory.peer(instance).CreateResponse(unary("ok"), timeout=20.0))
+            for _ in range(20)
+        ]
+        for _ in range(10):  # into the connecting
+            await asyncio.sleep(0)
+        directory.remove(instance.id)
+        await asyncio.wait_for(asyncio.gather(*calls), 10)
+        await open_at(directory, [])
+
+
+async def test_removed_and_listed_again_and_again_no_call_is_lost(
+    directory: PeerDirectory,
+) -> None:
+    async with served({MODEL: Probe()}) as address:
+        instance = instance_at(address)
+        calls = []
+        for turn in range(200):
+            directory.upsert(instance)
+            peer = directory.peer(instance)
+            calls.append(asyncio.create_task(peer.CreateResponse(unary("ok"), timeout=20.0)))
+            await asyncio.sleep(0 if turn % 3 else 0.005)
+            directory.remove(instance.id)
+        await asyncio.wait_for(asyncio.gather(*calls), 15)
+        await open_at(directory, [])
 
 
 async def _drain(frames: AsyncIterator[object]) -> None:

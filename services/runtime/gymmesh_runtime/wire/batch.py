@@ -56,18 +56,30 @@ class Coalescer(Generic[T]):
     def __len__(self) -> int:
         return len(self._items)
 
-    def add(self, item: T, size: int, now: float, *, urgent: bool = False) -> bool:
+    def add(
+        self,
+        item: T,
+        size: int,
+        now: float,
+        *,
+        urgent: bool = False,
+        delay_s: float | None = None,
+    ) -> bool:
         """Adds an item of ``size`` bytes; returns whether a batch should leave now.
 
-        ``urgent`` makes it leave now, with whatever waits before it.
+        ``urgent`` makes it leave now, with whatever waits before it; ``delay_s``
+        makes it leave sooner than the limits say.
         """
         self._items.append((item, size))
         self.size += size
         limits = self._limits
         if urgent or self.size >= limits.max_bytes or len(self._items) >= limits.max_items:
             self._due = now
-        elif self._due is None:
-            self._due = max(now, min(self._last, now) + limits.delay_s)
+        elif self._due is None or delay_s is not None:
+            delay = limits.delay_s if delay_s is None else min(delay_s, limits.delay_s)
+            due = max(now, min(self._last, now) + delay)
+            if self._due is None or due < self._due:
+                self._due = due
         return self._due <= now
 
     def due(self) -> float | None:
@@ -128,6 +140,7 @@ class Outbox(Generic[T]):
         self._max_bytes = max_queued_bytes
         self._writer: asyncio.Future[None] | None = None  # what the writer waits on
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = 0.0
         self._room: deque[asyncio.Future[None]] = deque()
         self._ripe = False
         self._closed = False
@@ -153,20 +166,26 @@ class Outbox(Generic[T]):
         coalescer = self._coalescer
         return coalescer.size >= self._max_bytes or len(coalescer) >= self._max_items
 
-    def put(self, item: T, size: int, *, urgent: bool = False) -> None:
+    def put(
+        self, item: T, size: int, *, urgent: bool = False, delay_s: float | None = None
+    ) -> None:
         """Adds an item of ``size`` bytes. ``urgent``: do not hold it back for others.
 
-        Raises OutboxClosed.
+        ``delay_s``: hold it back for less than the limits allow. Raises OutboxClosed.
         """
         if self._closed:
             raise OutboxClosed
-        if self._coalescer.add(item, size, self._loop.time(), urgent=urgent):
+        now = self._loop.time()
+        if self._coalescer.add(item, size, now, urgent=urgent, delay_s=delay_s):
             if not self._ripe:
                 self._ripen()
-        elif self._timer is None:
-            due = self._coalescer.due()
-            assert due is not None  # an item waits
-            self._timer = self._loop.call_at(due, self._ripen)
+            return
+        due = self._coalescer.due()
+        assert due is not None  # an item waits
+        if self._timer is None or due < self._timer_due:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer, self._timer_due = self._loop.call_at(due, self._ripen), due
 
     async def room(self) -> None:
         """Waits, first come first served, until it is not full. Raises OutboxClosed.

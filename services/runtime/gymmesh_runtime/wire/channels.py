@@ -34,6 +34,12 @@ class Line:
         """Whether a channel is held."""
         return self._channel is not None
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether a connection stands."""
+        ready = grpc.ChannelConnectivity.READY
+        return self._channel is not None and self._channel.get_state() is ready
+
     def enter(self, spec: MethodSpec) -> Any:
         """Starts a call; returns what sends it. Each ``enter`` needs one ``leave``."""
         self._in_flight += 1

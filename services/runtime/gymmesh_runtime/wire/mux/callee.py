@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
@@ -13,9 +14,10 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.binding import BoundMethod
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError, deadline_passed, to_status
+from gymmesh_runtime.timers import call_within
 from gymmesh_runtime.wire.batch import OutboxClosed
 from gymmesh_runtime.wire.mux import frames, table
-from gymmesh_runtime.wire.mux.caller import MAX_TIMEOUT_S, QUIET
+from gymmesh_runtime.wire.mux.caller import MAX_TIMEOUT_S
 from gymmesh_runtime.wire.mux.frames import ANSWER, CHUNK_BYTES, END, FRAME_BYTES, MESSAGE
 
 if TYPE_CHECKING:  # the link owns its callee
@@ -25,6 +27,16 @@ if TYPE_CHECKING:  # the link owns its callee
 _OWN_TIMEOUT_S: Final = 3600.0
 #: A peer that asks for ever more and reads nothing is cut off with so many frames queued.
 _MAX_QUEUED: Final = 262_144
+
+
+class Incoming:
+    """A call whose request comes in chunks."""
+
+    __slots__ = ("deadline", "timer")
+
+    def __init__(self, timeout: float, overdue: Callable[[], object]) -> None:
+        self.deadline = time.monotonic() + timeout
+        self.timer = call_within(timeout, overdue)
 
 
 class Serving:
@@ -56,8 +68,8 @@ class Callee:
         tasks: set[asyncio.Task[None]] = set()
         for call in list(self._table.served()):
             self._table.end(call.number)
-            if isinstance(call.sink, asyncio.TimerHandle):
-                call.sink.cancel()
+            if isinstance(call.sink, Incoming):
+                call.sink.timer.stop()
             elif call.sink is not None and call.sink.task is not None:
                 call.sink.task.cancel()
                 tasks.add(call.sink.task)
@@ -68,20 +80,21 @@ class Callee:
     def receiving(self, event: table.Receiving) -> None:
         """A call whose request comes in chunks; they, too, must come in time."""
         call = event.call
-        call.sink = self._loop.call_later(_timeout_s(call), self._overdue, call)
+        call.sink = Incoming(_timeout_s(call), partial(self._overdue, call))
 
     def began(self, event: table.Began) -> None:
         """A call whose request is there."""
         call = event.call
         method = self._methods.get(call.method)
-        timeout = _timeout_s(call)
-        if call.sink is not None:  # the timer of its chunks
-            timeout = max(call.sink.when() - self._loop.time(), 0.0)
-            call.sink.cancel()
+        if call.sink is None:
+            deadline = time.monotonic() + _timeout_s(call)
+        else:  # its chunks took some of the time
+            deadline = call.sink.deadline
+            call.sink.timer.stop()
         if method is None or method.spec.client_streaming:
             self._fail(call.number, _not_offered(call.method))
             return
-        context = CallContext(call.method, time.monotonic() + timeout, call.metadata)
+        context = CallContext(call.method, deadline, call.metadata)
         serving = call.sink = Serving(context)
         serve = self._stream if method.spec.server_streaming else self._unary
         serving.task = self._loop.create_task(serve(call, serving, method, event.payload))
@@ -103,7 +116,7 @@ class Callee:
             if serving.started:
                 return  # it says the end itself
         elif serving is not None:
-            serving.cancel()
+            serving.timer.stop()
         self._fail(call.number, _cancelled())
 
     def credited(self, event: table.Credited) -> None:
@@ -129,12 +142,11 @@ class Callee:
                 raise table.too_large(frames.MAX_MESSAGE)
             if self._sender.full:
                 await self._may_send(call, serving, credit=False)
+            self._answer(number, answer)
         except asyncio.CancelledError:
             self._fail(number, _cancelled())
         except Exception as exc:
             self._fail(number, exc)
-        else:
-            self._answer(number, answer)
 
     async def _stream(
         self, call: table.Theirs, serving: Serving, method: BoundMethod, payload: bytes
@@ -178,25 +190,25 @@ class Callee:
     # ---- answering ------------------------------------------------------------------
 
     def _answer(self, number: int, payload: bytes) -> None:
-        quiet = self._table.theirs < QUIET
+        crowd = self._table.theirs
         if not self._table.end(number):
             return
         size = len(payload)
         if size <= CHUNK_BYTES:
             frame = (ANSWER, number, payload)
-            self._sender.send_one(number, frame, size + FRAME_BYTES, urgent=quiet)
+            self._sender.send_one(number, frame, size + FRAME_BYTES, crowd)
         else:
-            self._sender.send(number, frames.answer(number, payload), urgent=quiet)
+            self._sender.send(number, frames.answer(number, payload), crowd)
         self._link.settle()
 
     def _message(self, number: int, payload: bytes) -> None:
-        quiet = self._table.theirs < QUIET
+        crowd = self._table.theirs
         size = len(payload)
         if size <= CHUNK_BYTES:
             frame = (MESSAGE, number, payload, False)
-            self._sender.send_one(number, frame, size + FRAME_BYTES, urgent=quiet)
+            self._sender.send_one(number, frame, size + FRAME_BYTES, crowd)
         else:
-            self._sender.send(number, frames.message(number, payload), urgent=quiet)
+            self._sender.send(number, frames.message(number, payload), crowd)
 
     def _fail(self, number: int, error: BaseException | None) -> None:
         """Ends a call; ``error`` None: well."""
@@ -206,8 +218,8 @@ class Callee:
 
     def _send_end(self, number: int, error: BaseException | None) -> None:
         status = None if error is None else to_status(error)
-        quiet = self._table.theirs < QUIET
-        self._sender.send_one(number, (END, number, status), FRAME_BYTES, urgent=quiet)
+        crowd = self._table.theirs
+        self._sender.send_one(number, (END, number, status), FRAME_BYTES, crowd)
 
     def _overdue(self, call: table.Theirs) -> None:
         self._fail(call.number, deadline_passed(call.method))

@@ -24,8 +24,6 @@ if TYPE_CHECKING:  # the link owns its caller
 
 #: Messages of a stream that may be under way or wait for their reader.
 WINDOW: Final = 64
-#: With fewer calls in flight a frame does not wait for company.
-QUIET: Final = 16
 #: Timers can't be set for ever; a year will do.
 MAX_TIMEOUT_S: Final = 365 * 86_400.0
 
@@ -158,17 +156,21 @@ class Caller:
         metadata: Mapping[str, str],
         credit: int,
     ) -> int:
+        if not self._link.usable:
+            raise self._link.error()
+        if metadata:
+            _check(metadata)
         call_table = self._table
         number = call_table.open(sink, streaming=credit > 0, credit=credit)
-        quiet = call_table.ours < QUIET
+        crowd = call_table.ours
         timeout_ms = math.ceil(timeout * 1000)
         size = len(payload)
         if size <= CHUNK_BYTES:
             frame = (BEGIN, number, spec.full_name, timeout_ms, metadata, payload, False, credit)
-            self._sender.send_one(number, frame, size + FRAME_BYTES, urgent=quiet)
+            self._sender.send_one(number, frame, size + FRAME_BYTES, crowd)
         else:
             large = frames.begin(number, spec.full_name, timeout_ms, metadata, payload, credit)
-            self._sender.send(number, large, urgent=quiet)
+            self._sender.send(number, large, crowd)
         return number
 
     async def _room(self, timeout: float, spec: MethodSpec) -> float:
@@ -187,7 +189,7 @@ class Caller:
     def _grant(self, number: int, messages: int) -> None:
         if self._table.grant(number, messages):
             frame = (CREDIT, number, messages)
-            self._sender.send_one(number, frame, FRAME_BYTES, urgent=self._table.ours < QUIET)
+            self._sender.send_one(number, frame, FRAME_BYTES, self._table.ours)
 
     def _expire(self, number: int, sink: _Sink, spec: MethodSpec) -> None:
         if self._give_up(number):
@@ -203,7 +205,7 @@ class Caller:
 
     def _tell_cancelled(self, number: int) -> None:
         self._sender.forget(number)
-        self._sender.send_one(number, (CANCEL, number), FRAME_BYTES, urgent=True)
+        self._sender.send_one(number, (CANCEL, number), FRAME_BYTES)
         self._link.settle()
 
 
@@ -219,6 +221,20 @@ def _payload(request: Any) -> bytes:
     if len(payload) > frames.MAX_MESSAGE:
         raise table.too_large(frames.MAX_MESSAGE)
     return payload
+
+
+def _check(metadata: Mapping[str, str]) -> None:
+    """Raises FIELD_INVALID for what no frame can carry: it would spoil a whole batch."""
+    for key, value in metadata.items():
+        try:
+            key.encode()
+            value.encode()
+        except (AttributeError, UnicodeEncodeError):
+            raise MeshError(
+                errors_pb2.ERROR_REASON_FIELD_INVALID,
+                f"the metadata {key!r} is not text that UTF-8 can say",
+                metadata={"field": "metadata"},
+            ) from None
 
 
 def _parsed(spec: MethodSpec, payload: bytes) -> Any:

@@ -17,8 +17,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 from gymmesh.errors.v1 import errors_pb2
+from gymmesh_runtime import metrics
 from gymmesh_runtime.binding import BoundMethod
-from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.errors import MeshError, unforeseen
 from gymmesh_runtime.wire.batch import BatchLimits
 from gymmesh_runtime.wire.mux import table as events
 from gymmesh_runtime.wire.mux.callee import Callee
@@ -67,9 +68,10 @@ class Link:
         self.table = CallTable(opener=opener, limits=limits)
         self.sender = Sender(batching)
         self.caller = Caller(self)
-        #: Called when the peer says that it takes no new calls.
-        self.on_leaving: Callable[[], None] | None = None
+        #: Called when no new call should be made, at the latest when the link has ended.
+        self.on_leaving: Callable[[], None] = _nothing
         self._opener = opener
+        self._side = "client" if opener else "server"
         self._pipe = pipe
         self._callee = Callee(self, methods or {})
         self._leaving = False
@@ -83,6 +85,11 @@ class Link:
     def idle(self) -> bool:
         """Whether no call is in flight."""
         return self.table.ours == 0 and self.table.theirs == 0
+
+    @property
+    def usable(self) -> bool:
+        """Whether this side may begin a call."""
+        return not self._leaving
 
     @property
     def broken(self) -> bool:
@@ -102,10 +109,17 @@ class Link:
     async def run(self) -> None:
         """Carries frames until the link ends; every call in flight has ended then."""
         tasks = {asyncio.create_task(self._read()), asyncio.create_task(self._write())}
+        streams = metrics.MUX_STREAMS.labels(self._side)
+        streams.inc()
         try:
             await self._over.wait()
         finally:
+            streams.dec()
+            if self.broken:
+                metrics.MUX_BROKEN.labels(self._side).inc()
             self._over.set()
+            self._leaving = True
+            self.on_leaving()
             self.sender.abort()
             self.caller.fail_all()
             for task in tasks:
@@ -117,7 +131,7 @@ class Link:
         """Takes no new calls and tells the peer so; ends when those in flight have."""
         if not self._leaving:
             self._leaving = self.table.leaving = True
-            self.sender.send_one(0, (GO_AWAY, 0, reason), FRAME_BYTES, urgent=True)
+            self.sender.send_one(0, (GO_AWAY, 0, reason), FRAME_BYTES)
             self.settle()
 
     def settle(self) -> None:
@@ -147,8 +161,8 @@ class Link:
         except (Violation, ValueError) as exc:
             _log.warning("%s broke the protocol of the mux, which is cut: %s", self.peer, exc)
             self._break(f"the protocol was broken: {exc}")
-        except MeshError as exc:
-            self._break(exc.message)
+        except Exception as exc:
+            self._break(_said(exc, "reading from the mux"))
         else:
             # A server still answers what it was asked; a client's answers are all there.
             self._peer_done = True
@@ -180,12 +194,16 @@ class Link:
 
     async def _write(self) -> None:
         write, next_batch = self._pipe.write, self.sender.batch
+        batches = metrics.MUX_BATCHES.labels(self._side)
+        frames = metrics.MUX_FRAMES.labels(self._side)
         try:
             while batch := await next_batch():
+                batches.inc()
+                frames.inc(len(batch))
                 await write(pack(batch))
             await self._pipe.end()
-        except MeshError as exc:
-            self._break(exc.message)
+        except Exception as exc:
+            self._break(_said(exc, "writing to the mux"))
         else:
             if self._opener:  # the peer now ends the stream
                 asyncio.get_running_loop().call_later(_STOP_S, self._over.set)
@@ -201,6 +219,13 @@ class Link:
     def _peer_leaves(self, event: events.Leaving) -> None:
         _log.info("%s takes no new calls: %s", self.peer, event.reason)
         self._leaving = True
-        if self.on_leaving is not None:
-            self.on_leaving()
+        self.on_leaving()
         self.settle()
+
+
+def _said(exc: Exception, where: str) -> str:
+    return (exc if isinstance(exc, MeshError) else unforeseen(exc, where)).message
+
+
+def _nothing() -> None:
+    """Nobody wants to be told."""

@@ -10,7 +10,12 @@ from gymmesh_runtime.wire.batch import KIB, MIB, BatchLimits, Outbox, OutboxClos
 from gymmesh_runtime.wire.mux.frames import Frame, size_of
 from gymmesh_runtime.wire.mux.lanes import Lanes
 
-BATCHING: Final = BatchLimits(max_items=1024, max_bytes=256 * KIB, delay_s=0.002)
+BATCHING: Final = BatchLimits(max_items=1024, max_bytes=256 * KIB, delay_s=0.005)
+#: With fewer calls in flight than this a frame does not wait for company, with fewer
+#: than the second number not as long as it otherwise may.
+_QUIET: Final = 16
+_BUSY: Final = 256
+_SHORT_DELAY_S: Final = 0.002
 QUEUED_BYTES: Final = 8 * MIB
 #: Of large messages; who has another one waits.
 _LANE_BYTES: Final = 64 * MIB
@@ -55,17 +60,20 @@ class Sender:
         if self._outbox.closed:
             raise OutboxClosed
 
-    def send_one(self, call: int, frame: Frame, size: int, *, urgent: bool) -> None:
-        """Queues a small frame of a call. When closed, it is dropped."""
+    def send_one(self, call: int, frame: Frame, size: int, crowd: int = 0) -> None:
+        """Queues a small frame of a call; dropped when closed.
+
+        ``crowd`` says how many calls are in flight; 0 makes it urgent.
+        """
         if call in self._lanes:
             self._lanes.add(call, (frame,))
         else:
-            self._queue(frame, size, urgent)
+            self._queue(frame, size, crowd)
 
-    def send(self, call: int, frames: Sequence[Frame], *, urgent: bool) -> None:
+    def send(self, call: int, frames: Sequence[Frame], crowd: int = 0) -> None:
         """Queues frames of a call: one, or those of a large message."""
         if len(frames) == 1:
-            self.send_one(call, frames[0], size_of(frames[0]), urgent=urgent)
+            self.send_one(call, frames[0], size_of(frames[0]), crowd)
         elif not self._outbox.closed:
             self._lanes.add(call, frames)
             self._feed()
@@ -96,16 +104,22 @@ class Sender:
         self._outbox.close()
         self._wake()
 
-    def _queue(self, frame: Frame, size: int, urgent: bool) -> None:
-        if not self._outbox.closed:
-            self._put += 1
-            self._outbox.put(frame, size, urgent=urgent)
+    def _queue(self, frame: Frame, size: int, crowd: int) -> None:
+        if self._outbox.closed:
+            return
+        self._put += 1
+        if crowd < _QUIET:
+            self._outbox.put(frame, size, urgent=True)
+        elif crowd < _BUSY:
+            self._outbox.put(frame, size, delay_s=_SHORT_DELAY_S)
+        else:
+            self._outbox.put(frame, size)
 
     def _feed(self) -> None:
         # One piece of a large message in the queue at a time.
         if self._taken > self._piece and (frame := self._lanes.next()) is not None:
             self._piece = self._put
-            self._queue(frame, size_of(frame), True)
+            self._queue(frame, size_of(frame), 0)
             if self._lanes.size < _LANE_BYTES:
                 self._wake()
 

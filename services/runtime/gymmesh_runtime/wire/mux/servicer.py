@@ -29,6 +29,11 @@ class MuxServicer:
         self._links: set[Link] = set()
         self._leaving = ""
 
+    @property
+    def streams(self) -> int:
+        """Streams that are open."""
+        return len(self._links)
+
     def handler(self) -> Any:
         """The gRPC handler to be added to a server."""
         service, _, method = EXCHANGE.partition("/")

@@ -21,11 +21,13 @@ from gymmesh_runtime.wire.channels import Line
 from gymmesh_runtime.wire.mux.frames import EXCHANGE, OFFERED
 from gymmesh_runtime.wire.mux.link import Link
 from gymmesh_runtime.wire.mux.pipes import GrpcPipe
+from gymmesh_runtime.wire.plain import cancelled_by_caller
 
 _log = logging.getLogger("gymmesh.mux")
 
 _OPEN_S: Final = 10.0
-_REFUSAL_S: Final = 0.5
+#: A refusal comes at once; one who says nothing for so long has taken the call.
+_SILENCE_S: Final = 1.0
 _CLOSE_S: Final = 2.0
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 2.0
@@ -68,9 +70,15 @@ class Trunk:
             self._opening.add_done_callback(self._opened)
         try:
             async with asyncio.timeout(timeout):
-                return await asyncio.shield(self._opening)
+                link = await asyncio.shield(self._opening)
         except TimeoutError:
             raise deadline_passed(method) from None
+        except asyncio.CancelledError:
+            if cancelled_by_caller():
+                raise
+            raise connection_closed(self._line.address) from None
+        # It may have been let go again in the meantime.
+        return link if link is not None and link.usable else None
 
     def retire(self) -> None:
         """Lets go of the address; calls in flight go on, later ones are plain."""
@@ -99,7 +107,7 @@ class Trunk:
         opened = False
         try:
             async with asyncio.timeout(_OPEN_S):
-                await _accepted(call)
+                await self._accepted(call)
             opened = True
         except grpc.aio.AioRpcError as exc:
             if exc.code() is grpc.StatusCode.UNIMPLEMENTED:
@@ -108,24 +116,46 @@ class Trunk:
                 return None
             raise from_rpc_error(exc, self._line.address, EXCHANGE) from None
         except TimeoutError:
-            raise self._silent() from None
+            raise self._away(f"did not answer within {_OPEN_S:.0f} s") from None
+        except Exception as exc:  # the library's own, for a channel that was closed meanwhile
+            raise self._away(f"{type(exc).__name__}: {exc}") from None
         finally:
             if not opened:
                 call.cancel()
                 self._line.leave()
         return self._start(call)
 
-    def _start(self, call: Any) -> Link:
+    async def _accepted(self, call: Any) -> None:
+        """Waits until the server takes the call. Raises AioRpcError when it does not."""
+        ended = asyncio.Event()
+        call.add_done_callback(lambda _call: ended.set())
+        metadata = asyncio.create_task(call.initial_metadata())
+        try:
+            await asyncio.wait({metadata}, timeout=_SILENCE_S)
+            if not metadata.done() and self._line.is_connected:
+                return  # a server that says nothing before its first answer
+            if OFFERED not in dict(await metadata or ()):
+                # Metadata come with a refusal, too, and its status a moment later.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_SILENCE_S):
+                        await ended.wait()
+            if call.done():
+                await call.wait_for_connection()  # raises its status
+        finally:
+            metadata.cancel()
+
+    def _start(self, call: Any) -> Link | None:
+        if self._line.retired:
+            call.cancel()
+            self._line.leave()
+            return None
         address = self._line.address
         link = Link(GrpcPipe(call, address, opener=True), opener=True, peer=address)
         link.on_leaving = lambda: self._let_go(link)
         task = asyncio.create_task(self._run(link, call))
         self._running[task] = link
         task.add_done_callback(self._running.pop)
-        if self._line.retired:
-            link.leave("the address is no longer listed")
-        else:
-            self.link = link
+        self.link = link
         return link
 
     async def _run(self, link: Link, call: Any) -> None:
@@ -133,13 +163,12 @@ class Trunk:
         try:
             await link.run()
         finally:
-            self._let_go(link)
             refused = call.done() and await call.code() is grpc.StatusCode.UNIMPLEMENTED
             self._plain_only = self._plain_only or refused
             call.cancel()
             self._line.leave()
             if link.broken and time.monotonic() - started < _SHORT_LIFE_S:
-                self._pause(link.error())
+                self._pause(self._away("the last connection broke at once"))
             else:
                 self._failures = 0
 
@@ -163,26 +192,13 @@ class Trunk:
         self._not_before = time.monotonic() + pause
         self._last = error
 
-    def _silent(self) -> MeshError:
+    def _away(self, detail: str) -> MeshError:
+        address = self._line.address
         return MeshError(
             errors_pb2.ERROR_REASON_PEER_UNAVAILABLE,
-            f"{self._line.address}: did not answer within {_OPEN_S:.0f} s",
-            metadata={"address": self._line.address},
+            f"{address}: {detail}",
+            metadata={"address": address},
         )
-
-
-async def _accepted(call: Any) -> None:
-    """Waits until the server takes the call. Raises AioRpcError when it does not."""
-    ended = asyncio.Event()
-    call.add_done_callback(lambda _call: ended.set())
-    await call.wait_for_connection()
-    if OFFERED in dict(await call.initial_metadata() or ()):
-        return
-    # Metadata come with a refusal, too, and its status a moment later.
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_REFUSAL_S):
-            await ended.wait()
-            await call.wait_for_connection()
 
 
 def _again(error: MeshError) -> MeshError:
