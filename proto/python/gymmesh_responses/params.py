@@ -63,13 +63,26 @@ def params_to_dict(params: pb.ResponseParams) -> dict[str, JsonValue]:
         CodecError: both `input` and `input_text` are set, or a field holds what
             JSON cannot.
     """
+    return _to_dict(params, whole=True)
+
+
+def settings_to_dict(params: pb.ResponseParams) -> dict[str, JsonValue]:
+    """`params_to_dict` without `input`, for who reads the items themselves.
+
+    An `input` that stands in the overlay is there all the same. Raises as `params_to_dict`,
+    but for what is wrong with an item.
+    """
+    return _to_dict(params, whole=False)
+
+
+def _to_dict(params: pb.ResponseParams, *, whole: bool) -> dict[str, JsonValue]:
     out: dict[str, JsonValue] = {}
     put(out, params, _SCALARS)
     if params.HasField("input_text"):
         if params.input:
             raise CodecError("given both as text and as a list of items", ("input",))
         out["input"] = params.input_text
-    elif params.input or not params.input_omitted:
+    elif whole and (params.input or not params.input_omitted):
         out["input"] = under("input", items_to_list, params.input)
     if params.tools or not params.tools_omitted:
         out["tools"] = under("tools", _write_tools, params.tools)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh_model.errors import invalid
 
@@ -38,18 +35,29 @@ class WeightsClock:
         if self.version is None or version > self.version:
             self.set(version)
 
-    @contextmanager
-    def call(self) -> Iterator[list[int]]:
-        """The versions during the block, oldest first; empty when not known from its start."""
-        key, self._next = self._next, self._next + 1
-        seen: list[int] = []
-        if self.version is not None:
-            seen.append(self.version)
-            self._calls[key] = seen
-        try:
-            yield seen
-        finally:
-            self._calls.pop(key, None)
+    def call(self) -> CallVersions:
+        """A block in which a call runs: gives its versions, oldest first; or none known."""
+        self._next += 1
+        return CallVersions(self.version, self._next, self._calls)
+
+
+class CallVersions:
+    """A context manager; see `WeightsClock.call`."""
+
+    __slots__ = ("_calls", "_key", "_seen")
+
+    def __init__(self, version: int | None, key: int, calls: dict[int, list[int]]) -> None:
+        self._seen: list[int] = [] if version is None else [version]
+        self._key = key
+        self._calls = calls
+
+    def __enter__(self) -> list[int]:
+        if self._seen:
+            self._calls[self._key] = self._seen
+        return self._seen
+
+    def __exit__(self, *exc: object) -> None:
+        self._calls.pop(self._key, None)
 
 
 def spans(versions: list[int], output_tokens: int) -> list[tokens_pb2.WeightsSpan]:

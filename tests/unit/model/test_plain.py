@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -37,9 +38,12 @@ from tests.unit.model import documents
 Json = dict[str, Any]
 PARAMS: Json = {"model": "m", "temperature": 0.5, "tools": [], "metadata": {"a": "b"}}
 
-odd: st.SearchStrategy[Any] = st.sampled_from(
-    [None, "", "x", "\ud800", 0, 7, -1, 2**63, 2**70, 1.5, True, False, [], [1], {}, {"a": None}]
-)
+_ODD: list[Any] = [
+    *(None, "", "x", "\ud800", 0, 7, -1, 2**63, 2**70, 1.5, True, False),
+    *([], [1], {}, {"a": None}),
+]
+# Copies, since some of the tests put one into another.
+odd: st.SearchStrategy[Any] = st.sampled_from(_ODD).map(copy.deepcopy)
 
 
 def ids() -> Callable[[str], str]:

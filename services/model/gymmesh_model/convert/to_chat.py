@@ -16,10 +16,11 @@ Formats: OpenAI's API reference for `POST /responses` and `POST /chat/completion
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from gymmesh_model.convert.messages import messages_from_input
+from gymmesh.responses.v1 import responses_pb2 as pb
+from gymmesh_model.convert.messages import messages_from_input, messages_from_items
 from gymmesh_model.convert.options import DEFAULT, ChatOptions
 from gymmesh_model.errors import invalid, unsupported
 
@@ -40,14 +41,23 @@ _FORMAT_KEYS: Final = ("name", "description", "schema", "strict")
 
 
 def to_chat(
-    params: Mapping[str, Any], options: ChatOptions = DEFAULT, *, seed: int | None = None
+    params: Mapping[str, Any],
+    options: ChatOptions = DEFAULT,
+    *,
+    seed: int | None = None,
+    items: Sequence[pb.Item] | None = None,
 ) -> Json:
     """The chat request that asks for what `params` ask for.
 
     params: the body of a Responses request, parsed; not changed. seed: used when the
-    parameters have none of their own. Raises MeshError PARAMETER_UNSUPPORTED or FIELD_INVALID.
+    parameters have none of their own. items: the input, in place of that of `params`. Raises
+    MeshError PARAMETER_UNSUPPORTED or FIELD_INVALID.
     """
-    messages = messages_from_input(params.get("input"), params.get("instructions"), options)
+    instructions = params.get("instructions")
+    if items is None:
+        messages = messages_from_input(params.get("input"), instructions, options)
+    else:
+        messages = messages_from_items(items, instructions, options)
     body: Json = {"messages": messages}
     rest: Json = {}
     for key, value in params.items():
