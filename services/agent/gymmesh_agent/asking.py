@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gymmesh.model.v1 import model_pb2
+from gymmesh.model.v1 import model_pb2, tokens_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_responses import item_to_json
 
@@ -35,8 +35,8 @@ class Asking:
         known: how many leading items are the parent call's; 0 when the service cannot have them
             as they are now.
         prefix: the tokens of these, for a conversation that is sent whole.
+        capture: what is to be captured; None: nothing.
         digest: of the known items, as the contract has it; empty where it is not compared.
-        tokens: whether tokens are wanted, which go on only in a conversation that is kept.
         is_plain: whether it was put so in the end.
     """
 
@@ -45,15 +45,16 @@ class Asking:
     conversation: str
     parent: str = ""
     known: int = 0
-    prefix: Callable[[], model_pb2.PrefixTokens | None] = lambda: None
+    prefix: Callable[[], model_pb2.PrefixTokens | None] | None = None
+    capture: tokens_pb2.CaptureOptions | None = None
     digest: bytes = b""
-    tokens: bool = False
     is_plain: bool = False
 
     @property
     def worth_keeping(self) -> bool:
         """Whether the service should keep the conversation."""
-        return self.tokens or len(self.items) > _FEW_ITEMS
+        # Tokens go on only in a conversation that is kept.
+        return self.capture is not None or len(self.items) > _FEW_ITEMS
 
     @property
     def continues(self) -> bool:
@@ -63,23 +64,29 @@ class Asking:
     def plain(self) -> model_pb2.CreateResponseRequest:
         """All, for a service that keeps no conversations."""
         self.is_plain = True
-        return self.make(self.items)
+        return self._made(self.items)
 
     def whole(self) -> model_pb2.CreateResponseRequest:
         """All, for a service that does not have it (any more)."""
-        request = self.make(self.items)
+        request = self._made(self.items)
         request.conversation.id = self.conversation
-        tokens = self.prefix()
+        tokens = self.prefix() if self.prefix is not None else None
         if tokens is not None:
             request.conversation.prefix_tokens.CopyFrom(tokens)
         return request
 
     def short(self) -> model_pb2.CreateResponseRequest:
         """What is new."""
-        request = self.make(self.items[self.known :])
+        request = self._made(self.items[self.known :])
         request.conversation.id = self.conversation
         request.conversation.parent_call_id = self.parent
         request.conversation.prefix_digest = self.digest
+        return request
+
+    def _made(self, items: Items) -> model_pb2.CreateResponseRequest:
+        request = self.make(items)
+        if self.capture is not None:
+            request.capture.CopyFrom(self.capture)
         return request
 
 
@@ -111,6 +118,8 @@ class Hasher:
 
 class Links:
     """What the model services know of each call, if they still have it."""
+
+    __slots__ = ("_calls",)
 
     def __init__(self) -> None:
         self._calls: dict[str, _Link] = {}

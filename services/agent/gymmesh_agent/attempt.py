@@ -26,7 +26,7 @@ from gymmesh_agent.failures import (
 )
 from gymmesh_agent.loop import LoopLimits
 from gymmesh_agent.model_caller import ModelFacts
-from gymmesh_agent.params import merge_params, read_override, task_items, with_tools
+from gymmesh_agent.params import SharedParams, merge_params, read_override, task_items
 from gymmesh_agent.scope import RolloutScope, RolloutSetup
 from gymmesh_agent.session import Environments, EnvironmentSession
 from gymmesh_agent.verdict import (
@@ -53,6 +53,7 @@ class Workplace:
         background: runs a coroutine that outlives the attempt (the closing of its session).
         in_flight: the gauge of attempts that run.
         models: what is known of the model services.
+        params: the parameters of rollouts, one message for all that are equal.
     """
 
     config: AgentConfig
@@ -65,6 +66,7 @@ class Workplace:
     background: Callable[[Coroutine[Any, Any, None]], None]
     in_flight: Level
     models: ModelFacts = field(default_factory=ModelFacts)
+    params: SharedParams = field(default_factory=SharedParams)
 
 
 class Attempt:
@@ -76,6 +78,28 @@ class Attempt:
     Raises:
         MeshError: FIELD_INVALID, from the constructor: the request cannot be run at all.
     """
+
+    __slots__ = (
+        "_attempt",
+        "_began",
+        "_clock",
+        "_events",
+        "_items",
+        "_limits",
+        "_options",
+        "_params",
+        "_place",
+        "_rollout_id",
+        "_scope",
+        "_session",
+        "_started",
+        "_stopped",
+        "_task",
+        "_time_is_up",
+        "_timer",
+        "_work_task",
+        "over",
+    )
 
     def __init__(
         self,
@@ -204,7 +228,14 @@ class Attempt:
         await self._session.open()
         scope = self._scope = self._open_scope()
         await self._events.emit(self._started_event(scope.params, scope.items))
-        completion = await self._run_agent(scope)
+        try:
+            completion = await self._place.agent.run(scope)
+        except StopRollout as stop:
+            completion = stop.completion
+        finally:
+            scope.close()
+        if not isinstance(completion, Completion) or not completion.reason:
+            raise TypeError(f"an agent returns a Completion with a reason, not {completion!r}")
         await scope.check_staleness()
         await self._judge(scope, completion)
         return completion
@@ -212,15 +243,18 @@ class Attempt:
     def _open_scope(self) -> RolloutScope:
         opened = self._session.opened
         config = self._place.config
+        params = self._params = self._place.params.with_tools(self._params, opened.tools)
+        items = self._items = [*self._items, *opened.items]
+        asked = self._options.models
         setup = RolloutSetup(
             agent=self._place.name,
             rollout_id=self._rollout_id,
             attempt=self._attempt,
-            params=with_tools(self._params, opened.tools),
-            items=[*self._items, *opened.items],
+            params=params,
+            items=items,
             options=self._options,
             limits=self._limits,
-            models={**config.models, **self._options.models},
+            models={**config.models, **asked} if asked else config.models,
             model_timeout_s=config.model_timeout_s,
             capture_tokens=config.capture_tokens,
             task_seed=self._task.seed if self._task.HasField("seed") else None,
@@ -259,17 +293,6 @@ class Attempt:
             started.seed = self._task.seed
         self._started = time.monotonic()
         return event
-
-    async def _run_agent(self, scope: RolloutScope) -> Completion:
-        try:
-            completion = await self._place.agent.run(scope)
-        except StopRollout as stop:
-            completion = stop.completion
-        finally:
-            scope.close()
-        if not isinstance(completion, Completion) or not completion.reason:
-            raise TypeError(f"an agent returns a Completion with a reason, not {completion!r}")
-        return completion
 
     async def _judge(self, scope: RolloutScope, completion: Completion) -> None:
         began = time.monotonic_ns()

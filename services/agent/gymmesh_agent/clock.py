@@ -26,6 +26,8 @@ class RolloutClock:
         now: the clock; `time.monotonic` but for tests.
     """
 
+    __slots__ = ("_end", "_hops_end", "_now", "deadline_first", "max_wall_s", "stop_s")
+
     def __init__(
         self,
         deadline: float | None,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Final
+
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.model.v1 import model_pb2, tokens_pb2
 from gymmesh.responses.v1 import responses_pb2
@@ -12,6 +15,8 @@ from gymmesh_responses import CodecError
 from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 
+_ALL: Final = tokens_pb2.CaptureOptions(token_ids=True, logprobs=True)
+
 
 class Continuity:
     """Puts model calls, and holds their answers to the exact-token law.
@@ -21,6 +26,8 @@ class Continuity:
         options: of the rollout; say whether tokens are wanted, and whether a breach is allowed.
         capture_tokens: whether they are wanted where the options do not say.
     """
+
+    __slots__ = ("_allowed", "_capture", "_conversations", "_id", "_ledger", "_links")
 
     def __init__(
         self,
@@ -35,10 +42,11 @@ class Continuity:
         self._links = Links()
         self._ledger = TokenLedger()
         self._allowed = options.allow_token_divergence
-        self._capture = tokens_pb2.CaptureOptions(token_ids=capture_tokens, logprobs=capture_tokens)
+        capture = _ALL if capture_tokens else None
         if options.HasField("capture"):
-            self._capture = options.capture
-        self._wants_tokens = self._capture.token_ids or self._capture.logprobs
+            wanted = options.capture.token_ids or options.capture.logprobs
+            capture = options.capture if wanted else None
+        self._capture = capture
 
     def asking(
         self, above: str, model: str, *, detached: bool, base: int, items: Items, make: Make
@@ -52,27 +60,24 @@ class Continuity:
             make: the request for some of these items.
         """
 
-        def request(some: Items) -> model_pb2.CreateResponseRequest:
-            made = make(some)
-            if self._wants_tokens:
-                made.capture.CopyFrom(self._capture)
-            return made
-
         parent = "" if detached or not self._links.same(above, model) else above
         known, unchanged = 0, False
         if parent:
             known = base - self._conversations.led_to(parent)
             unchanged = known == self._links.items(parent)
         hasher = self._links.hasher(parent)
+        prefix = None
+        if self._capture is not None and parent:
+            prefix = partial(self._ledger.prefix, parent, unchanged=unchanged)
         return Asking(
-            request,
+            make,
             items,
             conversation=self._id,
             parent=parent,
             known=known if unchanged and self._links.kept(parent) else 0,
-            prefix=lambda: self._ledger.prefix(parent, unchanged=unchanged),
+            prefix=prefix,
+            capture=self._capture,
             digest=b"" if hasher is None else hasher.digest(),
-            tokens=self._wants_tokens,
         )
 
     def answered(
@@ -90,7 +95,7 @@ class Continuity:
         """
         asked, wrote = len(asking.items), len(response.output)
         kept = asking.worth_keeping and response is reply.response
-        hasher = self._hasher(asking, response) if kept and self._wants_tokens else None
+        hasher = self._hasher(asking, response) if kept and self._capture is not None else None
         self._links.add(call_id, model, asked + wrote, kept=kept, hasher=hasher)
         if not reply.HasField("tokens"):
             return None, None

@@ -38,6 +38,8 @@ class Conversations:
         first: the items that every conversation starts from, `Started.items`.
     """
 
+    __slots__ = ("_first", "_nodes")
+
     def __init__(self, first: Sequence[responses_pb2.Item]) -> None:
         self._first = tuple(first)
         self._nodes: dict[str, _Node] = {}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any
 
 from gymmesh.rollout.v1 import rollout_pb2
 
@@ -21,6 +22,8 @@ class EventStream:
 
     An event is in its place as soon as `emit` is called, whatever `emit` then waits for.
     """
+
+    __slots__ = ("_attempt", "_closed", "_rollout_id", "_send", "count")
 
     def __init__(self, rollout_id: str, attempt: int, send: Send) -> None:
         self._rollout_id = rollout_id
@@ -80,7 +83,7 @@ class EventQueue:
         if len(self._unread) < _BOUND or self._closed:
             return None
         self._room.clear()
-        return self._wait_for_room()
+        return _Room(self._room)
 
     def close(self) -> None:
         """No event will come any more."""
@@ -100,5 +103,14 @@ class EventQueue:
             self._room.set()
         return event
 
-    async def _wait_for_room(self) -> None:
-        await self._room.wait()
+
+class _Room:
+    """A wait that need not be waited for, as a coroutine would have to be."""
+
+    __slots__ = ("_event",)
+
+    def __init__(self, event: asyncio.Event) -> None:
+        self._event = event
+
+    def __await__(self) -> Generator[Any, None, None]:
+        yield from self._event.wait().__await__()

@@ -67,6 +67,8 @@ class ModelCaller:
         deltas: where OutputDelta events go; None: answers are taken whole.
     """
 
+    __slots__ = ("_clock", "_deltas", "_directory", "_facts", "_timeout_s", "_unknown")
+
     def __init__(
         self,
         *,
@@ -99,7 +101,13 @@ class ModelCaller:
         )
         peer: ModelPeer = self._directory.peer(instance)
         if not asking.worth_keeping:
-            return await self._send(peer, asking.plain())
+            if self._deltas is not None:
+                return await self._send(peer, asking.plain())
+            # The usual case without a layer in between: thousands of calls wait here.
+            timeout = self._clock.hop(self._timeout_s)
+            reply = await peer.CreateResponse(asking.plain(), timeout=timeout)
+            check_answer(reply.response)
+            return reply
         facts = await self._facts.capabilities(instance, peer, self._clock.hop(PICK_S))
         if not facts.conversations:
             return await self._send(peer, asking.plain())

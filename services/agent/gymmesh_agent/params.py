@@ -91,6 +91,33 @@ def with_tools(
     return merged
 
 
+class SharedParams:
+    """Parameters with a session's tools: one message for all rollouts that have the same.
+
+    Thousands of rollouts may wait at a time, most of them repeats of the same tasks in the same
+    environment; a message of their own each would be a tenth of their memory.
+    """
+
+    def __init__(self, most: int = 256) -> None:
+        self._most = most
+        self._known: dict[tuple[bytes, ...], responses_pb2.ResponseParams] = {}
+
+    def with_tools(
+        self,
+        params: responses_pb2.ResponseParams,
+        session_tools: Sequence[responses_pb2.Tool],
+    ) -> responses_pb2.ResponseParams:
+        """As the function `with_tools`; the message given is shared, and not to be changed."""
+        key = (params.SerializeToString(), *(one.SerializeToString() for one in session_tools))
+        known = self._known.pop(key, None)
+        if known is None:
+            known = with_tools(params, session_tools)
+            if len(self._known) >= self._most:
+                del self._known[next(iter(self._known))]
+        self._known[key] = known  # last used, last forgotten
+        return known
+
+
 def task_items(task: responses_pb2.ResponseParams) -> list[responses_pb2.Item]:
     """The task's input as items; input given as text is one user message.
 
@@ -105,16 +132,18 @@ def task_items(task: responses_pb2.ResponseParams) -> list[responses_pb2.Item]:
     return list(task.input)
 
 
-def request_params(
+def fill_params(
+    params: responses_pb2.ResponseParams,
     base: responses_pb2.ResponseParams,
     items: Iterable[responses_pb2.Item],
     *,
     tokens_left: int | None,
     changes: Mapping[str, Any] | None = None,
-) -> responses_pb2.ResponseParams:
+) -> None:
     """What one model call sends: the rollout's parameters with a whole conversation.
 
     Args:
+        params: where it is written; empty.
         base: the rollout's parameters, without input.
         items: the conversation.
         tokens_left: what remains of the rollout's output tokens; caps `max_output_tokens`, down
@@ -126,11 +155,7 @@ def request_params(
     """
     if changes and "input" in changes:
         raise ValueError("params: `input` is made from the conversation; hand over items instead")
-    params = responses_pb2.ResponseParams()
-    if changes:
-        params.CopyFrom(params_from_json({**params_to_dict(base), **changes}))
-    else:
-        params.CopyFrom(base)
+    params.CopyFrom(params_from_json({**params_to_dict(base), **changes}) if changes else base)
     if tokens_left is not None:
         cap = max(tokens_left, _LEAST_OUTPUT_TOKENS)
         if not params.HasField("max_output_tokens") or params.max_output_tokens > cap:
@@ -138,7 +163,6 @@ def request_params(
             params.overlay_json = overlay_without(params.overlay_json, "max_output_tokens")
     params.input_omitted = False
     params.input.extend(items)
-    return params
 
 
 def sampling_seed(seed: int, attempt: int, call_id: str) -> int:

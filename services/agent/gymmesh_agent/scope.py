@@ -23,7 +23,6 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.agent import Completion, ContextExceeded, StopRollout
 from gymmesh_agent.answer import answer_tokens, prompt_tokens, with_call_ids
-from gymmesh_agent.asking import Asking
 from gymmesh_agent.clock import RolloutClock
 from gymmesh_agent.continuity import Continuity
 from gymmesh_agent.conversation import Conversations
@@ -31,7 +30,7 @@ from gymmesh_agent.events import EventStream
 from gymmesh_agent.failures import Stage, StepFailed
 from gymmesh_agent.loop import LoopLimits, function_calls
 from gymmesh_agent.model_caller import ModelCaller, ModelFacts
-from gymmesh_agent.params import request_params, sampling_seed
+from gymmesh_agent.params import fill_params, sampling_seed
 from gymmesh_agent.session import EnvironmentSession
 from gymmesh_agent.weights import WeightsAge
 from gymmesh_responses import dumps, function_call_output, text_of
@@ -233,7 +232,12 @@ class RolloutScope:
             make=lambda some: self._request(call_id, some, role, params),
         )
         began = time.monotonic_ns()
-        reply = await self._ask(model, call_id, asking, learn)
+        try:
+            reply = await self._models.ask(model, self._setup.rollout_id, asking)
+        except MeshError as error:
+            if learn and error.reason == errors_pb2.ERROR_REASON_MODEL_CONTEXT_EXCEEDED:
+                raise ContextExceeded from error
+            raise StepFailed(error, Stage.MODEL, model, call_id) from error
         took_us = (time.monotonic_ns() - began) // 1000
         response = with_call_ids(reply.response, call_id)
         capture, breach = self._continuity.answered(call_id, model, asking, reply, response)
@@ -353,16 +357,6 @@ class RolloutScope:
         """No step may follow: the agent has returned."""
         self._open = False
 
-    async def _ask(
-        self, model: str, call_id: str, asking: Asking, learn: bool
-    ) -> model_pb2.CreateResponseResponse:
-        try:
-            return await self._models.ask(model, self._setup.rollout_id, asking)
-        except MeshError as error:
-            if learn and error.reason == errors_pb2.ERROR_REASON_MODEL_CONTEXT_EXCEEDED:
-                raise ContextExceeded from error
-            raise StepFailed(error, Stage.MODEL, model, call_id) from error
-
     def _request(
         self,
         call_id: str,
@@ -373,12 +367,11 @@ class RolloutScope:
         base = self.params if role == "policy" else _NO_PARAMS
         budget = self.limits.max_total_output_tokens
         left = None if budget is None else budget - self.counts.output_tokens
-        request = model_pb2.CreateResponseRequest(
-            params=request_params(base, conversation, tokens_left=left, changes=changes),
-            rollout_id=self._setup.rollout_id,
-            request_id=self._request_id(call_id),
-            call_id=call_id,
-        )
+        request = model_pb2.CreateResponseRequest()
+        fill_params(request.params, base, conversation, tokens_left=left, changes=changes)
+        request.rollout_id = self._setup.rollout_id
+        request.request_id = self._request_id(call_id)
+        request.call_id = call_id
         if self._setup.task_seed is not None:
             request.seed = sampling_seed(self._setup.task_seed, self._setup.attempt, call_id)
         return request

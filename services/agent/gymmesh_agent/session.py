@@ -47,6 +47,12 @@ class Environments:
         self._known.pop(instance_id, None)
 
 
+# What a session is before it is open; never changed.
+_NO_INSTANCE = discovery_pb2.Instance()
+_NO_ENVIRONMENT = resource_pb2.GetEnvironmentResponse()
+_NO_SESSION = resource_pb2.CreateSessionResponse()
+
+
 class EnvironmentSession:
     """One attempt's session. Every method but `close` raises StepFailed.
 
@@ -57,6 +63,23 @@ class EnvironmentSession:
         call_s: seconds that one call (session, tool, turn) may take.
         verify_s: seconds that a verdict may take.
     """
+
+    __slots__ = (
+        "_asked",
+        "_attempt",
+        "_call_s",
+        "_clock",
+        "_directory",
+        "_environments",
+        "_lost",
+        "_peer",
+        "_rollout_id",
+        "_task",
+        "_verify_s",
+        "environment",
+        "instance",
+        "opened",
+    )
 
     def __init__(
         self,
@@ -82,11 +105,11 @@ class EnvironmentSession:
         self._asked = False
         self._lost = False
         #: The instance that holds the session; empty until it is chosen.
-        self.instance = discovery_pb2.Instance()
+        self.instance = _NO_INSTANCE
         #: What the environment is; empty until it is known.
-        self.environment = resource_pb2.GetEnvironmentResponse()
+        self.environment = _NO_ENVIRONMENT
         #: The open session; empty until it is.
-        self.opened = resource_pb2.CreateSessionResponse()
+        self.opened = _NO_SESSION
 
     @property
     def name(self) -> str:

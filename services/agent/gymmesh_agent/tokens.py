@@ -55,6 +55,8 @@ class Settled:
 class TokenLedger:
     """All captured tokens of one attempt."""
 
+    __slots__ = ("_calls",)
+
     def __init__(self) -> None:
         self._calls: dict[str, _Call] = {}
 

@@ -19,6 +19,8 @@ class WeightsAge:
         limit: the most versions that the oldest may be behind; None: no limit.
     """
 
+    __slots__ = ("_limit", "_versions")
+
     def __init__(self, limit: int | None) -> None:
         self._limit = limit
         self._versions: list[int] = []
@@ -29,7 +31,8 @@ class WeightsAge:
         Raises:
             MeshError: WEIGHTS_STALE.
         """
-        self._see([span.version for span in spans])
+        if self._limit is not None:
+            self._see([span.version for span in spans])
 
     @property
     def matters(self) -> bool:
@@ -42,12 +45,11 @@ class WeightsAge:
         Raises:
             MeshError: WEIGHTS_STALE.
         """
-        if self._versions:
+        if self._versions and self._limit is not None:
             self._see([version])
 
     def _see(self, versions: list[int]) -> None:
-        if self._limit is None:
-            return
+        assert self._limit is not None
         seen = [*self._versions, *versions]
         if not seen:
             return

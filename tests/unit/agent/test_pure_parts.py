@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,14 +12,15 @@ from hypothesis import strategies as st
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import model_pb2, tokens_pb2
 from gymmesh.resource.v1 import resource_pb2
+from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.answer import answer_tokens, check_answer, with_call_ids
 from gymmesh_agent.clock import RolloutClock
 from gymmesh_agent.loop import function_calls
 from gymmesh_agent.params import (
+    fill_params,
     merge_params,
     read_override,
-    request_params,
     sampling_seed,
     task_items,
     with_tools,
@@ -105,6 +107,17 @@ def test_bad_override_is_refused(raw: bytes) -> None:
     assert caught.value.reason == Reason.ERROR_REASON_FIELD_INVALID
 
 
+def filled(
+    base: responses_pb2.ResponseParams,
+    *,
+    tokens_left: int | None,
+    changes: dict[str, Any] | None = None,
+) -> responses_pb2.ResponseParams:
+    params = responses_pb2.ResponseParams()
+    fill_params(params, base, [], tokens_left=tokens_left, changes=changes)
+    return params
+
+
 @pytest.mark.parametrize(
     ("own", "left", "cap"),
     [(None, 100, 100), (50, 100, 50), (500, 100, 100), (None, 3, 16), (None, None, None)],
@@ -113,18 +126,18 @@ def test_one_call_may_not_exceed_what_is_left(
     own: int | None, left: int | None, cap: int | None
 ) -> None:
     document = {} if own is None else {"max_output_tokens": own}
-    sent = request_params(params_from_json(document), [], tokens_left=left)
+    sent = filled(params_from_json(document), tokens_left=left)
     assert params_to_dict(sent).get("max_output_tokens") == cap
     assert params_to_dict(sent)["input"] == []
 
 
 def test_one_call_changes_what_it_names_and_nothing_else() -> None:
     base = params_from_json({"temperature": 1.0, "tools": []})
-    sent = params_to_dict(request_params(base, [], tokens_left=None, changes={"top_p": 0.5}))
+    sent = params_to_dict(filled(base, tokens_left=None, changes={"top_p": 0.5}))
     assert sent == {"temperature": 1.0, "tools": [], "top_p": 0.5, "input": []}
     assert params_to_dict(base) == {"temperature": 1.0, "tools": []}
     with pytest.raises(ValueError, match="hand over items"):
-        request_params(base, [], tokens_left=None, changes={"input": "x"})
+        filled(base, tokens_left=None, changes={"input": "x"})
 
 
 def test_sampling_seeds_differ_by_call_and_attempt_and_are_stable() -> None:
