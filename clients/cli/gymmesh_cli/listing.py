@@ -43,7 +43,7 @@ def list_models(mesh: MeshOptions, as_json: bool) -> int:
         {
             "name": name,
             "backend": one.backend,
-            "model": one.model,
+            "model": one.model or (own.model if (own := one.serve or one.engine) else None),
             "url": shown_url(one.url) or None,
             "urls": [shown_url(url) for url in one.urls],
             "default": name == config.defaults.model,
