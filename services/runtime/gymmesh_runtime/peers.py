@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 import hashlib
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeAlias
 
@@ -47,6 +48,7 @@ class PeerDirectory:
         self.transport = transport
         self._channels = ChannelPool()
         self._turn = 0
+        self._found: dict[tuple[str, str], list[Instance]] = {}
         self._watched = watched
         self._changed = asyncio.Event()
 
@@ -84,11 +86,13 @@ class PeerDirectory:
         """Chooses a serving instance of a kind and name.
 
         The same ``affinity`` goes to the same instance for as long as that one
-        serves (rendezvous hashing); without it instances take turns. In a
-        watched directory, waits up to ``timeout`` seconds for one to appear.
+        serves (rendezvous hashing); without it instances take turns. Both in
+        proportion to the instances' weights. In a watched directory, waits up to ``timeout`` seconds for one to appear.
         Raises SERVICE_NOT_FOUND.
         """
         candidates = self._candidates(service, name)
+        if len(candidates) == 1:
+            return candidates[0]
         if not candidates and self._watched:
             candidates = await self._wait_for(service, name, timeout)
         if not candidates:
@@ -96,9 +100,11 @@ class PeerDirectory:
         if len(candidates) == 1:
             return candidates[0]
         if affinity:
-            return max(candidates, key=lambda one: _score(affinity, one.id))
+            return max(candidates, key=lambda one: _score(affinity, one))
         self._turn += 1
-        return candidates[self._turn % len(candidates)]
+        if all(one.weight == candidates[0].weight for one in candidates):
+            return candidates[self._turn % len(candidates)]
+        return max(candidates, key=lambda one: _score(str(self._turn), one))
 
     def peer(self, instance: Instance, service: str | None = None) -> Any:
         """Returns the peer for an instance: an object with the RPCs as methods.
@@ -155,6 +161,7 @@ class PeerDirectory:
         before = {one.address for one in self._instances.values()}
         after = {one.address for one in instances.values()}
         self._instances = instances
+        self._found = {}
         for address in before - after:
             self._channels.retire(address)
             if address in self._trunks:
@@ -166,13 +173,19 @@ class PeerDirectory:
         self._notify()
 
     def _candidates(self, service: str, name: str) -> list[Instance]:
-        return [
-            instance
-            for instance in self._instances.values()
-            if instance.name == name
-            and instance.service == service
-            and instance.health == discovery_pb2.HEALTH_SERVING
-        ]
+        found = self._found.get((service, name))
+        if found is None:
+            found = [
+                instance
+                for instance in self._instances.values()
+                if instance.name == name
+                and instance.service == service
+                and instance.health == discovery_pb2.HEALTH_SERVING
+            ]
+            # What is not there is asked for too seldom, and under too many names, to be kept.
+            if found:
+                self._found[service, name] = found
+        return found
 
     async def _wait_for(self, service: str, name: str, timeout: float) -> list[Instance]:
         try:
@@ -205,8 +218,16 @@ class PeerDirectory:
         )
 
 
-def _score(affinity: str, instance_id: str) -> bytes:
+def _score(affinity: str, instance: Instance) -> float:
+    """The rank of an instance for this affinity: the highest is chosen.
+
+    Weighted rendezvous hashing: with u uniform in (0, 1), the largest of -w / ln(u) falls to each
+    instance in proportion to its weight w (C. Schindelhauer and G. Schomaker, "Weighted
+    Distributed Hash Tables", SPAA 2005).
+    """
     # A CRC would do badly here: it is linear, so that the ranking of the instances
     # follows a fixed pattern and one of three gets half of the load.
-    text = f"{affinity}\0{instance_id}".encode(errors="surrogatepass")
-    return hashlib.blake2b(text, digest_size=8).digest()
+    text = f"{affinity}\0{instance.id}".encode(errors="surrogatepass")
+    drawn = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
+    uniform = ((drawn >> 12) + 0.5) / 2.0**52  # never 0 nor 1
+    return -(instance.weight or 1) / math.log(uniform)

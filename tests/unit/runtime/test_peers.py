@@ -81,6 +81,21 @@ async def test_affinity_spreads_the_load_evenly(directory: PeerDirectory, count:
     assert all(280 < n < 520 for n in picks.values()), picks
 
 
+@pytest.mark.parametrize("affine", [True, False])
+async def test_weights_share_the_load_out(directory: PeerDirectory, affine: bool) -> None:
+    for number, weight in enumerate((1, 3, 0)):  # 0 counts as 1
+        one = math_at(number)
+        one.weight = weight
+        directory.upsert(one)
+    picks: Counter[str] = Counter()
+    for index in range(2000):
+        affinity = f"rollout-{index}" if affine else ""
+        picks[(await directory.pick(MODEL, "policy", affinity=affinity)).id] += 1
+    # 400, 1,200 and 400 on average, with standard deviations below 22.
+    assert abs(picks["model-1"] - 1200) < 110, picks
+    assert abs(picks["model-0"] - 400) < 90, picks
+
+
 async def test_an_affinity_of_any_text(directory: PeerDirectory) -> None:
     directory.upsert(math_at(1))
     directory.upsert(math_at(2))
