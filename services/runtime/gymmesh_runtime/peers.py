@@ -87,8 +87,8 @@ class PeerDirectory:
 
         The same ``affinity`` goes to the same instance for as long as that one
         serves (rendezvous hashing); without it instances take turns. Both in
-        proportion to the instances' weights. In a watched directory, waits up to ``timeout`` seconds for one to appear.
-        Raises SERVICE_NOT_FOUND.
+        proportion to the instances' weights. In a watched directory, waits up to
+        ``timeout`` seconds for one to appear. Raises SERVICE_NOT_FOUND.
         """
         candidates = self._candidates(service, name)
         if len(candidates) == 1:
