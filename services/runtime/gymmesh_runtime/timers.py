@@ -21,37 +21,62 @@ _PER_SECOND: Final = 16
 _EXACT_S: Final = 1.25
 
 
-def _nothing() -> None:
-    """What a stopped timer would call."""
-
-
 class Timer:
-    """Calls `ring` once, unless it is stopped before."""
+    """Rings once, unless it is stopped before. What it does then, a subclass says in `ring`."""
 
-    __slots__ = ("_bucket", "_exact", "ring")
+    __slots__ = ("_waits",)
 
-    def __init__(self, ring: Callable[[], object]) -> None:
-        self.ring = ring
-        self._bucket: set[Timer] | None = None
-        self._exact: asyncio.TimerHandle | None = None
+    #: The bucket that it waits in, or the loop's timer; None: neither.
+    _waits: set[Timer] | asyncio.TimerHandle | None
+
+    def ring(self) -> None:
+        """Called by the loop."""
+        raise NotImplementedError
+
+    def set(self, delay: float) -> None:
+        """Rings in `delay` seconds, at most a sixteenth of a second later.
+
+        It belongs to the running loop. Up to 1.25 s the delay is kept as exactly as the loop's own.
+        """
+        global _wheel
+        loop = asyncio.get_running_loop()
+        if delay < _EXACT_S:
+            self._waits = loop.call_later(delay, self.ring)
+            return
+        wheel = _wheel
+        if wheel is None or wheel[0] is not loop:
+            wheel = _wheel = (loop, _Wheel(loop))
+        self._waits = wheel[1].add(delay, self)
 
     def stop(self) -> None:
         """It will not ring; harmless when it has."""
-        # What rings mostly holds the timer in turn: such a circle would wait for the collector.
-        self.ring = _nothing
-        if self._bucket is not None:
-            self._bucket.discard(self)
-        elif self._exact is not None:
-            self._exact.cancel()
+        waits = self._waits
+        if waits is None:
+            return
+        # Cut, so that no circle of timer and handle waits for the garbage collector.
+        self._waits = None
+        if type(waits) is set:
+            waits.discard(self)
+        else:
+            waits.cancel()  # type: ignore[union-attr]  # a handle of the loop
 
-    def wait_in(self, bucket: set[Timer]) -> None:
-        """Ring together with the bucket's others."""
-        bucket.add(self)
-        self._bucket = bucket
 
-    def wait_alone(self, handle: asyncio.TimerHandle) -> None:
-        """Ring with a timer of the loop."""
-        self._exact = handle
+class _Call(Timer):
+    """Calls a function."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, function: Callable[[], object]) -> None:
+        self._function: Callable[[], object] | None = function
+
+    def ring(self) -> None:
+        function, self._function = self._function, None
+        if function is not None:
+            function()
+
+    def stop(self) -> None:
+        super().stop()
+        self._function = None
 
 
 class _Wheel:
@@ -66,7 +91,8 @@ class _Wheel:
         self._next = 0  # the tick for which the loop's timer is set; 0: none
         self._handle: asyncio.TimerHandle | None = None
 
-    def add(self, delay: float, timer: Timer) -> None:
+    def add(self, delay: float, timer: Timer) -> set[Timer]:
+        """Puts a timer into its bucket, which is given back."""
         tick = int((self._loop.time() + delay) * _PER_SECOND) + 1
         bucket = self._buckets.get(tick)
         if bucket is None:
@@ -74,7 +100,8 @@ class _Wheel:
             heappush(self._ticks, tick)
             if not self._next or tick < self._next:
                 self._set(tick)
-        timer.wait_in(bucket)
+        bucket.add(timer)
+        return bucket
 
     def _set(self, tick: int) -> None:
         if self._handle is not None:
@@ -109,25 +136,14 @@ class _Wheel:
 _wheel: tuple[asyncio.AbstractEventLoop, _Wheel] | None = None
 
 
-def call_within(delay: float, ring: Callable[[], object]) -> Timer:
-    """Calls `ring` in `delay` seconds, at most a sixteenth of a second later.
-
-    It belongs to the running loop. Up to 1.25 s the delay is kept as exactly as the loop's own.
-    """
-    global _wheel
-    timer = Timer(ring)
-    loop = asyncio.get_running_loop()
-    if delay < _EXACT_S:
-        timer.wait_alone(loop.call_later(delay, ring))
-        return timer
-    wheel = _wheel
-    if wheel is None or wheel[0] is not loop:
-        wheel = _wheel = (loop, _Wheel(loop))
-    wheel[1].add(delay, timer)
+def call_within(delay: float, function: Callable[[], object]) -> Timer:
+    """Calls `function` in `delay` seconds, unless the timer given is stopped; see `Timer.set`."""
+    timer = _Call(function)
+    timer.set(delay)
     return timer
 
 
-class Limit:
+class Limit(Timer):
     """A block's time limit, as `asyncio.timeout`, for a fraction of its cost.
 
         with Limit(30.0):
@@ -137,7 +153,7 @@ class Limit:
     cancellation. Must be entered and left by one task, with no yield of a generator between.
     """
 
-    __slots__ = ("_before", "_delay", "_task", "_timer", "expired")
+    __slots__ = ("_before", "_delay", "_task", "expired")
 
     def __init__(self, delay: float) -> None:
         self._delay = delay
@@ -150,7 +166,7 @@ class Limit:
             raise RuntimeError("a limit needs a task to cancel")
         self._task = task
         self._before = task.cancelling()
-        self._timer = call_within(self._delay, self._ring)
+        self.set(self._delay)
         return self
 
     def __exit__(
@@ -160,10 +176,11 @@ class Limit:
         traceback: TracebackType | None,
     ) -> None:
         if not self.expired:
-            self._timer.stop()
+            self.stop()
         elif self._task.uncancel() <= self._before and kind is CancelledError:
             raise TimeoutError from error
 
-    def _ring(self) -> None:
+    def ring(self) -> None:
+        """The time is up."""
         self.expired = True
         self._task.cancel()
