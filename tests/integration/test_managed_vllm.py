@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -11,10 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.model.v1 import model_pb2
+from gymmesh_cli.main import cli
 from gymmesh_mesh import MeshConfig, MeshSettings, up
+from gymmesh_mesh.models import check as check_models
 from gymmesh_mesh.processes import StartError
 from gymmesh_model import ModelConfig, ModelService
 from gymmesh_model.vllm import ServeConfig
@@ -23,7 +27,7 @@ from gymmesh_runtime.config import ConfigError, Secret
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
-from tests.support.fake_vllm import gone, install, processes
+from tests.support.fake_vllm import child_of, gone, install, processes
 
 pytestmark = pytest.mark.timeout(120)
 BOUND_S = 30.0
@@ -126,3 +130,21 @@ async def test_none_outlives_a_killed_model_service(tmp_path: Path) -> None:
             assert "model service 'policy'" in await running.wait_for_death()
         await gone(group)
         await gone(child)
+
+
+def test_it_is_listed_by_what_it_loads(tmp_path: Path) -> None:
+    path = tmp_path / "mesh.yaml"
+    path.write_text(
+        "models:\n"
+        "  policy: {backend: vllm, serve: {model: org/one}}\n"
+        "  judge: {backend: vllm, model: mine, engine: {model: org/two}}\n"
+    )
+    done = CliRunner().invoke(cli, ["models", "list", "--config", str(path), "--json"])
+    assert done.exit_code == 0, done.output
+    assert [one["model"] for one in json.loads(done.stdout)["models"]] == ["org/one", "mine"]
+
+
+async def test_trying_it_starts_and_ends_it(tmp_path: Path) -> None:
+    [check] = await check_models({"policy": configured(tmp_path, "serve")})
+    assert (check.text, check.reason) == ("I am small", "")
+    await gone(child_of(tmp_path / "log"))

@@ -92,17 +92,22 @@ def install(folder: Path) -> Path:
     return executable
 
 
-def processes(log: Path) -> tuple[int, int]:
-    """Of a running one with that log: its group, and the child that ignores SIGTERM."""
+def child_of(log: Path) -> int:
+    """Of one with that log, running or not: the child that ignores SIGTERM."""
     found = re.search(r"child (\d+)", log.read_text())
     assert found is not None
-    child = int(found.group(1))
+    return int(found.group(1))
+
+
+def processes(log: Path) -> tuple[int, int]:
+    """Of a running one with that log: its group, and the child that ignores SIGTERM."""
+    child = child_of(log)
     return os.getpgid(child), child
 
 
-async def gone(pid: int) -> None:
-    """Returns when there is no such process, or only its remains."""
-    deadline = time.monotonic() + 20
+async def gone(pid: int, seconds: float = 20.0) -> None:
+    """Returns when there is no such process, or only its remains; fails after `seconds`."""
+    deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         asked = ("ps", "-o", "stat=", "-p", str(pid))
         ps = await asyncio.create_subprocess_exec(*asked, stdout=asyncio.subprocess.PIPE)

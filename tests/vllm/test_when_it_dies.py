@@ -43,6 +43,11 @@ async def test_calls_fail_at_once_and_say_why(service: ModelService, kind: str) 
     assert caught.value.reason == errors.ERROR_REASON_MODEL_UNREACHABLE
     died = "was killed by SIGKILL" if kind == "serve" else "engine in this process has died"
     assert died in caught.value.message
+    if kind == "engine":
+        version = model_pb2.SetWeightsVersionRequest(version=99)
+        with pytest.raises(MeshError) as caught:
+            await service.SetWeightsVersion(version, CallContext("SetWeightsVersion"))
+        assert caught.value.reason == errors.ERROR_REASON_MODEL_UNREACHABLE
 
 
 def _kill(service: ModelService, kind: str) -> None:

@@ -18,8 +18,13 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 def convert(source: Path, directory: Path) -> None:
     """Writes config.json, tokenizer.json and model.safetensors (bfloat16) into `directory`."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+    # Only vLLM's environment has these two.
+    import torch  # type: ignore[import-not-found]
+    from transformers import (  # type: ignore[import-not-found]
+        AutoModelForCausalLM,
+        AutoTokenizer,
+        GgufConfig,
+    )
 
     directory.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory.parent, prefix=".convert-") as scratch:

@@ -86,7 +86,7 @@ def test_it_is_called_where_it_listens(host: str, url: str) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({}, "missing required field `model`"),
+        ({}, "'model' must name what vLLM is to load"),
         ({"model": ""}, "'model' must name what vLLM is to load"),
         ({"model": "m", "tensor_parallel": 0}, "'tensor_parallel' must be at least 1"),
         ({"model": "m", "data_parallel": -1}, "'data_parallel' must be at least 1"),

@@ -117,7 +117,11 @@ class EngineVllmBackend(VllmBackend):
 
     async def announce_weights(self, version: int) -> None:
         """The weights that sample from now on are of this version."""
-        await self._engine.announce(version)
+        self._check_alive()
+        try:
+            await self._engine.announce(version)
+        except EngineError as error:
+            raise unreachable(self._name, str(error)) from None
 
     async def _follow_weights(self, tell: Callable[[int], None]) -> None:
         while self._engine.failure is None:

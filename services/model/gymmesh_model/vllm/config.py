@@ -33,7 +33,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     Raises ValueError for values that cannot work; the loader adds file and line.
     """
 
-    model: str
+    model: str = ""
     tensor_parallel: int = 1
     data_parallel: int = 1
     args: list[str] = []

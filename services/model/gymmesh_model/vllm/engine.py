@@ -114,9 +114,14 @@ class VllmEngine:
             return None
 
     async def announce(self, version: int) -> None:
-        """Tells it that its weights are of another version from now on."""
-        if self._engine is not None:
+        """Tells it that its weights are of another version from now on. Raises EngineError."""
+        if self._engine is None:
+            raise EngineError("the engine is not there")
+        try:
             await self._engine.update_weight_version(str(version))
+        except Exception as error:  # of a dying engine: vLLM's own kinds
+            said = f"{type(error).__name__}: {error}"
+            raise EngineError(f"the engine did not take the weights' version: {said}") from None
 
     def _load(self) -> tuple[Any, Any]:
         with self._reaper.marking():

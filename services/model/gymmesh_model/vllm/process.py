@@ -196,7 +196,8 @@ class VllmProcess:
             if guard.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
                     guard.kill()
-                await guard.wait()
+                # Not for ever: whoever has left the group may hold the pipes open.
+                await asyncio.wait(waits, timeout=_LOG_SECONDS)
 
     def _kill_group(self) -> None:
         group, self._group = self._group, 0
