@@ -19,8 +19,8 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 def convert(source: Path, directory: Path) -> None:
     """Writes config.json, tokenizer.json and model.safetensors (bfloat16) into `directory`."""
     # Only vLLM's environment has these two.
-    import torch  # type: ignore[import-not-found]
-    from transformers import (  # type: ignore[import-not-found]
+    import torch
+    from transformers import (
         AutoModelForCausalLM,
         AutoTokenizer,
         GgufConfig,
