@@ -53,4 +53,7 @@ class RolloutClock:
 
     def hop(self, cap: float) -> float:
         """The timeout of a call to a peer that may take `cap` seconds."""
-        return max(_LEAST_S, min(cap, self._hops_end - self._now()))
+        left = self._hops_end - self._now()
+        if cap < left:
+            left = cap
+        return left if left > _LEAST_S else _LEAST_S

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping
-from time import perf_counter
+from time import monotonic, perf_counter
 from types import coroutine
 from typing import Any
 
@@ -23,7 +23,7 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime import metrics
 from gymmesh_runtime.alarm import Alarm
 from gymmesh_runtime.context import CallContext
-from gymmesh_runtime.contract import MethodSpec, methods_of
+from gymmesh_runtime.contract import MethodSpec, methods_of, required_fields
 from gymmesh_runtime.errors import MeshError, deadline_passed, unforeseen
 from gymmesh_runtime.timers import Limit
 
@@ -31,12 +31,13 @@ from gymmesh_runtime.timers import Limit
 class BoundMethod:
     """One RPC of one servicer."""
 
-    __slots__ = ("_codes", "_handler", "_push", "_seconds", "spec")
+    __slots__ = ("_codes", "_handler", "_missing", "_push", "_seconds", "spec")
 
     def __init__(self, spec: MethodSpec, handler: Any, push: Any = None) -> None:
         self.spec = spec
         self._handler = handler
         self._push = push
+        self._missing = required_fields(spec.request_class)
         self._seconds = metrics.RPC_SECONDS.labels(spec.full_name)
         self._codes: dict[str, Any] = {}
 
@@ -64,14 +65,16 @@ class BoundMethod:
         limit: Limit | None = None
         try:
             try:
-                self.spec.check(request)
-                remaining = context.time_remaining()
+                if self._missing(request) is not None:
+                    self.spec.check(request)  # raises
+                deadline = context.deadline
+                remaining = math.inf if deadline is None else deadline - monotonic()
                 if remaining <= 0:
                     raise deadline_passed(self.spec.full_name)
             except BaseException:
                 call.close()
                 raise
-            if remaining == math.inf:
+            if deadline is None:
                 return await call
             try:
                 waits_for = call.send(None)

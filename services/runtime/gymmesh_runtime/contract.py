@@ -88,21 +88,50 @@ def required_fields(message_class: type[Message]) -> _Check:
 
 @cache
 def _check_of(descriptor: Descriptor) -> _Check:
-    steps = [step for field in descriptor.fields if (step := _field_step(field)) is not None]
-    if not steps:
-        return lambda message: None
+    """Looks at the simple fields in one go, since every call is checked, and at others by steps."""
+    plain = [f.name for f in descriptor.fields if _is_plain(f)]
+    present = [f.name for f in descriptor.fields if _is_required(f) and _has_bare_presence(f)]
+    simple = {*plain, *present}
+    steps = [step for f in descriptor.fields if f.name not in simple and (step := _step(f))]
+    order = {field.name: place for place, field in enumerate(descriptor.fields)}
 
     def check(message: Any) -> str | None:
+        for name in plain:
+            if not getattr(message, name):
+                return first(message)
+        for name in present:
+            if not message.HasField(name):
+                return first(message)
         for step in steps:
             missing = step(message)
             if missing is not None:
-                return missing
+                return first(message)
         return None
+
+    def first(message: Any) -> str:
+        """The one that stands first in the contract, when something is missing."""
+        missing = [name for name in plain if not getattr(message, name)]
+        missing += [name for name in present if not message.HasField(name)]
+        missing += [found for step in steps if (found := step(message)) is not None]
+        return min(missing, key=lambda path: order[path.partition(".")[0].partition("[")[0]])
 
     return check
 
 
-def _field_step(field: FieldDescriptor) -> _Check | None:
+def _is_plain(field: FieldDescriptor) -> bool:
+    """Whether its default value is its absence."""
+    return _is_required(field) and not field.is_repeated and not field.has_presence
+
+
+def _has_bare_presence(field: FieldDescriptor) -> bool:
+    """Whether it has presence, and nothing in it is to be looked at."""
+    if field.is_repeated or not field.has_presence:
+        return False
+    nested = field.message_type
+    return nested is None or not _has_required(nested, frozenset())
+
+
+def _step(field: FieldDescriptor) -> _Check | None:
     name = field.name
     required = _is_required(field)
     nested = field.message_type
@@ -110,13 +139,7 @@ def _field_step(field: FieldDescriptor) -> _Check | None:
         nested = None
     if field.is_repeated:
         return _repeated_step(name, required, nested)
-    if field.message_type is not None:
-        return _message_step(name, required, nested)
-    if not required:
-        return None
-    if field.has_presence:
-        return lambda message: None if message.HasField(name) else name
-    return lambda message: None if getattr(message, name) else name
+    return None if nested is None else _message_step(name, required, nested)
 
 
 def _repeated_step(name: str, required: bool, nested: Descriptor | None) -> _Check | None:
@@ -139,12 +162,7 @@ def _repeated_step(name: str, required: bool, nested: Descriptor | None) -> _Che
     return step
 
 
-def _message_step(name: str, required: bool, nested: Descriptor | None) -> _Check | None:
-    if nested is None:
-        if not required:
-            return None
-        return lambda message: None if message.HasField(name) else name
-
+def _message_step(name: str, required: bool, nested: Descriptor) -> _Check:
     def step(message: Any) -> str | None:
         if not message.HasField(name):
             return name if required else None
