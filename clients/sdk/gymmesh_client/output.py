@@ -46,7 +46,7 @@ from gymmesh_responses import loads
 
 J = TypeVar("J")
 
-_BLOCK: Final = 64
+_BLOCK: Final = 256
 _OnRow = Callable[[Mapping[str, Any]], None]
 
 
