@@ -1,19 +1,21 @@
 """Calls by request_id: one generation for all who ask under the same id, and its answer for later.
 
 An answer is kept for ten minutes, as long as it is among the last 4,096 and together they
-take at most 64 MiB. Failures are not kept: a retry tries anew. A generation whose
-last asker is gone is stopped.
+take at most 64 MiB. Failures are not kept: a retry tries anew.
+
+The generation runs in the task of the one who asked first, since hardly ever does another ask
+while it runs; others wait for what it gives. If the first one leaves before there is an answer,
+the generation ends with it, and who waits longest generates anew under the same id: nobody has
+been given an answer yet, and sampling has no side effect.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Final, NamedTuple
 
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.model.v1 import model_pb2
@@ -25,19 +27,44 @@ WINDOW_SECONDS: Final = 600.0
 WINDOW_ANSWERS: Final = 4096
 WINDOW_BYTES: Final = 64 * 1024 * 1024
 
+_CLOSE_SECONDS: Final = 5.0
 
-@dataclass(slots=True)
+
 class _Running:
-    digest: bytes
-    task: asyncio.Task[Answer]
-    askers: int = 0
+    """A generation, the task that it runs in, and who waits for it besides."""
+
+    __slots__ = ("cancels", "digest", "stop", "task", "waiters")
+
+    def __init__(self, digest: Hashable, task: asyncio.Task[object]) -> None:
+        self.digest = digest
+        self.task = task
+        # Cancellations of the task that came before, and have nothing to do with the call.
+        self.cancels = task.cancelling()
+        self.stop = ""
+        self.waiters: list[asyncio.Future[Answer | None]] | None = None
+
+    def end(self, why: str) -> None:
+        """Stops the generation from outside; `why` is for `stopped`."""
+        if not self.stop:
+            self.stop = why
+            self.task.cancel()
+
+    def stopped(self) -> str:
+        """Whether it was stopped by `end`, and why; takes that end's cancellation back.
+
+        Empty when it was not, or when the task is cancelled for another reason as well.
+        """
+        why, self.stop = self.stop, ""
+        if why and self.task.uncancel() > self.cancels:
+            return ""
+        return why
 
 
-@dataclass(frozen=True, slots=True)
-class _Done:
-    digest: bytes
-    answer: Answer
-    size: int
+class _Done(NamedTuple):
+    """An answer, serialised: as a message it takes several times the memory."""
+
+    digest: Hashable
+    answer: bytes
     ended: float
 
 
@@ -49,102 +76,96 @@ class CallTable:
         self._running: dict[str, _Running] = {}
         self._done: OrderedDict[str, _Done] = OrderedDict()
         self._bytes = 0
-        self._aborting: set[str] = set()
+        self._emptied: asyncio.Future[None] | None = None
 
     async def ask(
         self,
         request_id: str,
-        digest: bytes,
+        digest: Hashable,
         generate: Callable[[], Awaitable[Answer]],
         aborted: Callable[[], Answer],
     ) -> Answer:
         """The answer under this id: kept, under way, or generated now.
 
         digest: of the request; another one under the same id raises REQUEST_ID_REUSED.
-        generate: makes the answer; runs in a task of its own. aborted: the answer when
+        generate: makes the answer, in the task that asks. aborted: the answer when
         `abort` stopped it. Raises whatever `generate` raises.
         """
-        self._forget_old()
-        done = self._done.get(request_id)
-        if done is not None:
-            _require_same(request_id, digest, done.digest)
-            return _again(done.answer)
-        running = self._running.get(request_id)
-        if running is not None:
+        while True:
+            if self._done:
+                self._forget_old()
+                done = self._done.get(request_id)
+                if done is not None:
+                    _require_same(request_id, digest, done.digest)
+                    return _again(done.answer)
+            running = self._running.get(request_id)
+            if running is None:
+                break
             _require_same(request_id, digest, running.digest)
-            return _again(await self._wait(request_id, running))
-        task = asyncio.ensure_future(self._generate(request_id, generate, aborted))
+            answer = await _joined(running)
+            if answer is not None:
+                return answer
+        task = asyncio.current_task()
+        assert task is not None
         running = self._running[request_id] = _Running(digest, task)
-        task.add_done_callback(lambda ended: self._end(request_id, running, ended))
-        return await self._wait(request_id, running)
+        try:
+            try:
+                answer = await generate()
+            except asyncio.CancelledError:
+                answer = _stopped(running, aborted)
+        except BaseException as error:
+            self._failed(request_id, running, error)
+            raise
+        self._answered(request_id, running, answer)
+        return answer
 
     def runs(self, request_id: str) -> bool:
         """Whether a generation runs under this id."""
-        running = self._running.get(request_id)
-        return running is not None and not running.task.done()
+        return request_id in self._running
 
     def abort(self, request_id: str) -> bool:
         """Stops a generation, whose askers then get the aborted answer; False when none runs."""
         running = self._running.get(request_id)
-        if running is None or running.task.done():
+        if running is None:
             return False
-        self._aborting.add(request_id)
-        running.task.cancel()
+        running.end("abort")
         return True
 
     async def close(self) -> None:
         """Stops all generations; who waits for one gets DRAINING."""
-        tasks = [running.task for running in self._running.values()]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=5.0)
+        for running in list(self._running.values()):
+            running.end("close")
+        if self._running:
+            self._emptied = asyncio.get_running_loop().create_future()
+            await asyncio.wait([self._emptied], timeout=_CLOSE_SECONDS)
 
-    async def _generate(
-        self,
-        request_id: str,
-        generate: Callable[[], Awaitable[Answer]],
-        aborted: Callable[[], Answer],
-    ) -> Answer:
-        try:
-            return await generate()
-        except asyncio.CancelledError:
-            if request_id in self._aborting:
-                return aborted()
-            raise
-
-    async def _wait(self, request_id: str, running: _Running) -> Answer:
-        running.askers += 1
-        try:
-            return await asyncio.shield(running.task)
-        except asyncio.CancelledError:
-            if running.task.cancelled() and not _being_cancelled():
-                raise MeshError(
-                    errors.ERROR_REASON_DRAINING, "the model service is shutting down"
-                ) from None
-            raise
-        finally:
-            running.askers -= 1
-            if not running.askers and not running.task.done():
-                # Off the table at once, so that a new call does not join a dying one.
-                self._remove(request_id, running)
-                running.task.cancel()
-
-    def _end(self, request_id: str, running: _Running, task: asyncio.Task[Answer]) -> None:
+    def _answered(self, request_id: str, running: _Running, answer: Answer) -> None:
         self._remove(request_id, running)
-        if task.cancelled() or task.exception() is not None:
-            return
-        answer = task.result()
-        done = _Done(running.digest, answer, answer.ByteSize(), self._clock())
-        self._done[request_id] = done
-        self._bytes += done.size
+        kept = answer.SerializeToString()
+        self._done[request_id] = _Done(running.digest, kept, self._clock())
+        self._bytes += len(kept)
         while len(self._done) > WINDOW_ANSWERS or self._bytes > WINDOW_BYTES:
             self._drop_oldest()
+        for waiter in running.waiters or ():
+            if not waiter.done():
+                waiter.set_result(_again(kept))
+
+    def _failed(self, request_id: str, running: _Running, error: BaseException) -> None:
+        self._remove(request_id, running)
+        for waiter in running.waiters or ():
+            if waiter.done():
+                continue
+            if isinstance(error, Exception):
+                waiter.set_exception(error)
+                waiter.exception()  # seen: one that leaves right now will not look at it
+            else:  # nobody generates any more, so a waiter has to
+                waiter.set_result(None)
 
     def _remove(self, request_id: str, running: _Running) -> None:
-        if self._running.get(request_id) is running:
-            del self._running[request_id]
-            self._aborting.discard(request_id)
+        del self._running[request_id]
+        running.stopped()  # an end that came too late
+        if self._emptied is not None and not self._running and not self._emptied.done():
+            self._emptied.set_result(None)
 
     def _forget_old(self) -> None:
         limit = self._clock() - WINDOW_SECONDS
@@ -152,26 +173,40 @@ class CallTable:
             self._drop_oldest()
 
     def _drop_oldest(self) -> None:
-        with contextlib.suppress(KeyError):
-            self._bytes -= self._done.popitem(last=False)[1].size
+        self._bytes -= len(self._done.popitem(last=False)[1].answer)
 
 
-def _again(answer: Answer) -> Answer:
-    copy = Answer()
-    copy.CopyFrom(answer)
-    copy.from_cache = True
-    return copy
+async def _joined(running: _Running) -> Answer | None:
+    """The answer of a generation under way; None when it ended without any."""
+    waiter: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
+    if running.waiters is None:
+        running.waiters = []
+    running.waiters.append(waiter)
+    return await waiter
 
 
-def _require_same(request_id: str, digest: bytes, known: bytes) -> None:
+def _again(kept: bytes) -> Answer:
+    answer = Answer.FromString(kept)
+    answer.from_cache = True
+    return answer
+
+
+def _stopped(running: _Running, aborted: Callable[[], Answer]) -> Answer:
+    """The answer of a generation that was cancelled, or the error in its place."""
+    why = running.stopped()
+    if why == "abort":
+        return aborted()
+    if why == "close":
+        raise MeshError(
+            errors.ERROR_REASON_DRAINING, "the model service is shutting down"
+        ) from None
+    raise  # called where the cancellation is caught
+
+
+def _require_same(request_id: str, digest: Hashable, known: Hashable) -> None:
     if digest != known:
         raise MeshError(
             errors.ERROR_REASON_REQUEST_ID_REUSED,
             f"the request_id '{request_id}' was used for another request before",
             metadata={"request_id": request_id},
         )
-
-
-def _being_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

@@ -67,6 +67,16 @@ class Endpoint:
         """How busy it is, in calls."""
         return self.in_flight + self.others
 
+    def begin(self) -> None:
+        """A call goes out."""
+        self.in_flight += 1
+        self.gauge.inc()
+
+    def end(self) -> None:
+        """It is over."""
+        self.in_flight -= 1
+        self.gauge.dec()
+
     def at(self, path: str) -> str:
         """The URL of a path below the base, or, as `/../path`, beside it; whole URLs stay."""
         if not path.startswith("/"):

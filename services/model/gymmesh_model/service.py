@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
+import os
 import time
-import uuid
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
 from gymmesh.errors.v1 import errors_pb2 as errors
@@ -116,7 +115,9 @@ class ModelService:
         """One answer, whole; see model.proto."""
         backend = self._opened()
         keeps = backend.keep_aborted and bool(request.request_id)
-        return await self._answer(backend, request, context, Progress() if keeps else None)
+        answer = self._answer(backend, request, context, Progress() if keeps else None)
+        del request  # thousands of calls wait here, and it is not needed any more
+        return await answer
 
     async def StreamResponse(
         self, request: model_pb2.StreamResponseRequest, context: CallContext
@@ -189,19 +190,19 @@ class ModelService:
             raise MeshError(errors.ERROR_REASON_DRAINING, f"model '{self.name}' is not open")
         return self._backend
 
-    async def _answer(
+    def _answer(
         self,
         backend: Backend,
         request: model_pb2.CreateResponseRequest,
         context: CallContext,
         progress: Progress | None,
-    ) -> model_pb2.CreateResponseResponse:
+    ) -> Coroutine[Any, Any, model_pb2.CreateResponseResponse]:
         """progress: of a call that is to be streamed, None for one that is not."""
         timeout = min(self._config.timeout_s, _with_margin(context.time_remaining()))
-        work = Work(request, timeout, progress)
+        work = Work(request, timeout, progress, request.call_id, request.params.model)
         if not request.request_id:
-            return await self._generate(backend, work)
-        return await self._calls.ask(
+            return self._generate(backend, work)
+        return self._calls.ask(
             request.request_id,
             _digest(request),
             lambda: self._generate(backend, work),
@@ -209,38 +210,43 @@ class ModelService:
         )
 
     async def _generate(self, backend: Backend, work: Work) -> model_pb2.CreateResponseResponse:
+        """One coroutine for all of it: thousands of calls wait here, each frame in memory."""
+        arrived = started = time.monotonic()
         try:
-            response = await self._queue_and_call(backend, work)
+            if not self._limiter.enter():
+                self._check_conversation(work)
+                await self._limiter.wait(work.timeout)
+                started = time.monotonic()
+                work.queue_s = started - arrived
+            try:
+                with self._weights.call() as work.versions:
+                    if self._cache is not None:
+                        response = await self._kept_or_made(
+                            backend, self._call_of(backend, work), work
+                        )
+                    elif work.progress is None:
+                        response = await backend.create(self._call_of(backend, work))
+                    else:
+                        call = self._call_of(backend, work)
+                        response = await backend.stream(call, work.progress)
+            finally:
+                self._limiter.leave()
         except MeshError as error:
             metrics.MODEL_CALLS.labels(self.name, error.reason_name).inc()
             raise
+        self._queue_seconds.observe(work.queue_s)
+        self._call_seconds.observe(time.monotonic() - started)
         return self._answered(work, response)
 
-    def _check_conversation(self, request: model_pb2.CreateResponseRequest) -> None:
+    def _check_conversation(self, work: Work) -> None:
         """A call that goes on with what is not held here need not wait to be told so."""
-        if request.conversation.parent_call_id:
+        request = work.request
+        if request is not None and request.conversation.parent_call_id:
             try:
                 self._conversations.check(request)
             except MeshError:
                 self._unknown.inc()
                 raise
-
-    async def _queue_and_call(self, backend: Backend, work: Work) -> responses_pb2.Response:
-        arrived = time.monotonic()
-        if not self._limiter.enter():
-            self._check_conversation(work.request)
-            await self._limiter.wait(work.timeout)
-        try:
-            started = time.monotonic()
-            work.queue_s = started - arrived
-            call = self._call_of(backend, work)
-            with self._weights.call() as work.versions:
-                response = await self._kept_or_made(backend, call, work)
-        finally:
-            self._limiter.leave()
-        self._queue_seconds.observe(work.queue_s)
-        self._call_seconds.observe(time.monotonic() - started)
-        return response
 
     async def _kept_or_made(
         self, backend: Backend, call: ModelCall, work: Work
@@ -259,13 +265,14 @@ class ModelService:
         return response
 
     def _call_of(self, backend: Backend, work: Work) -> ModelCall:
-        request = work.request
+        request, work.request = work.request, None
+        assert request is not None  # a call is made once
         goes_on = request.HasField("conversation") and self._config.max_conversations
         # Who reads the items themselves needs no JSON of them, which is most of a call's cost.
         direct = not goes_on and self._cache is None and getattr(backend, "takes_items", False)
         params, items = _params_of(request.params, direct)
         if goes_on:
-            self._take_up(work, params)
+            self._take_up(work, request, params)
         capture = request.capture
         if (capture.token_ids or capture.logprobs) and backend.capabilities.token_ids:
             work.record = TokenRecord(logprobs_asked=capture.logprobs)
@@ -280,10 +287,12 @@ class ModelService:
             items=items,
         )
 
-    def _take_up(self, work: Work, params: dict[str, Any]) -> None:
+    def _take_up(
+        self, work: Work, request: model_pb2.CreateResponseRequest, params: dict[str, Any]
+    ) -> None:
         """Finds the call's conversation, and puts all of it into its parameters."""
         try:
-            work.turn = self._conversations.find(work.request, params)
+            work.turn = self._conversations.find(request, params)
         except MeshError as error:
             if error.reason == errors.ERROR_REASON_CONVERSATION_UNKNOWN:
                 self._unknown.inc()
@@ -298,7 +307,7 @@ class ModelService:
         self._count(response, work.from_cache)
         answer = model_pb2.CreateResponseResponse(
             response=response,
-            call_id=work.request.call_id or f"call-{uuid.uuid4().hex}",
+            call_id=work.call_id or f"call-{os.urandom(16).hex()}",
             queue_us=int(work.queue_s * 1e6),
             from_cache=work.from_cache,
         )
@@ -329,8 +338,8 @@ class ModelService:
         response = partial() if partial is not None else None
         if response is None:
             response = responses_pb2.Response(
-                id=f"resp_{uuid.uuid4().hex}",
-                model=backend.endpoint_model or work.request.params.model,
+                id=f"resp_{os.urandom(16).hex()}",
+                model=backend.endpoint_model or work.model,
                 status="incomplete",
                 incomplete_details=responses_pb2.IncompleteDetails(reason="aborted"),
             )
@@ -363,11 +372,16 @@ def _with_margin(remaining: float) -> float:
     return remaining - min(_MARGIN_SECONDS, remaining / 10)
 
 
-def _digest(request: model_pb2.CreateResponseRequest) -> bytes:
-    """Of everything that decides the answer; the rest may differ in a retry."""
-    asked = hashlib.sha256(request.params.SerializeToString(deterministic=True))
-    if request.HasField("seed"):
-        asked.update(b"%d" % request.seed)
-    if request.conversation.parent_call_id:
-        asked.update(request.conversation.parent_call_id.encode())
-    return asked.digest()
+def _digest(request: model_pb2.CreateResponseRequest) -> int:
+    """Of everything that decides the answer; the rest may differ in a retry.
+
+    Python's own keyed hash: it never leaves this process, and nothing but a caller's mistake is
+    to be found with it. SHA-256 of a long conversation would take a tenth of the call's CPU.
+    """
+    return hash(
+        (
+            request.params.SerializeToString(deterministic=True),
+            request.seed if request.HasField("seed") else None,
+            request.conversation.parent_call_id,
+        )
+    )

@@ -65,19 +65,50 @@ async def test_another_request_under_the_same_id_is_refused() -> None:
         await first
 
 
-async def test_the_generation_ends_with_its_last_asker_only() -> None:
+async def test_whoever_waits_generates_anew_when_the_first_asker_leaves() -> None:
     table, model = CallTable(), Model()
-    first, second = ask(table, model), ask(table, model)
+    first, second, third = (ask(table, model) for _ in range(3))
     await model.started.wait()
     first.cancel()
     await asyncio.wait([first])
-    assert model.stopped == 0
-    second.cancel()
-    await asyncio.wait([second])
+    assert first.cancelled()
+    assert table.runs("r")
+    model.go.set()
+    answers = [await second, await third]
+    assert [answer.call_id for answer in answers] == ["c2", "c2"]
+    assert [answer.from_cache for answer in answers] == [False, True]
+    assert (model.asked, model.stopped) == (2, 1)
+
+
+async def test_the_generation_ends_with_its_last_asker() -> None:
+    table, model = CallTable(), Model()
+    first, second = ask(table, model), ask(table, model)
+    await model.started.wait()
+    for asker in (second, first):
+        assert table.runs("r")
+        asker.cancel()
+        await asyncio.wait([asker])
+    assert not table.runs("r")
     again = Model()
     again.go.set()
     assert (await ask(table, again)).from_cache is False
-    assert model.stopped == 1
+    assert (model.asked, model.stopped) == (1, 1)
+
+
+async def test_a_failure_reaches_all_who_ask() -> None:
+    table, model = CallTable(), Model()
+
+    async def fail() -> Answer:
+        await model.generate()
+        raise MeshError(errors.ERROR_REASON_MODEL_TIMEOUT, "too late")
+
+    askers = [asyncio.ensure_future(table.ask("r", b"d", fail, aborted)) for _ in range(3)]
+    await model.started.wait()
+    model.go.set()
+    for asker in askers:
+        with pytest.raises(MeshError):
+            await asker
+    assert model.asked == 1
 
 
 async def test_a_failure_is_not_kept() -> None:
@@ -103,14 +134,71 @@ async def test_abort() -> None:
     assert table.abort("r") is False
 
 
-async def test_closing_tells_who_waits() -> None:
+async def test_an_abort_reaches_all_who_ask_and_cancels_nobody() -> None:
+    table, model = CallTable(), Model()
+
+    async def asking() -> tuple[Answer, int]:
+        answer = await table.ask("r", b"d", model.generate, aborted)
+        await asyncio.sleep(0)  # a cancellation that was left behind would strike here
+        task = asyncio.current_task()
+        assert task is not None
+        return answer, task.cancelling()
+
+    askers = [asyncio.ensure_future(asking()) for _ in range(2)]
+    await model.started.wait()
+    assert table.abort("r") is True
+    assert table.abort("r") is True  # it has not ended yet, and is stopped only once
+    assert [(answer.call_id, left) for answer, left in [await one for one in askers]] == [
+        ("aborted", 0)
+    ] * 2
+    assert model.stopped == 1
+
+
+async def test_who_is_cancelled_and_aborted_at_once_is_cancelled() -> None:
     table, model = CallTable(), Model()
     first = ask(table, model)
     await model.started.wait()
+    assert table.abort("r") is True
+    first.cancel()
+    await asyncio.wait([first])
+    assert first.cancelled()
+    assert not table.runs("r")
+
+
+async def test_an_abort_that_comes_too_late_leaves_no_trace() -> None:
+    table = CallTable()
+    started = asyncio.Event()
+
+    async def stubborn() -> Answer:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return Answer(call_id="c1")
+        raise AssertionError
+
+    async def asking() -> tuple[str, int]:
+        answer = await table.ask("r", b"d", stubborn, aborted)
+        task = asyncio.current_task()
+        assert task is not None
+        return answer.call_id, task.cancelling()
+
+    asker = asyncio.ensure_future(asking())
+    await started.wait()
+    assert table.abort("r") is True
+    assert await asker == ("c1", 0)
+
+
+async def test_closing_tells_who_waits() -> None:
+    table, model = CallTable(), Model()
+    askers = [ask(table, model) for _ in range(2)]
+    await model.started.wait()
     await table.close()
-    with pytest.raises(MeshError) as caught:
-        await first
-    assert caught.value.reason_name == "DRAINING"
+    for asker in askers:
+        with pytest.raises(MeshError) as caught:
+            await asker
+        assert caught.value.reason_name == "DRAINING"
+    assert not table.runs("r")
 
 
 async def test_the_window_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

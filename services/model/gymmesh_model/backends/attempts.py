@@ -61,25 +61,29 @@ class Attempts:
         now = asyncio.get_running_loop().time
         deadline = now() + timeout
         tries = 0
-        tried: set[int] = set()
+        tried: set[int] | None = None  # most calls need none, and thousands wait here
         self._budget.called()
         while True:
-            endpoint = self._pool.pick(key, tried)
+            endpoint = self._pool.pick(key, tried or ())
             if endpoint is None:
                 error = self._pool.left_alone()
             else:
                 started = self._pool.clock()
+                endpoint.begin()
                 try:
                     with Limit(deadline - now()):
-                        answer = await _counted(once, endpoint)
+                        answer = await once(endpoint)
                     self._pool.answered(endpoint, started, key)
                     return answer
                 except TimeoutError:
                     error = timed_out(self._pool.name, timeout)
                 except MeshError as failure:
                     error = failure
+                finally:
+                    endpoint.end()
                 self._pool.failed(endpoint, started, error)
-                tried.add(endpoint.index)
+                tried = {*(tried or ()), endpoint.index}
+            tried = tried or set()
             delay = None if begun() else self._delay(tries, error, deadline - now(), tried)
             tries += 1
             if delay is None or not self._budget.take():
@@ -99,13 +103,3 @@ class Attempts:
             return 0.0
         tried.clear()
         return self._policy.delay(tries, error, remaining, self._rng)
-
-
-async def _counted(once: Callable[[Endpoint], Awaitable[T]], endpoint: Endpoint) -> T:
-    endpoint.in_flight += 1
-    endpoint.gauge.inc()
-    try:
-        return await once(endpoint)
-    finally:
-        endpoint.in_flight -= 1
-        endpoint.gauge.dec()

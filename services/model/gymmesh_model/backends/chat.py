@@ -16,6 +16,7 @@ from gymmesh_model.backends.chat_stream import ChatFold
 from gymmesh_model.backends.classify import http_failure
 from gymmesh_model.backends.http import HttpEndpoint
 from gymmesh_model.backends.progress import Progress
+from gymmesh_model.backends.sendable import sendable
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.convert import (
     ChatOptions,
@@ -77,12 +78,11 @@ class ChatBackend:
         await self._http.close()
 
     async def create(self, call: ModelCall) -> responses_pb2.Response:
-        body = self._body(call)
         answer = await self._http.post(
             _PATH,
-            dumps_clean(body),
+            sendable(lambda: dumps_clean(self._body(call))),
             call.timeout,
-            lambda raw: read_answer(self._name, raw, self._http.secrets),
+            self._read,
             key=call.rollout_id,
         )
         if self._lifts:
@@ -106,6 +106,9 @@ class ChatBackend:
             key=call.rollout_id,
         )
         return read.respond()
+
+    def _read(self, raw: bytes) -> dict[str, Any]:
+        return read_answer(self._name, raw, self._http.secrets)
 
     def _body(self, call: ModelCall) -> dict[str, Any]:
         body = to_chat(call.params, self._options, seed=call.seed, items=call.items)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar
 
 from gymmesh_model.backends.attempts import Attempts
 from gymmesh_model.backends.classify import http_failure
@@ -20,7 +20,7 @@ from gymmesh_model.backends.transport import (
 from gymmesh_model.concealed import secret_texts
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.errors import answer_invalid, misconfigured, unreachable
-from gymmesh_model.http1 import Client, Http1Error, ProtocolViolated, TooLarge
+from gymmesh_model.http1 import Body, Client, Http1Error, ProtocolViolated, TooLarge
 from gymmesh_model.load_poll import LoadPoll, wants_metrics
 from gymmesh_model.pool import Endpoint, Pool
 from gymmesh_runtime.errors import MeshError
@@ -71,18 +71,19 @@ class HttpEndpoint:
         if transport is not None:
             await transport.close()
 
-    async def post(
+    def post(
         self,
         url: str,
-        body: bytes,
+        body: Body,
         timeout: float,
         read: Callable[[bytes], T],
         headers: Mapping[str, str] | None = None,
         key: str = "",
-    ) -> T:
+    ) -> Coroutine[Any, Any, T]:
         """Posts JSON and returns what the answer with status 200 says, retrying where safe.
 
-        url: a path below an endpoint's base URL (see `Endpoint.at`), or a whole URL. key: the
+        url: a path below an endpoint's base URL (see `Endpoint.at`), or a whole URL. body: bytes,
+        or who makes them, for each time that they are sent. key: the
         rollout that the call is for, which decides on the endpoint. timeout: seconds for it
         all. read: makes it of the answer's body, or raises the failure that the body reports,
         so that it counts as one of the call. Raises MeshError with a MODEL_* reason; after
@@ -90,15 +91,20 @@ class HttpEndpoint:
         """
 
         async def once(endpoint: Endpoint) -> T:
+            transport = self._opened()
             try:
-                answer = await self._opened().post(endpoint.at(url), body, headers)
+                if isinstance(transport, DirectTransport):
+                    answer: Whole = await transport.post(endpoint.at(url), body, headers)
+                else:
+                    sent = body if isinstance(body, bytes) else body()
+                    answer = await transport.post(endpoint.at(url), sent, headers)
             except Http1Error as error:
                 raise self._failure(error) from None
             if answer.status != 200:
                 raise self._refusal(answer, answer.body)
             return read(answer.body)
 
-        return await self._attempts.run(once, timeout, key=key)
+        return self._attempts.run(once, timeout, key=key)
 
     async def stream(
         self,

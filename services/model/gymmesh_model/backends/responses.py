@@ -8,6 +8,7 @@ responses are not offered, and streaming is asked for by the RPC, not by a param
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -19,6 +20,7 @@ from gymmesh_model.backends.http import HttpEndpoint
 from gymmesh_model.backends.progress import Progress
 from gymmesh_model.backends.read_response import read_response
 from gymmesh_model.backends.responses_stream import ResponsesReader
+from gymmesh_model.backends.sendable import sendable
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.errors import answer_invalid, options_of, unsupported
 from gymmesh_responses import dumps
@@ -58,13 +60,10 @@ class ResponsesBackend:
         await self._http.close()
 
     async def create(self, call: ModelCall) -> responses_pb2.Response:
-        return await self._http.post(
-            _PATH,
-            dumps(native_body(call.params)),
-            call.timeout,
-            lambda answer: read_response(self._name, answer, self._http.secrets),
-            key=call.rollout_id,
-        )
+        body = sendable(partial(_written, call.params))
+        answer = self._http.post(_PATH, body, call.timeout, self._read, key=call.rollout_id)
+        del call  # a short body alone is kept
+        return await answer
 
     async def stream(self, call: ModelCall, progress: Progress) -> responses_pb2.Response:
         body = dumps({**native_body(call.params), "stream": True})
@@ -78,6 +77,13 @@ class ResponsesBackend:
         if read.response is None:
             raise answer_invalid(self._name, "its stream ended before the answer did")
         return read.response
+
+    def _read(self, answer: bytes) -> responses_pb2.Response:
+        return read_response(self._name, answer, self._http.secrets)
+
+
+def _written(params: Mapping[str, Any]) -> bytes:
+    return dumps(native_body(params))
 
 
 def native_body(params: Mapping[str, Any], backend: str = "responses") -> dict[str, Any]:

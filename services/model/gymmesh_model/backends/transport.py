@@ -7,13 +7,13 @@ they name), send no cookies and bound the size of an answer.
 from __future__ import annotations
 
 import urllib.request
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
-from gymmesh_model.http1 import Client, Head, Streamed, Target
+from gymmesh_model.http1 import Answer, Body, Client, Streamed, Target
 
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 _LOCAL: Final = ("", "localhost", "127.0.0.1", "::1")
@@ -60,7 +60,9 @@ class Live(Protocol):
 class Transport(Protocol):
     """Posts to endpoints. Made in the event loop, closed once."""
 
-    async def post(self, url: str, body: bytes, headers: Mapping[str, str] | None) -> Whole:
+    def post(
+        self, url: str, body: bytes, headers: Mapping[str, str] | None
+    ) -> Coroutine[Any, Any, Whole]:
         """The whole answer, whatever its status. Raises Http1Error."""
 
     def stream(
@@ -83,20 +85,6 @@ def is_proxied(urls: Sequence[str]) -> bool:
         if proxied and not urllib.request.proxy_bypass(host):
             return True
     return False
-
-
-@dataclass(frozen=True, slots=True)
-class _Whole:
-    _head: Head
-    body: bytes
-
-    @property
-    def status(self) -> int:
-        return self._head.status
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        return self._head.headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +118,12 @@ class DirectTransport:
     client: Client
     _targets: dict[str, Target] = field(default_factory=dict)
 
-    async def post(self, url: str, body: bytes, headers: Mapping[str, str] | None) -> Whole:
-        """See Transport."""
+    def post(
+        self, url: str, body: Body, headers: Mapping[str, str] | None
+    ) -> Coroutine[Any, Any, Answer]:
+        """See Transport; the body may also be made when it is sent."""
         # Asking for an answer again is safe: sampling has no side effect.
-        answer = await self.client.ask(self.target(url), body, headers, resend=True)
-        return _Whole(answer.head, answer.body)
+        return self.client.ask(self.target(url), body, headers, resend=True)
 
     @asynccontextmanager
     async def stream(

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import uuid
-from collections.abc import Callable, Iterator, Mapping
+import os
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -32,6 +32,7 @@ from gymmesh_model.backends.chat import (
 from gymmesh_model.backends.chat_stream import ChatFold
 from gymmesh_model.backends.http import HttpEndpoint
 from gymmesh_model.backends.progress import Progress
+from gymmesh_model.backends.sendable import Sendable
 from gymmesh_model.backends.transport import is_proxied
 from gymmesh_model.backends.vllm_answer import PromptIgnored, Sample, VllmReader, take_answer
 from gymmesh_model.backends.vllm_probe import probe
@@ -40,7 +41,7 @@ from gymmesh_model.backends.vllm_weights import WeightsPoll
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.convert import ChatOptions, lift_thinking, lower_thinking, to_chat
 from gymmesh_model.errors import options_of, timed_out
-from gymmesh_model.tokens import Prefix, unpack_ids
+from gymmesh_model.tokens import Prefix, TokenRecord, unpack_ids
 from gymmesh_responses import dumps_clean
 from gymmesh_runtime.errors import MeshError
 
@@ -75,12 +76,11 @@ class VllmOptions(ChatBackendOptions, frozen=True, kw_only=True, forbid_unknown_
 class _Plan:
     """How a call is sent.
 
-    prompt, prompt_ids: as these tokens; None: as messages. continued: how they were found.
+    prompt: as these tokens; None: as messages. continued: how they were found.
     reason, detail: of the fork, where the prompt does not begin with the known tokens.
     """
 
     prompt: bytes | None = None
-    prompt_ids: list[int] | None = None
     continued: Continued | None = None
     reason: tokens_pb2.ForkReason.ValueType = tokens_pb2.FORK_REASON_UNSPECIFIED
     detail: str = ""
@@ -149,11 +149,13 @@ class VllmBackend:
             )
             self._polls.start()
 
-    async def create(self, call: ModelCall) -> responses_pb2.Response:
-        return await self._answer(call, None)
+    def create(self, call: ModelCall) -> Coroutine[Any, Any, responses_pb2.Response]:
+        return self._answer(call, None)
 
-    async def stream(self, call: ModelCall, progress: Progress) -> responses_pb2.Response:
-        return await self._answer(call, progress)
+    def stream(
+        self, call: ModelCall, progress: Progress
+    ) -> Coroutine[Any, Any, responses_pb2.Response]:
+        return self._answer(call, progress)
 
     async def abort(self, request_id: str) -> bool:
         """Has the server end a call, which then returns what it has; False when it cannot."""
@@ -170,28 +172,26 @@ class VllmBackend:
 
     async def _answer(self, call: ModelCall, progress: Progress | None) -> responses_pb2.Response:
         deadline = asyncio.get_running_loop().time() + call.timeout
-        body = self._body(call)
         if call.record is None:
-            return await self._send(call, body, Sample(None, call.prefix), progress, deadline)
-        body["return_token_ids"] = True
+            sample = Sample(None, call.prefix)
+            return await self._send(call, [], _Plan(), sample, progress, deadline)
+        made = [self._body(call)]
         # Asked for by the request, they stay in the answer; else they are only captured.
-        keep = bool(body.get("logprobs"))
-        if call.record.logprobs_asked:
-            body["logprobs"] = True
-        plan = await self._plan(call, body, deadline)
+        keep = bool(made[0].get("logprobs"))
+        _capture(made[0], call.record)
+        plan = await self._plan(call, made[0], deadline)
         for _ in range(2):
             sample = Sample(
                 call.record,
                 call.prefix,
                 prompt=plan.prompt,
-                prompt_ids=plan.prompt_ids,
                 continued=plan.continued,
                 reason=plan.reason,
                 detail=plan.detail,
                 keep_logprobs=keep,
             )
             try:
-                return await self._send(call, _planned(body, plan), sample, progress, deadline)
+                return await self._send(call, made, plan, sample, progress, deadline)
             except PromptIgnored:
                 # Said so, or another server behind the same address: from here on as messages.
                 self._takes_tokens = False
@@ -201,31 +201,27 @@ class VllmBackend:
     async def _send(
         self,
         call: ModelCall,
-        body: Json,
+        made: list[Json],
+        plan: _Plan,
         sample: Sample,
         progress: Progress | None,
         deadline: float,
     ) -> responses_pb2.Response:
+        """made: the request, where it is made already; taken out, so that nobody keeps it."""
         timeout = max(deadline - asyncio.get_running_loop().time(), 0.001)
+
+        def body() -> Json:
+            asked = made.pop() if made else _capture(self._body(call), call.record)
+            return _planned(asked, plan)
+
         if progress is None:
-            with self._can_be_aborted(call, body):
-                answer = await self._http.post(
-                    _PATH,
-                    dumps_clean(body),
-                    timeout,
-                    lambda raw: read_answer(self._name, raw, self._http.secrets),
-                    key=call.rollout_id,
-                )
-            take_answer(self._name, sample, answer)
-            if self._lifts:
-                answer = lift_thinking(answer)
-            return respond(self._name, answer, call.params)
+            return await self._send_whole(call, body, sample, timeout)
 
         def reader() -> VllmReader:
             fold = ChatFold(progress, think=self._lifts)
             return VllmReader(self._name, fold, call.params, progress, self._http.secrets, sample)
 
-        streamed = body | STREAMED
+        streamed = body() | STREAMED
         if not progress.is_read:
             # Only an abort would show them: fewer and larger pieces cost both sides less.
             streamed.setdefault("stream_interval", _UNREAD_INTERVAL)
@@ -239,19 +235,32 @@ class VllmBackend:
         )
         return read.respond()
 
-    @contextlib.contextmanager
-    def _can_be_aborted(self, call: ModelCall, body: Json) -> Iterator[None]:
-        """While in the block, the call can be ended at the server, where that is offered."""
-        if not call.request_id or self._abort_path is None:
-            yield
-            return
-        # An id of its own: the server refuses one that still runs.
-        body["request_id"] = uuid.uuid4().hex
-        self._running[call.request_id] = f"chatcmpl-{body['request_id']}"
+    async def _send_whole(
+        self, call: ModelCall, body: Callable[[], Json], sample: Sample, timeout: float
+    ) -> responses_pb2.Response:
+        more: Json = {}
+        if call.request_id and self._abort_path is not None:
+            # An id of its own: the server refuses one that still runs.
+            more["request_id"] = os.urandom(16).hex()
+            self._running[call.request_id] = f"chatcmpl-{more['request_id']}"
         try:
-            yield
+            answer = await self._http.post(
+                _PATH,
+                Sendable(lambda: dumps_clean(body() | more)),
+                timeout,
+                self._read,
+                key=call.rollout_id,
+            )
         finally:
-            self._running.pop(call.request_id, None)
+            if more:
+                self._running.pop(call.request_id, None)
+        take_answer(self._name, sample, answer)
+        if self._lifts:
+            answer = lift_thinking(answer)
+        return respond(self._name, answer, call.params)
+
+    def _read(self, raw: bytes) -> Json:
+        return read_answer(self._name, raw, self._http.secrets)
 
     async def _plan(self, call: ModelCall, body: Json, deadline: float) -> _Plan:
         prefix = call.prefix
@@ -292,8 +301,7 @@ class VllmBackend:
             # If it is the conversation that it refuses, it will refuse the call, too.
             return _cannot(f"the server did not render the conversation: {error.message}")
         if isinstance(found, Continued):
-            prompt = prefix.tokens + found.tail
-            return _Plan(prompt, unpack_ids(prompt), found)
+            return _Plan(prefix.tokens + found.tail, found)
         return _Plan(reason=found.reason, detail=found.detail)
 
     async def _probed(self, deadline: float) -> bool:
@@ -321,8 +329,17 @@ def _planned(body: Json, plan: _Plan) -> Json:
     if plan.prompt is None:
         return body
     given = body.get("kv_transfer_params") or {}
-    ids = {**given, "prompt_token_ids": plan.prompt_ids}
+    ids = {**given, "prompt_token_ids": unpack_ids(plan.prompt)}
     return {**body, "messages": body["messages"][-1:], "kv_transfer_params": ids}
+
+
+def _capture(body: Json, record: TokenRecord | None) -> Json:
+    """The request, now asking for the tokens that are wanted."""
+    if record is not None:
+        body["return_token_ids"] = True
+        if record.logprobs_asked:
+            body["logprobs"] = True
+    return body
 
 
 def _cannot(detail: str) -> _Plan:

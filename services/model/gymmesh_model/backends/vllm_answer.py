@@ -13,7 +13,15 @@ from gymmesh_model.backends.progress import Progress
 from gymmesh_model.backends.vllm_render import Continued
 from gymmesh_model.backends.vllm_weights import version_of
 from gymmesh_model.errors import AnswerInvalid, answer_invalid
-from gymmesh_model.tokens import Prefix, TokenRecord, common_tokens, count, pack_ids, pack_logprobs
+from gymmesh_model.tokens import (
+    Prefix,
+    TokenRecord,
+    common_tokens,
+    count,
+    pack_ids,
+    pack_logprobs,
+    unpack_ids,
+)
 from gymmesh_model.tokens.arrays import WIDTH
 
 Json = dict[str, Any]
@@ -28,7 +36,7 @@ class PromptIgnored(Exception):
 class Sample:
     """What is known of a call's prompt beforehand, and where its tokens go.
 
-    record: None when no tokens are wanted. prompt, prompt_ids: the tokens that were sent, or
+    record: None when no tokens are wanted. prompt: the tokens that were sent, or
     None for messages. continued: how they were found. reason, detail: of the fork that messages
     may mean. keep_logprobs: whether they stay in the answer, too.
     """
@@ -36,7 +44,6 @@ class Sample:
     record: TokenRecord | None
     prefix: Prefix | None
     prompt: bytes | None = None
-    prompt_ids: list[int] | None = None
     continued: Continued | None = None
     reason: tokens_pb2.ForkReason.ValueType = tokens_pb2.FORK_REASON_UNSPECIFIED
     detail: str = ""
@@ -48,8 +55,9 @@ class Sample:
         if record is None:
             return
         if self.prompt is not None:
-            # As a list, which is what came: packing it would cost five times as much.
-            if ids != self.prompt_ids:
+            # As a list, which is what came: packing it would cost five times as much. Made of
+            # the bytes only now, since a list takes nine times their memory.
+            if ids != unpack_ids(self.prompt):
                 raise PromptIgnored
             prompt = self.prompt
         elif ids is None:

@@ -31,6 +31,7 @@ from gymmesh_responses import CodecError, item_to_dict
 Json = dict[str, Any]
 
 _PLAIN_ROLES: Final = ("user", "system")
+_PLAIN: Final = frozenset(("assistant", *_PLAIN_ROLES))
 # Token captures that a trainer's rows carry along; they are not part of what the model reads.
 _CAPTURE: Final = (
     "prompt_token_ids",
@@ -77,11 +78,15 @@ def messages_from_items(
     index = 0
     try:
         for index, item in enumerate(items):
-            if item.WhichOneof("kind") == "message":
-                message = item.message
+            # An item that is none has an empty message, without a role.
+            message = item.message
+            role = message.role
+            if role in _PLAIN:
                 text = message_text(message)
-                if text is not None and transcript.add_plain(message.role, text):
+                if text and transcript.add_plain(role, text):
                     continue
+            elif not role and transcript.add_tool(item):
+                continue
             document = item_to_dict(item)
             if not isinstance(document, Mapping):
                 raise invalid(f"params.input[{index}]", "must be an object")
@@ -148,6 +153,10 @@ class _Transcript:
     def add_plain(self, role: object, text: str) -> bool:
         """As `add` for a message of which only role and text count; False for other roles."""
         if role == "assistant":
+            if self._open is None:
+                self._open = {"role": role, "content": text}
+                self.messages.append(self._open)
+                return True
             message = self._joinable("content", "refusal")
             message["content"] = _joined(message.get("content"), text)
         elif role == "user" or role == "system":
@@ -155,6 +164,25 @@ class _Transcript:
             self.messages.append({"role": role, "content": text})
         else:
             return False
+        return True
+
+    def add_tool(self, item: pb.Item) -> bool:
+        """As `add` for a tool's call or its output with nothing unusual in it; False for others."""
+        call = item.function_call
+        try:
+            if call.name:
+                arguments = call.arguments.decode()
+                if not arguments or not call.call_id or call.overlay_json:
+                    return False
+                self._called(call.call_id, call.name, arguments)
+                return True
+            output = item.function_call_output
+            text = output.text.decode()
+            if not text or not output.call_id or output.overlay_json:
+                return False
+        except UnicodeDecodeError:  # an unpaired surrogate, perhaps
+            return False
+        self._close_with({"role": "tool", "tool_call_id": output.call_id, "content": text})
         return True
 
     def add(self, item: Mapping[str, Any], place: str) -> None:
@@ -197,9 +225,12 @@ class _Transcript:
         for key in ("call_id", "name", "arguments"):
             if not isinstance(item.get(key), str):
                 raise invalid(f"params.{place}.{key}", "must be text")
+        self._called(item["call_id"], item["name"], item["arguments"])
+
+    def _called(self, call_id: str, name: str, arguments: str) -> None:
         message = self._open or self._begin()
-        function = {"name": item["name"], "arguments": item["arguments"]}
-        call = {"id": item["call_id"], "type": "function", "function": function}
+        function = {"name": name, "arguments": arguments}
+        call = {"id": call_id, "type": "function", "function": function}
         message.setdefault("tool_calls", []).append(call)
 
     def _output(self, item: Mapping[str, Any], place: str) -> None:

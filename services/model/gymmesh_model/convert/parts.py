@@ -37,27 +37,28 @@ def plain_text(item: Any) -> str | None:
     return content if type(content) is str else None
 
 
-def message_text(message: pb.Message) -> str | None:
-    """`plain_text` of a message that is not converted to JSON."""
+def message_text(message: pb.Message) -> str:
+    """`plain_text` of a message that is not converted to JSON; empty: look at it closely.
+
+    A text that is there says by itself which of the alternatives is set: to ask for that would
+    cost more.
+    """
     if message.overlay_json:
-        return None
-    content = message.WhichOneof("content")
-    if content != "parts":
-        return message.text if content == "text" else None
+        return ""
+    text = message.text
+    if text:
+        return text
     parts = message.parts.parts
     if len(parts) != 1:
-        return None
+        return ""
     part = parts[0]
-    kind = part.WhichOneof("kind")
-    if kind == "output_text":
-        said: pb.OutputText | pb.InputText = part.output_text
-    elif kind == "input_text":
-        said = part.input_text
-    else:
-        return None
+    said: pb.OutputText | pb.InputText = part.output_text
     text = said.text
+    if not text:
+        said = part.input_text
+        text = said.text
     # Whatever else the part has stands in its overlay, a text that fits no field as well.
-    return text if text and not said.overlay_json else None
+    return "" if said.overlay_json else text
 
 
 def check_keys(item: Mapping[str, Any], known: frozenset[str] | set[str], place: str) -> None:

@@ -5,7 +5,7 @@ hand, answers with a bounded size, no redirects, no cookies, no proxies, no deco
 asks for `identity`). Formats: RFC 9110 and RFC 9112.
 """
 
-from gymmesh_model.http1.client import Client
+from gymmesh_model.http1.client import Body, Client
 from gymmesh_model.http1.connection import Answer, Streamed
 from gymmesh_model.http1.errors import (
     ConnectFailed,
@@ -20,6 +20,7 @@ from gymmesh_model.http1.target import Target
 
 __all__ = [
     "Answer",
+    "Body",
     "Client",
     "ConnectFailed",
     "ConnectTimedOut",

@@ -7,7 +7,7 @@ import ipaddress
 import socket
 import ssl
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from gymmesh_model.http1.connection import Answer, Connection, Streamed
@@ -19,16 +19,39 @@ MAX_BODY: Final = 64 * 1024 * 1024
 _Origin = tuple[str, str, int]
 
 
+# What is sent: bytes, or who makes them, each time they are sent. While an answer is waited for,
+# which may take minutes, the latter need not be kept in memory.
+Body = bytes | Callable[[], bytes]
+
+
 class _Pool:
     """The connections to one origin."""
 
-    __slots__ = ("idle", "open", "waiting")
+    __slots__ = ("client", "idle", "open", "waiting")
 
-    def __init__(self) -> None:
+    def __init__(self, client: Client) -> None:
+        self.client = client
         # The one used last is used next, so that those not needed grow old.
         self.idle: list[Connection] = []
         self.open: set[Connection] = set()
         self.waiting: deque[asyncio.Future[Connection | None]] = deque()
+
+    def free(self, connection: Connection) -> None:
+        """Takes a connection that can be used again."""
+        while self.waiting:
+            waiter = self.waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(connection)
+                return
+        self.client.keep(connection)
+        self.idle.append(connection)
+
+    def forget(self, connection: Connection) -> None:
+        """Takes leave of a connection that is closed."""
+        self.open.discard(connection)
+        if connection.idle_since and connection in self.idle:
+            self.idle.remove(connection)
+        _wake(self, None)
 
 
 class Client:
@@ -66,7 +89,7 @@ class Client:
     async def ask(
         self,
         target: Target,
-        body: bytes = b"",
+        body: Body = b"",
         headers: Mapping[str, str] | None = None,
         *,
         resend: bool = False,
@@ -77,16 +100,19 @@ class Client:
         may be closed by the other side just when it is used again; then the request goes out
         once more, on a new connection, if not one byte of an answer had come.
         """
-        head = target.head(len(body), headers)
         connection = self._kept(target) or await self._acquire(target)
         kept = connection.used
-        try:
-            return await connection.ask(head, body, self._parser(target))
-        except ConnectionLost as error:
-            if not (resend and kept and error.untouched):
+        while True:
+            waiter = self._send(connection, target, body, headers)
+            try:
+                return await waiter
+            except asyncio.CancelledError:
+                connection.leave(waiter)
                 raise
-        connection = await self._acquire(target, fresh=True)
-        return await connection.ask(head, body, self._parser(target))
+            except ConnectionLost as error:
+                if not (resend and kept and error.untouched):
+                    raise
+            connection, kept = await self._acquire(target, fresh=True), False
 
     async def stream(
         self,
@@ -126,6 +152,18 @@ class Client:
         # The event loop tells the transports in its next turn.
         await asyncio.sleep(0)
 
+    def keep(self, connection: Connection) -> None:
+        """For the pools: a connection is idle from now on."""
+        connection.idle_since = self._loop.time()
+        if self._sweep is None and not self._closed:
+            self._sweep = self._loop.call_later(self._idle_timeout, self._close_idle)
+
+    def _send(
+        self, connection: Connection, target: Target, body: Body, headers: Mapping[str, str] | None
+    ) -> asyncio.Future[Answer]:
+        sent = body if isinstance(body, bytes) else body()
+        return connection.ask(target.head(len(sent), headers), sent, self._parser(target))
+
     def _parser(self, target: Target) -> Parser:
         return Parser(self._max_body, self._max_head, bodiless=target.method == "HEAD")
 
@@ -146,7 +184,7 @@ class Client:
         """
         pool = self._pools.get(target.origin)
         if pool is None:
-            pool = self._pools[target.origin] = _Pool()
+            pool = self._pools[target.origin] = _Pool(self)
         while len(pool.open) >= self._limit and not self._closed:
             waiter: asyncio.Future[Connection | None] = self._loop.create_future()
             pool.waiting.append(waiter)
@@ -169,14 +207,12 @@ class Client:
             return
         given = waiter.result()
         if given is not None and given.usable:
-            self._free(pool, given)
+            pool.free(given)
         else:
             _wake(pool, None)
 
     async def _connect(self, target: Target, pool: _Pool) -> Connection:
-        connection = Connection(
-            lambda one: self._free(pool, one), lambda one: self._forget(pool, one)
-        )
+        connection = Connection(pool)
         pool.open.add(connection)
         try:
             async with asyncio.timeout(self._connect_timeout):
@@ -228,23 +264,6 @@ class Client:
         if self._tls is None:
             self._tls = ssl.create_default_context()
         return self._tls
-
-    def _free(self, pool: _Pool, connection: Connection) -> None:
-        while pool.waiting:
-            waiter = pool.waiting.popleft()
-            if not waiter.done():
-                waiter.set_result(connection)
-                return
-        connection.idle_since = self._loop.time()
-        pool.idle.append(connection)
-        if self._sweep is None and not self._closed:
-            self._sweep = self._loop.call_later(self._idle_timeout, self._close_idle)
-
-    def _forget(self, pool: _Pool, connection: Connection) -> None:
-        pool.open.discard(connection)
-        if connection.idle_since and connection in pool.idle:
-            pool.idle.remove(connection)
-        _wake(pool, None)
 
     def _close_idle(self) -> None:
         """Closes what was idle for too long: one timer for all connections."""

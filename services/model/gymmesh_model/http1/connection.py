@@ -8,11 +8,10 @@ sends would be taken for the next answer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple, Protocol, cast
 
 from gymmesh_model.http1.errors import ConnectionLost, Http1Error
-from gymmesh_model.http1.head import Head
+from gymmesh_model.http1.head import Head, Headers
 from gymmesh_model.http1.parser import Parser
 
 # Bytes of a streamed answer that may wait for its reader before the socket is left alone.
@@ -25,18 +24,34 @@ class Answer(NamedTuple):
     head: Head
     body: bytes
 
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return self.head.status
+
+    @property
+    def headers(self) -> Headers:
+        """All headers."""
+        return self.head.headers
+
+
+class Owner(Protocol):
+    """Who keeps a connection."""
+
+    def free(self, connection: Connection) -> None:
+        """Called once an answer is whole and the connection can be used again."""
+
+    def forget(self, connection: Connection) -> None:
+        """Called once, when it cannot be used any more."""
+
 
 class Connection(asyncio.Protocol):
-    """A transport and the answer that is being read from it.
-
-    released: called once an answer is whole and the connection can be used again. closed:
-    called once, when it cannot any more.
-    """
+    """A transport and the answer that is being read from it."""
 
     __slots__ = (
-        "_closed",
+        "_lost",
+        "_owner",
         "_parser",
-        "_released",
         "_stream",
         "_transport",
         "_waiter",
@@ -44,11 +59,9 @@ class Connection(asyncio.Protocol):
         "used",
     )
 
-    def __init__(
-        self, released: Callable[[Connection], None], closed: Callable[[Connection], None]
-    ) -> None:
-        self._released = released
-        self._closed: Callable[[Connection], None] | None = closed
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+        self._lost = False
         self._transport: asyncio.Transport | None = None
         self._parser: Parser | None = None
         self._waiter: asyncio.Future[Answer] | None = None
@@ -61,21 +74,21 @@ class Connection(asyncio.Protocol):
         """Whether a request may be sent."""
         return self._transport is not None and not self._transport.is_closing()
 
-    async def ask(self, head: bytes, body: bytes, parser: Parser) -> Answer:
-        """Sends a request and gives the whole answer. Raises Http1Error.
+    def ask(self, head: bytes, body: bytes, parser: Parser) -> asyncio.Future[Answer]:
+        """Sends a request and gives what the whole answer, or an Http1Error, will come in.
 
-        Cancelled, it closes the connection.
+        Whoever stops waiting for it calls `leave`.
         """
         waiter: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiter = waiter
         self._send(head, body, parser)
-        try:
-            return await waiter
-        except asyncio.CancelledError:
-            # It may be whole and the connection with the next one already.
-            if self._waiter is waiter:
-                self.abort()
-            raise
+        return waiter
+
+    def leave(self, waiter: asyncio.Future[Answer]) -> None:
+        """Nobody waits for that answer any more: closes the connection."""
+        # It may be whole and the connection with the next one already.
+        if self._waiter is waiter:
+            self.abort()
 
     async def stream(self, head: bytes, body: bytes, parser: Parser) -> Streamed:
         """Sends a request and waits for the answer's head. Raises Http1Error."""
@@ -162,7 +175,7 @@ class Connection(asyncio.Protocol):
         # A request that is not wholly sent yet would run into the next one.
         whole = not parser.surplus and not transport.get_write_buffer_size()
         if head.keeps and whole and not transport.is_closing():
-            self._released(self)
+            self._owner.free(self)
         else:
             transport.abort()
             self._lose()
@@ -186,9 +199,9 @@ class Connection(asyncio.Protocol):
             waiter.exception()
 
     def _lose(self) -> None:
-        closed, self._closed = self._closed, None
-        if closed is not None:
-            closed(self)
+        if not self._lost:
+            self._lost = True
+            self._owner.forget(self)
 
 
 class Streamed:
