@@ -11,7 +11,7 @@ WORKERS ?= 2
 DEVICE ?= cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-vllm check format proto wheel lock release-image bench bench-codec bench-journal bench-model bench-resource bench-routing bench-transport clean
+.PHONY: help setup demo test test-vllm check format proto wheel lock release-image bench bench-codec bench-journal bench-model bench-peers bench-resource bench-routing bench-scale bench-transport clean
 
 help: ## list the targets
 	@echo "gymmesh: the targets of make"
@@ -50,7 +50,7 @@ lock: setup ## resolve requirements/*.txt anew from pyproject.toml (ARGS=--upgra
 release-image: setup ## write the contract's image, which buf breaking compares with from then on
 	$(BIN)/python tools/buf_check.py release-image
 
-bench: setup ## measure what a rollout costs against a bare aiohttp loop (ARGS=… as the script's)
+bench: setup ## measure what a rollout costs, beside a bare loop and peers (ARGS=… as the script's)
 	$(BIN)/python tests/scale/bench_rollout.py $(ARGS)
 
 bench-codec: setup ## measure the codec against orjson
@@ -62,11 +62,17 @@ bench-journal: setup ## measure what recording costs, and a run of a million rol
 bench-model: setup ## measure what a model call costs against bare aiohttp and openai (ARGS=…)
 	$(BIN)/python tests/scale/bench_model.py $(ARGS)
 
+bench-peers: ## install the peers that `make bench` compares with into .cache/bench
+	tools/setup-bench-peers.sh
+
 bench-resource: setup ## measure tool calls, verdicts, sessions and the sandbox
 	$(BIN)/python tests/scale/bench_resource.py
 
 bench-routing: setup ## simulate ways to route rollouts over endpoints (ARGS=… as the script's)
 	$(BIN)/python tests/scale/bench_routing.py $(ARGS)
+
+bench-scale: setup ## measure 10,000 rollouts at a time, 100,000 in a row, and long ones (ARGS=…)
+	$(BIN)/python tests/scale/bench_scale.py $(ARGS)
 
 bench-transport: setup ## measure a call between processes, plain and over the mux (ARGS=…)
 	$(BIN)/python tests/scale/bench_transport.py $(ARGS)

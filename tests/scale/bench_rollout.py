@@ -1,79 +1,255 @@
-"""What one rollout costs, embedded, as a ratio to a bare aiohttp loop in the same run.
+"""What one rollout costs: our layouts beside a bare aiohttp loop and two peers, in one run.
 
-One rollout: two model calls over HTTP to a fake endpoint in a process of its own, one tool
-call, a verdict by string match, every event delivered and the row on disk.
+One rollout: two model calls over HTTP to a fake endpoint in a process of its own, one tool call,
+a verdict by string match; with ours every event delivered, the row and the journal on disk.
 
-    python tests/scale/bench_rollout.py [--rollouts N] [--rounds N] [--concurrency N …]
+    python tests/scale/bench_rollout.py [--quick] [--rounds N] [--in-flight N …] [--only NAME …]
 
-Prints CPU milliseconds per rollout (the endpoint's left out) and rollouts per second, the
-median of the rounds, floor and mesh in turn so that a drifting machine touches both.
+Counts CPU time (user and system) over all processes of a contender, the endpoint's left out.
+Contenders stay up and take turns at each point, so that a drifting machine touches all; the first
+run of a point warms up and does not count. Prints medians and the ratio of each round's figures to
+the floor's in that round. A peer that is not installed is printed as ABSENT, and nothing is said
+about it; tools/setup-bench-peers.sh installs them. All but `--quick` and `--only` write their
+section of docs/performance.md.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-_PACKAGE = "tests.scale.rollout_bench"
-_RUN_S = 600
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.scale.report import machine, table, write_section
+from tests.scale.rollout_bench.contender import ROOT, Contender, ContenderFailed, Cost
+from tests.scale.rollout_bench.model import endpoint
+
+_PACKAGE: Final = "tests.scale.rollout_bench"
+_PEERS: Final = ROOT / ".cache" / "bench"
+LAYOUTS: Final = ("embedded", "cell", "mesh")
+PEERS: Final = ("verifiers", "nemo")
+TARGETS: Final = {"embedded": 1.6, "cell": 1.8, "mesh": 2.5}  # × the floor, at 512 in flight
+_LATE_S: Final = 0.1
+# Rollouts of a run by what is in flight: enough that a run takes a second or more.
+_COUNTS: Final = {1: 200, 64: 3000, 512: 4096}
+_PEER_COUNTS: Final = {1: 30, 64: 256, 512: 1024}
+_Point = tuple[int, float]
 
 
-@contextmanager
-def endpoint(longest_s: float) -> Iterator[str]:
-    """The fake endpoint's URL, while it runs."""
-    command = [sys.executable, "-m", f"{_PACKAGE}.endpoint", str(longest_s)]
-    process = subprocess.Popen(
-        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
+@dataclass(slots=True)
+class Found:
+    """What was measured of one contender."""
+
+    costs: dict[_Point, list[Cost]] = field(default_factory=dict)
+    absent: str = ""
+    version: str = ""
+    processes: int = 0
+    idle_mb: float = 0.0
+    busy_mb: float = 0.0
+    ready_s: float = 0.0
+
+
+def command(name: str, url: str) -> list[str]:
+    """The command line of a contender."""
+    if name in PEERS:
+        python = _PEERS / name / "bin" / "python"
+        return [str(python), str(ROOT / f"tests/scale/rollout_bench/peer_{name}.py"), url]
+    if name == "floor":
+        return [sys.executable, "-m", f"{_PACKAGE}.floor", url]
+    return [sys.executable, "-m", f"{_PACKAGE}.ours", url, name]
+
+
+def start(name: str, url: str, stack: ExitStack, found: Found) -> Contender | None:
+    """Starts a contender; a peer that can't be started is absent, and says why."""
+    line = command(name, url)
+    if name in PEERS and not Path(line[0]).exists():
+        found.absent = "not installed"
+        return None
     try:
-        yield f"http://127.0.0.1:{process.stdout.readline().strip()}/v1/responses"
-    finally:
-        process.stdin.close()
-        process.wait(timeout=30)
+        contender = Contender.start(name, line, stack)
+    except ContenderFailed as error:
+        if name not in PEERS:
+            raise
+        found.absent = str(error)
+        return None
+    found.version, found.ready_s = contender.version, contender.ready_s
+    found.processes, found.idle_mb = contender.processes, contender.idle_mb
+    return contender
 
 
-def measure(what: str, url: str, rollouts: int, concurrency: int) -> dict[str, float]:
-    """One run in a process of its own: `cpu_ms` and `per_s`."""
-    command = [sys.executable, "-m", f"{_PACKAGE}.{what}", url, str(rollouts), str(concurrency)]
-    run = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=_RUN_S, check=True
-    )
-    figures: dict[str, float] = json.loads(run.stdout)
-    return figures
+def measure(
+    names: Sequence[str], points: Sequence[_Point], rounds: int, share: float
+) -> dict[str, Found]:
+    """Every contender at every point; they take turns. `share` of the usual rollouts."""
+    found = {name: Found() for name in names}
+    with ExitStack() as stack:
+        model = stack.enter_context(endpoint())
+        running = {name: start(name, model.url, stack, found[name]) for name in names}
+        for point in points:
+            in_flight, late_s = point
+            model.answer_within(0.0, late_s)
+            for number in range(rounds + 1):
+                for name, contender in running.items():
+                    peer = name in PEERS
+                    if contender is None or (peer and number > 1) or _left_out(name, point):
+                        continue
+                    usual = (_PEER_COUNTS if peer else _COUNTS).get(in_flight, 4 * in_flight)
+                    count = max(in_flight, int(usual * share))
+                    cost = contender.run(count if number else max(in_flight, 20), in_flight)
+                    if number:
+                        found[name].costs.setdefault(point, []).append(cost)
+            print(_line(point, found), flush=True)
+        for name, contender in running.items():
+            if contender is not None:
+                found[name].busy_mb = contender.mb
+    return found
+
+
+def _left_out(name: str, point: _Point) -> bool:
+    return name == "plain" and point[0] != 1  # there to be compared with one call at a time
+
+
+def cpu_ms(found: Found, point: _Point) -> float | None:
+    """The median of the rounds."""
+    costs = found.costs.get(point)
+    return statistics.median(one.cpu_ms for one in costs) if costs else None
+
+
+def ratio(of: Found, to: Found, point: _Point) -> float | None:
+    """The median over the rounds of one's CPU time to the other's in the same round."""
+    ours, theirs = of.costs.get(point), to.costs.get(point)
+    if not ours or not theirs:
+        return None
+    pairs = zip(ours, theirs, strict=False)
+    return statistics.median(one.cpu_ms / other.cpu_ms for one, other in pairs)
+
+
+def _shown(figure: float | None, digits: int) -> str:
+    return "–" if figure is None else f"{figure:.{digits}f}"
+
+
+def _label(point: _Point) -> str:
+    late = f"0–{point[1] * 1e3:.0f} ms" if point[1] else "0"
+    return f"{point[0]}, {late}"
+
+
+def _line(point: _Point, found: dict[str, Found]) -> str:
+    floor = found["floor"]
+    parts = [f"{_label(point):>14}"]
+    for name, one in found.items():
+        against = ratio(one, floor, point)
+        parts.append(f"{name} {_shown(cpu_ms(one, point), 2)} ({_shown(against, 2)} ×)")
+    return "  ".join(parts)
+
+
+def _title(name: str, one: Found) -> str:
+    titles = {"floor": "bare aiohttp", "nemo": "NeMo Gym", "plain": "mesh, plain RPCs"}
+    title = titles.get(name, name)
+    return f"{title} {one.version}" if name in PEERS and one.version else title
+
+
+def report(found: dict[str, Found], points: Sequence[_Point]) -> str:
+    """The section of the page."""
+    names = list(found)
+    heads = [_title(name, found[name]) for name in names]
+    floor = found["floor"]
+
+    def cells(point: _Point, name: str) -> str:
+        one = found[name]
+        if one.absent:
+            return "ABSENT"
+        against = ratio(one, floor, point)
+        figure = _shown(cpu_ms(one, point), 2)
+        return figure if name == "floor" or against is None else f"{figure} ({against:.1f} ×)"
+
+    def speed(point: _Point, name: str) -> str:
+        costs = found[name].costs.get(point)
+        return _shown(statistics.median(one.per_s for one in costs) if costs else None, 0)
+
+    cost = [[_label(point), *(cells(point, name) for name in names)] for point in points]
+    speeds = [[_label(point), *(speed(point, name) for name in names)] for point in points]
+    size = [
+        [
+            _title(name, one),
+            str(one.processes),
+            f"{one.idle_mb:.0f}",
+            f"{one.busy_mb:.0f}",
+            f"{one.ready_s:.1f}",
+        ]
+        for name, one in found.items()
+        if not one.absent
+    ]
+    sections = [
+        "CPU milliseconds per rollout over all processes, and the ratio to the bare loop:",
+        table(["in flight, latency", *heads], cost),
+        "Rollouts per second:",
+        table(["in flight, latency", *heads], speeds),
+        *_against_peers(found, points),
+        "Memory (PSS, MB) and seconds from the command to ready, the collector's process included:",
+        table(["", "processes", "idle", "after the runs", "ready"], size),
+        *[
+            f"{_title(name, one)}: ABSENT ({one.absent})."
+            for name, one in found.items()
+            if one.absent
+        ],
+        machine(),
+    ]
+    return "\n\n".join(sections)
+
+
+def _against_peers(found: dict[str, Found], points: Sequence[_Point]) -> list[str]:
+    rows = []
+    for peer in PEERS:
+        if peer not in found or found[peer].absent:
+            continue
+        for point in points:
+            parts = []
+            for name in LAYOUTS:
+                one = ratio(found[peer], found[name], point) if name in found else None
+                parts.append(_shown(one, 1))
+            rows.append([_title(peer, found[peer]), _label(point), *parts])
+    if not rows:
+        return []
+    heads = ["peer", "in flight, latency", *LAYOUTS]
+    return ["How many times the CPU time of ours the peers take:", table(heads, rows)]
+
+
+def misses(found: dict[str, Found]) -> list[str]:
+    """One sentence for each target that was measured and not reached."""
+    lines = []
+    for name, most in TARGETS.items():
+        for late_s in (0.0, _LATE_S):
+            one = ratio(found[name], found["floor"], (512, late_s)) if name in found else None
+            if one is not None and one > most:
+                lines.append(f"{name}, {_label((512, late_s))}: {one:.2f} ×, the target is {most}")
+    return lines
 
 
 def main() -> int:
-    """Prints the table."""
+    """Prints the figures and writes the section."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rollouts", type=int, default=2000)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the work; writes nothing")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 64, 512])
+    parser.add_argument("--in-flight", type=int, nargs="+", default=[1, 64, 512])
+    everyone = ["floor", *LAYOUTS, "plain", *PEERS]
+    parser.add_argument("--only", nargs="+", choices=everyone, default=everyone)
     arguments = parser.parse_args()
-    print("in flight  floor CPU ms  mesh CPU ms  ratio  floor/s  mesh/s")
-    with endpoint(0.0) as url:
-        for concurrency in arguments.concurrency:
-            runs = [
-                [measure(what, url, arguments.rollouts, concurrency) for what in ("floor", "ours")]
-                for _ in range(arguments.rounds)
-            ]
-            floor, mesh = (
-                {key: statistics.median(run[side][key] for run in runs) for key in runs[0][side]}
-                for side in (0, 1)
-            )
-            ratio = statistics.median(run[1]["cpu_ms"] / run[0]["cpu_ms"] for run in runs)
-            print(
-                f"{concurrency:9}  {floor['cpu_ms']:12.2f}  {mesh['cpu_ms']:11.2f}  {ratio:5.1f}"
-                f"  {floor['per_s']:7.0f}  {mesh['per_s']:6.0f}"
-            )
+    names = [name for name in everyone if name in arguments.only or name == "floor"]
+    points = [(one, late_s) for one in arguments.in_flight for late_s in (0.0, _LATE_S)]
+    rounds, share = (1, 0.1) if arguments.quick else (arguments.rounds, 1.0)
+    found = measure(names, points, rounds, share)
+    text = report(found, points)
+    print(f"\n{text}\n")
+    for line in misses(found):
+        print(f"not reached: {line}")
+    if not arguments.quick and names == everyone:
+        write_section("make bench", text)
     return 0
 
 

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import resource
 import sys
-import time
 
 import aiohttp
 import orjson
 
-
-def _cpu_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
+from tests.scale.rollout_bench import talk
 
 
 async def _rollout(session: aiohttp.ClientSession, url: str, out: list[bytes]) -> None:
@@ -36,24 +31,20 @@ async def _rollout(session: aiohttp.ClientSession, url: str, out: list[bytes]) -
     out.append(orjson.dumps({"input": items, "reward": float("5" in text)}))
 
 
-async def main(url: str, count: int, concurrency: int) -> None:
-    """Prints CPU milliseconds per rollout and rollouts per second."""
-    out: list[bytes] = []
+async def main(url: str) -> None:
+    """Serves the bench until its input ends."""
+    say = talk.take_stdout()
     connector = aiohttp.TCPConnector(limit=0)
     headers = {"Content-Type": "application/json"}
     async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
-        left = iter(range(count))
 
-        async def worker() -> None:
-            for _ in left:
-                await _rollout(session, url, out)
+        async def run(rollouts: int, in_flight: int) -> None:
+            out: list[bytes] = []
+            await talk.spread(rollouts, in_flight, lambda: _rollout(session, where, out))
 
-        await _rollout(session, url, out)
-        cpu, wall = _cpu_s(), time.perf_counter()
-        await asyncio.gather(*(worker() for _ in range(concurrency)))
-        cpu, wall = _cpu_s() - cpu, time.perf_counter() - wall
-    print(orjson.dumps({"cpu_ms": cpu / count * 1e3, "per_s": count / wall}).decode())
+        where = f"{url}/responses"
+        await talk.answer(say, {"version": aiohttp.__version__}, run)
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
+    asyncio.run(main(sys.argv[1]))

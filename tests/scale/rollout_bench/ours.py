@@ -1,34 +1,38 @@
-"""The same work through the embedded mesh and the collector, rows on disk."""
+"""The same work through a mesh and the collector, every event delivered, rows and journal on disk.
+
+    python -m tests.scale.rollout_bench.ours URL embedded|cell|mesh|plain
+
+`plain` is `mesh` with plain RPCs between its processes. The collector is this process; with
+`embedded` the services are, too.
+"""
 
 from __future__ import annotations
 
-import resource
 import sys
 import tempfile
-import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
-
-import orjson
+from typing import Any
 
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_cli.session import connector
 from gymmesh_client import CollectOptions, Collector, OutputFiles, RunIdentity, prepare
-from gymmesh_mesh import MeshConfig, embedded
-from gymmesh_mesh.config import Defaults
+from gymmesh_mesh import Mesh, MeshConfig, embedded, remote, up
+from gymmesh_mesh.config import Defaults, MeshSettings
 from gymmesh_model.config import ModelConfig
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_responses import params_from_json
 from gymmesh_runtime.loop import run
+from tests.scale.rollout_bench import talk
 
 HERE = Path(__file__).parent
+CELLS = 2
+_MOST = 20_000  # model calls in flight: no limit of ours is measured here
 
 
-def _cpu_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
-
-
-def _task() -> rollout_pb2.Task:
+def task() -> rollout_pb2.Task:
+    """The one task."""
     params = {"input": [{"role": "user", "content": "What is 2 + 3?"}]}
     return rollout_pb2.Task(
         task_id="sum",
@@ -39,33 +43,55 @@ def _task() -> rollout_pb2.Task:
     )
 
 
-async def main(url: str, count: int, concurrency: int) -> None:
-    """Prints CPU milliseconds per rollout and rollouts per second."""
-    config = MeshConfig(
-        models={
-            "policy": ModelConfig(
-                backend="responses",
-                url=url.removesuffix("/responses"),
-                model="fake",
-                max_concurrency=max(concurrency, 64),
-            )
-        },
-        environments={"adder": EnvironmentConfig(use=f"{HERE / 'adder.py'}:Adder")},
+def configuration(url: str, layout: str, most: int = _MOST) -> MeshConfig:
+    """A mesh with the adder and a model at `url`."""
+    settings: dict[str, Any] = {"layout": "mesh" if layout == "plain" else layout}
+    if layout == "plain":
+        settings["transport"] = "plain"
+    if layout == "cell":
+        settings["cells"] = CELLS
+    policy = ModelConfig(backend="responses", url=url, model="fake", max_concurrency=most)
+    adder = EnvironmentConfig(use=f"{HERE / 'adder.py'}:Adder", session_limit=0)
+    return MeshConfig(
+        models={"policy": policy},
+        environments={"adder": adder},
         defaults=Defaults(environment="adder"),
+        mesh=MeshSettings(**settings),
     )
-    with tempfile.TemporaryDirectory() as folder:
+
+
+@asynccontextmanager
+async def opened(config: MeshConfig) -> AsyncIterator[Mesh]:
+    """The mesh of a configuration, in this process or reached from it."""
+    if config.mesh.layout == "embedded":
         async with embedded(config) as mesh:
-            for repeats in (20, count):  # the first to warm up
-                files = OutputFiles(Path(folder) / f"{repeats}.jsonl")
-                output = prepare(files, RunIdentity("", ""), overwrite=False, resume=False)
-                options = CollectOptions(repeats=repeats, concurrency=concurrency)
-                collector = Collector(connector(mesh), output, options)
-                cpu, wall = _cpu_s(), time.perf_counter()
-                tally = await collector.run([_task()])
-                cpu, wall = _cpu_s() - cpu, time.perf_counter() - wall
-                assert tally.completed == repeats, tally
-    print(orjson.dumps({"cpu_ms": cpu / count * 1e3, "per_s": count / wall}).decode())
+            yield mesh
+        return
+    async with up(config) as running:
+        agents = [one.address for one in running.infos if one.kind == "agent" and one.address]
+        async with remote(agents, config.defaults) as mesh:
+            yield mesh
+
+
+async def collect(mesh: Mesh, folder: Path, rollouts: int, in_flight: int) -> None:
+    """Collects so many rollouts; every one must complete."""
+    files = OutputFiles(folder / f"{len(list(folder.iterdir()))}.jsonl")
+    output = prepare(files, RunIdentity("", ""), overwrite=False, resume=False)
+    options = CollectOptions(repeats=rollouts, concurrency=in_flight)
+    connect = partial(mesh.agents.connect, held=True)
+    collector = Collector(connect, output, options, stored=mesh.agents.stored)
+    tally = await collector.run([task()])
+    if tally.completed != rollouts:
+        raise RuntimeError(f"not all completed: {tally}")
+
+
+async def main(url: str, layout: str) -> None:
+    """Serves the bench until its input ends."""
+    say = talk.take_stdout()
+    with tempfile.TemporaryDirectory() as folder:
+        async with opened(configuration(url, layout)) as mesh:
+            await talk.answer(say, {}, partial(collect, mesh, Path(folder)))
 
 
 if __name__ == "__main__":
-    run(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
+    run(main(sys.argv[1], sys.argv[2]))

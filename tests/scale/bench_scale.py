@@ -1,0 +1,107 @@
+"""Much at once: rollouts that wait for their model, rollouts that end, conversations that grow.
+
+    python tests/scale/bench_scale.py [--quick] [--only parked|stream|turns …]
+
+parked   10,000 rollouts in flight against a model that takes 30 s: memory for each over all
+         processes, beside a bare aiohttp loop; how long the collector's loop was blocked.
+stream   100,000 rollouts of five events through one collector: its memory and CPU, the disk.
+turns    rollouts of 2, 8, 32 and 128 turns: bytes and CPU of one turn.
+
+Needs 20,000 open files a process. Prints what was not reached, and exits 1 then. All but `--quick`
+and `--only` write their section of docs/performance.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.scale.report import machine, write_section
+from tests.scale.rollout_bench.contender import ROOT
+from tests.scale.scale_bench import parked, stream, turns
+
+PARTS: Final = ("parked", "stream", "turns")
+_FILES: Final = 20_000
+_TURNS_IN_ALL: Final = 4096
+
+
+def run_parked(rollouts: int) -> tuple[str, list[str]]:
+    """The text and what was not reached."""
+    found = {}
+    for name in parked.NAMES:
+        found[name] = parked.park(name, rollouts)
+        print(f"  {name}: {found[name]}", flush=True)
+    return parked.report(found, rollouts), list(parked.misses(found))
+
+
+def run_stream(rollouts: int) -> tuple[str, list[str]]:
+    """The text and what was not reached."""
+    found = stream.measure(rollouts)
+    return stream.report(found), list(stream.misses(found))
+
+
+def run_turns(rounds: int, in_all: int) -> tuple[str, list[str]]:
+    """The text and what was not reached: medians of rounds that alternate."""
+    runs: dict[int, list[dict[str, float]]] = {count: [] for count in turns.TURNS}
+    for _ in range(rounds):
+        for count, figures in runs.items():
+            figures.append(_turn(count, max(2, in_all // count)))
+    found = {
+        count: {key: statistics.median(one[key] for one in figures) for key in figures[0]}
+        for count, figures in runs.items()
+    }
+    return turns.report(found), list(turns.misses(found))
+
+
+def _turn(count: int, rollouts: int) -> dict[str, float]:
+    command = [sys.executable, "-m", "tests.scale.scale_bench.turns", str(count), str(rollouts)]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, timeout=600, check=True)
+    figures: dict[str, float] = json.loads(done.stdout)
+    return figures
+
+
+def _allow_files() -> None:
+    """Takes as many open files as this user may have, for the processes started from here too."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if hard < _FILES:
+        print(f"warning: only {hard} open files are allowed, {_FILES} may be needed")
+
+
+def main() -> int:
+    """Prints the figures and writes the section."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a tenth of the work; writes nothing")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
+    arguments = parser.parse_args()
+    _allow_files()
+    share = 10 if arguments.quick else 1
+    texts, missed = [], []
+    for name in arguments.only:
+        print(f"{name} …", flush=True)
+        if name == "parked":
+            text, lines = run_parked(10_000 // share)
+        elif name == "stream":
+            text, lines = run_stream(100_000 // share)
+        else:
+            text, lines = run_turns(1 if arguments.quick else 3, _TURNS_IN_ALL // share)
+        print(f"\n{text}\n", flush=True)
+        texts.append(text)
+        missed += lines
+    for line in missed:
+        print(f"not reached: {line}")
+    if not arguments.quick and set(arguments.only) == set(PARTS):
+        write_section("make bench-scale", "\n\n".join([*texts, machine()]))
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

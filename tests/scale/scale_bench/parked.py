@@ -1,0 +1,95 @@
+"""What a rollout that waits for its model takes: memory over all processes."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Final
+
+from tests.scale.report import table
+from tests.scale.rollout_bench.contender import Contender
+from tests.scale.rollout_bench.model import Endpoint, endpoint
+
+NAMES: Final = ("floor", "embedded", "cell", "mesh")
+LIMIT_KB: Final = 60.0  # per parked rollout, over all our processes
+ABOVE_KB: Final = 12.0  # embedded, above the bare loop's
+BLOCK_MS: Final = 200.0
+_MODEL_S: Final = 30.0
+_SOON_S: Final = 240.0
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """KB of 1e3 bytes (PSS) for each parked rollout; longest blocks of the collector's loop."""
+
+    kb: float
+    block_ms: float
+    busy_ms: float
+    processes: int
+
+
+def park(name: str, rollouts: int) -> Parked:
+    """Runs so many at once against a model that takes 30 s; every one must complete."""
+    room = "floor" if name == "floor" else "ours"
+    command = [sys.executable, "-m", f"tests.scale.rollout_bench.{room}"]
+    with ExitStack() as stack:
+        model = stack.enter_context(endpoint())
+        ours = [] if name == "floor" else [name]
+        contender = Contender.start(name, [*command, model.url, *ours], stack)
+        contender.run(200, 64)
+        before_mb = contender.mb
+        model.answer_within(_MODEL_S, _MODEL_S)
+        contender.ask(rollouts, rollouts)
+        _wait_for(model, rollouts * 99 // 100)
+        parked_mb = contender.mb
+        model.answer_within(0.0, 0.0)  # the second call of each
+        done = contender.wait()
+        kb = (parked_mb - before_mb) * 1e3 / rollouts
+        return Parked(kb, done["block_ms"], done["busy_ms"], contender.processes)
+
+
+def _wait_for(model: Endpoint, calls: int) -> None:
+    deadline = time.monotonic() + _SOON_S
+    while (waiting := model.in_flight()) < calls:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"only {waiting} calls of {calls} were in flight")
+        time.sleep(0.1)
+
+
+def report(found: dict[str, Parked], rollouts: int) -> str:
+    """Part of the page's section."""
+    floor = found["floor"]
+    rows = [
+        [
+            "bare aiohttp" if name == "floor" else name,
+            f"{one.kb:.1f}",
+            "" if name == "floor" else f"{one.kb - floor.kb:.1f}",
+            f"{one.block_ms:.0f}",
+            f"{one.busy_ms:.0f}",
+        ]
+        for name, one in found.items()
+    ]
+    heads = ["", "KB per rollout", "above the bare loop", "longest block, ms", "of it CPU, ms"]
+    return (
+        f"{rollouts:,} rollouts in flight, parked in a model call of {_MODEL_S:.0f} s; none failed:"
+        f"\n\n{table(heads, rows)}"
+    )
+
+
+def misses(found: dict[str, Parked]) -> Sequence[str]:
+    """One sentence for each limit that was not kept."""
+    lines = []
+    for name, one in found.items():
+        if name == "floor":
+            continue
+        if one.kb > LIMIT_KB:
+            lines.append(f"{name}: {one.kb:.1f} KB per parked rollout, the limit is {LIMIT_KB:.0f}")
+        if one.block_ms > BLOCK_MS:
+            lines.append(f"{name}: the loop was blocked {one.block_ms:.0f} ms, not {BLOCK_MS:.0f}")
+    above = found["embedded"].kb - found["floor"].kb if "embedded" in found else 0.0
+    if above > ABOVE_KB:
+        lines.append(f"embedded: {above:.1f} KB above the bare loop, the limit is {ABOVE_KB:.0f}")
+    return lines
