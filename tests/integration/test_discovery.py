@@ -153,8 +153,9 @@ async def test_an_id_that_is_taken_is_no_reason_to_wait() -> None:
     async with registry() as (address, _), calling(address) as peer:
         first = Registration(peer, INSTANCE)
         await first.start(10)
+        other = instance_at("127.0.0.1:2", instance_id="a")
         with pytest.raises(MeshError, match="another live instance is called 'a'"):
-            await asyncio.wait_for(Registration(peer, INSTANCE).start(30), 10)
+            await asyncio.wait_for(Registration(peer, other).start(30), 10)
         await first.stop()
 
 

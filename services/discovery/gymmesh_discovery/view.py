@@ -62,10 +62,11 @@ class RegistryView:
         """Lists an instance under a new lease; returns the lease's length and the change.
 
         ``held_lease`` is the lease that the caller holds for this id already.
-        Raises InstanceExistsError when somebody else holds it.
+        Raises InstanceExistsError when somebody else holds it: not the same service at the same
+        address, which was started again before the lease of its past life ran out.
         """
         current = self._by_instance.get(instance.id)
-        if current is not None and current.lease_id != held_lease:
+        if current is not None and not _is_holder(current, instance, held_lease):
             raise InstanceExistsError(instance.id)
         if current is not None:
             del self._by_lease[current.lease_id]
@@ -117,6 +118,15 @@ class RegistryView:
     def _changed(self, instance: Instance, *, removed: bool, before: Instance | None) -> Change:
         self.version += 1
         return Change(self.version, instance, removed, before)
+
+
+def _is_holder(lease: _Lease, instance: Instance, held_lease: str) -> bool:
+    # One process at a time can listen at an address.
+    return lease.lease_id == held_lease or _place(lease.instance) == _place(instance)
+
+
+def _place(instance: Instance) -> tuple[str, str, str]:
+    return instance.service, instance.name, instance.address
 
 
 def matches(instance: Instance, service: str, name: str) -> bool:

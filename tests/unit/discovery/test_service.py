@@ -41,7 +41,8 @@ class Bench:
 
     async def register(self, instance_id: str, lease_s: int = 10, **fields: Any) -> str:
         lease_id = fields.pop("lease_id", "")
-        instance = instance_at("127.0.0.1:1", instance_id=instance_id, **fields)
+        address = fields.pop("address", "127.0.0.1:1")
+        instance = instance_at(address, instance_id=instance_id, **fields)
         request = pb.RegisterRequest(instance=instance, lease_s=lease_s, lease_id=lease_id)
         reply = await self.peer.Register(request, timeout=10)
         assert reply.lease_s == lease_s
@@ -101,12 +102,21 @@ async def test_a_lease_that_ran_out_frees_the_id_at_once(bench: Bench) -> None:
 
 async def test_an_id_is_held_by_one(bench: Bench) -> None:
     lease = await bench.register("a")
-    error = await refusal(bench.register("a"))
+    error = await refusal(bench.register("a", address="127.0.0.1:2"))
     assert error.reason == errors_pb2.ERROR_REASON_INSTANCE_EXISTS
     assert error.metadata == {"instance_id": "a"}
     assert "'a'" in error.message
     assert await bench.register("a", lease_id=lease, name="judge") != lease
     assert await bench.ids(name="judge") == ["a"]
+
+
+async def test_a_service_that_was_killed_is_listed_as_soon_as_it_is_back(bench: Bench) -> None:
+    before = await bench.register("a")
+    after = await bench.register("a")
+    assert after != before
+    assert await bench.ids() == ["a"]
+    await bench.peer.Deregister(pb.DeregisterRequest(lease_id=before), timeout=10)
+    assert await bench.ids() == ["a"]
 
 
 async def test_giving_a_lease_back_is_harmless_twice(bench: Bench) -> None:

@@ -33,8 +33,10 @@ NAMES = st.sampled_from(["policy", "judge"])
 HEALTHS = st.sampled_from(list(discovery_pb2.Health.values()))
 
 
-def make(instance_id: str, service: str = "x.Model", name: str = "policy") -> Instance:
-    return Instance(id=instance_id, service=service, name=name, address="127.0.0.1:1")
+def make(
+    instance_id: str, service: str = "x.Model", name: str = "policy", port: int = 1
+) -> Instance:
+    return Instance(id=instance_id, service=service, name=name, address=f"127.0.0.1:{port}")
 
 
 class RegistryMachine(RuleBasedStateMachine):
@@ -71,7 +73,7 @@ class RegistryMachine(RuleBasedStateMachine):
     def register(self, instance_id: str, service: str, name: str, asked: int) -> object:
         self.count += 1
         lease = f"lease-{self.count}"
-        instance = make(instance_id, service, name)
+        instance = make(instance_id, service, name, port=self.count)  # elsewhere
         version = self.view.version
         if instance_id in self.holders:
             with pytest.raises(InstanceExistsError):
@@ -96,6 +98,23 @@ class RegistryMachine(RuleBasedStateMachine):
         fresh = f"lease-{self.count}"
         instance = make(held[0], service, name)
         length, change = self.view.register(instance, fresh, 9, self.now, held_lease=lease)
+        self.holders[held[0]] = (fresh, self.now + length, length)
+        self._saw(change)
+        with pytest.raises(LeaseNotFoundError):
+            self.view.renew(lease, discovery_pb2.HEALTH_SERVING, self.now)
+        return fresh
+
+    @rule(target=leases, lease=consumes(leases))
+    def start_again(self, lease: str) -> object:
+        """The same service at the same address, which knows nothing of its past lease."""
+        held = [key for key, one in self.holders.items() if one[0] == lease]
+        if not held:
+            return lease
+        self.count += 1
+        fresh = f"lease-{self.count}"
+        instance = Instance()
+        instance.CopyFrom(self.replayed[held[0]])
+        length, change = self.view.register(instance, fresh, 9, self.now)
         self.holders[held[0]] = (fresh, self.now + length, length)
         self._saw(change)
         with pytest.raises(LeaseNotFoundError):

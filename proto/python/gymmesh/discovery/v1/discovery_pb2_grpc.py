@@ -68,9 +68,10 @@ class DiscoveryServiceServicer:
 
     def Register(self, request, context):
         """Adds an instance, or replaces the one with the same id if it comes with the
-        lease_id that was given for it. Another live instance with that id is
-        ALREADY_EXISTS / INSTANCE_EXISTS. Returns a lease; the instance is listed
-        from now until the lease runs out or is given back.
+        lease_id that was given for it, or has the same service, name and address:
+        then it was started again, and the lease of its past life ends. Another live
+        instance with that id is ALREADY_EXISTS / INSTANCE_EXISTS. Returns a lease;
+        the instance is listed from now until the lease runs out or is given back.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

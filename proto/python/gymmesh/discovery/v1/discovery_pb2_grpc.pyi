@@ -35,9 +35,10 @@ class DiscoveryServiceStub:
     def __new__(cls, channel: _aio.Channel) -> DiscoveryServiceAsyncStub: ...
     Register: _grpc.UnaryUnaryMultiCallable[_discovery_pb2.RegisterRequest, _discovery_pb2.RegisterResponse]
     """Adds an instance, or replaces the one with the same id if it comes with the
-    lease_id that was given for it. Another live instance with that id is
-    ALREADY_EXISTS / INSTANCE_EXISTS. Returns a lease; the instance is listed
-    from now until the lease runs out or is given back.
+    lease_id that was given for it, or has the same service, name and address:
+    then it was started again, and the lease of its past life ends. Another live
+    instance with that id is ALREADY_EXISTS / INSTANCE_EXISTS. Returns a lease;
+    the instance is listed from now until the lease runs out or is given back.
     """
     Renew: _grpc.UnaryUnaryMultiCallable[_discovery_pb2.RenewRequest, _discovery_pb2.RenewResponse]
     """Extends a lease and reports health. NOT_FOUND / LEASE_NOT_FOUND when it has
@@ -63,9 +64,10 @@ class DiscoveryServiceAsyncStub(DiscoveryServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Register: _aio.UnaryUnaryMultiCallable[_discovery_pb2.RegisterRequest, _discovery_pb2.RegisterResponse]  # type: ignore[assignment]
     """Adds an instance, or replaces the one with the same id if it comes with the
-    lease_id that was given for it. Another live instance with that id is
-    ALREADY_EXISTS / INSTANCE_EXISTS. Returns a lease; the instance is listed
-    from now until the lease runs out or is given back.
+    lease_id that was given for it, or has the same service, name and address:
+    then it was started again, and the lease of its past life ends. Another live
+    instance with that id is ALREADY_EXISTS / INSTANCE_EXISTS. Returns a lease;
+    the instance is listed from now until the lease runs out or is given back.
     """
     Renew: _aio.UnaryUnaryMultiCallable[_discovery_pb2.RenewRequest, _discovery_pb2.RenewResponse]  # type: ignore[assignment]
     """Extends a lease and reports health. NOT_FOUND / LEASE_NOT_FOUND when it has
@@ -94,9 +96,10 @@ class DiscoveryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_discovery_pb2.RegisterResponse, _abc.Awaitable[_discovery_pb2.RegisterResponse]]:
         """Adds an instance, or replaces the one with the same id if it comes with the
-        lease_id that was given for it. Another live instance with that id is
-        ALREADY_EXISTS / INSTANCE_EXISTS. Returns a lease; the instance is listed
-        from now until the lease runs out or is given back.
+        lease_id that was given for it, or has the same service, name and address:
+        then it was started again, and the lease of its past life ends. Another live
+        instance with that id is ALREADY_EXISTS / INSTANCE_EXISTS. Returns a lease;
+        the instance is listed from now until the lease runs out or is given back.
         """
 
     @_abc_1.abstractmethod
