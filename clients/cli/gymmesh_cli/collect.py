@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
 import click
 
-from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_cli.exits import (
     DONE,
     INTERRUPTED,
@@ -32,12 +31,12 @@ from gymmesh_cli.options import (
     mesh_options,
     output_options,
 )
-from gymmesh_cli.progress import ProgressBar
+from gymmesh_cli.pace_options import PaceOptions, pace_options
+from gymmesh_cli.progress import Progress
 from gymmesh_cli.session import MeshPlan, connector
 from gymmesh_client import (
     CollectOptions,
     Collector,
-    RetryPolicy,
     RunIdentity,
     RunOutput,
     RunSummary,
@@ -49,12 +48,18 @@ from gymmesh_client import (
     render,
     summarize,
 )
+from gymmesh_client.control import RunDesk
 from gymmesh_client.output import check
+from gymmesh_client.steered import SteeredRun
+from gymmesh_client.summary import summary_path, write_summary
+from gymmesh_client.task_file import TaskFile
 from gymmesh_mesh import Mesh
+from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.exposition import MetricsEndpoint
 from gymmesh_runtime.loop import run as run_loop
 
 _SHOWN_PROBLEMS: Final = 5
+_HAND_OVER_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,7 @@ class CollectCommand:
     output: OutputOptions
     limit: int | None
     options: CollectOptions
+    control: bool
     quiet: bool
 
 
@@ -81,53 +87,19 @@ class CollectCommand:
     help="Tasks as JSON lines; NeMo Gym's task rows are taken as they are.",
 )
 @output_options
-@click.option(
-    "--num-repeats",
-    "-n",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="Rollouts per task.",
-)
-@click.option(
-    "--concurrency",
-    type=click.IntRange(min=1, max=100_000),
-    default=64,
-    show_default=True,
-    help="The most rollouts in flight.",
-)
+@pace_options
 @click.option("--limit", type=click.IntRange(min=1), help="Use only the first tasks of the file.")
-@click.option(
-    "--max-attempts",
-    type=click.IntRange(min=1, max=100),
-    default=2,
-    show_default=True,
-    help="Attempts of a rollout that failed where a retry is safe.",
-)
-@click.option(
-    "--timeout",
-    "timeout_s",
-    type=click.FloatRange(min=0, min_open=True, max=86_400),
-    default=900.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long one rollout may take.",
-)
-@click.option(
-    "--grace",
-    "grace_s",
-    type=click.FloatRange(min=0, max=3600),
-    default=10.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long rollouts in flight may go on after the first Ctrl-C.",
-)
 @click.option(
     "--metrics-port",
     type=click.IntRange(min=0, max=65535),
     metavar="PORT",
     help="Serve Prometheus metrics of this process on 127.0.0.1; 0: the system chooses the port, "
     "which is said on stderr.",
+)
+@click.option(
+    "--no-control",
+    is_flag=True,
+    help="Do not let `gym-cli runs` of the same user look at the run and steer it.",
 )
 @click.option("--quiet", "-q", is_flag=True, help="No progress.")
 @json_option
@@ -137,13 +109,10 @@ def collect(
     agent: tuple[str, ...],
     tasks: Path,
     output: OutputOptions,
-    num_repeats: int,
-    concurrency: int,
+    pace: PaceOptions,
     limit: int | None,
-    max_attempts: int,
-    timeout_s: float,
-    grace_s: float,
     metrics_port: int | None,
+    no_control: bool,
     quiet: bool,
     as_json: bool,
 ) -> int:
@@ -164,16 +133,11 @@ def collect(
       gym-cli collect … --resume --retry failed
 
     A rollout that failed is never a reward of 0: it goes to the failures file with its cause.
-    Ctrl-C once lets rollouts in flight end within --grace, twice stops at once.
+    Ctrl-C once lets rollouts in flight end within --grace, twice stops at once; `gym-cli runs`
+    looks at the run and steers it from another terminal.
     """
-    options = CollectOptions(
-        repeats=num_repeats,
-        concurrency=concurrency,
-        timeout_s=timeout_s,
-        grace_s=grace_s,
-        retry=RetryPolicy(max_attempts=max_attempts),
-    )
-    command = CollectCommand(tasks, output, limit, options, quiet)
+    options = pace.collect_options()
+    command = CollectCommand(tasks, output, limit, options, control=not no_control, quiet=quiet)
     with _metrics(metrics_port):
         summary, interrupted = run_loop(_collect(command, MeshPlan.of(mesh, agent)))
     click.echo(json.dumps(summary.to_dict()) if as_json else render(summary))
@@ -203,6 +167,9 @@ def _metrics(port: int | None) -> Iterator[None]:
 
 def exit_code(summary: RunSummary) -> int:
     """What a run that was not interrupted ends with."""
+    if summary.not_finished and summary.why:
+        code = WITH_FAILURES if summary.tally.completed else NOTHING_DONE
+        return say(f"ended early: {summary.why}; go on with --resume", code)
     if not summary.tally.failed:
         return DONE
     if not summary.tally.completed:
@@ -252,32 +219,78 @@ async def _collect_with(
         on_row=lambda row: tally.add_row(row, kept=True),
         on_failure=lambda row: tally.add_failure(row, kept=True),
     )
+    kept_at = summary_path(output.files)
+    kept_at.unlink(missing_ok=True)
     requested = _requested(ids, options.repeats, output)
-    bar = None if command.quiet else ProgressBar(requested, tally.completed + tally.failed)
     collector = Collector(
         connector(mesh, held=True),
         output,
         options,
         tally=tally,
-        on_progress=bar.show if bar else lambda progress: None,
         stored=mesh.agents.stored,
+        load=mesh.agents.load,
     )
     started = time.monotonic()
-    try:
-        with interrupts_of(collector):
-            await collector.run(islice(_tasks(reader, command.tasks), command.limit))
-    finally:
-        if bar is not None:
-            bar.close()
+    async with AsyncExitStack() as stack:
+        if command.control:
+            run = SteeredRun(
+                collector, requested=requested, shown=output.files.shown, identity=identity
+            )
+            await _serve(stack, run, output.files.shown)
+        stack.enter_context(interrupts_of(collector))
+        if not command.quiet:
+            await stack.enter_async_context(Progress(requested).shown(collector.figures))
+        await collector.run(TaskFile(reader, command.tasks, command.limit))
+        wall_s = time.monotonic() - started
+        if options.hand_out:
+            await _hand_over(collector)
     summary = summarize(
         tally,
         requested=requested,
-        wall_s=time.monotonic() - started,
+        wall_s=wall_s,
         repeats=options.repeats,
         output=output.files.shown,
         failures_output=str(output.files.failures),
+        run_id=output.run_id,
+        why=collector.why,
+        concurrency=collector.figures().concurrency,
+        groups=collector.feed.shelf.counts() if options.hand_out else None,
     )
-    return summary, collector.interrupted
+    _keep(kept_at, summary)
+    return summary, collector.interrupted or collector.why in ("drained", "cancelled")
+
+
+async def _serve(stack: AsyncExitStack, run: SteeredRun, shown: str) -> None:
+    """Serve the run to this user's other terminals; that it cannot be is no reason to stop."""
+    try:
+        desk = await stack.enter_async_context(RunDesk())
+        desk.add(run, shown)
+    except (OSError, MeshError) as error:
+        click.echo(f"gym-cli: `gym-cli runs` will not find this run: {error}", err=True)
+
+
+async def _hand_over(collector: Collector) -> None:
+    """Give the trainer time to take the groups that it has not; Ctrl-C cuts it short."""
+    feed, loop = collector.feed, asyncio.get_running_loop()
+    waiting = asyncio.create_task(feed.emptied(_HAND_OVER_S))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, waiting.cancel)
+    with contextlib.suppress(asyncio.CancelledError):
+        await waiting
+    left = 0 if feed.delivered else feed.shelf.unacknowledged
+    if left:
+        click.echo(
+            f"gym-cli: {left} finished groups were not taken by a trainer; their rows are on disk",
+            err=True,
+        )
+
+
+def _keep(path: Path, summary: RunSummary) -> None:
+    try:
+        write_summary(path, summary)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        click.echo(f"gym-cli: {path}: cannot be written: {reason}", err=True)
 
 
 @contextmanager
@@ -319,13 +332,6 @@ def task_ids(reader: TaskReader, path: Path, limit: int | None) -> list[str]:
     if not ids:
         raise UserError(f"{path}: holds no tasks")
     return ids
-
-
-def _tasks(reader: TaskReader, path: Path) -> Iterator[rollout_pb2.Task]:
-    for entry in reader.read(path):
-        if isinstance(entry, TaskProblem):
-            raise UserError(f"{path}: changed while it was being read: {entry}")
-        yield entry.task
 
 
 def _requested(ids: list[str], repeats: int, output: RunOutput) -> int:

@@ -1,68 +1,127 @@
-"""Progress on stderr: a bar on a terminal, now and then a line elsewhere."""
+"""Progress on stderr: lines redrawn on a terminal, now and then a line elsewhere."""
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import sys
-import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Final
 
-from gymmesh_client import Progress
+from gymmesh_client import Figures
 
-_BAR_EVERY_S: Final = 0.1
+_BAR_EVERY_S: Final = 0.2
 _LINE_EVERY_S: Final = 5.0
 
 
-class ProgressBar:
-    """Shows how far a run is: rollouts per second, mean reward, failures."""
+class Progress:
+    """Shows how far a run is.
 
-    def __init__(self, total: int, already: int) -> None:
+    Args:
+        total: how many rollouts the run is to have.
+    """
+
+    def __init__(self, total: int) -> None:
         self._total = total
-        self._already = already
-        self._started = time.monotonic()
-        self._shown = 0.0
         self._tty = sys.stderr.isatty()
-        self._last: Progress | None = None
+        self._lines = 0
 
-    def show(self, progress: Progress) -> None:
-        """Take note of a change; draws only so often."""
-        self._last = progress
-        now = time.monotonic()
-        if now - self._shown >= (_BAR_EVERY_S if self._tty else _LINE_EVERY_S):
-            self._shown = now
-            self._draw(progress)
+    @asynccontextmanager
+    async def shown(self, figures: Callable[[], Figures]) -> AsyncIterator[None]:
+        """Shows the figures meanwhile, and once more at the end."""
+        showing = asyncio.create_task(self._keep_showing(figures))
+        try:
+            yield
+        finally:
+            showing.cancel()
+            self._show(figures())
 
-    def close(self) -> None:
-        """Draw the last state and end the line."""
-        if self._last is not None:
-            self._draw(self._last)
+    async def _keep_showing(self, figures: Callable[[], Figures]) -> None:
+        while True:
             if self._tty:
-                sys.stderr.write("\n")
-        sys.stderr.flush()
+                self._show(figures())
+            await asyncio.sleep(_BAR_EVERY_S if self._tty else _LINE_EVERY_S)
+            if not self._tty:
+                self._show(figures())
 
-    def _draw(self, progress: Progress) -> None:
-        text = progress_text(progress, self._total, self._already, time.monotonic() - self._started)
+    def _show(self, figures: Figures) -> None:
+        lines = progress_lines(figures, self._total)
         if self._tty:
-            width = shutil.get_terminal_size().columns
-            done = progress.tally.completed + progress.tally.failed
-            bar = _bar(done / self._total if self._total else 1.0, 14)
-            sys.stderr.write("\r\x1b[2K" + f"{bar} {text}"[: width - 1])
+            width = shutil.get_terminal_size().columns - 1
+            done = figures.tally.completed + figures.tally.failed
+            lines[0] = f"{_bar(done / self._total if self._total else 1.0, 14)} {lines[0]}"
+            up = f"\x1b[{self._lines}F" if self._lines else ""
+            sys.stderr.write(up + "\x1b[0J" + "".join(f"{line[:width]}\n" for line in lines))
+            self._lines = len(lines)
         else:
-            sys.stderr.write(text + "\n")
+            sys.stderr.write("  ".join(lines) + "\n")
         sys.stderr.flush()
 
 
-def progress_text(progress: Progress, total: int, already: int, seconds: float) -> str:
-    """One line: done of all, rate, mean reward, failures, in flight."""
-    tally = progress.tally
-    done = tally.completed + tally.failed
-    rate = (done - already) / seconds if seconds > 0 else 0.0
+def progress_lines(figures: Figures, total: int) -> list[str]:
+    """How far a run is, what is in flight, and what stands in its way."""
+    tally = figures.tally
     mean = "–" if tally.mean_reward is None else f"{tally.mean_reward:.3f}"
-    state = "  draining (Ctrl-C again to stop)" if progress.draining else ""
-    return (
-        f"{done}/{total}  {rate:.1f} rollouts/s  mean reward {mean}  "
-        f"failed {tally.failed}  in flight {progress.in_flight}{state}"
-    )
+    lines = [
+        f"{tally.completed + tally.failed}/{total}  {figures.rollouts_per_s:.1f} rollouts/s  "
+        f"{figures.tokens_per_s:.0f} tokens/s  mean reward {mean}  failed {tally.failed}"
+        f"{_left(figures, total)}",
+        _stages(figures),
+    ]
+    trouble = _trouble(figures)
+    if trouble:
+        lines.append(trouble)
+    return lines
+
+
+def _stages(figures: Figures) -> str:
+    width = f"at most {figures.concurrency}"
+    if figures.width < figures.concurrency:
+        width = f"at most {figures.width} at present, {figures.concurrency} asked for"
+    parts = [f"in flight {figures.in_flight} ({width})"]
+    for count, name in (
+        (figures.queued, "queued at agents"),
+        (figures.ending, "being written"),
+        (figures.retrying, "waiting for a retry"),
+        (figures.groups, "groups for the trainer"),
+    ):
+        if count:
+            parts.append(f"{name} {count}")
+    tally = figures.tally
+    if tally.model_calls and tally.model_queue_us:
+        wait_ms = tally.model_queue_us / tally.model_calls / 1000
+        parts.append(f"model queue {wait_ms:.0f} ms")
+    return "  ".join(parts)
+
+
+def _trouble(figures: Figures) -> str:
+    parts = []
+    if figures.state == "paused":
+        parts.append("paused; go on with: gym-cli runs resume")
+    elif figures.state == "draining":
+        parts.append(f"draining ({figures.why}); Ctrl-C again stops")
+    if figures.held:
+        parts.append("no new groups: the trainer has not taken those that are finished")
+    if figures.away:
+        parts.append(f"agent away: {', '.join(figures.away)}")
+    tally = figures.tally
+    if tally.put_back:
+        parts.append(f"put back {tally.put_back}")
+    for name, counts in (("failed", tally.causes), ("retried", tally.retries)):
+        if counts:
+            worst = ", ".join(f"{cause} {count}" for cause, count in counts.most_common(3))
+            parts.append(f"{name}: {worst}")
+    return "  ".join(parts)
+
+
+def _left(figures: Figures, total: int) -> str:
+    seconds = figures.seconds_left(total)
+    if not seconds or figures.state != "running":
+        return ""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"  {hours}:{minutes:02d}:{rest:02d} left"
 
 
 def _bar(part: float, width: int) -> str:

@@ -1,37 +1,42 @@
 """The client's side of the mesh: tasks in, verified rollouts out.
 
-Pure parts (`fold`, `conversation`, `rows`, `summary`, `dispatcher`) decide; `collect`, `output`,
-`journal` and `attempt` touch the network and the disk.
+Pure parts (`fold`, `conversation`, `rows`, `summary`, `dispatch`, `shelf`) decide; `collect`,
+`output`, `journal`, `attempt` and `control` touch the network and the disk.
 """
 
 from gymmesh_client.attempt import AgentConnector, AgentPeer, run_attempt
-from gymmesh_client.collect import CollectOptions, Collector, Progress
+from gymmesh_client.collect import Collector
+from gymmesh_client.collect_options import CollectOptions
 from gymmesh_client.conversation import conversation, transcript
-from gymmesh_client.dispatcher import RetryPolicy
+from gymmesh_client.figures import AgentLoad, Figures
 from gymmesh_client.fold import Fold, StreamViolation, fold
 from gymmesh_client.identity import RunIdentity
 from gymmesh_client.journal.reader import Attempt, RunReader, open_run
+from gymmesh_client.order import Order
 from gymmesh_client.output import OutputError, OutputFiles, RunOutput, prepare
 from gymmesh_client.problems import TaskProblem, UserError
 from gymmesh_client.retry_choice import RetryChoice
 from gymmesh_client.rows import FailedAttempt, completed_row, failure_row
+from gymmesh_client.shelf import Group
 from gymmesh_client.summary import RunSummary, Tally, pass_at_k, render, summarize
 from gymmesh_client.tasks import TaskDefaults, TaskReader, TaskRow
 from gymmesh_client.traces.reader import TraceReader, open_trace
 
 __all__ = [
     "AgentConnector",
+    "AgentLoad",
     "AgentPeer",
     "Attempt",
     "CollectOptions",
     "Collector",
     "FailedAttempt",
+    "Figures",
     "Fold",
+    "Group",
+    "Order",
     "OutputError",
     "OutputFiles",
-    "Progress",
     "RetryChoice",
-    "RetryPolicy",
     "RunIdentity",
     "RunOutput",
     "RunReader",

@@ -68,6 +68,102 @@ AgentConnector = Callable[[str], Awaitable[AgentPeer]]
 EventListener = Callable[[pb.RolloutEvent], None]
 
 
+class Attempt:
+    """One attempt: sends it to an agent and folds its events.
+
+    Args:
+        request: what is asked of the agent.
+        repeat_index: which repeat of its task it is.
+        on_event: called with each event, once it is folded.
+    """
+
+    __slots__ = ("_fold", "_on_event", "_problem", "_request")
+
+    def __init__(
+        self,
+        request: agent_pb2.RunRolloutRequest,
+        repeat_index: int,
+        on_event: EventListener | None = None,
+    ) -> None:
+        self._request = request
+        self._on_event = on_event
+        self._problem: Exception | None = None
+        self._fold = Fold(
+            request.rollout_id,
+            request.attempt,
+            run_id=request.run_id,
+            task_id=request.task.task_id,
+            repeat_index=repeat_index,
+        )
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything of it has come."""
+        return self._fold.begun
+
+    async def run(self, connect: AgentConnector, timeout_s: float) -> pb.Rollout | FailedAttempt:
+        """Run it to its end; see run_attempt."""
+        # One coroutine, not one for each step: thousands of them are parked here.
+        request, fold = self._request, self._fold
+        try:
+            with Limit(timeout_s + _DEADLINE_SLACK_S):
+                peer = await connect(request.task.agent)
+                push = getattr(peer, "push_RunRollout", None)
+                if push is not None:
+                    await push(request, timeout=timeout_s, send=self._take)
+                    if self._problem is not None:
+                        raise self._problem
+                else:
+                    async with aclosing(peer.RunRollout(request, timeout=timeout_s)) as responses:
+                        async for response in responses:
+                            self._take_next(response.event)
+            rollout = fold.finish()
+        except StreamViolation as violation:
+            return self._failed(violation_error(violation), violation.rule == "truncated")
+        except MeshError as error:
+            if not fold.ended:
+                return self._failed(error, fold.begun or _is_passing(error))
+            # The outcome came; how the call closed after it is of no account.
+            rollout = fold.finish()
+        except TimeoutError:
+            return self._failed(_overdue(timeout_s), False)
+        except Exception as error:  # the last line: one rollout's surprise must not end the run
+            return self._failed(unforeseen(error, "the agent call"), False)
+        if rollout.HasField("failed"):
+            return FailedAttempt(rollout.failed.failure, rollout)
+        return rollout
+
+    def cancelled(self, reason: str) -> FailedAttempt:
+        """Its failure, when it is cancelled for good."""
+        return cancelled_attempt(self._request.task.agent, self._fold.rollout, reason)
+
+    def _take_next(self, event: pb.RolloutEvent) -> None:
+        self._fold.add(event)
+        if self._on_event is not None:
+            self._on_event(event)
+
+    def _take(self, event: pb.RolloutEvent) -> None:
+        """Take an event that is pushed; what goes wrong is kept for the one who waits."""
+        if self._problem is None:
+            try:
+                self._fold.add(event)
+                if self._on_event is not None:
+                    self._on_event(event)
+            except Exception as problem:
+                self._problem = problem
+
+    def _failed(self, error: MeshError, retry_safe: bool) -> FailedAttempt:
+        overdue = error.code is grpc.StatusCode.DEADLINE_EXCEEDED
+        agent = self._request.task.agent
+        failure = pb.Failure(
+            boundary=pb.BOUNDARY_DEADLINE if overdue else pb.BOUNDARY_AGENT,
+            status=to_status(error),
+            retry_safe=retry_safe and not overdue,
+            component=agent,
+        )
+        return FailedAttempt(failure, self._fold.rollout)
+
+
 async def run_attempt(
     connect: AgentConnector,
     request: agent_pb2.RunRolloutRequest,
@@ -80,79 +176,9 @@ async def run_attempt(
 
     A failure of the rollout itself is the agent's `failed` event. One of the call is put to the
     AGENT boundary, or to DEADLINE when `timeout_s` seconds were over; a broken stream is never
-    data. Raises only CancelledError, and what `on_event` raises.
+    data, and neither is an event on which `on_event` raised. Raises only CancelledError.
     """
-    task = request.task
-    state = Fold(
-        request.rollout_id,
-        request.attempt,
-        run_id=request.run_id,
-        task_id=task.task_id,
-        repeat_index=repeat_index,
-    )
-    try:
-        with Limit(timeout_s + _DEADLINE_SLACK_S):
-            peer = await connect(task.agent)
-            await _take_events(peer, request, timeout_s, state, on_event)
-        rollout = state.finish()
-    except StreamViolation as violation:
-        return _failed(state, task, violation_error(violation), violation.rule == "truncated")
-    except MeshError as error:
-        if state.ended:
-            # The outcome came; how the call closed after it is of no account.
-            rollout = state.finish()
-        else:
-            return _failed(state, task, error, state.begun or error.code in _PASSING)
-    except TimeoutError:
-        return _failed(state, task, _overdue(timeout_s), False)
-    except Exception as error:  # the last line: one rollout's surprise must not end the run
-        return _failed(state, task, unforeseen(error, "the agent call"), False)
-    if rollout.HasField("failed"):
-        return FailedAttempt(rollout.failed.failure, rollout)
-    return rollout
-
-
-async def _take_events(
-    peer: AgentPeer,
-    request: agent_pb2.RunRolloutRequest,
-    timeout_s: float,
-    state: Fold,
-    on_event: EventListener | None,
-) -> None:
-    """Raises StreamViolation, MeshError, and what `on_event` raises."""
-    push = getattr(peer, "push_RunRollout", None)
-    if push is None:
-        async with aclosing(peer.RunRollout(request, timeout=timeout_s)) as responses:
-            async for response in responses:
-                state.add(response.event)
-                if on_event is not None:
-                    on_event(response.event)
-        return
-    taker = _Taker(state, on_event)
-    await push(request, timeout=timeout_s, send=taker.take)
-    if taker.problem is not None:
-        raise taker.problem
-
-
-class _Taker:
-    """Takes events that are pushed; what goes wrong is kept for the one who waits."""
-
-    __slots__ = ("_on_event", "_state", "problem")
-
-    def __init__(self, state: Fold, on_event: EventListener | None) -> None:
-        self._state = state
-        self._on_event = on_event
-        self.problem: Exception | None = None
-
-    def take(self, event: pb.RolloutEvent) -> None:
-        if self.problem is not None:
-            return
-        try:
-            self._state.add(event)
-            if self._on_event is not None:
-                self._on_event(event)
-        except Exception as problem:
-            self.problem = problem
+    return await Attempt(request, repeat_index, on_event).run(connect, timeout_s)
 
 
 def violation_error(violation: StreamViolation) -> MeshError:
@@ -176,15 +202,21 @@ def _overdue(timeout_s: float) -> MeshError:
     )
 
 
-def _failed(state: Fold, task: pb.Task, error: MeshError, retry_safe: bool) -> FailedAttempt:
-    overdue = error.code is grpc.StatusCode.DEADLINE_EXCEEDED
+def _is_passing(error: MeshError) -> bool:
+    # An attempt that is known there already is done with; the next one has a number of its own.
+    return error.code in _PASSING or error.reason == errors_pb2.ERROR_REASON_ROLLOUT_EXISTS
+
+
+def cancelled_attempt(agent: str, partial: pb.Rollout, reason: str) -> FailedAttempt:
+    """The failure of a rollout that was cancelled for good, with what there is of it."""
+    error = MeshError(errors_pb2.ERROR_REASON_CALLER_CANCELLED, reason)
     failure = pb.Failure(
-        boundary=pb.BOUNDARY_DEADLINE if overdue else pb.BOUNDARY_AGENT,
+        boundary=pb.BOUNDARY_CANCELLED,
         status=to_status(error),
-        retry_safe=retry_safe and not overdue,
-        component=task.agent,
+        retry_safe=True,
+        component=agent,
     )
-    return FailedAttempt(failure, state.rollout)
+    return FailedAttempt(failure, partial)
 
 
 def failed_recording(rollout: pb.Rollout, agent: str, error: Exception) -> FailedAttempt:

@@ -1,8 +1,10 @@
 """The collector: tasks in, rows out.
 
-It does what the dispatcher decides: calls agents, writes outcomes, counts them once they are
-on disk. `interrupt` ends it early: what is in flight may end within a grace period, then is
-cancelled and has no outcome; a second `interrupt` cancels at once.
+It does what the dispatcher decides: sends attempts to agents, writes outcomes, and counts them
+once they are on disk. One task for each rollout in flight; everything else is callbacks.
+
+`interrupt` ends a run early: what is in flight may end within a grace period, then is cancelled
+and has no outcome; a second `interrupt` cancels at once.
 """
 
 from __future__ import annotations
@@ -10,70 +12,40 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
+from contextlib import aclosing
+from functools import partial
 from typing import Final
 
-from gymmesh.agent.v1 import agent_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.attempt import AgentConnector, failed_recording, run_attempt
-from gymmesh_client.dispatcher import Assignment, Dispatcher, RetryPolicy, Verdict
-from gymmesh_client.groups import (
-    GroupBook,
-    Held,
-    awaits_group,
-    group_request,
-    judged,
-    unjudged,
+from gymmesh_client.attempt import (
+    AgentConnector,
+    Attempt,
+    EventListener,
 )
+from gymmesh_client.collect_options import CollectOptions
+from gymmesh_client.dispatch import Assignment, Dispatcher, Ended, RunStateError, Verdict
+from gymmesh_client.feed import GroupFeed
+from gymmesh_client.figures import AgentLoad, Figures, Rates
+from gymmesh_client.flight import Flight
+from gymmesh_client.groups import Held, awaits_group, unjudged
+from gymmesh_client.jobs import missing_jobs, request_for
+from gymmesh_client.order import Job
+from gymmesh_client.outcomes import Outcomes
 from gymmesh_client.output import RunOutput
-from gymmesh_client.rows import FailedAttempt, completed_row, failure_row, row_to_json
+from gymmesh_client.rows import FailedAttempt
+from gymmesh_client.shelf import Group, GroupShelf
 from gymmesh_client.summary import Tally
-from gymmesh_responses import JsonValue
-from gymmesh_runtime.errors import MeshError, from_status
+from gymmesh_runtime.errors import from_status
 
-_SEED_STEP: Final = 1_000_003
 _CANCEL_S: Final = 5.0
+_TICK_S: Final = 1.0
+# So many starts, then others on the loop have their turn.
+_STARTS_AT_ONCE: Final = 128
+# So many outcomes may wait for the disk or for judges, and as many as may be in flight.
+_ENDING_MOST: Final = 256
 
-
-@dataclass(frozen=True, slots=True)
-class CollectOptions:
-    """How to collect.
-
-    Attributes:
-        repeats: rollouts per task.
-        concurrency: the most rollouts in flight.
-        timeout_s: seconds that one attempt may take.
-        grace_s: seconds that attempts in flight get after the first `interrupt`.
-        group_s: seconds that judging a group may take, where rollouts are judged together.
-        retry: when to try again.
-        rollout: options sent with each rollout.
-    """
-
-    repeats: int = 1
-    concurrency: int = 64
-    timeout_s: float = 900.0
-    grace_s: float = 10.0
-    group_s: float = 300.0
-    retry: RetryPolicy = field(default_factory=RetryPolicy)
-    rollout: agent_pb2.RolloutOptions | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One rollout to collect."""
-
-    task: pb.Task
-    repeat_index: int
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a run is; `tally` is the collector's own and changes."""
-
-    tally: Tally
-    in_flight: int
-    draining: bool
+Assigned = Assignment[Job]
 
 
 class Collector:
@@ -84,275 +56,471 @@ class Collector:
         output: where the outcomes go; it also knows the run's id and what is done already. The
             collector closes it.
         tally: counts outcomes, those that `output` has already included.
-        on_progress: called after each change; must be quick.
         stored: called with a rollout's id and attempt once how it ended is on disk; agents need
             not keep its events any more.
+        load: what the agents say; asked about once a second.
     """
 
     def __init__(
         self,
         connect: AgentConnector,
         output: RunOutput,
-        options: CollectOptions,
+        options: CollectOptions | None = None,
         *,
         tally: Tally | None = None,
-        on_progress: Callable[[Progress], None] = lambda progress: None,
         stored: Callable[[str, int], None] = lambda rollout_id, attempt: None,
+        load: Callable[[], AgentLoad] = AgentLoad,
     ) -> None:
         self.tally = tally or Tally()
+        self.output = output
+        self.options = options = options or CollectOptions()
+        #: Why the run ends, or ended, before every rollout had an outcome; empty when it does not.
+        self.why = ""
+        #: Whether `interrupt` was called.
+        self.interrupted = False
         self._connect = connect
-        self._options = options
-        self._on_progress = on_progress
         self._stored = stored
-        self._output = output
-        self._groups = GroupBook()
-        self._changed = asyncio.Event()
-        self._running: set[asyncio.Task[None]] = set()
-        self._attempting: set[asyncio.Task[None]] = set()
-        self._fatal: BaseException | None = None
-        self._stop_at = math.inf
-        self._stopped = False
-        self._interrupts = 0
+        self._ask_load = load
+        self._load = AgentLoad()
+        self._rates = Rates()
+        self._feed: GroupFeed | None = None
+        if options.hand_out:
+            shelf = GroupShelf(options.hand_out, options.concurrency, options.repeats)
+            self._feed = GroupFeed(shelf, self._pump_soon)
+        self._outcomes = Outcomes(
+            output,
+            self.tally,
+            connect,
+            group_s=options.group_s,
+            stored=stored,
+            feed=self._feed,
+        )
         self._dispatcher: Dispatcher[Job] | None = None
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether `interrupt` was called."""
-        return self._interrupts > 0
-
-    def interrupt(self) -> None:
-        """End early: the first call drains, the second stops. For signal handlers of the loop."""
-        self._interrupts += 1
-        self._stop_at = time.monotonic()
-        if self._interrupts == 1:
-            self._stop_at += self._options.grace_s
-        if self._dispatcher is not None:
-            self._dispatcher.drain()
-        self._report()
-        self._changed.set()
+        self._concurrency = options.concurrency
+        self._paused = False
+        self._flights: set[Flight] = set()
+        self._chores: set[asyncio.Task[None]] = set()
+        self._over: asyncio.Future[None] | None = None
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._pumping: asyncio.Handle | None = None
+        self._stopped = False
+        self._closed = False
 
     async def run(self, tasks: Iterable[pb.Task]) -> Tally:
         """Collect every rollout of the tasks that has no outcome yet.
 
-        The tasks are read as they are needed.
+        The tasks are read as they are needed; some orders need more than an iterator, see
+        `gymmesh_client.order.arrange`. Ends when every rollout has an outcome, or `why` says why
+        not; a paused run, and one whose groups nobody takes, goes on until `deadline_s`.
 
         Raises:
             OutputError: outcomes cannot be written.
             UserError: what reading the tasks raises.
         """
-        dispatcher = self._dispatcher = Dispatcher(
-            self._output.reserving(self._jobs(tasks), self._rollout_id),
-            self._options.concurrency,
-            self._options.retry,
-        )
-        if self.interrupted:
+        shelf = None if self._feed is None else self._feed.shelf
+        jobs = missing_jobs(tasks, self.output, self.options, self._outcomes.groups, shelf)
+        numbered = self.output.reserving(jobs, self._rollout_id)
+        takes = None if shelf is None else shelf.takes
+        dispatcher = self._dispatcher = Dispatcher(numbered, self.options, takes)
+        dispatcher.tune(self._concurrency)
+        if self.why:
             dispatcher.drain()
+        elif self._paused:
+            dispatcher.pause()
+        self._over = asyncio.get_running_loop().create_future()
+        self._later("deadline", self.options.deadline_s, self._out_of_time)
+        intact = False
         try:
-            await self._drive(dispatcher)
+            self._tick()
+            self._pump()
+            await self._over
+            intact = True
         finally:
-            await self._cancel(self._running)
-            if self._fatal is None:
-                for held in unjudged(self._groups.rest(), "the run ended before its group did"):
-                    await self._record(held)
-            await self._output.close(
-                completed=self.tally.completed,
-                failed=self.tally.failed,
-                interrupted=self.interrupted,
-            )
+            await self._wind_up(intact)
         return self.tally
 
-    async def _drive(self, dispatcher: Dispatcher[Job]) -> None:
-        while True:
-            now = time.monotonic()
-            started = False
-            while (assignment := dispatcher.next(now)) is not None:
-                self._start(dispatcher, assignment)
-                started = True
-            if started:
-                self._report()
-            if self._fatal is not None:
-                raise self._fatal
-            if (dispatcher.done or self._stopped) and not self._running:
-                return
-            if now >= self._stop_at:
-                # Those that are being written have an outcome and are let finish.
-                await self._cancel(self._attempting)
-                # One that does not heed its cancellation is left behind, not waited for.
-                self._running -= self._attempting
-                self._stop_at, self._stopped = math.inf, True
-                continue
-            wake = min(self._stop_at, dispatcher.wake_at() or math.inf)
-            await self._wait(wake - now)
+    # -- steering, from signal handlers, a trainer or RunService ------------------------------
 
-    async def _wait(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(None if math.isinf(seconds) else max(seconds, 0.0)):
-                await self._changed.wait()
-        except TimeoutError:
+    def interrupt(self) -> None:
+        """End early: the first call drains, the second stops. For signal handlers of the loop."""
+        if self.interrupted:
+            self._stop("interrupted")
             return
-        self._changed.clear()
+        self.interrupted = True
+        self._drain("interrupted", self.options.grace_s)
 
-    def _start(self, dispatcher: Dispatcher[Job], assignment: Assignment[Job]) -> None:
-        work = asyncio.create_task(self._carry_out(dispatcher, assignment))
-        self._running.add(work)
-        self._attempting.add(work)
-        work.add_done_callback(self._ended)
+    def pause(self) -> None:
+        """Start nothing for now. Raises RunStateError when the run is ending."""
+        self._must_go_on("paused")
+        self._paused = True
+        if self._dispatcher is not None:
+            self._dispatcher.pause()
 
-    def _ended(self, work: asyncio.Task[None]) -> None:
-        self._running.discard(work)
-        self._attempting.discard(work)
-        if not work.cancelled() and work.exception() is not None:
-            self._fatal = self._fatal or work.exception()
-        self._changed.set()
+    def resume(self) -> None:
+        """Go on. Raises RunStateError when the run is ending."""
+        self._must_go_on("resumed")
+        self._paused = False
+        if self._dispatcher is not None:
+            self._dispatcher.resume()
+            self._pump_soon()
 
-    async def _carry_out(self, dispatcher: Dispatcher[Job], assignment: Assignment[Job]) -> None:
-        job = assignment.job
-        try:
-            if assignment.tries > 1:
-                await self._output.reserve(self._rollout_id(job), assignment.attempt)
-            outcome = await self._attempt(job, assignment.attempt)
-        except asyncio.CancelledError:
-            dispatcher.dropped()
-            raise
-        work = asyncio.current_task()
-        assert work is not None
-        if work not in self._running:
-            # It was left behind when the run was stopped; the files are closed by now.
-            dispatcher.dropped()
+    def drain(self) -> None:
+        """Start nothing more; what is in flight ends in its own time."""
+        self._drain("drained", math.inf)
+
+    def cancel(self) -> None:
+        """Cancel what is in flight, then end."""
+        self._stop("cancelled")
+
+    def tune(self, concurrency: int) -> None:
+        """Another number of rollouts in flight. Raises RunStateError when it is below 1, or the
+        run is over.
+        """
+        if concurrency < 1:
+            raise RunStateError(f"concurrency must be at least 1, not {concurrency}")
+        if self._closed:
+            raise RunStateError("the run is over")
+        self._concurrency = concurrency
+        if self._feed is not None:
+            self._feed.shelf.tune(concurrency)
+        if self._dispatcher is not None:
+            self._dispatcher.tune(concurrency)
+            self._pump_soon()
+
+    def cancel_group(self, task_id: str) -> None:
+        """Nobody wants the repeats of this task any more.
+
+        Those without an outcome fail (CANCELLED), once, whether in flight or not started yet;
+        the group is not handed out. Raises RunStateError when the run is over.
+        """
+        if self._dispatcher is None or self._closed:
+            raise RunStateError("no rollouts are being collected")
+        if self._feed is not None:
+            self._feed.shelf.drop(task_id)
+        unwanted = {one.order for one in self._dispatcher.cancel_group(task_id)}
+        for flight in self._flights:
+            if flight.assignment.order in unwanted and not flight.concluded:
+                flight.unwanted = True
+                flight.cancel()
+        self._pump_soon()
+
+    # -- groups for a trainer -----------------------------------------------------------------
+
+    async def groups(self, *, max_staleness: int | None = None) -> AsyncGenerator[Group, None]:
+        """Finished groups as they complete; ends with the run. Asking for the next one
+        acknowledges the one before.
+
+        Args:
+            max_staleness: leave out groups whose oldest weights are more than this many versions
+                behind the newest that was seen, or said by `weights`. They are counted.
+        """
+        feed = self.feed
+        async with aclosing(feed.groups(0, max_staleness)) as groups:
+            async for group in groups:
+                yield group
+                feed.acknowledge(group.cursor)
+
+    @property
+    def feed(self) -> GroupFeed:
+        """The finished groups. Raises ValueError when the options hand out none."""
+        if self._feed is None:
+            raise ValueError("groups are kept only with CollectOptions(hand_out=…) above 0")
+        return self._feed
+
+    def weights(self, version: int) -> None:
+        """The policy's weights are at this version now."""
+        self.feed.shelf.weights(version)
+
+    # -- how far it is ------------------------------------------------------------------------
+
+    @property
+    def state(self) -> str:
+        """Running, paused, draining, finished or stopped, in lower case."""
+        if self._closed:
+            return "stopped" if self.why else "finished"
+        if self.why:
+            return "draining"
+        return "paused" if self._paused else "running"
+
+    def figures(self) -> Figures:
+        """How far the run is."""
+        dispatcher, shelf = self._dispatcher, self._feed.shelf if self._feed else None
+        in_flight = 0 if dispatcher is None else dispatcher.in_flight
+        rollouts, tokens = self._rates.per_s(time.monotonic(), self.tally)
+        return Figures(
+            tally=self.tally,
+            state=self.state,
+            why=self.why,
+            in_flight=in_flight,
+            queued=min(in_flight, self._load.waiting),
+            ending=max(0, len(self._flights) - in_flight),
+            retrying=0 if dispatcher is None else dispatcher.retrying,
+            width=self._concurrency if dispatcher is None else dispatcher.limit,
+            concurrency=self._concurrency,
+            away=() if dispatcher is None else tuple(dispatcher.agents_away),
+            groups=0 if shelf is None else shelf.unacknowledged,
+            held=shelf is not None and shelf.full,
+            rollouts_per_s=rollouts,
+            tokens_per_s=tokens,
+        )
+
+    # -- starting -----------------------------------------------------------------------------
+
+    def _pump_soon(self) -> None:
+        if self._pumping is None and self._over is not None and not self._over.done():
+            self._pumping = self._over.get_loop().call_soon(self._pump)
+
+    def _pump(self) -> None:
+        """Start what the dispatcher gives; end the run when nothing is left."""
+        self._pumping = None
+        dispatcher, over = self._dispatcher, self._over
+        assert dispatcher is not None
+        assert over is not None
+        if over.done():
             return
-        # From here on there is an outcome, and no interrupt may come between it and disk.
-        self._attempting.discard(work)
-        if isinstance(outcome, FailedAttempt):
-            await self._settle(dispatcher, assignment, outcome)
+        now = time.monotonic()
+        try:
+            more = self._start_some(dispatcher, now)
+        except Exception as error:  # reading tasks, or reserving their attempts
+            over.set_exception(error)
+            return
+        self._note_complaint(dispatcher)
+        if (self._stopped or dispatcher.done) and not self._flights and not self._chores:
+            over.set_result(None)
+        elif more:
+            self._pump_soon()
         else:
-            dispatcher.completed()
-            held = Held(job.task, outcome)
-            if awaits_group(outcome):
-                await self._judge(self._groups.hold(held))
-            else:
-                await self._record(held)
-                await self._judge(self._groups.ended(job.task.task_id))
-        self._report()
+            at = dispatcher.wake_at(now)
+            self._later("pump", math.inf if at is None else at - now, self._pump_soon)
 
-    async def _attempt(self, job: Job, attempt: int) -> pb.Rollout | FailedAttempt:
-        recording = await self._output.recording(self._rollout_id(job), attempt)
+    def _start_some(self, dispatcher: Dispatcher[Job], now: float) -> bool:
+        """Start a few; whether there may be more to start at once."""
+        flights = self._flights
+        for _ in range(_STARTS_AT_ONCE):
+            if len(flights) - dispatcher.in_flight > dispatcher.limit + _ENDING_MOST:
+                break  # the disk, or a judge, does not keep up
+            assignment = dispatcher.next(now)
+            if assignment is None:
+                break
+            self._start(assignment)
+        else:
+            return True
+        dropped = dispatcher.dropped_work()
+        if dropped:
+            self._chore(self._outcomes.cancelled(dropped))
+        return False
+
+    def _start(self, assignment: Assigned) -> None:
+        assert self._over is not None
+        flight = Flight(assignment)
+        self._flights.add(flight)
+        if self._feed is not None:
+            self._feed.shelf.began(assignment.work.task.task_id)
+        flight.task = self._over.get_loop().create_task(self._carry_out(flight))
+        flight.task.add_done_callback(partial(self._landed, flight))
+
+    def _landed(self, flight: Flight, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if flight.left_behind:
+            return
+        self._flights.discard(flight)
+        self._fail(error)
+        if not flight.concluded:
+            assert self._dispatcher is not None
+            self._dispatcher.dropped(flight.assignment)
+            if flight.unwanted and self._over is not None and not self._over.done():
+                self._chore(self._outcomes.cancelled([flight.assignment], flight.attempt))
+        self._pump_soon()
+
+    # -- one rollout --------------------------------------------------------------------------
+
+    async def _carry_out(self, flight: Flight) -> None:
+        assignment = flight.assignment
+        job, number = assignment.work, assignment.attempt
+        rollout_id = self._rollout_id(job)
+        if assignment.failures:
+            await self.output.reserve(rollout_id, number)
+        recording = await self.output.recording(rollout_id, number)
+        listener = self._listener(assignment, None if recording is None else recording.add)
+        request = request_for(job, rollout_id, number, self.output.run_id, self.options.rollout)
+        attempt = flight.attempt = Attempt(request, job.repeat_index, listener)
         try:
-            return await run_attempt(
-                self._connect,
-                self._request(job, attempt),
-                repeat_index=job.repeat_index,
-                timeout_s=self._options.timeout_s,
-                on_event=None if recording is None else recording.add,
-            )
+            outcome = await attempt.run(self._connect, self._seconds_for(assignment))
         finally:
             if recording is not None:
                 recording.end()
-
-    async def _record(self, held: Held) -> None:
-        """Write an outcome: a row, or a failure where the rollout makes none."""
-        row, outcome = _row_or_failure(held.task, held.rollout)
-        if row is not None:
-            rollout = held.rollout
-            await self._output.completed(rollout.rollout_id, rollout.attempt, row_to_json(row))
-            self._stored(rollout.rollout_id, rollout.attempt)
-            self.tally.add_row(row)
-        elif isinstance(outcome, FailedAttempt):
-            await self._give_up(held.task, outcome)
-
-    async def _give_up(self, task: pb.Task, failed: FailedAttempt) -> None:
-        row, partial = failure_row(task, failed), failed.partial
-        await self._output.failed(
-            partial.rollout_id, partial.attempt, failed.failure.boundary, row_to_json(row)
-        )
-        self._stored(partial.rollout_id, partial.attempt)
-        self.tally.add_failure(row)
-
-    async def _judge(self, group: list[Held]) -> None:
-        """Have a whole group judged, and write its rollouts; an empty one is nothing to do."""
-        if not group:
+        if flight.left_behind:
             return
-        work = asyncio.current_task()
-        assert work is not None
-        self._attempting.add(work)  # judging may be cut short: the rollouts then stay pending
-        try:
-            peer = await self._connect(group[0].task.agent)
-            reply = await peer.JudgeGroup(group_request(group), timeout=self._options.group_s)
-            group = judged(group, reply)
-        except asyncio.CancelledError:
-            work.uncancel()
-            group = unjudged(group, "the run ended before the group was judged")
-        except (MeshError, ValueError) as error:
-            group = unjudged(group, f"the group could not be judged: {error}")
-        finally:
-            self._attempting.discard(work)
-        for held in group:
-            await self._record(held)
+        # From here on there is an outcome, and no interrupt may come between it and disk.
+        flight.may_cancel, flight.concluded = False, True
+        if isinstance(outcome, FailedAttempt):
+            await self._settle(flight, attempt.begun, outcome)
+            return
+        assert self._dispatcher is not None
+        self._dispatcher.completed(assignment)
+        self._pump_soon()
+        held = Held(job.task, outcome)
+        if awaits_group(outcome):
+            group = self._outcomes.groups.hold(held)
+        else:
+            await self._outcomes.record(held)
+            group = self._outcomes.groups.ended(job.task.task_id)
+        if group:
+            await self._outcomes.judge(group, flight)
 
-    async def _settle(
-        self, dispatcher: Dispatcher[Job], assignment: Assignment[Job], failed: FailedAttempt
-    ) -> None:
-        verdict = dispatcher.failed(
+    async def _settle(self, flight: Flight, begun: bool, failed: FailedAttempt) -> None:
+        assert self._dispatcher is not None
+        assignment, failure = flight.assignment, failed.failure
+        error = from_status(failure.status)
+        verdict = self._dispatcher.failed(
             assignment,
             time.monotonic(),
-            retry_safe=failed.failure.retry_safe,
-            retry_after_s=from_status(failed.failure.status).retry_after_s,
+            Ended(
+                reason=error.reason,
+                boundary=failure.boundary,
+                retry_safe=failure.retry_safe,
+                begun=begun,
+                retry_after_s=error.retry_after_s,
+            ),
         )
-        if verdict is Verdict.RETRY:
-            self.tally.retried += 1
-            rollout = self._rollout_id(assignment.job)
-            await self._output.tried(rollout, assignment.attempt, failed.failure.boundary)
-            self._stored(rollout, assignment.attempt)
-            return
-        await self._give_up(assignment.job.task, failed)
-        await self._judge(self._groups.ended(assignment.job.task.task_id))
+        self._pump_soon()
+        if verdict is Verdict.PUT_BACK:
+            self.tally.put_back += 1
+        elif verdict is Verdict.RETRY:
+            self.tally.add_retry(failure.boundary, error.reason_name)
+            rollout_id = failed.partial.rollout_id
+            await self.output.tried(rollout_id, assignment.attempt, failure.boundary)
+            self._stored(rollout_id, assignment.attempt)
+        else:
+            await self._outcomes.give_up(assignment.work.task, failed)
+            group = self._outcomes.groups.ended(assignment.work.task.task_id)
+            if group:
+                await self._outcomes.judge(group, flight)
 
-    def _request(self, job: Job, attempt: int) -> agent_pb2.RunRolloutRequest:
-        request = agent_pb2.RunRolloutRequest(
-            task=job.task,
-            rollout_id=self._rollout_id(job),
-            attempt=attempt,
-            options=self._options.rollout,
-            run_id=self._output.run_id,
-        )
-        if job.task.HasField("seed"):
-            # The request holds a copy of the task, so this changes nothing that was given.
-            request.task.seed = repeat_seed(job.task.seed, job.repeat_index)
-        return request
+    def _chore(self, work: Coroutine[None, None, None]) -> None:
+        assert self._over is not None
+        chore = self._over.get_loop().create_task(work)
+        self._chores.add(chore)
+        chore.add_done_callback(self._chore_done)
+
+    def _chore_done(self, chore: asyncio.Task[None]) -> None:
+        self._chores.discard(chore)
+        if not chore.cancelled() and chore.exception() is not None:
+            self._fail(chore.exception())
+        self._pump_soon()
+
+    # -- what an attempt needs ----------------------------------------------------------------
 
     def _rollout_id(self, job: Job) -> str:
-        return self._output.rollout_id(job.task.task_id, job.repeat_index)
+        return self.output.rollout_id(job.task.task_id, job.repeat_index)
 
-    def _jobs(self, tasks: Iterable[pb.Task]) -> Iterator[Job]:
-        for task in tasks:
-            task_id = task.task_id
-            repeats = range(self._options.repeats)
-            wanted = [one for one in repeats if not self._output.has_outcome(task_id, one)]
-            self._groups.expect(task_id, len(wanted))
-            for repeat in wanted:
-                yield Job(task, repeat)
+    def _seconds_for(self, assignment: Assigned) -> float:
+        seconds, all_together = self.options.timeout_s, self.options.rollout_s
+        if assignment.first_at is not None and not math.isinf(all_together):
+            left = assignment.first_at + all_together - time.monotonic()
+            seconds = max(0.001, min(seconds, left))
+        return seconds
 
-    async def _cancel(self, works: set[asyncio.Task[None]]) -> None:
-        pending = list(works)
-        for work in pending:
-            work.cancel()
-        if pending:
-            await asyncio.wait(pending, timeout=_CANCEL_S)
+    def _listener(self, assignment: Assigned, add: EventListener | None) -> EventListener | None:
+        dispatcher = self._dispatcher
+        assert dispatcher is not None
+        if not dispatcher.is_probe(assignment):
+            return add
 
-    def _report(self) -> None:
-        in_flight = 0 if self._dispatcher is None else self._dispatcher.in_flight
-        self._on_progress(Progress(self.tally, in_flight, self.interrupted))
+        def told(event: pb.RolloutEvent) -> None:
+            if event.sequence == 1:
+                dispatcher.begun(assignment)
+                self._pump_soon()
+            if add is not None:
+                add(event)
 
+        return told
 
-def repeat_seed(seed: int, repeat_index: int) -> int:
-    """A repeat's seed: the task's for repeat 0, another one for each further repeat."""
-    shifted = seed + _SEED_STEP * repeat_index
-    return (shifted + 2**63) % 2**64 - 2**63
+    # -- time, and the end --------------------------------------------------------------------
 
+    def _tick(self) -> None:
+        self._rates.sample(time.monotonic(), self.tally)
+        self._load = self._ask_load()
+        if self._dispatcher is not None:
+            self._dispatcher.load(self._load.target)
+            self._pump_soon()
+        self._later("tick", _TICK_S, self._tick)
 
-def _row_or_failure(
-    task: pb.Task, rollout: pb.Rollout
-) -> tuple[dict[str, JsonValue] | None, pb.Rollout | FailedAttempt]:
-    try:
-        return completed_row(task, rollout), rollout
-    except ValueError as error:  # CodecError is one: what the agent sent is not JSON
-        return None, failed_recording(rollout, task.agent, error)
+    def _later(self, name: str, seconds: float, callback: Callable[[], None]) -> None:
+        """Call back in so many seconds, in place of the timer that has this name."""
+        timer = self._timers.pop(name, None)
+        if timer is not None:
+            timer.cancel()
+        if not math.isinf(seconds):
+            loop = asyncio.get_running_loop()
+            self._timers[name] = loop.call_later(max(0.0, seconds), callback)
+
+    def _must_go_on(self, wanted: str) -> None:
+        if self.why or self._closed:
+            raise RunStateError(f"a run that is ending cannot be {wanted}")
+
+    def _note_complaint(self, dispatcher: Dispatcher[Job]) -> None:
+        if dispatcher.complaint and not self.why:
+            self.why = dispatcher.complaint
+
+    def _out_of_time(self) -> None:
+        self._drain(f"the {self.options.deadline_s:g} s for the run are over", self.options.grace_s)
+
+    def _drain(self, why: str, grace_s: float) -> None:
+        if self._closed:
+            return
+        self.why = self.why or why
+        if self._dispatcher is not None:
+            self._dispatcher.drain()
+        if not math.isinf(grace_s):
+            self._later("grace", grace_s, partial(self._stop, why))
+        self._pump_soon()
+
+    def _stop(self, why: str) -> None:
+        """Cancel what is in flight; what is being written ends as ever."""
+        self._drain(why, math.inf)
+        if self._closed or self._stopped:
+            return
+        self._stopped = True
+        for flight in self._flights:
+            flight.cancel()
+        self._later("leave", _CANCEL_S, self._leave_behind)
+
+    def _leave_behind(self) -> None:
+        """What does not heed its cancellation is not waited for."""
+        for flight in [flight for flight in self._flights if flight.may_cancel]:
+            flight.left_behind = True
+            self._flights.discard(flight)
+        self._pump_soon()
+
+    def _fail(self, error: BaseException | None) -> None:
+        if self._over is not None and not self._over.done() and error is not None:
+            self._over.set_exception(error)
+
+    async def _wind_up(self, intact: bool) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+        if self._pumping is not None:
+            self._pumping.cancel()
+        going = [flight.task for flight in self._flights if flight.task is not None]
+        going += self._chores
+        for task in going:
+            task.cancel()
+        if going:
+            await asyncio.wait(going, timeout=_CANCEL_S)
+        for flight in self._flights:
+            flight.left_behind = True
+        self._flights.clear()
+        if intact:
+            rest = self._outcomes.groups.rest()
+            for held in unjudged(rest, "the run ended before its group did"):
+                await self._outcomes.record(held)
+        self._closed = True
+        if self._feed is not None:
+            self._feed.close()
+        await self.output.close(
+            completed=self.tally.completed,
+            failed=self.tally.failed,
+            interrupted=bool(self.why),
+            why=self.why,
+        )

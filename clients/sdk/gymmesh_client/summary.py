@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from gymmesh.rollout.v1 import rollout_pb2
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gymmesh_client.journal.layout import OutputFiles
 
 SOLVED: Final = 1.0
 """A rollout counts as a success for pass@k when its reward is at least this."""
@@ -44,13 +52,18 @@ class Tally:
     completed: int = 0
     kept: int = 0
     kept_failed: int = 0
-    retried: int = 0
+    put_back: int = 0
     rewards: Counter[float] = field(default_factory=Counter)
     unjudged: Counter[str] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
+    causes: Counter[str] = field(default_factory=Counter)
+    retries: Counter[str] = field(default_factory=Counter)
     stop_reasons: Counter[str] = field(default_factory=Counter)
     input_tokens: int = 0
     output_tokens: int = 0
+    new_output_tokens: int = 0
+    model_calls: int = 0
+    model_queue_us: int = 0
     first_failure: str = ""
     per_task: dict[str, list[int]] = field(default_factory=dict)
 
@@ -61,7 +74,10 @@ class Tally:
         self.stop_reasons[str(row.get("stop_reason"))] += 1
         usage = (row.get("response") or {}).get("usage") or {}
         self.input_tokens += usage.get("input_tokens") or 0
-        self.output_tokens += usage.get("output_tokens") or 0
+        tokens = usage.get("output_tokens") or 0
+        self.output_tokens += tokens
+        if not kept:
+            self.new_output_tokens += tokens
         reward = row.get("reward")
         if reward is None:
             self.unjudged[str((row.get("verification") or {}).get("status"))] += 1
@@ -76,11 +92,31 @@ class Tally:
         """Count a failed rollout's row; `kept` when an earlier run wrote it."""
         self.kept_failed += kept
         failure = row["failure"]
+        status = failure["status"]
         self.failures[str(failure["boundary"])] += 1
+        cause = f"{failure['boundary']} {status['reason']}".rstrip()
+        self.causes[cause] += 1
         if not self.first_failure:
-            status = failure["status"]
-            reason = f" {status['reason']}" if status["reason"] else ""
-            self.first_failure = f"{failure['boundary']}{reason}: {status['message']}"
+            self.first_failure = f"{cause}: {status['message']}"
+
+    def add_retry(self, boundary: int, reason: str) -> None:
+        """Count an attempt that failed and is followed by another one."""
+        try:
+            name = rollout_pb2.Boundary.Name(boundary)  # type: ignore[arg-type]  # any number
+        except ValueError:
+            name = str(boundary)
+        self.retries[f"{name.removeprefix('BOUNDARY_')} {reason}".rstrip()] += 1
+
+    def add_waits(self, rollout: rollout_pb2.Rollout) -> None:
+        """Count how long a rollout's model calls waited for a place."""
+        for call in rollout.model_calls:
+            self.model_calls += 1
+            self.model_queue_us += call.timings.queue_us
+
+    @property
+    def retried(self) -> int:
+        """How many attempts failed and were followed by another one."""
+        return self.retries.total()
 
     @property
     def failed(self) -> int:
@@ -104,6 +140,10 @@ class RunSummary:
         wall_s: seconds from the first rollout to the last.
         requested: rollouts asked for; what is neither completed nor failed did not finish.
         pass_at: pass@k by k.
+        run_id: the run's id.
+        why: why it ended before every rollout had an outcome; empty when it did not.
+        concurrency: the most in flight, as last asked for.
+        groups: of groups handed to a trainer; None where none were.
     """
 
     requested: int
@@ -112,6 +152,10 @@ class RunSummary:
     pass_at: dict[int, float]
     output: str
     failures_output: str
+    run_id: str = ""
+    why: str = ""
+    concurrency: int = 0
+    groups: Mapping[str, int] | None = None
 
     @property
     def not_finished(self) -> int:
@@ -125,19 +169,37 @@ class RunSummary:
         done = self.tally.completed + self.tally.failed - kept
         return done / self.wall_s if self.wall_s > 0 else 0.0
 
+    @property
+    def tokens_per_s(self) -> float:
+        """Output tokens of completed rollouts of this run, per second."""
+        return self.tally.new_output_tokens / self.wall_s if self.wall_s > 0 else 0.0
+
+    @property
+    def model_queue_s(self) -> float | None:
+        """How long a model call waited for a place, in the mean; None without a call."""
+        calls = self.tally.model_calls
+        return round(self.tally.model_queue_us / calls / 1e6, 6) if calls else None
+
     def to_dict(self) -> dict[str, Any]:
         """The figures as JSON values."""
         tally = self.tally
         return {
+            "run_id": self.run_id,
             "requested": self.requested,
             "completed": tally.completed,
             "kept_from_earlier": tally.kept,
             "failed": tally.failed,
             "failed_earlier": tally.kept_failed,
             "not_finished": self.not_finished,
+            "ended_early": self.why if self.not_finished else "",
             "retried": tally.retried,
+            "retries": dict(sorted(tally.retries.items())),
+            "put_back": tally.put_back,
+            "concurrency": self.concurrency,
             "wall_s": round(self.wall_s, 3),
             "rollouts_per_s": round(self.rollouts_per_s, 3),
+            "output_tokens_per_s": round(self.tokens_per_s, 1),
+            "model_queue_s": self.model_queue_s,
             "mean_reward": tally.mean_reward,
             "verified": tally.rewards.total(),
             "unjudged": dict(sorted(tally.unjudged.items())),
@@ -145,15 +207,24 @@ class RunSummary:
             "rewards": [{"reward": r, "count": n} for r, n in sorted(tally.rewards.items())],
             "stop_reasons": dict(sorted(tally.stop_reasons.items())),
             "failures": dict(sorted(tally.failures.items())),
+            "causes": dict(sorted(tally.causes.items())),
             "input_tokens": tally.input_tokens,
             "output_tokens": tally.output_tokens,
+            "groups": None if self.groups is None else dict(self.groups),
             "output": self.output,
             "failures_output": self.failures_output if tally.failed else None,
         }
 
 
 def summarize(
-    tally: Tally, *, requested: int, wall_s: float, repeats: int, output: str, failures_output: str
+    tally: Tally,
+    *,
+    requested: int,
+    wall_s: float,
+    repeats: int,
+    output: str,
+    failures_output: str,
+    **more: Any,
 ) -> RunSummary:
     """The summary of a run with `repeats` rollouts per task: pass@k for 1, 2, 4 … and repeats."""
     powers = [2**power for power in range(repeats.bit_length()) if 2**power <= repeats]
@@ -162,7 +233,19 @@ def summarize(
         chance = pass_at_k(((n, c) for n, c in tally.per_task.values()), k)
         if chance is not None:
             pass_at[k] = chance
-    return RunSummary(requested, wall_s, tally, pass_at, output, failures_output)
+    return RunSummary(requested, wall_s, tally, pass_at, output, failures_output, **more)
+
+
+def summary_path(files: OutputFiles) -> Path:
+    """Where a run's summary is kept: NAME.summary.json beside its rows."""
+    return files.rows.with_name(f"{files.stem}.summary.json")
+
+
+def write_summary(path: Path, summary: RunSummary) -> None:
+    """Keep a summary in a file, whole or not at all. Raises OSError."""
+    draft = path.with_name(f"{path.name}.tmp")
+    draft.write_text(json.dumps(summary.to_dict(), indent=2) + "\n")
+    draft.replace(path)
 
 
 def histogram(rewards: Mapping[float, int]) -> list[tuple[str, int]]:
@@ -199,7 +282,9 @@ def render(summary: RunSummary) -> str:
     if tally.unjudged:
         lines.append(f"unjudged      {_counted(tally.unjudged)}")
     if tally.failures:
-        lines.append(f"failures      {_counted(tally.failures)}")
+        lines.append(f"failures      {_counted(tally.causes)}")
+    if tally.retries:
+        lines.append(f"retries       {_counted(tally.retries)}")
     lines.append(f"tokens        {tally.input_tokens} in, {tally.output_tokens} out")
     lines.append(f"rows          {summary.output}")
     if tally.failures:

@@ -73,6 +73,10 @@ class TaskReader:
             reason = (error.strerror or str(error)).lower()
             raise UserError(f"{path}: cannot be read: {reason}") from None
 
+    def row(self, line: int, raw: bytes) -> TaskRow | TaskProblem:
+        """One row by itself, or the first of its problems; it is not compared with others."""
+        return next(self._row(line, raw, {}, {}))
+
     def _row(
         self, line: int, raw: bytes, seen: dict[bytes, int], copies: dict[bytes, int]
     ) -> Iterator[TaskRow | TaskProblem]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -17,10 +18,10 @@ from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_cli import main
 from gymmesh_cli.events import EventPrinter
 from gymmesh_cli.options import MeshOptions
-from gymmesh_cli.progress import progress_text
+from gymmesh_cli.progress import progress_lines
 from gymmesh_cli.run import split_place
 from gymmesh_cli.session import MeshPlan
-from gymmesh_client import FailedAttempt, Progress, Tally
+from gymmesh_client import FailedAttempt, Figures, Tally
 from tests.support.rollouts import answer, completed, failed, make_events, make_task, verdict
 
 HEAVY = ("grpc", "google.protobuf", "aiohttp", "msgspec", "yaml", "orjson", "gymmesh_mesh")
@@ -83,15 +84,59 @@ def test_endpoints_and_credentials_are_no_part_of_a_runs_identity() -> None:
     assert one != identity("models.policy.url=http://a/v1", "models.policy.model=n")
 
 
+def figures(tally: Tally, **changes: Any) -> Figures:
+    usual: dict[str, Any] = {
+        "state": "running",
+        "why": "",
+        "in_flight": 2,
+        "queued": 0,
+        "ending": 0,
+        "retrying": 0,
+        "width": 4,
+        "concurrency": 4,
+        "away": (),
+        "groups": 0,
+        "held": False,
+        "rollouts_per_s": 0.5,
+        "tokens_per_s": 20.0,
+    }
+    return Figures(tally=tally, **{**usual, **changes})
+
+
 def test_progress_in_words() -> None:
     tally = Tally(completed=3)
     tally.rewards.update({1.0: 1, 0.0: 1})
-    text = progress_text(Progress(tally, 2, draining=True), total=10, already=1, seconds=4.0)
-    assert text == (
-        "3/10  0.5 rollouts/s  mean reward 0.500  failed 0  in flight 2"
-        "  draining (Ctrl-C again to stop)"
+    assert progress_lines(figures(tally), 10) == [
+        "3/10  0.5 rollouts/s  20 tokens/s  mean reward 0.500  failed 0  0:00:14 left",
+        "in flight 2 (at most 4)",
+    ]
+    assert "mean reward –" in progress_lines(figures(Tally()), 1)[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"width": 2}, "at most 2 at present, 4 asked for"),
+        ({"queued": 1, "ending": 3, "retrying": 5}, "queued at agents 1  being written 3"),
+        ({"state": "paused"}, "paused; go on with: gym-cli runs resume"),
+        ({"state": "draining", "why": "drained"}, "draining (drained); Ctrl-C again stops"),
+        ({"away": ("tool_loop",)}, "agent away: tool_loop"),
+        ({"groups": 16, "held": True}, "no new groups: the trainer has not taken"),
+    ],
+)
+def test_what_stands_in_a_runs_way(changes: dict[str, Any], words: str) -> None:
+    lines = progress_lines(figures(Tally(), **changes), 10)
+    assert words in "  ".join(lines)
+    assert ("left" in lines[0]) == (changes.get("state", "running") == "running")
+
+
+def test_causes_in_words() -> None:
+    tally = Tally(put_back=2)
+    tally.add_retry(pb.BOUNDARY_MODEL, "MODEL_TIMEOUT")
+    tally.failures["TOOL"] = tally.causes["TOOL TOOL_TIMEOUT"] = 3
+    assert progress_lines(figures(tally), 10)[-1] == (
+        "put back 2  failed: TOOL TOOL_TIMEOUT 3  retried: MODEL MODEL_TIMEOUT 1"
     )
-    assert "mean reward –" in progress_text(Progress(Tally(), 0, False), 1, 0, 0.0)
 
 
 def test_where_a_task_is() -> None:

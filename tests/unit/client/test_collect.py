@@ -20,14 +20,13 @@ from gymmesh_client import (
     Collector,
     OutputFiles,
     RetryChoice,
-    RetryPolicy,
     RunIdentity,
     RunOutput,
     open_run,
     open_trace,
     prepare,
 )
-from gymmesh_client.collect import repeat_seed
+from gymmesh_client.jobs import repeat_seed
 from gymmesh_runtime.errors import MeshError
 from tests.support.rollouts import (
     NoGroups,
@@ -42,7 +41,6 @@ from tests.support.rollouts import (
 )
 
 ONE = RunIdentity("t", "c")
-QUICK = RetryPolicy(max_attempts=2, base_s=0.0)
 
 
 def good(request: agent_pb2.RunRolloutRequest) -> Sequence[pb.RolloutEvent]:
@@ -70,7 +68,9 @@ def collector(
     async def connect(name: str) -> AgentPeer:
         return agent
 
-    settings = CollectOptions(**{"retry": QUICK, "timeout_s": 20.0, **options})
+    settings = CollectOptions(
+        **{"wait_factor": 0.0, "patience_s": 0.3, "timeout_s": 20.0, **options}
+    )
     return Collector(connect, output, settings), files
 
 
@@ -176,10 +176,18 @@ async def broken(folder: Path, error: BaseException, events: int = 0) -> tuple[A
     return row["failure"], agent.calls
 
 
-async def test_an_agent_that_is_gone_is_tried_again(tmp_path: Path) -> None:
+async def test_an_agent_that_stays_away_ends_the_run_and_burns_nothing(tmp_path: Path) -> None:
     error = MeshError(errors_pb2.ERROR_REASON_PEER_UNAVAILABLE, "gone")
-    failure, calls = await broken(tmp_path, error)
-    assert (failure["boundary"], failure["retry_safe"], calls) == ("AGENT", True, 2)
+    run, files = collector(tmp_path, BrokenAgent(error), repeats=3)
+    tally = await asyncio.wait_for(run.run(tasks(2)), 20)
+    assert (tally.completed, tally.failed, tally.retried) == (0, 0, 0)
+    assert tally.put_back > 3
+    assert "agent 'tool_loop' has taken no rollouts" in run.why
+    assert run.state == "stopped"
+    agent = ScriptedAgent(good)
+    again, _ = collector(tmp_path, agent, resume=True, repeats=3)
+    assert (await again.run(tasks(2))).completed == 6
+    assert rows(files.failures) == []
 
 
 async def test_a_refusal_is_not_tried_again(tmp_path: Path) -> None:
@@ -267,7 +275,7 @@ async def test_a_trace_has_every_event_of_every_attempt(tmp_path: Path) -> None:
 
     files = OutputFiles(tmp_path / "rollouts.jsonl")
     output = prepare(files, ONE, overwrite=False, resume=False, trace=True)
-    await Collector(connect, output, CollectOptions(retry=QUICK)).run(tasks(20))
+    await Collector(connect, output, CollectOptions(wait_factor=0.0)).run(tasks(20))
     assert len(agent.requests) == 21
     with open_trace(files.rows) as trace:
         assert len(list(trace)) == 21

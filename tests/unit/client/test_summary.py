@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymmesh_client import Tally, pass_at_k, render, summarize
-from gymmesh_client.summary import histogram
+from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client import OutputFiles, Tally, pass_at_k, render, summarize
+from gymmesh_client.summary import histogram, summary_path, write_summary
+
+DOCS = (Path(__file__).parents[3] / "docs/collecting.md").read_text(encoding="utf-8")
 
 
 @given(outcomes=st.lists(st.booleans(), min_size=1, max_size=8), k=st.integers(1, 8))
@@ -44,6 +49,44 @@ def row(task: str, reward: float | None, status: str = "VERIFIED") -> dict[str, 
 def failure(boundary: str) -> dict[str, Any]:
     status = {"code": 14, "message": "down", "reason": "MODEL_UNREACHABLE"}
     return {"failure": {"boundary": boundary, "status": status}}
+
+
+def test_the_summary_file_is_the_summary(tmp_path: Path) -> None:
+    tally = Tally(put_back=3)
+    tally.add_row(row("t-1", 1.0), kept=True)
+    tally.add_row(row("t-2", 0.0))
+    tally.add_failure(failure("TOOL"))
+    tally.add_retry(pb.BOUNDARY_MODEL, "MODEL_TIMEOUT")
+    tally.add_retry(99, "ODD")
+    rollout = pb.Rollout()
+    rollout.model_calls.add().timings.queue_us = 3000
+    rollout.model_calls.add().timings.queue_us = 1000
+    tally.add_waits(rollout)
+    summary = summarize(
+        tally,
+        requested=5,
+        wall_s=2.0,
+        repeats=1,
+        output="o",
+        failures_output="f",
+        run_id="run-1",
+        why="drained",
+        concurrency=8,
+    )
+    path = summary_path(OutputFiles(tmp_path / "rows.jsonl.zst"))
+    assert path.name == "rows.summary.json"
+    write_summary(path, summary)
+    kept = json.loads(path.read_text())
+    assert kept == summary.to_dict()
+    assert kept["retries"] == {"99 ODD": 1, "MODEL MODEL_TIMEOUT": 1}
+    assert kept["causes"] == {"TOOL MODEL_UNREACHABLE": 1}
+    assert (kept["put_back"], kept["ended_early"], kept["not_finished"]) == (3, "drained", 2)
+    assert (kept["output_tokens"], kept["output_tokens_per_s"]) == (4, 1.0), (
+        "kept ones took no time"
+    )
+    assert kept["model_queue_s"] == 0.002
+    documented = DOCS.partition("## The summary and pass@k")[2].partition("\n## ")[0]
+    assert [key for key in kept if f"`{key}`" not in documented] == []
 
 
 def test_what_is_counted() -> None:

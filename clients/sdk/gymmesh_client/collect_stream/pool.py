@@ -12,6 +12,7 @@ from gymmesh.agent.v1 import agent_pb2
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_client.collect_stream.book import EventSink, Key, StreamLimits
 from gymmesh_client.collect_stream.stream import ASSUMED_CAPACITY, CollectStream
+from gymmesh_client.figures import AgentLoad
 
 AGENT: Final = "gymmesh.agent.v1.AgentService"
 _HELLO_S: Final = 10.0
@@ -158,6 +159,23 @@ class AgentPool:
         for seat in self._seats.values():
             if seat.stream is not None:
                 seat.stream.stored(key)
+
+    def load(self) -> AgentLoad:
+        """What the agents that are reached over Collect say together."""
+        target, waiting, told = 0, 0, False
+        for one in self._directory.instances():
+            seat = self._seats.get(one.id)
+            if one.service != AGENT or one.health != _SERVING or is_direct(one):
+                continue
+            stream = None if seat is None else seat.stream
+            load = None if stream is None else stream.load
+            if load is None:
+                target += (stream.capacity if stream is not None else 0) or ASSUMED_CAPACITY
+            else:
+                told = True
+                target += load.target
+                waiting += load.waiting
+        return AgentLoad(target, waiting) if told else AgentLoad()
 
     async def close(self) -> None:
         """End all streams; attempts in flight are cancelled."""

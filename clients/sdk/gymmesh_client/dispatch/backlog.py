@@ -37,7 +37,7 @@ class Work(Protocol):
 W = TypeVar("W", bound=Work)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Assignment(Generic[W]):
     """An attempt to run.
 
@@ -64,10 +64,17 @@ class Backlog(Generic[W]):
     Args:
         source: the rollouts asked for, each with the number of its first attempt; read lazily.
         shares: weights of environments; those not named weigh 1. Empty: no shares.
+        takes_group: whether a rollout of this group may start now; None: any may.
     """
 
-    def __init__(self, source: Iterator[tuple[W, int]], shares: Mapping[str, float]) -> None:
+    def __init__(
+        self,
+        source: Iterator[tuple[W, int]],
+        shares: Mapping[str, float],
+        takes_group: Callable[[str], bool] | None = None,
+    ) -> None:
         self._source = source
+        self._takes_group = takes_group
         self._shares = dict(shares)
         self._lanes: dict[tuple[str, str], deque[Assignment[W]]] = {}
         self._passed: dict[str, float] = {}
@@ -75,6 +82,12 @@ class Backlog(Generic[W]):
         self._read = 0
         self._exhausted = False
         self._unwanted: set[str] = set()
+        self._dropped: list[Assignment[W]] = []
+
+    @property
+    def waiting(self) -> int:
+        """How many were read, or came back, and wait."""
+        return self._waiting
 
     @property
     def empty(self) -> bool:
@@ -86,8 +99,11 @@ class Backlog(Generic[W]):
         self._fill(admits)
         best: tuple[float, int] | None = None
         chosen: tuple[str, str] | None = None
+        takes_group = self._takes_group
         for key, lane in self._lanes.items():
             if not lane or not admits(key[1]):
+                continue
+            if takes_group is not None and not takes_group(lane[0].work.group):
                 continue
             rank = (self._passed.get(key[0], 0.0) if self._shares else 0.0, lane[0].order)
             if best is None or rank < best:
@@ -101,18 +117,26 @@ class Backlog(Generic[W]):
 
     def put_back(self, assignment: Assignment[W]) -> None:
         """It goes before the others of its environment."""
-        if assignment.work.group not in self._unwanted:
-            self._lane(assignment.work).appendleft(assignment)
-            self._waiting += 1
+        if assignment.work.group in self._unwanted:
+            self._dropped.append(assignment)
+            return
+        self._lane(assignment.work).appendleft(assignment)
+        self._waiting += 1
 
     def drop_group(self, group: str) -> int:
-        """Forget what waits of a group, and what is still to be read; how many waited."""
+        """Drop what waits of a group, and what is still to be read; how many waited."""
         self._unwanted.add(group)
         before = self._waiting
         for key, lane in self._lanes.items():
+            self._dropped.extend(one for one in lane if one.work.group == group)
             self._lanes[key] = deque(one for one in lane if one.work.group != group)
         self._waiting = sum(map(len, self._lanes.values()))
         return before - self._waiting
+
+    def dropped(self) -> list[Assignment[W]]:
+        """What was dropped since this was last asked; each rollout once."""
+        dropped, self._dropped = self._dropped, []
+        return dropped
 
     def unwanted(self, group: str) -> bool:
         """Whether the group was dropped."""
@@ -135,9 +159,11 @@ class Backlog(Generic[W]):
             return
         work, attempt = found
         self._read += 1
+        assignment = Assignment(work, attempt, 1, 0, None, self._read)
         if work.group in self._unwanted:
+            self._dropped.append(assignment)
             return
-        self._lane(work).append(Assignment(work, attempt, 1, 0, None, self._read))
+        self._lane(work).append(assignment)
         self._waiting += 1
 
     def _lane(self, work: W) -> deque[Assignment[W]]:

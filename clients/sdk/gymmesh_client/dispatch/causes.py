@@ -34,11 +34,11 @@ class Cause:
     first_s: float = 0.5
     crowded: bool = False
 
-    def wait_s(self, times: int, retry_after_s: float | None) -> float:
-        """Seconds to wait after this happened `times` times; what the failing side asked for
-        is the least.
+    def wait_s(self, times: int, retry_after_s: float | None, factor: float = 1.0) -> float:
+        """Seconds to wait after this happened `times` times, multiplied by `factor`; what the
+        failing side asked for is the least.
         """
-        doubled: float = self.first_s * 2.0 ** min(times - 1, 30)
+        doubled: float = factor * self.first_s * 2.0 ** min(times - 1, 30)
         return min(_LONGEST_S, max(doubled, retry_after_s or 0.0))
 
 

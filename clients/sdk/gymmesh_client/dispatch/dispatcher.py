@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import enum
 import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Generic
 
@@ -58,6 +58,7 @@ class DispatchOptions:
         shares: weights of environments in a mix; empty: the order of the tasks.
         patience_s: how long an agent may take no rollouts before the run drains, and how long
             a rollout may be refused for want of room.
+        wait_factor: multiplies the waits before a further attempt, or probe of an agent.
     """
 
     concurrency: int = 64
@@ -67,6 +68,7 @@ class DispatchOptions:
     starts_per_s: float | None = None
     shares: Mapping[str, float] = field(default_factory=dict)
     patience_s: float = 300.0
+    wait_factor: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,15 +94,21 @@ _RETRIES_AT_LEAST = 100
 
 
 class Dispatcher(Generic[W]):
-    """Hands out attempts of the rollouts in `source` (see Backlog)."""
+    """Hands out attempts of the rollouts in `source`; `takes_group` as in Backlog."""
 
-    def __init__(self, source: Iterator[tuple[W, int]], options: DispatchOptions) -> None:
+    def __init__(
+        self,
+        source: Iterator[tuple[W, int]],
+        options: DispatchOptions,
+        takes_group: Callable[[str], bool] | None = None,
+    ) -> None:
         self._options = options
-        self._backlog = Backlog(source, options.shares)
+        self._backlog = Backlog(source, options.shares, takes_group)
         self._concurrency = Concurrency(options.concurrency)
         self._pace = Pace(options.starts_per_s)
         self._gates: dict[str, Gate] = {}
         self._later: list[tuple[float, int, Assignment[W]]] = []
+        self._dropped: list[Assignment[W]] = []
         self._in_flight: dict[int, Assignment[W]] = {}
         self._started = 0
         self._retries = 0
@@ -129,13 +137,26 @@ class Dispatcher(Generic[W]):
         return self._concurrency.most
 
     @property
+    def retrying(self) -> int:
+        """How many wait before a further attempt."""
+        return len(self._later)
+
+    @property
+    def waiting(self) -> int:
+        """How many could start, were there room."""
+        return self._backlog.waiting
+
+    @property
+    def agents_away(self) -> list[str]:
+        """The agents that take no rollouts at present."""
+        return [name for name, gate in self._gates.items() if gate.closed_since is not None]
+
+    @property
     def done(self) -> bool:
         """Whether nothing is in flight and nothing will be started."""
         if self._in_flight:
             return False
-        if self._state is State.DRAINING:
-            return True
-        return self._state is State.RUNNING and not self._later and self._backlog.empty
+        return self._state is State.DRAINING or (not self._later and self._backlog.empty)
 
     def next(self, now: float) -> Assignment[W] | None:
         """The attempt to start now, if any."""
@@ -148,22 +169,24 @@ class Dispatcher(Generic[W]):
         if found is None:
             return None
         if found.first_at is None:
-            found = replace(found, first_at=now)
+            found.first_at = now
         self._in_flight[found.order] = found
         self._gate(found.work.agent).started()
         self._pace.started(now)
         self._started += 1
         return found
 
-    def wake_at(self) -> float | None:
-        """When to ask again although nothing has ended; None: only when something has."""
+    def wake_at(self, now: float = float("-inf")) -> float | None:
+        """When, after now, to ask again although nothing has ended; None: only when something
+        has.
+        """
         if self._state is not State.RUNNING or self.in_flight >= self.limit:
             return None
         times = [gate.wake_at() for gate in self._gates.values()]
         times.append(self._pace.wake_at())
         if self._later:
             times.append(self._later[0][0])
-        return min((at for at in times if at is not None), default=None)
+        return min((at for at in times if at is not None and at > now), default=None)
 
     def is_probe(self, assignment: Assignment[W]) -> bool:
         """Whether it is to show that its agent is there again; `begun` then tells so early."""
@@ -188,6 +211,11 @@ class Dispatcher(Generic[W]):
         if agent_is_away(ended.reason, ended.boundary, begun=ended.begun):
             if gate.refused(now, ended.retry_after_s):
                 self._complain(assignment.work.agent)
+            if cause_of(ended.reason).crowded:
+                self._concurrency.crowded(now, in_flight)
+            if not assignment.failures:
+                # Nothing of it was begun, so its time has not begun either.
+                assignment.first_at = None
             self._backlog.put_back(assignment)
             return Verdict.PUT_BACK
         gate.passed()
@@ -196,7 +224,8 @@ class Dispatcher(Generic[W]):
             self._concurrency.crowded(now, in_flight)
         else:
             self._concurrency.fitted()
-        wait = cause.wait_s(assignment.failures + 1, ended.retry_after_s)
+        factor = self._options.wait_factor
+        wait = cause.wait_s(assignment.failures + 1, ended.retry_after_s, factor)
         if not ended.retry_safe or not self._may_retry(assignment, now + wait, cause.counts):
             return Verdict.GIVE_UP
         self._retries += cause.counts
@@ -241,12 +270,18 @@ class Dispatcher(Generic[W]):
     def cancel_group(self, group: str) -> list[Assignment[W]]:
         """Nobody wants the repeats of this task any more: none is started.
 
-        Returns those in flight, for the collector to cancel.
+        Returns those in flight, for the collector to cancel; `dropped_work` gives the others.
         """
         self._backlog.drop_group(group)
+        self._dropped.extend(entry[2] for entry in self._later if entry[2].work.group == group)
         self._later = [entry for entry in self._later if entry[2].work.group != group]
         heapq.heapify(self._later)
         return [one for one in self._in_flight.values() if one.work.group == group]
+
+    def dropped_work(self) -> list[Assignment[W]]:
+        """Rollouts of cancelled groups that will not be started; each is given once."""
+        dropped, self._dropped = self._dropped, []
+        return dropped + self._backlog.dropped()
 
     def _release(self, now: float) -> None:
         while self._later and self._later[0][0] <= now:
@@ -266,7 +301,7 @@ class Dispatcher(Generic[W]):
     def _gate(self, agent: str) -> Gate:
         gate = self._gates.get(agent)
         if gate is None:
-            gate = self._gates[agent] = Gate(self._options.patience_s)
+            gate = self._gates[agent] = Gate(self._options.patience_s, self._options.wait_factor)
         return gate
 
     def _leave(self, assignment: Assignment[W]) -> None:

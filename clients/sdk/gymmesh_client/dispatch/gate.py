@@ -15,10 +15,12 @@ class Gate:
 
     Attributes:
         patience_s: how long it may stay closed.
+        wait_factor: multiplies the waits between probes.
         closed_since: when it closed; None: it is open.
     """
 
     patience_s: float
+    wait_factor: float = 1.0
     closed_since: float | None = None
     _opens_at: float = 0.0
     _refusals: int = 0
@@ -43,7 +45,7 @@ class Gate:
         if now >= self._opens_at:
             # Refusals of rollouts that started together are one.
             self._refusals += 1
-            wait = _FIRST_S * 2.0 ** min(self._refusals - 1, 30)
+            wait = self.wait_factor * _FIRST_S * 2.0 ** min(self._refusals - 1, 30)
             self._opens_at = now + min(_LONGEST_S, max(wait, retry_after_s or 0.0))
         return now - self.closed_since > self.patience_s
 

@@ -1,0 +1,57 @@
+"""What a run has to do: its rollouts without an outcome, and what is asked for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from gymmesh.agent.v1 import agent_pb2
+from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client.collect_options import CollectOptions
+from gymmesh_client.groups import GroupBook
+from gymmesh_client.order import Job, arrange
+from gymmesh_client.output import RunOutput
+from gymmesh_client.shelf import GroupShelf
+
+_SEED_STEP: Final = 1_000_003
+
+
+def missing_jobs(
+    tasks: Iterable[pb.Task],
+    output: RunOutput,
+    options: CollectOptions,
+    groups: GroupBook,
+    shelf: GroupShelf | None,
+) -> Iterator[Job]:
+    """The rollouts without an outcome, in their order; `groups` and `shelf` are told of each task
+    before the first of its rollouts comes.
+    """
+    everything, has_outcome = range(options.repeats), output.has_outcome
+    for task, turn in arrange(tasks, options.repeats, options.order, options.length):
+        missing = [one for one in turn if not has_outcome(task.task_id, one)]
+        if turn.start == 0:
+            later = range(turn.stop, everything.stop)
+            count = len(missing) + sum(not has_outcome(task.task_id, one) for one in later)
+            groups.expect(task.task_id, count)
+            if shelf is not None and count:
+                shelf.expect(task, count, options.repeats)
+        for repeat in missing:
+            yield Job(task, repeat)
+
+
+def request_for(
+    job: Job, rollout_id: str, attempt: int, run_id: str, options: agent_pb2.RolloutOptions | None
+) -> agent_pb2.RunRolloutRequest:
+    """What an agent is asked for; the task is copied."""
+    request = agent_pb2.RunRolloutRequest(
+        task=job.task, rollout_id=rollout_id, attempt=attempt, options=options, run_id=run_id
+    )
+    if job.task.HasField("seed"):
+        request.task.seed = repeat_seed(job.task.seed, job.repeat_index)
+    return request
+
+
+def repeat_seed(seed: int, repeat_index: int) -> int:
+    """A repeat's seed: the task's for repeat 0, another one for each further repeat."""
+    shifted = seed + _SEED_STEP * repeat_index
+    return (shifted + 2**63) % 2**64 - 2**63

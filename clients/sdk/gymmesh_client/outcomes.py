@@ -1,0 +1,133 @@
+"""What becomes of rollouts that have ended: rows on disk, counted, judged with their group."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client.attempt import AgentConnector, Attempt, cancelled_attempt, failed_recording
+from gymmesh_client.dispatch import Assignment
+from gymmesh_client.feed import GroupFeed
+from gymmesh_client.flight import Flight
+from gymmesh_client.groups import GroupBook, Held, group_request, judged, unjudged
+from gymmesh_client.order import Job
+from gymmesh_client.output import RunOutput
+from gymmesh_client.rows import FailedAttempt, completed_row, failure_row, row_to_json
+from gymmesh_client.summary import Tally
+from gymmesh_client.turns import Turns
+from gymmesh_runtime.errors import MeshError
+
+# Rows made in one turn of the loop; one takes a fraction of a millisecond.
+_ROWS_A_TURN: Final = 64
+_CANCELLED: Final = "its group was cancelled: nobody wants it any more"
+
+
+class Outcomes:
+    """Writes a run's outcomes.
+
+    Args:
+        connect: finds the agents that have groups judged.
+        group_s: seconds that judging a group may take.
+        stored: called with a rollout's id and attempt once its outcome is on disk.
+        feed: where finished groups go; None: nobody wants them.
+    """
+
+    def __init__(
+        self,
+        output: RunOutput,
+        tally: Tally,
+        connect: AgentConnector,
+        *,
+        group_s: float,
+        stored: Callable[[str, int], None],
+        feed: GroupFeed | None,
+    ) -> None:
+        self.groups = GroupBook()
+        self._output = output
+        self._tally = tally
+        self._connect = connect
+        self._group_s = group_s
+        self._stored = stored
+        self._feed = feed
+        self._turns = Turns(_ROWS_A_TURN)
+
+    async def record(self, held: Held) -> None:
+        """Write an outcome: a row, or a failure where the rollout makes none."""
+        rollout = held.rollout
+        if self._turns.full():
+            await self._turns.mine()
+        try:
+            row = completed_row(held.task, rollout)
+        except ValueError as error:  # CodecError is one: what the agent sent is not JSON
+            await self.give_up(held.task, failed_recording(rollout, held.task.agent, error))
+            return
+        await self._output.completed(rollout.rollout_id, rollout.attempt, row_to_json(row))
+        self._stored(rollout.rollout_id, rollout.attempt)
+        self._tally.add_row(row)
+        self._tally.add_waits(rollout)
+        self._shelve(held.task, rollout)
+
+    async def give_up(self, task: pb.Task, failed: FailedAttempt) -> None:
+        """Write the failure of a rollout that is not tried again."""
+        if self._turns.full():
+            await self._turns.mine()
+        row, rollout = failure_row(task, failed), failed.partial
+        await self._output.failed(
+            rollout.rollout_id, rollout.attempt, failed.failure.boundary, row_to_json(row)
+        )
+        self._stored(rollout.rollout_id, rollout.attempt)
+        self._tally.add_failure(row)
+        if self._feed is not None and not rollout.HasField("failed"):
+            rollout.failed.failure.CopyFrom(failed.failure)  # the partial rollout is our own
+        self._shelve(task, rollout)
+
+    async def judge(self, group: list[Held], flight: Flight | None) -> None:
+        """Have a whole group judged, and write its rollouts."""
+        if flight is not None:
+            flight.may_cancel = True  # judging may be cut short: the rollouts then stay pending
+        try:
+            peer = await self._connect(group[0].task.agent)
+            reply = await peer.JudgeGroup(group_request(group), timeout=self._group_s)
+            group = judged(group, reply)
+        except asyncio.CancelledError:
+            if flight is None or flight.left_behind:
+                raise
+            assert flight.task is not None
+            flight.task.uncancel()
+            group = unjudged(group, "the run ended before the group was judged")
+        except (MeshError, ValueError) as error:
+            group = unjudged(group, f"the group could not be judged: {error}")
+        if flight is not None:
+            flight.may_cancel = False
+        for held in group:
+            await self.record(held)
+
+    def _shelve(self, task: pb.Task, rollout: pb.Rollout) -> None:
+        if self._feed is not None and self._feed.shelf.ended(task.task_id, rollout):
+            self._feed.wake()
+
+    async def cancelled(
+        self, assignments: list[Assignment[Job]], attempt: Attempt | None = None
+    ) -> None:
+        """Rollouts of a group that nobody wants any more fail, once."""
+        failed = []
+        for assignment in assignments:
+            task = assignment.work.task
+            if attempt is not None:
+                failed.append((task, attempt.cancelled(_CANCELLED)))
+                continue
+            nothing = pb.Rollout(
+                run_id=self._output.run_id,
+                task_id=task.task_id,
+                repeat_index=assignment.work.repeat_index,
+                rollout_id=self._output.rollout_id(task.task_id, assignment.work.repeat_index),
+                attempt=assignment.attempt,
+            )
+            failed.append((task, cancelled_attempt(task.agent, nothing, _CANCELLED)))
+        await asyncio.gather(*(self.give_up(task, one) for task, one in failed))
+        for task, _ in failed:
+            group = self.groups.ended(task.task_id)
+            if group:
+                await self.judge(group, None)

@@ -1,0 +1,93 @@
+"""The tasks of a file as a sequence: read when they are needed, any number of times."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Final, overload
+
+from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_client.problems import TaskProblem, UserError
+from gymmesh_client.tasks import TaskReader
+
+# Identical rows are told apart by a suffix, which a row alone does not show.
+_COPY: Final = re.compile(r"t-[0-9a-f]{32}-\d+")
+
+
+class TaskFile(Sequence[rollout_pb2.Task]):
+    """Tasks by index; in memory is what finds their rows, 8 bytes each, once that is asked for.
+
+    Everything raises UserError where the file cannot be read, or a row is wrong.
+
+    Args:
+        limit: only so many tasks from the beginning.
+    """
+
+    def __init__(self, reader: TaskReader, path: Path, limit: int | None = None) -> None:
+        self._reader = reader
+        self._path = path
+        self._limit = limit
+        self._offsets: array[int] | None = None
+        self._copies: dict[int, str] = {}
+
+    def __iter__(self) -> Iterator[rollout_pb2.Task]:
+        for index, entry in enumerate(islice(self._reader.read(self._path), self._limit)):
+            if isinstance(entry, TaskProblem):
+                raise self._changed(entry)
+            if _COPY.fullmatch(entry.task.task_id):
+                self._copies[index] = entry.task.task_id
+            yield entry.task
+
+    def __len__(self) -> int:
+        return len(self._found())
+
+    @overload
+    def __getitem__(self, index: int) -> rollout_pb2.Task: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[rollout_pb2.Task]: ...
+    def __getitem__(self, index: int | slice) -> rollout_pb2.Task | Sequence[rollout_pb2.Task]:
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(len(self)))]
+        offset = self._found()[index]
+        try:
+            with self._path.open("rb") as file:
+                file.seek(offset)
+                raw = file.readline()
+        except OSError as error:
+            raise self._unreadable(error) from None
+        entry = self._reader.row(0, raw.removeprefix(b"\xef\xbb\xbf"))
+        if isinstance(entry, TaskProblem):
+            raise self._changed(entry)
+        task = entry.task
+        task.task_id = self._copies.get(index % len(self), task.task_id)
+        return task
+
+    def _found(self) -> array[int]:
+        """Where each row begins."""
+        if self._offsets is None:
+            for _ in self:  # which rows are copies of others
+                pass
+            offsets = array("Q")
+            place = 0
+            try:
+                with self._path.open("rb") as file:
+                    for raw in file:
+                        if raw.removeprefix(b"\xef\xbb\xbf").strip():
+                            offsets.append(place)
+                            if len(offsets) == self._limit:
+                                break
+                        place += len(raw)
+            except OSError as error:
+                raise self._unreadable(error) from None
+            self._offsets = offsets
+        return self._offsets
+
+    def _changed(self, problem: TaskProblem) -> UserError:
+        return UserError(f"{self._path}: changed while it was being read: {problem}")
+
+    def _unreadable(self, error: OSError) -> UserError:
+        reason = (error.strerror or str(error)).lower()
+        return UserError(f"{self._path}: cannot be read: {reason}")

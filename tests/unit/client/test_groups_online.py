@@ -1,0 +1,202 @@
+"""Finished groups for a trainer: whole, once they are on disk, bounded, fresh enough."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gymmesh.agent.v1 import agent_pb2
+from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client import CollectOptions, Group, Order
+from gymmesh_client.shelf import GroupShelf
+from gymmesh_runtime.errors import MeshError
+from tests.support.rollouts import (
+    ScriptedAgent,
+    answer,
+    completed,
+    failed,
+    make_events,
+    make_task,
+    verdict,
+)
+from tests.unit.client.test_collect import collector, good, rows, tasks
+
+
+def with_weights(version: int) -> pb.RolloutEvent:
+    event = answer("5")
+    event.model_call_completed.tokens.weights.add(version=version)
+    return event
+
+
+def by_weights(request: agent_pb2.RunRolloutRequest) -> Sequence[pb.RolloutEvent]:
+    """Task t-N is answered by weights of version N."""
+    version = int(request.task.task_id.removeprefix("t-"))
+    return make_events(
+        request.rollout_id, request.attempt, with_weights(version), verdict(1.0), completed()
+    )
+
+
+async def test_groups_come_whole_and_after_their_rows(tmp_path: Path) -> None:
+    def mixed(request: agent_pb2.RunRolloutRequest) -> Sequence[pb.RolloutEvent]:
+        if request.rollout_id.endswith("-1"):
+            return make_events(request.rollout_id, 1, failed(retry_safe=False))
+        return good(request)
+
+    run, files = collector(tmp_path, ScriptedAgent(mixed), repeats=3, hand_out=2)
+    going = asyncio.create_task(run.run(tasks(5)))
+    seen: list[Group] = []
+    async with asyncio.timeout(20):
+        async for group in run.groups():
+            written = {row["rollout_id"] for row in (*rows(files.rows), *rows(files.failures))}
+            assert written >= {one.rollout_id for one in group.rollouts}
+            seen.append(group)
+        await going
+    assert [group.cursor for group in seen] == [1, 2, 3, 4, 5]
+    assert {group.task.task_id for group in seen} == {f"t-{number}" for number in range(5)}
+    for group in seen:
+        assert [one.repeat_index for one in group.rollouts] == [0, 1, 2]
+        assert group.rewards == [1.0, None, 1.0]
+        assert group.rollouts[1].failed.failure.boundary == pb.BOUNDARY_MODEL
+    assert run.state == "finished"
+
+
+async def test_no_group_starts_while_too_many_wait_for_the_trainer(tmp_path: Path) -> None:
+    agent = ScriptedAgent(good)
+    run, _ = collector(tmp_path, agent, repeats=2, concurrency=2, hand_out=3)
+    going = asyncio.create_task(run.run(tasks(30)))
+    async with asyncio.timeout(20):
+        while not run.figures().held:  # noqa: ASYNC110 (what is waited for has no event)
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)  # nothing more starts, however long it is
+        assert len(agent.requests) <= 2 * (3 + 1)
+        assert not going.done()
+        groups = [group async for group in run.groups()]
+        assert len(groups) == 30
+        assert (await going).completed == 60
+
+
+async def test_a_run_that_nobody_takes_groups_from_ends_at_its_deadline(tmp_path: Path) -> None:
+    run, files = collector(tmp_path, ScriptedAgent(good), concurrency=2, hand_out=1, deadline_s=0.3)
+    tally = await asyncio.wait_for(run.run(tasks(100)), 20)
+    assert 0 < tally.completed < 100
+    assert run.why == "the 0.3 s for the run are over"
+    assert run.state == "stopped"
+    more, _ = collector(tmp_path, ScriptedAgent(good), resume=True)
+    assert (await more.run(tasks(100))).completed == 100 - tally.completed
+    assert len(rows(files.rows)) == 100
+
+
+async def test_groups_of_old_weights_are_left_out_and_counted(tmp_path: Path) -> None:
+    run, _ = collector(tmp_path, ScriptedAgent(by_weights), concurrency=1, hand_out=100)
+    run.weights(9)
+    await run.run(tasks(10))
+    fresh = [group.oldest_weights async for group in run.groups(max_staleness=2)]
+    assert fresh == [7, 8, 9]
+    assert run.feed.shelf.counts() == {
+        "finished": 10,
+        "not_acknowledged": 0,
+        "stale": 7,
+        "partial": 0,
+    }
+
+
+async def test_groups_that_an_earlier_session_began_are_in_the_rows_only(tmp_path: Path) -> None:
+    run, files = collector(tmp_path, ScriptedAgent(good), repeats=1)
+    await run.run(tasks(2))
+    more, _ = collector(tmp_path, ScriptedAgent(good), resume=True, repeats=2, hand_out=8)
+    await more.run(tasks(3))
+    assert [group.task.task_id async for group in more.groups()] == ["t-2"]
+    assert more.feed.shelf.partial == 2
+    assert len(rows(files.rows)) == 6
+
+
+async def test_a_cursor_acknowledges_and_unknown_ones_are_refused(tmp_path: Path) -> None:
+    run, _ = collector(tmp_path, ScriptedAgent(good), hand_out=8)
+    await run.run(tasks(4))
+    feed = run.feed
+    assert [group.cursor async for group in feed.groups(2, None)] == [3, 4]
+    assert [group.cursor async for group in feed.groups(0, None)] == [3, 4]
+    assert [group.cursor async for group in feed.groups(4, None)] == []
+    assert feed.shelf.unacknowledged == 0
+    with pytest.raises(MeshError, match="after_cursor 5"):
+        await anext(feed.groups(5, None))
+
+
+async def test_without_hand_out_there_are_none(tmp_path: Path) -> None:
+    run, _ = collector(tmp_path, ScriptedAgent(good))
+    with pytest.raises(ValueError, match="hand_out"):
+        await anext(run.groups())
+    await run.run(tasks(1))
+    with pytest.raises(ValueError, match="interleaved"):
+        CollectOptions(hand_out=1, repeats=2, order=Order.INTERLEAVED)
+
+
+@given(st.lists(st.integers(1, 3), min_size=1, max_size=8), st.integers(1, 3), st.data())
+def test_every_group_is_handed_out_once_or_dropped(
+    sizes: list[int], most: int, data: st.DataObject
+) -> None:
+    shelf = GroupShelf(most, concurrency=2, repeats=1)
+    left: dict[str, int] = {}
+    for number, size in enumerate(sizes):
+        shelf.expect(make_task(f"t-{number}"), size, size)
+        left[f"t-{number}"] = size
+    taken: list[str] = []
+    dropped: set[str] = set()
+    cursor = 0
+
+    def step(task_id: str) -> Any:
+        nonlocal cursor
+        if data.draw(st.integers(0, 9)) == 0:
+            shelf.drop(task_id)
+            dropped.add(task_id)
+        shelf.began(task_id)
+        left[task_id] -= 1
+        shelf.ended(task_id, pb.Rollout(task_id=task_id, repeat_index=left[task_id]))
+        if not left[task_id]:
+            del left[task_id]
+
+    while left:
+        open_to = [task_id for task_id in left if shelf.takes(task_id)]
+        goes_on: bool = data.draw(st.booleans())
+        if open_to and goes_on:
+            step(data.draw(st.sampled_from(open_to)))
+        elif (group := shelf.after(cursor)) is not None:
+            cursor = group.cursor
+            taken.append(group.task.task_id)
+            shelf.acknowledge(cursor)
+        else:
+            assert open_to, "it parks although the trainer has everything"
+            step(open_to[0])
+    while (group := shelf.after(cursor)) is not None:
+        cursor = group.cursor
+        taken.append(group.task.task_id)
+    assert len(taken) == len(set(taken))
+    assert set(taken) == {f"t-{number}" for number in range(len(sizes))} - dropped
+
+
+def test_a_full_shelf_takes_no_new_group_but_the_rest_of_those_under_way() -> None:
+    shelf = GroupShelf(most=1, concurrency=6, repeats=2)
+    for name in "abc":
+        shelf.expect(make_task(name), 2, 2)
+    shelf.began("a")
+    shelf.began("b")
+    assert shelf.takes("c")
+    for repeat in range(2):
+        shelf.ended("a", pb.Rollout(task_id="a", repeat_index=repeat))
+    assert shelf.full
+    assert not shelf.takes("c")
+    assert shelf.takes("b")
+    assert shelf.takes("one that is not handed out")
+    shelf.acknowledge(1)
+    assert shelf.takes("c")
+    shelf.tune(1)  # two groups at the most, and one is under way
+    assert shelf.takes("c")
+    shelf.began("c")
+    shelf.expect(make_task("d"), 2, 2)
+    assert not shelf.takes("d")
