@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
-from typing import Final, NamedTuple
+from typing import Final
 
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.model.v1 import model_pb2
@@ -60,12 +60,9 @@ class _Running:
         return why
 
 
-class _Done(NamedTuple):
-    """An answer, serialised: as a message it takes several times the memory."""
-
-    digest: Hashable
-    answer: bytes
-    ended: float
+# An answer that is kept: the digest, the answer serialised, which takes a fraction of a message's
+# memory, and when it was given.
+_Done = tuple[Hashable, bytes, float]
 
 
 class CallTable:
@@ -74,7 +71,8 @@ class CallTable:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._running: dict[str, _Running] = {}
-        self._done: OrderedDict[str, _Done] = OrderedDict()
+        self._done: dict[str, _Done] = {}
+        self._oldest: deque[str] = deque()  # the keys of those, in the order of their answers
         self._bytes = 0
         self._emptied: asyncio.Future[None] | None = None
 
@@ -92,12 +90,12 @@ class CallTable:
         `abort` stopped it. Raises whatever `generate` raises.
         """
         while True:
-            if self._done:
+            if request_id in self._done:
                 self._forget_old()
                 done = self._done.get(request_id)
                 if done is not None:
-                    _require_same(request_id, digest, done.digest)
-                    return _again(done.answer)
+                    _require_same(request_id, digest, done[0])
+                    return _again(done[1])
             running = self._running.get(request_id)
             if running is None:
                 break
@@ -142,10 +140,10 @@ class CallTable:
     def _answered(self, request_id: str, running: _Running, answer: Answer) -> None:
         self._remove(request_id, running)
         kept = answer.SerializeToString()
-        self._done[request_id] = _Done(running.digest, kept, self._clock())
+        self._done[request_id] = (running.digest, kept, self._clock())
+        self._oldest.append(request_id)
         self._bytes += len(kept)
-        while len(self._done) > WINDOW_ANSWERS or self._bytes > WINDOW_BYTES:
-            self._drop_oldest()
+        self._forget_old()
         for waiter in running.waiters or ():
             if not waiter.done():
                 waiter.set_result(_again(kept))
@@ -168,12 +166,14 @@ class CallTable:
             self._emptied.set_result(None)
 
     def _forget_old(self) -> None:
+        """Throws out what is too old, and what is too much."""
         limit = self._clock() - WINDOW_SECONDS
-        while self._done and next(iter(self._done.values())).ended < limit:
-            self._drop_oldest()
-
-    def _drop_oldest(self) -> None:
-        self._bytes -= len(self._done.popitem(last=False)[1].answer)
+        while self._oldest and (
+            len(self._done) > WINDOW_ANSWERS
+            or self._bytes > WINDOW_BYTES
+            or self._done[self._oldest[0]][2] < limit
+        ):
+            self._bytes -= len(self._done.pop(self._oldest.popleft())[1])
 
 
 async def _joined(running: _Running) -> Answer | None:

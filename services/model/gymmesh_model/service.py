@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from typing import Any, Final
@@ -21,6 +20,7 @@ from gymmesh_model.config import ModelConfig, merge_params
 from gymmesh_model.conversations import Conversations
 from gymmesh_model.deltas import DeltaQueue
 from gymmesh_model.errors import invalid, misconfigured
+from gymmesh_model.ids import new_id
 from gymmesh_model.limiter import Limiter
 from gymmesh_model.pool import Pool
 from gymmesh_model.tokens.record import TokenRecord
@@ -307,7 +307,7 @@ class ModelService:
         self._count(response, work.from_cache)
         answer = model_pb2.CreateResponseResponse(
             response=response,
-            call_id=work.call_id or f"call-{os.urandom(16).hex()}",
+            call_id=work.call_id or new_id("call-"),
             queue_us=int(work.queue_s * 1e6),
             from_cache=work.from_cache,
         )
@@ -338,7 +338,7 @@ class ModelService:
         response = partial() if partial is not None else None
         if response is None:
             response = responses_pb2.Response(
-                id=f"resp_{os.urandom(16).hex()}",
+                id=new_id("resp_"),
                 model=backend.endpoint_model or work.model,
                 status="incomplete",
                 incomplete_details=responses_pb2.IncompleteDetails(reason="aborted"),

@@ -236,6 +236,25 @@ def test_plain_messages_take_the_shortcut(monkeypatch: pytest.MonkeyPatch) -> No
     assert [one["content"] for one in made] == ["a", "b", "b"]
 
 
+def test_plain_items_take_the_shortcut(monkeypatch: pytest.MonkeyPatch) -> None:
+    part = {"type": "output_text", "text": "c", "annotations": [], "logprobs": []}
+    call = {"type": "function_call", "call_id": "1", "name": "add", "arguments": "{}", "id": "fc"}
+    value = [
+        {"role": "system", "content": "a"},
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "b"}]},
+        {"type": "message", "id": "m", "role": "assistant", "content": [part], "status": "x"},
+        call,
+        {"type": "function_call_output", "call_id": "1", "output": "3"},
+    ]
+    long_way = messages_from_input(value)
+
+    def never(*given: object) -> None:
+        raise AssertionError("the long way")
+
+    monkeypatch.setattr(messages_module, "item_to_dict", never)
+    assert messages_from_items(items_from_json(value)) == long_way
+
+
 def as_messages(value: list[Any]) -> Any:
     read = items_from_json(value)
     before = [item.SerializeToString(deterministic=True) for item in read]

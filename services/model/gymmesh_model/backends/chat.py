@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
@@ -27,6 +26,7 @@ from gymmesh_model.convert import (
     to_chat,
 )
 from gymmesh_model.errors import AnswerInvalid, answer_invalid, options_of
+from gymmesh_model.ids import new_id
 from gymmesh_responses import CodecError, dumps_clean, loads, response_from_json
 from gymmesh_runtime.errors import MeshError
 
@@ -218,17 +218,13 @@ def respond(
     """
     now = int(time.time())
     if in_order is None:
-        plain = plain_response(answer, params, new_id=_new_id, now=now)
+        plain = plain_response(answer, params, new_id=new_id, now=now)
         if plain is not None:
             return plain
     try:
-        document = from_chat(answer, params, new_id=_new_id, now=now)
+        document = from_chat(answer, params, new_id=new_id, now=now)
         if in_order is not None:
             document["output"] = in_order(document["output"])
         return response_from_json(document)
     except (AnswerInvalid, CodecError) as error:
         raise answer_invalid(name, str(error)) from None
-
-
-def _new_id(prefix: str) -> str:
-    return prefix + os.urandom(16).hex()

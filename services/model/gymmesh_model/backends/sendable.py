@@ -31,7 +31,7 @@ class Sendable:
     def __init__(self, make: Callable[[], bytes], first: bytes | None = None) -> None:
         """first: what `make` gave, if it was called already; else what it raises is raised."""
         self._make = make
-        self._first = make() if first is None else first
+        self._first: bytes | None = make() if first is None else first
 
     def __call__(self) -> bytes:
         """The body, to be sent now."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -41,6 +40,7 @@ from gymmesh_model.backends.vllm_weights import WeightsPoll
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.convert import ChatOptions, lift_thinking, lower_thinking, to_chat
 from gymmesh_model.errors import options_of, timed_out
+from gymmesh_model.ids import new_id
 from gymmesh_model.tokens import Prefix, TokenRecord, unpack_ids
 from gymmesh_responses import dumps_clean
 from gymmesh_runtime.errors import MeshError
@@ -150,6 +150,9 @@ class VllmBackend:
             self._polls.start()
 
     def create(self, call: ModelCall) -> Coroutine[Any, Any, responses_pb2.Response]:
+        if call.record is None:
+            sample = Sample(None, None)
+            return self._send_whole(call, lambda: self._body(call), sample, call.timeout)
         return self._answer(call, None)
 
     def stream(
@@ -241,7 +244,7 @@ class VllmBackend:
         more: Json = {}
         if call.request_id and self._abort_path is not None:
             # An id of its own: the server refuses one that still runs.
-            more["request_id"] = os.urandom(16).hex()
+            more["request_id"] = new_id("")
             self._running[call.request_id] = f"chatcmpl-{more['request_id']}"
         try:
             answer = await self._http.post(
@@ -254,7 +257,8 @@ class VllmBackend:
         finally:
             if more:
                 self._running.pop(call.request_id, None)
-        take_answer(self._name, sample, answer)
+        if sample.record is not None:
+            take_answer(self._name, sample, answer)
         if self._lifts:
             answer = lift_thinking(answer)
         return respond(self._name, answer, call.params)

@@ -17,6 +17,7 @@ from gymmesh_model.convert.from_chat import CARRIED, DONE, ECHO, NewId
 
 _INT64_MAX: Final = 2**63 - 1
 _Init = dict[str, Any]
+_ECHO: Final[_Init] = {"store": False, **ECHO}
 
 
 def plain_response(
@@ -70,10 +71,10 @@ def _response(
         rest["usage"] = None
     else:
         init["usage"] = _usage(usage)
-    rest["store"] = False
-    for key, default in ECHO.items():
-        echoed = params.get(key)
-        rest[key] = default if echoed is None else echoed
+    rest.update(_ECHO)
+    for key, value in params.items():
+        if value is not None and key in ECHO:
+            rest[key] = value
     for key in CARRIED:
         if answer.get(key) is not None:
             rest[key] = answer[key]

@@ -228,6 +228,31 @@ def test_a_kept_connection_that_was_closed_meanwhile(run: Any, resend: bool) -> 
     run(main())
 
 
+def test_a_body_is_made_each_time_that_it_is_sent(run: Any) -> None:
+    made_bodies: list[bytes] = []
+
+    def make() -> bytes:
+        made_bodies.append(b'{"made": %d}' % len(made_bodies))
+        return made_bodies[-1]
+
+    async def script(link: Link) -> None:
+        await link.request()
+        await link.send(HELLO)
+        await link.request()
+        if link.index:
+            await link.send(HELLO)
+
+    async def main() -> None:
+        async with serving(script) as server, client() as made:
+            target = Target(server.url)
+            await made.ask(target, make)
+            assert (await made.ask(target, make, resend=True)).body == b"hello"
+            assert len(made_bodies) == 3
+            assert len(server.links) == 2
+
+    run(main())
+
+
 def test_it_is_resent_once_and_only_before_the_first_byte(run: Any) -> None:
     async def script(link: Link) -> None:
         await link.request()
