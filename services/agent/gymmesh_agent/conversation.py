@@ -25,6 +25,9 @@ class _Node:
     tool_outputs: dict[int, responses_pb2.Item] = field(default_factory=dict)
     turns: list[responses_pb2.Item] = field(default_factory=list)
     turned: bool = False
+    # The items before the context, where they are known; see Conversations.
+    before: list[responses_pb2.Item] | None = None
+    continued: bool = False
 
     def items(self) -> list[responses_pb2.Item]:
         outputs = [self.tool_outputs[place] for place in sorted(self.tool_outputs)]
@@ -36,16 +39,21 @@ class Conversations:
 
     Args:
         first: the items that every conversation starts from, `Started.items`.
+
+    The last call of a conversation knows what was before it, so that a long one is not put
+    together from its calls each time it goes on.
     """
 
-    __slots__ = ("_first", "_nodes")
+    __slots__ = ("_base", "_first", "_nodes")
 
     def __init__(self, first: Sequence[responses_pb2.Item]) -> None:
         self._first = tuple(first)
         self._nodes: dict[str, _Node] = {}
+        # The last base given: for which parent, and the items.
+        self._base: tuple[str, list[responses_pb2.Item]] | None = None
 
     def base(self, parent: str, *, detached: bool) -> list[responses_pb2.Item]:
-        """The items before the context items of a call that is yet to be made.
+        """The items before the context items of a call that is yet to be made; not to be changed.
 
         Args:
             parent: the call_id that it continues; empty: it starts from the first items.
@@ -53,7 +61,9 @@ class Conversations:
         """
         if detached:
             return []
-        return self.after(parent) if parent else list(self._first)
+        items = self.after(parent) if parent else list(self._first)
+        self._base = (parent, items)
+        return items
 
     def add_call(
         self,
@@ -66,20 +76,30 @@ class Conversations:
     ) -> None:
         """A model call was answered. `context` are the items put before the answer."""
         above = self._nodes[parent] if parent else None
-        self._nodes[call_id] = _Node(above, detached, tuple(context), tuple(output))
+        node = self._nodes[call_id] = _Node(above, detached, tuple(context), tuple(output))
+        if self._base is not None and self._base[0] == parent and not detached:
+            node.before = self._base[1]
+        if above is not None:
+            above.before, above.continued = None, True
 
     def add_tool_output(self, call_id: str, position: int, output: responses_pb2.Item) -> None:
         """A tool call was answered: the one at `position` among the calls of `call_id`."""
-        self._nodes[call_id].tool_outputs[position] = output
+        node = self._nodes[call_id]
+        node.tool_outputs[position] = output
+        self._changed(node)
 
     def add_turn(self, call_id: str, items: Sequence[responses_pb2.Item]) -> None:
         """The environment took its turn after `call_id`."""
         node = self._nodes[call_id]
         node.turns.extend(items)
         node.turned = True
+        self._changed(node)
 
     def after(self, call_id: str) -> list[responses_pb2.Item]:
         """The whole conversation up to and including all that `call_id` led to."""
+        node = self._nodes[call_id]
+        if node.before is not None:
+            return [*node.before, *node.items()]
         chain, whole = self._chain(call_id)
         return [*(self._first if whole else ()), *_flatten(chain)]
 
@@ -97,6 +117,13 @@ class Conversations:
         chain, _ = self._chain(call_id)
         turned = [place for place, node in enumerate(chain) if node.turned]
         return _flatten(chain[turned[-1] + 1 :] if turned else chain)
+
+    def _changed(self, node: _Node) -> None:
+        """More came after a call: what was put together from it does not hold any more."""
+        self._base = None
+        if node.continued:
+            for one in self._nodes.values():
+                one.before = None
 
     def _chain(self, call_id: str) -> tuple[list[_Node], bool]:
         """The calls from the conversation's start to `call_id`, and whether it starts from the

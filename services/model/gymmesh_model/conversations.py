@@ -61,6 +61,7 @@ class _Call:
     size: int
     hasher: Any = None
     _items: list[Any] | None = None
+    _all: list[Any] | None = None
 
     @property
     def items(self) -> list[Any]:
@@ -69,12 +70,20 @@ class _Call:
         return self._items
 
     def all_items(self) -> list[Any]:
-        chain: list[_Call] = []
-        node: _Call | None = self
-        while node is not None:
-            chain.append(node)
-            node = node.parent
-        return [item for call in reversed(chain) for item in call.items]
+        """The whole conversation. Kept for the call after this one, so that a long conversation
+        is not put together from its calls each time; its last call alone keeps it.
+        """
+        if self._all is None:
+            chain: list[_Call] = []
+            node: _Call | None = self
+            while node is not None and node._all is None:
+                chain.append(node)
+                node = node.parent
+            known: list[Any] = []
+            if node is not None and node._all is not None:
+                known, node._all = node._all, None
+            self._all = [*known, *(item for call in reversed(chain) for item in call.items)]
+        return self._all
 
     def digest(self) -> bytes:
         """SHA-256 over the items, each as the codec writes it, with a line feed after it."""

@@ -15,6 +15,10 @@ class Work:
     """What is known of a call; filled in as it goes, so that an abort finds what there is.
 
     Attributes:
+        request: as it came; given up once the backend's call is made of it, since thousands of
+            calls may wait for their answers.
+        call_id: the request's.
+        model: the name of the model that it asks for.
         timeout: seconds for all of it, waiting included.
         progress: of a call that is streamed; None for one that is not.
         queue_s: seconds that it waited for a place.
@@ -24,9 +28,11 @@ class Work:
         versions: the weights in force while it ran, oldest first.
     """
 
-    request: model_pb2.CreateResponseRequest
+    request: model_pb2.CreateResponseRequest | None
     timeout: float
     progress: Progress | None
+    call_id: str = ""
+    model: str = ""
     queue_s: float = 0.0
     turn: Turn | None = None
     record: TokenRecord | None = None

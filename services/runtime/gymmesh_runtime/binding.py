@@ -67,6 +67,7 @@ class BoundMethod:
             try:
                 if self._missing(request) is not None:
                     self.spec.check(request)  # raises
+                del request  # not to be kept for as long as the call takes
                 deadline = context.deadline
                 remaining = math.inf if deadline is None else deadline - monotonic()
                 if remaining <= 0:

@@ -14,6 +14,7 @@ from gymmesh_model.http1.connection import Answer, Connection, Streamed
 from gymmesh_model.http1.errors import ConnectFailed, ConnectionLost, ConnectTimedOut
 from gymmesh_model.http1.parser import MAX_HEAD, Parser
 from gymmesh_model.http1.target import Target
+from gymmesh_model.http1.turnstile import Turnstile
 
 MAX_BODY: Final = 64 * 1024 * 1024
 _Origin = tuple[str, str, int]
@@ -27,10 +28,11 @@ Body = bytes | Callable[[], bytes]
 class _Pool:
     """The connections to one origin."""
 
-    __slots__ = ("client", "idle", "open", "waiting")
+    __slots__ = ("answers", "client", "idle", "open", "waiting")
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, answers: Turnstile[Answer]) -> None:
         self.client = client
+        self.answers = answers
         # The one used last is used next, so that those not needed grow old.
         self.idle: list[Connection] = []
         self.open: set[Connection] = set()
@@ -83,6 +85,7 @@ class Client:
         self._tls = tls
         self._pools: dict[_Origin, _Pool] = {}
         self._loop = asyncio.get_running_loop()
+        self._answers: Turnstile[Answer] = Turnstile(self._loop)
         self._sweep: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -184,7 +187,7 @@ class Client:
         """
         pool = self._pools.get(target.origin)
         if pool is None:
-            pool = self._pools[target.origin] = _Pool(self)
+            pool = self._pools[target.origin] = _Pool(self, self._answers)
         while len(pool.open) >= self._limit and not self._closed:
             waiter: asyncio.Future[Connection | None] = self._loop.create_future()
             pool.waiting.append(waiter)

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, Protocol, cast
 from gymmesh_model.http1.errors import ConnectionLost, Http1Error
 from gymmesh_model.http1.head import Head, Headers
 from gymmesh_model.http1.parser import Parser
+from gymmesh_model.http1.turnstile import Turnstile
 
 # Bytes of a streamed answer that may wait for its reader before the socket is left alone.
 _PAUSE_AT: Final = 256 * 1024
@@ -37,6 +38,10 @@ class Answer(NamedTuple):
 
 class Owner(Protocol):
     """Who keeps a connection."""
+
+    @property
+    def answers(self) -> Turnstile[Answer]:
+        """Hands answers on."""
 
     def free(self, connection: Connection) -> None:
         """Called once an answer is whole and the connection can be used again."""
@@ -183,7 +188,8 @@ class Connection(asyncio.Protocol):
             stream.finish()
         if waiter is not None and not waiter.done():
             pieces = parser.pieces
-            waiter.set_result(Answer(head, pieces[0] if len(pieces) == 1 else b"".join(pieces)))
+            body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            self._owner.answers.give(waiter, Answer(head, body))
 
     def _fail(self, error: Http1Error) -> None:
         waiter, stream = self._waiter, self._stream

@@ -1,0 +1,171 @@
+"""Tokens a second through the mesh against vLLM's own benchmark, on one server and its prompts.
+
+    python tests/scale/bench_tokens.py --url http://HOST:PORT/v1 --model NAME [--vllm PATH] …
+
+For wherever a vLLM server is at hand. Both send the same prompts to Chat Completions, so many in
+flight, each for the same number of tokens (the end-of-text token is ignored): `vllm bench serve`
+as its own client, and the embedded mesh, where each prompt is a rollout with its row on disk. They
+take turns, after a round that does not count and that leaves both the same prefix cache. `--exact`
+has the mesh capture token ids and log probabilities, which vLLM's benchmark doesn't. Prints the
+tokens per second of both and their ratio; exits 1 below 0.98.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_agent.config import AgentConfig
+from gymmesh_client import CollectOptions, Collector, OutputFiles, RunIdentity, prepare
+from gymmesh_mesh import MeshConfig, embedded
+from gymmesh_mesh.config import Defaults
+from gymmesh_model.config import ModelConfig
+from gymmesh_resource.config import EnvironmentConfig
+from gymmesh_responses import params_from_json
+from gymmesh_runtime.config import Secret
+from gymmesh_runtime.loop import run
+
+GOAL: Final = 0.98
+_WORDS: Final = ("river", "stone", "seven", "cloud", "lamp", "green", "under", "paper", "north")
+_QUIET: Final = Path(__file__).with_name("tokens_bench") / "quiet.py"
+_ROUND_S: Final = 3600.0
+
+
+def make_prompts(count: int, words: int) -> list[str]:
+    """Prompts of so many words, no two alike, the same each time."""
+    draw = random.Random(1)
+    return [
+        f"Story {number}: " + " ".join(draw.choices(_WORDS, k=words)) for number in range(count)
+    ]
+
+
+def theirs(arguments: argparse.Namespace, prompts: list[str], folder: Path) -> float:
+    """Output tokens a second by `vllm bench serve`."""
+    dataset = folder / "prompts.jsonl"
+    dataset.write_text("".join(json.dumps({"prompt": one}) + "\n" for one in prompts))
+    command = [
+        *(arguments.vllm, "bench", "serve", "--backend", "openai-chat"),
+        *("--base-url", arguments.url.removesuffix("/v1"), "--endpoint", "/v1/chat/completions"),
+        *("--model", arguments.model, "--tokenizer", arguments.tokenizer or arguments.model),
+        *("--dataset-name", "custom", "--dataset-path", str(dataset), "--disable-shuffle"),
+        *("--skip-chat-template", "--custom-output-len", str(arguments.tokens), "--ignore-eos"),
+        *("--num-prompts", str(len(prompts)), "--max-concurrency", str(arguments.in_flight)),
+        *("--temperature", "0", "--disable-tqdm", "--save-result"),
+        *("--result-dir", str(folder), "--result-filename", "theirs.json"),
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=_ROUND_S, env=_keyed(), check=False
+    )
+    if done.returncode:
+        raise SystemExit(f"vllm bench serve failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    result = json.loads((folder / "theirs.json").read_text())
+    if result["completed"] != len(prompts):
+        raise SystemExit(f"vllm bench serve completed {result['completed']} of {len(prompts)}")
+    return float(result["output_throughput"])
+
+
+async def ours(arguments: argparse.Namespace, prompts: list[str], folder: Path) -> float:
+    """Output tokens a second of rollouts of the embedded mesh."""
+    params = {"max_output_tokens": arguments.tokens, "temperature": 0, "ignore_eos": True}
+    policy = ModelConfig(
+        backend="vllm",
+        url=arguments.url,
+        model=arguments.model,
+        api_key=Secret(os.environ.get("VLLM_API_KEY", "")) or None,
+        max_concurrency=max(arguments.in_flight, 1),
+        timeout_s=_ROUND_S,
+        params=params,
+    )
+    agent = AgentConfig(
+        capture_tokens=arguments.exact, model_timeout_s=_ROUND_S, max_wall_s=_ROUND_S
+    )
+    config = MeshConfig(
+        models={"policy": policy},
+        environments={"quiet": EnvironmentConfig(use=f"{_QUIET}:Quiet", session_limit=0)},
+        agents={"tool_loop": agent},
+        defaults=Defaults(environment="quiet"),
+    )
+    tasks = [
+        rollout_pb2.Task(
+            task_id=f"t-{number}",
+            environment="quiet",
+            agent="tool_loop",
+            params=params_from_json({"input": [{"role": "user", "content": prompt}]}),
+        )
+        for number, prompt in enumerate(prompts)
+    ]
+    rows = folder / f"{time.monotonic_ns()}.jsonl"
+    async with embedded(config) as mesh:
+        output = prepare(OutputFiles(rows), RunIdentity("", ""), overwrite=False, resume=False)
+        options = CollectOptions(concurrency=arguments.in_flight, timeout_s=_ROUND_S)
+        connect = partial(mesh.agents.connect, held=True)
+        collector = Collector(connect, output, options, stored=mesh.agents.stored)
+        started = time.perf_counter()
+        tally = await collector.run(tasks)
+        wall_s = time.perf_counter() - started
+    if tally.completed != len(prompts):
+        raise SystemExit(f"not all rollouts completed: {tally}")
+    written = await asyncio.to_thread(rows.read_text)
+    answers = [json.loads(line)["response"] for line in written.splitlines()]
+    return sum(int(one["usage"]["output_tokens"]) for one in answers) / wall_s
+
+
+def _keyed() -> dict[str, str]:
+    """vLLM's benchmark takes the server's key from the variable of OpenAI's clients."""
+    key = os.environ.get("VLLM_API_KEY")
+    return {**os.environ, **({"OPENAI_API_KEY": key} if key else {})}
+
+
+def main() -> int:
+    """Prints the figures."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--url", required=True, help="the server's base URL, ending in /v1")
+    parser.add_argument("--model", required=True, help="its name at the server")
+    parser.add_argument("--tokenizer", help="its tokenizer, where the name is not one")
+    parser.add_argument("--vllm", default=shutil.which("vllm") or ".cache/vllm/env/bin/vllm")
+    parser.add_argument("--prompts", type=int, default=512)
+    parser.add_argument("--words", type=int, default=200, help="of a prompt")
+    parser.add_argument("--tokens", type=int, default=256, help="of an answer")
+    parser.add_argument("--in-flight", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--exact", action="store_true", help="capture tokens through the mesh")
+    arguments = parser.parse_args()
+    prompts = make_prompts(arguments.prompts, arguments.words)
+    found: list[tuple[float, float]] = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for number in range(arguments.rounds + 1):
+            pair = theirs(arguments, prompts, folder), run(ours(arguments, prompts, folder))
+            print(
+                f"{'warm-up' if not number else f'round {number}'}: vLLM's own {pair[0]:.1f}, "
+                f"mesh {pair[1]:.1f} tokens/s",
+                flush=True,
+            )
+            if number:
+                found.append(pair)
+    ratio = statistics.median(mesh / own for own, mesh in found)
+    print(
+        f"{arguments.prompts} prompts, {arguments.tokens} tokens each, {arguments.in_flight} in "
+        f"flight{', tokens captured' if arguments.exact else ''}: mesh / vLLM's own = {ratio:.3f}"
+        f" (goal: {GOAL})"
+    )
+    return 0 if ratio >= GOAL else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
