@@ -11,7 +11,7 @@ WORKERS ?= 2
 DEVICE ?= cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-vllm check format proto wheel lock release-image bench bench-codec bench-journal bench-model bench-peers bench-resource bench-routing bench-scale bench-transport clean
+.PHONY: help setup demo test test-vllm check format proto wheel lock release-image bench bench-codec bench-journal bench-model bench-peers bench-resource bench-routing bench-scale bench-tokens bench-transport chaos clean
 
 help: ## list the targets
 	@echo "gymmesh: the targets of make"
@@ -74,8 +74,14 @@ bench-routing: setup ## simulate ways to route rollouts over endpoints (ARGS=…
 bench-scale: setup ## measure 10,000 rollouts at a time, 100,000 in a row, and long ones (ARGS=…)
 	$(BIN)/python tests/scale/bench_scale.py $(ARGS)
 
+bench-tokens: setup ## measure tokens/s against vLLM's own benchmark (URL=http://…/v1 MODEL=…)
+	$(BIN)/python tests/scale/bench_tokens.py --url "$(URL)" --model "$(MODEL)" $(ARGS)
+
 bench-transport: setup ## measure a call between processes, plain and over the mux (ARGS=…)
 	$(BIN)/python tests/scale/bench_transport.py $(ARGS)
+
+chaos: setup ## hurt 20 runs of 500 rollouts in every way, and judge them (ARGS=…)
+	$(BIN)/python -m tests.chaos $(ARGS)
 
 clean: ## remove .venv, builds and caches
 	rm -rf .venv .cache dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -215,7 +215,7 @@ def check(
     used = _used(files)
     for path in (files.journal, *used):
         _refuse_if_in_use(path)
-    if used and resume:
+    if resume and _begun(files):
         earlier = _earlier_run(files)
         identity.check(_identity_of(earlier), files.rows, accept)
         _check_layout(files, {} if isinstance(earlier, OldRun) else earlier)
@@ -258,7 +258,7 @@ def prepare(
     """
     check(files, identity, overwrite=overwrite, resume=resume, accept=accept)
     disk = disk or Disk()
-    if not (resume and _used(files)):
+    if not (resume and _begun(files)):
         session = _session(files, f"run-{uuid.uuid4().hex[:12]}", identity, repeats)
         return _traced(Journal.create(files, session, disk), trace, delay_s, 0)
     if not files.journal.exists():
@@ -372,6 +372,11 @@ def _check_layout(files: OutputFiles, session: Mapping[str, Any]) -> None:
 def _used(files: OutputFiles) -> list[Path]:
     own = (*files.all_shards(), files.failures, files.superseded)
     return [path for path in own if _size(path)]
+
+
+def _begun(files: OutputFiles) -> bool:
+    """Whether there is a run to go on with; one that has no row yet has used attempts' numbers."""
+    return bool(_used(files)) or _size(files.journal) > 0
 
 
 def _size(path: Path) -> int:

@@ -310,6 +310,22 @@ async def test_resume_of_nothing_is_a_new_run(tmp_path: Path) -> None:
     await output.close()
 
 
+async def test_a_run_that_was_killed_before_its_first_row_is_the_same_run(tmp_path: Path) -> None:
+    files = files_in(tmp_path)
+    first = begin(files)
+    name = first.rollout_id("t-1", 0)
+    ((_, attempt),) = first.reserving(iter([("t-1", 0)]), lambda job: first.rollout_id(*job))
+    await first.tried(name, attempt, 1)
+    first.abandon()
+    with pytest.raises(UserError, match="tasks"):
+        prepare(files, RunIdentity("u", "c", "1.0"), overwrite=False, resume=True)
+    again = resume(files)
+    assert again.run_id == first.run_id
+    assert await collect(again, THREE[:1]) == [2]
+    with open_run(files.rows) as run:
+        assert [one.attempt for one in run.attempts(name)] == [1, 2]
+
+
 async def test_a_retry_of_everything_that_is_killed_is_gone_on_with(tmp_path: Path) -> None:
     files = files_in(tmp_path)
     first = begin(files)
