@@ -146,6 +146,21 @@ async def test_collect(bench: Bench) -> None:
     assert not bench.failures.exists()
 
 
+async def test_orders_and_an_earlier_runs_lengths_are_taken(bench: Bench) -> None:
+    assert (await gym(*bench.collect("--order", "interleaved", "-n", "2"))).code == 0
+    rows = rows_of(bench.output)
+    assert [row["repeat_index"] for row in rows[:1] + rows[-1:]] == [0, 1]
+    earlier = bench.output
+    bench.output = earlier.with_name("again.jsonl")
+    done = await gym(
+        *bench.collect("--order", "longest-first", "--concurrency", "1"),
+        "--longest-first-from",
+        earlier,
+    )
+    assert done.code == 0, done.err
+    assert len(rows_of(bench.output)) == 4
+
+
 async def test_an_output_is_never_overwritten_unasked(bench: Bench) -> None:
     assert (await gym(*bench.collect("--limit", "1"))).code == 0
     before = bench.output.read_bytes()
@@ -303,6 +318,11 @@ async def test_a_wrong_task_file(bench: Bench, line: str, words: list[str]) -> N
         (["--num-repeats", "0"], 2, ["--num-repeats"]),
         (["--overwrite", "--resume"], 2, ["exclude each other"]),
         (["--agent", "127.0.0.1:1"], 2, ["--model-url is for a mesh inside this command"]),
+        (["--share", "math"], 2, ["--share math", "ENV=WEIGHT"]),
+        (["--share", "math=0"], 2, ["a weight above 0"]),
+        (["--stream", "--order", "interleaved", "-n", "2"], 2, ["leave out one of the two"]),
+        (["--stream-groups", "3"], 2, ["--stream-groups is about --stream"]),
+        (["--longest-first-from", "x.jsonl"], 2, ["--order longest-first"]),
         (["--env", "maths"], 1, ["there is no environment 'maths'; did you mean 'math'?"]),
         (["--model-url", "not a url"], 2, ["url"]),
         (["-o", "gone/rollouts.jsonl"], 1, ["gone: no such folder"]),
