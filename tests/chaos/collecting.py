@@ -59,6 +59,12 @@ class Collecting:
             self.process.kill()
             await self._note(time.monotonic(), b"")
 
+    async def end(self) -> None:
+        """Leave no collector behind, however the seed ended."""
+        if self.process is not None and self.process.returncode is None:
+            self.process.kill()
+            await self.process.wait()
+
     def kill(self, *, power: bool = False) -> bool:
         """kill -9, and with `power` what was not synced is gone; whether there was one."""
         if self.process is None or self.process.returncode is not None:

@@ -97,6 +97,7 @@ async def run_seed(
             folder.write("faults.json", inflicting.done)
             folder.write("after.json", await _quiet(list(up.services.values())))
         finally:
+            await collecting.end()
             collecting.disk.empty()
             await collecting.disk.remove()
     verdict = await _judge(path)

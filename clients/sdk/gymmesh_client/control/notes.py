@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import stat
+import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -38,8 +39,13 @@ class Note:
 def notes_folder() -> Path:
     """Where the notes lie; GYMMESH_RUNTIME_DIR overrides the platform's folder."""
     own = os.environ.get("GYMMESH_RUNTIME_DIR")
-    root = Path(own) if own else platformdirs.user_runtime_path("gymmesh")
-    return root / "runs"
+    if own:
+        return Path(own) / "runs"
+    with warnings.catch_warnings():
+        # Where no session manager has made a folder (containers), another one does, and a user
+        # who asked for rollouts need not hear of it.
+        warnings.simplefilter("ignore", UserWarning)
+        return platformdirs.user_runtime_path("gymmesh") / "runs"
 
 
 def leave(note: Note) -> Path:

@@ -44,6 +44,7 @@ class Cause:
 
 _USUAL: Final = Cause()
 _NO_ROOM: Final = Cause(counts=False, first_s=1.0, crowded=True)
+_UNREACHED: Final = Cause(counts=False, first_s=1.0, crowded=True)
 
 CAUSES: Final[Mapping[int, Cause]] = MappingProxyType(
     {
@@ -64,6 +65,11 @@ CAUSES: Final[Mapping[int, Cause]] = MappingProxyType(
     }
 )
 
+_AWAY: Final = frozenset(
+    (Reason.ERROR_REASON_SERVICE_NOT_FOUND, Reason.ERROR_REASON_PEER_UNAVAILABLE)
+)
+_AGENTS_OWN: Final = frozenset((rollout_pb2.BOUNDARY_UNSPECIFIED, rollout_pb2.BOUNDARY_AGENT))
+
 # An agent's refusal to begin: nothing was done, and none of its other rollouts would fare better.
 _AGENT_AWAY: Final = frozenset(
     (
@@ -76,8 +82,15 @@ _AGENT_AWAY: Final = frozenset(
 )
 
 
-def cause_of(reason: int) -> Cause:
-    """The table's entry; reasons without one are retried as usual."""
+def cause_of(reason: int, boundary: int = rollout_pb2.BOUNDARY_UNSPECIFIED) -> Cause:
+    """The table's entry; reasons without one are retried as usual.
+
+    A model or an environment that the agent can't reach did nothing for the rollout, and all that
+    begin meanwhile would use up their attempts in no time: that does not count. An agent that
+    can't be reached any more has lost the attempt, which does.
+    """
+    if reason in _AWAY and boundary not in _AGENTS_OWN:
+        return _UNREACHED
     return CAUSES.get(reason, _USUAL)
 
 

@@ -219,7 +219,7 @@ class Dispatcher(Generic[W]):
             self._backlog.put_back(assignment)
             return Verdict.PUT_BACK
         gate.passed()
-        cause = cause_of(ended.reason)
+        cause = cause_of(ended.reason, ended.boundary)
         if cause.crowded:
             self._concurrency.crowded(now, in_flight)
         else:

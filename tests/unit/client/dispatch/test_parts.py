@@ -47,6 +47,17 @@ def test_what_a_cause_means(reason: int, counts: bool, crowded: bool) -> None:
     assert (cause.counts, cause.crowded) == (counts, crowded)
 
 
+@pytest.mark.parametrize(
+    "away", [Reason.ERROR_REASON_SERVICE_NOT_FOUND, Reason.ERROR_REASON_PEER_UNAVAILABLE]
+)
+def test_what_an_agent_could_not_reach_costs_no_attempt(away: int) -> None:
+    for boundary in (rollout_pb2.BOUNDARY_MODEL, rollout_pb2.BOUNDARY_RESOURCE):
+        cause = cause_of(away, boundary)
+        assert (cause.counts, cause.crowded) == (False, True)
+    assert cause_of(away, rollout_pb2.BOUNDARY_AGENT).counts
+    assert cause_of(Reason.ERROR_REASON_MUX_BROKEN, rollout_pb2.BOUNDARY_MODEL).counts
+
+
 @given(
     st.sampled_from(Reason.values()),
     st.integers(1, 1000),
