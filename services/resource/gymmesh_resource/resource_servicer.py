@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import secrets
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -14,6 +13,7 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh_responses import new_message
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.contract import CONTRACT_VERSION
+from gymmesh_runtime.entropy import token_bytes
 from gymmesh_runtime.errors import MeshError
 
 from .environment import Said, Turn
@@ -223,7 +223,7 @@ def _seed(request: resource_pb2.CreateSessionRequest) -> int:
         return request.seed
     if request.task.HasField("seed"):
         return request.task.seed
-    return secrets.randbits(53)  # JSON readers keep integers up to there
+    return int.from_bytes(token_bytes(8), "big") >> 11  # JSON readers keep integers of 53 bits
 
 
 def _page(entries: Sequence[T], size: int, token: str) -> tuple[Sequence[T], str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import secrets
 import time
 from collections.abc import Awaitable, Callable
 from functools import cached_property
@@ -16,6 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.resource.v1 import resource_pb2
+from gymmesh_runtime.entropy import token_urlsafe
 from gymmesh_runtime.errors import MeshError
 
 from .asking import Asking
@@ -262,7 +262,7 @@ class SessionStore(Generic[S]):
         request_id: str,
         make: Callable[[str], Awaitable[tuple[Session[S], resource_pb2.CreateSessionResponse]]],
     ) -> Open[S]:
-        session_id = secrets.token_urlsafe(_ID_BYTES)
+        session_id = token_urlsafe(_ID_BYTES)
         session, answer = await make(session_id)
         opened = Open(session, request_id, answer, self._clock)
         self._open[session_id] = opened

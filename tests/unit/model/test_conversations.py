@@ -74,6 +74,22 @@ def test_a_call_goes_on_with_all_that_came_before() -> None:
     assert texts(other.items) == ["one", "answer to c1", "four"]
 
 
+@given(parents=st.lists(st.integers(0, 20), max_size=20))
+def test_every_branch_has_its_own_and_its_parents_items(parents: list[int]) -> None:
+    """What a call keeps for the one after it is never another branch's."""
+    cache = Conversations(10, 10**9)
+    known: list[tuple[str, list[str]]] = [("", [])]
+    for number, pick in enumerate(parents):
+        parent, before = known[pick % len(known)]
+        call = f"c{number}"
+        asked = request(call, f"ask {call}", parent=parent)
+        turn = find(cache, asked)
+        if parent:
+            assert texts(turn.items) == [*before, f"ask {call}"]
+        keep(cache, asked)
+        known.append((call, [*before, f"ask {call}", f"answer to {call}"]))
+
+
 @given(most=st.integers(1, 4), used=st.lists(st.integers(0, 6), max_size=30))
 def test_the_least_used_are_given_up(most: int, used: list[int]) -> None:
     """After any calls, those held are the last `most` that were called."""

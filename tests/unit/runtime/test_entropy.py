@@ -1,0 +1,39 @@
+"""Bytes drawn many at a time are never given twice, not even to a forked process."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gymmesh_runtime.entropy import token_bytes, token_urlsafe
+
+
+@given(counts=st.lists(st.integers(8, 9000), max_size=20))
+def test_as_many_as_asked_for_and_none_twice(counts: list[int]) -> None:
+    given_out = [token_bytes(count) for count in counts]
+    assert [len(one) for one in given_out] == counts
+    pieces = [one[at : at + 8] for one in given_out for at in range(0, len(one) - 7, 8)]
+    assert len(set(pieces)) == len(pieces)
+
+
+def test_tokens_are_letters_of_a_url() -> None:
+    tokens = {token_urlsafe(16) for _ in range(1000)}
+    assert len(tokens) == 1000
+    assert all(len(one) == 22 and one.replace("-", "").replace("_", "").isalnum() for one in tokens)
+
+
+def test_a_forked_process_draws_its_own() -> None:
+    token_bytes(8)  # more is drawn than is given
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(write, token_bytes(16))
+        os._exit(0)
+    os.waitpid(child, 0)
+    theirs = os.read(read, 16)
+    os.close(read)
+    os.close(write)
+    assert len(theirs) == 16
+    assert theirs != token_bytes(16)
