@@ -77,12 +77,9 @@ async def test_this_machine_is_never_behind_a_proxy(monkeypatch: pytest.MonkeyPa
             assert text_of((await ask(service)).response.output[0]) == "ok"
 
 
-@pytest.mark.parametrize(
-    ("url", "key"),
-    [("http://127.0.0.1:port/v1", "k"), ("http://127.0.0.1:1/v1", "secret\r\nX: y")],
-)
-async def test_what_cannot_be_sent_is_refused_at_the_start(url: str, key: str) -> None:
-    config = ModelConfig(backend="chat", url=url, api_key=Secret(key))
+async def test_what_cannot_be_sent_is_refused_at_the_start() -> None:
+    key = Secret("secret\r\nX: y")
+    config = ModelConfig(backend="chat", url="http://127.0.0.1:1/v1", api_key=key)
     with pytest.raises(ConfigError, match="requests cannot be sent") as caught:
         async with serving(config):
             pass
