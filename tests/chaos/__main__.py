@@ -28,7 +28,11 @@ def main() -> int:
     asked = parser.parse_args()
     first, _, last = asked.seeds.partition("-")
     seeds = range(int(first), int(last or first) + 1)
-    results = asyncio.run(_until_told(_run(seeds, asked.rollouts, asked.keep)))
+    try:
+        results = asyncio.run(_until_told(_run(seeds, asked.rollouts, asked.keep)))
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        print("interrupted; nothing is left running")
+        return 130
     print(table(results))
     if asked.json:
         asked.json.write_text(json.dumps([_as_json(one) for one in results], indent=1) + "\n")
