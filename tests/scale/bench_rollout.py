@@ -37,8 +37,9 @@ PEERS: Final = ("verifiers", "nemo")
 TARGETS: Final = {"embedded": 1.6, "cell": 1.8, "mesh": 2.5}  # × the floor, at 512 in flight
 _LATE_S: Final = 0.1
 # Rollouts of a run by what is in flight: enough that a run takes a second or more.
-_COUNTS: Final = {1: 200, 64: 3000, 512: 4096}
-_PEER_COUNTS: Final = {1: 30, 64: 256, 512: 1024}
+_COUNTS: Final = {1: 200, 64: 2000, 512: 2048}
+_PEER_COUNTS: Final = {1: 30, 64: 192, 512: 512}
+_LATE_ALONE: Final = 40  # one at a time, each waiting for its model most of the time
 _Point = tuple[int, float]
 
 
@@ -99,9 +100,8 @@ def measure(
                     peer = name in PEERS
                     if contender is None or (peer and number > 1) or _left_out(name, point):
                         continue
-                    usual = (_PEER_COUNTS if peer else _COUNTS).get(in_flight, 4 * in_flight)
-                    count = max(in_flight, int(usual * share))
-                    cost = contender.run(count if number else max(in_flight, 20), in_flight)
+                    count = _rollouts(point, share, peer=peer)
+                    cost = contender.run(count if number else max(in_flight, 10), in_flight)
                     if number:
                         found[name].costs.setdefault(point, []).append(cost)
             print(_line(point, found), flush=True)
@@ -109,6 +109,15 @@ def measure(
             if contender is not None:
                 found[name].busy_mb = contender.mb
     return found
+
+
+def _rollouts(point: _Point, share: float, *, peer: bool) -> int:
+    """How many rollouts a run of a contender has."""
+    in_flight, late_s = point
+    usual = (_PEER_COUNTS if peer else _COUNTS).get(in_flight, 4 * in_flight)
+    if in_flight == 1 and late_s:
+        usual = min(usual, _LATE_ALONE)
+    return max(in_flight, int(usual * share))
 
 
 def _left_out(name: str, point: _Point) -> bool:

@@ -5,7 +5,7 @@
 parked   10,000 rollouts in flight against a model that takes 30 s: memory for each over all
          processes, beside a bare aiohttp loop; how long the collector's loop was blocked.
 stream   100,000 rollouts of five events through one collector: its memory and CPU, the disk.
-turns    rollouts of 2, 8, 32 and 128 turns: bytes and CPU of one turn.
+turns    rollouts of 2, 8, 32, 128 and 512 turns: bytes and CPU of one turn.
 
 Needs 20,000 open files a process. Prints what was not reached, and exits 1 then. All but `--quick`
 and `--only` write their section of docs/performance.md.

@@ -78,7 +78,7 @@ class Contender:
         self._process.stdin.flush()
 
     def wait(self) -> dict[str, float]:
-        """Waits until they are done: `wall_s`, and `block_ms` and `busy_ms` of its event loop."""
+        """Waits until they are done: what talk.py says, `wall_s` and others."""
         heard: dict[str, float] = self._hear()
         return heard
 

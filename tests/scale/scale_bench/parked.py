@@ -23,11 +23,12 @@ _SOON_S: Final = 240.0
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """KB of 1e3 bytes (PSS) for each parked rollout; longest blocks of the collector's loop."""
+    """KB of 1e3 bytes (PSS) for each parked rollout; the longest block of the
+    collector's loop, without and with its waits for a processor."""
 
     kb: float
     block_ms: float
-    busy_ms: float
+    late_ms: float
     processes: int
 
 
@@ -48,7 +49,7 @@ def park(name: str, rollouts: int) -> Parked:
         model.answer_within(0.0, 0.0)  # the second call of each
         done = contender.wait()
         kb = (parked_mb - before_mb) * 1e3 / rollouts
-        return Parked(kb, done["block_ms"], done["busy_ms"], contender.processes)
+        return Parked(kb, done["block_ms"], done["late_ms"], contender.processes)
 
 
 def _wait_for(model: Endpoint, calls: int) -> None:
@@ -68,11 +69,17 @@ def report(found: dict[str, Parked], rollouts: int) -> str:
             f"{one.kb:.1f}",
             "" if name == "floor" else f"{one.kb - floor.kb:.1f}",
             f"{one.block_ms:.0f}",
-            f"{one.busy_ms:.0f}",
+            f"{one.late_ms:.0f}",
         ]
         for name, one in found.items()
     ]
-    heads = ["", "KB per rollout", "above the bare loop", "longest block, ms", "of it CPU, ms"]
+    heads = [
+        "",
+        "KB per rollout",
+        "above the bare loop",
+        "longest block, ms",
+        "with waits for a processor",
+    ]
     return (
         f"{rollouts:,} rollouts in flight, parked in a model call of {_MODEL_S:.0f} s; none failed:"
         f"\n\n{table(heads, rows)}"
