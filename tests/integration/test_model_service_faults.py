@@ -31,7 +31,7 @@ from tests.support.endpoint import FakeEndpoint
 
 BACKENDS = ("chat", "responses", "openai", "azure")
 # What a time limit is set to where the fault is that nothing comes.
-SHORT_S = 0.3
+SHORT_S = 0.8
 
 
 @dataclass(frozen=True)

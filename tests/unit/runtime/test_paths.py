@@ -77,9 +77,10 @@ async def test_the_servicer_is_told_of_method_deadline_and_metadata(bench: Bench
     await bench.peer.CreateResponse(unary("ok"), timeout=10.0, metadata={"trace": "t-1"})
     (context,) = bench.probe.contexts
     assert context.method == f"{MODEL}/CreateResponse"
-    assert 0 < context.time_remaining() <= 10.0
+    # gRPC writes few digits of a timeout and rounds it up.
+    assert 0 < context.time_remaining() <= 10.2
     assert context.timeout(2.0) == 2.0
-    assert context.timeout(1000.0) <= 10.0
+    assert context.timeout(1000.0) <= 10.2
     assert context.metadata["trace"] == "t-1"
 
 
