@@ -230,7 +230,9 @@ async def test_calls_run_side_by_side_and_the_conversation_has_them_in_order(pat
         events = await mesh.run()
         asked = mesh.model.requests[1].params.input
     completed = [e.tool_call_completed.call_id for e in events if e.HasField("tool_call_completed")]
-    assert completed == ["fc", "fb", "fa"]
+    # As they ended, in one process; between two, answers may overtake one another on the way.
+    assert completed == ["fc", "fb", "fa"] or path != "direct"
+    assert sorted(completed) == ["fa", "fb", "fc"]
     assert [text_of(item) for item in asked[-3:]] == ["out0", "out1", "out2"]
     assert len({one.request_id for one in environment.called}) == 3
 
