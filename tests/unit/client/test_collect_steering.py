@@ -105,7 +105,7 @@ async def test_groups_whose_retries_wait_are_cancelled_too(tmp_path: Path) -> No
     def flaky(request: agent_pb2.RunRolloutRequest) -> Sequence[pb.RolloutEvent]:
         return make_events(request.rollout_id, request.attempt, failed(retry_safe=True))
 
-    run, files = collector(tmp_path, ScriptedAgent(flaky), wait_factor=100.0)
+    run, files = collector(tmp_path, ScriptedAgent(flaky), wait_factor=100.0, patience_s=1e6)
     going = asyncio.create_task(run.run(tasks(2)))
     await until(lambda: run.figures().retrying == 2)
     run.cancel_group("t-0")
