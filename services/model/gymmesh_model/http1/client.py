@@ -18,6 +18,8 @@ from gymmesh_model.http1.turnstile import Turnstile
 
 MAX_BODY: Final = 64 * 1024 * 1024
 _Origin = tuple[str, str, int]
+# Connections to one origin that are being made at a time.
+_OPENING: Final = 128
 
 
 # What is sent: bytes, or who makes them, each time they are sent. While an answer is waited for,
@@ -28,7 +30,7 @@ Body = bytes | Callable[[], bytes]
 class _Pool:
     """The connections to one origin."""
 
-    __slots__ = ("answers", "client", "idle", "open", "waiting")
+    __slots__ = ("answers", "client", "idle", "open", "opening", "waiting")
 
     def __init__(self, client: Client, answers: Turnstile[Answer]) -> None:
         self.client = client
@@ -36,6 +38,8 @@ class _Pool:
         # The one used last is used next, so that those not needed grow old.
         self.idle: list[Connection] = []
         self.open: set[Connection] = set()
+        # Thousands that come about in one turn of the loop would hold up all else for its length.
+        self.opening = asyncio.Semaphore(_OPENING)
         self.waiting: deque[asyncio.Future[Connection | None]] = deque()
 
     def free(self, connection: Connection) -> None:
@@ -218,7 +222,7 @@ class Client:
         connection = Connection(pool)
         pool.open.add(connection)
         try:
-            async with asyncio.timeout(self._connect_timeout):
+            async with pool.opening, asyncio.timeout(self._connect_timeout):
                 await self._open(target, connection)
         except BaseException as error:
             connection.abort()
