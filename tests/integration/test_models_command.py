@@ -13,12 +13,17 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from gymmesh.model.v1 import model_pb2
 from gymmesh_cli.main import cli
 from gymmesh_mesh import MeshConfig
 from gymmesh_mesh.models import check, named, shown_url
+from gymmesh_model.config import ModelConfig
 from gymmesh_model.local import weights
 from gymmesh_model.local.weights import PinnedWeights
+from gymmesh_model.service import ModelService
 from gymmesh_runtime.config import load_config
+from gymmesh_runtime.context import CallContext
+from gymmesh_runtime.serve import ServeOptions, serving
 from tests.integration.test_cli import gym
 from tests.support import endpoint as fake
 from tests.support.endpoint import FakeEndpoint
@@ -197,3 +202,25 @@ def test_weights_that_cannot_be_had(tmp_path: Path) -> None:
     done = CliRunner().invoke(cli, ["models", "pull", "--config", str(config)])
     assert done.exit_code == 1
     assert "model 'policy': cannot read the model file" in done.stderr
+
+
+async def test_running_models_are_told_of_new_weights(tmp_path: Path) -> None:
+    recorded = tmp_path / "recorded.jsonl"
+    recorded.write_text(json.dumps({"match": "*", "answers": [{"text": "4"}]}) + "\n")
+    config = ModelConfig(backend="replay", path=str(recorded))
+    service = ModelService(config, "policy", "policy-0")
+    async with serving(service, ServeOptions(metrics_port=None)) as served:
+        address = served.instance.address
+        told = ["models", "set-weights", "--address", address]
+        done = await gym(*told, "3")
+        assert (done.code, done.out.strip()) == (0, f"{address}  none -> 3"), done.err
+        done = await gym(*told, "4", "--json")
+        assert json.loads(done.out) == {"models": [{"address": address, "before": 3, "now": 4}]}
+        back = await gym(*told, "2")
+        assert back.code == 1
+        assert back.err.startswith(f"gym-cli: {address}: ")
+        model = await service.GetModel(model_pb2.GetModelRequest(), CallContext("GetModel"))
+        assert model.weights_version == 4
+    away = await gym(*told, "5")
+    assert away.code == 1
+    assert address in away.err

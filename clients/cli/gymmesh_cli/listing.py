@@ -135,6 +135,39 @@ def check_models(
     return DONE if good == len(checks) else WITH_FAILURES if good else NOTHING_DONE
 
 
+@models.command("set-weights", short_help="Tell running models of new weights.")
+@click.argument("version", type=click.IntRange(min=0))
+@click.option(
+    "--address",
+    "addresses",
+    multiple=True,
+    required=True,
+    metavar="HOST:PORT",
+    help="A model service, as `gym-cli up` shows it; again for each replica.",
+)
+@json_option
+@speaks_plainly
+def set_weights(version: int, addresses: tuple[str, ...], as_json: bool) -> int:
+    """Say that a model's weights are of VERSION from now on.
+
+    For trainers that swap weights and don't call SetWeightsVersion themselves. Calls that begin
+    afterwards carry the version; it can only grow.
+
+    \b
+      gym-cli models set-weights 4 --address 127.0.0.1:42199
+    """
+    from gymmesh_mesh.models import set_weights as tell
+
+    before = asyncio.run(tell(addresses, version))
+    if as_json:
+        rows = [{"address": one, "before": was, "now": version} for one, was in before.items()]
+        click.echo(json.dumps({"models": rows}))
+        return DONE
+    for address, was in before.items():
+        click.echo(f"{address}  {'none' if was is None else was} -> {version}")
+    return DONE
+
+
 def _print_check(one: ModelCheck) -> None:
     about = "  ".join(part for part in (one.name, one.backend, one.endpoint_model, one.url) if part)
     if not one.ok:

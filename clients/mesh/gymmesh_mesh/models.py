@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -28,6 +28,8 @@ from gymmesh_runtime.peers import PeerDirectory
 PROMPT: Final = "Reply with the single word: ready"
 _AT_A_TIME: Final = 4
 _MAX_OUTPUT_TOKENS: Final = 32
+_SET_S: Final = 30.0
+_MODEL: Final = "gymmesh.model.v1.ModelService"
 _CREATE: Final = "gymmesh.model.v1.ModelService/CreateResponse"
 
 _E = errors.ErrorReason
@@ -101,6 +103,34 @@ def shown_url(url: str | None) -> str:
         return ""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+async def set_weights(addresses: Sequence[str], version: int) -> dict[str, int | None]:
+    """Tells running model services that their weights are of this version from now on.
+
+    Args:
+        addresses: host and port of each.
+
+    Returns:
+        The version before, by address; None where there was none. Raises MeshError, whose
+        message names the address, when one refuses or cannot be reached; those before it have
+        been told.
+    """
+    directory = PeerDirectory()
+    before: dict[str, int | None] = {}
+    try:
+        for address in addresses:
+            peer: Any = directory.plain_peer(address, _MODEL)
+            request = model_pb2.SetWeightsVersionRequest(version=version)
+            try:
+                reply = await peer.SetWeightsVersion(request, timeout=_SET_S)
+            except MeshError as error:
+                error.message = f"{address}: {error.message}"
+                raise
+            before[address] = reply.previous if reply.HasField("previous") else None
+    finally:
+        await directory.close()
+    return before
 
 
 async def pull(name: str, model: ModelConfig) -> Weights:
