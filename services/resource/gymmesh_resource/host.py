@@ -7,17 +7,18 @@ the log, under the `error_id` that the MeshError carries.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
-from functools import lru_cache, partial
-from types import FunctionType, coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import lru_cache
+from types import FunctionType
 from typing import Any, NoReturn
 
 from gymmesh.errors.v1 import errors_pb2
+from gymmesh_runtime.begun import resumed
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.timers import Limit
 
 from .errors import TaskInvalid, TookTooLong
 from .threads import Threads, ThreadsBusy
@@ -122,32 +123,16 @@ async def _begun(call: Coroutine[Any, Any, Any], limit_s: float) -> Any:
         return ended.value
     except SystemExit as error:
         raise _exited(error) from error
-    return await _bounded(_resumed(call, waits_for), limit_s)
-
-
-@coroutine
-def _resumed(call: Coroutine[Any, Any, Any], waits_for: Any) -> Generator[Any, Any, Any]:
-    """Goes on with a coroutine that was begun by hand, from what it waits for."""
-    while True:
-        try:
-            sent = yield waits_for
-        except BaseException as error:
-            step: Callable[[], Any] = partial(call.throw, error)
-        else:
-            step = partial(call.send, sent)
-        try:
-            waits_for = step()
-        except StopIteration as ended:
-            return ended.value
+    return await _bounded(resumed(call, waits_for), limit_s)
 
 
 async def _bounded(work: Awaitable[Any], limit_s: float) -> Any:
-    scope = asyncio.timeout(limit_s)
+    limit = Limit(limit_s)
     try:
-        async with scope:
+        with limit:
             return await work
     except TimeoutError:
-        if scope.expired():
+        if limit.expired:
             raise TookTooLong(f"longer than {limit_s:g} s") from None
         raise
     except SystemExit as error:

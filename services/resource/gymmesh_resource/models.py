@@ -17,11 +17,11 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_responses import item_from_json, new_message, params_from_json, text_of
+from gymmesh_runtime import metrics
 from gymmesh_runtime.config.errors import ConfigError, nearest
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 
-from . import counters
 from .errors import DefinitionError
 from .usage import Ledger
 
@@ -148,7 +148,7 @@ class Models:
             outcome = error.reason_name
             raise
         finally:
-            counters.environment_model_calls(self._environment, service, outcome).inc()
+            metrics.ENVIRONMENT_MODEL_CALLS.labels(self._environment, service, outcome).inc()
         return ModelAnswer(_text(reply.response), reply.response)
 
     def from_thread(self, asking: Any) -> ModelAnswer:

@@ -17,9 +17,9 @@ from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_responses import CodecError, loads, text_to_bytes, tool_from_json
+from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 
-from . import counters
 from .arguments import BadArguments, read_arguments, read_object
 from .errors import DefinitionError, TookTooLong, ToolError
 from .hosted import Hosted
@@ -121,7 +121,7 @@ class ToolCalls:
             text = str(error) or f"The tool {name} failed and gave no reason."
             answer = self._told(label, text, rollout_pb2.TOOL_OUTCOME_TOOL_ERROR)
         except Exception as error:
-            counters.tool_calls(hosted.name, label, "fault").inc()
+            metrics.TOOL_CALLS.labels(hosted.name, label, "fault").inc()
             if isinstance(error, TookTooLong):
                 raise MeshError(
                     errors_pb2.ERROR_REASON_TOOL_TIMEOUT,
@@ -132,7 +132,7 @@ class ToolCalls:
         else:
             answer = self._answer(label, output, rollout_pb2.TOOL_OUTCOME_OK)
         took = time.perf_counter() - started
-        counters.tool_seconds(hosted.name, label).observe(took)
+        metrics.TOOL_SECONDS.labels(hosted.name, label).observe(took)
         answer.duration_us = int(took * 1e6)
         answer.done = session.done
         return answer
@@ -172,7 +172,7 @@ class ToolCalls:
         output: bytes | responses_pb2.ContentParts,
         outcome: rollout_pb2.ToolOutcome.ValueType,
     ) -> resource_pb2.CallToolResponse:
-        counters.tool_calls(self._hosted.name, tool, _OUTCOMES[outcome]).inc()
+        metrics.TOOL_CALLS.labels(self._hosted.name, tool, _OUTCOMES[outcome]).inc()
         if isinstance(output, bytes):
             return resource_pb2.CallToolResponse(text=output, outcome=outcome)
         return resource_pb2.CallToolResponse(parts=output, outcome=outcome)

@@ -15,10 +15,10 @@ from typing import Any
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.verify.v1 import verify_pb2
+from gymmesh_runtime import metrics
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
 
-from . import counters
 from .errors import TaskInvalid, TookTooLong
 from .host import task_invalid
 from .hosted import Hosted
@@ -146,7 +146,7 @@ class VerifyServicer:
             return await verdict
         except (TookTooLong, TimeoutError) as error:
             # Builtin time-outs too: a verifier's own bound, such as that of a worker process.
-            counters.verifications(self._hosted.name, "fault").inc()
+            metrics.VERIFICATIONS.labels(self._hosted.name, "fault").inc()
             raise MeshError(
                 errors_pb2.ERROR_REASON_VERIFIER_TIMEOUT,
                 f"The verifier of {self._hosted.name!r} came to no verdict in time: {error}.",
@@ -183,14 +183,14 @@ class VerifyServicer:
             )
         except (ValueError, TypeError, AttributeError) as error:
             raise self._fault(error, stage) from error
-        counters.verifications(hosted.name, _STATUSES[verification.status]).inc()
-        counters.verification_seconds(hosted.name).observe(seconds)
+        metrics.VERIFICATIONS.labels(hosted.name, _STATUSES[verification.status]).inc()
+        metrics.VERIFICATION_SECONDS.labels(hosted.name).observe(seconds)
         if verification.HasField("reward"):
-            counters.rewards(hosted.name).observe(verification.reward)
+            metrics.REWARDS.labels(hosted.name).observe(verification.reward)
         return verification
 
     def _fault(self, error: Exception, stage: str) -> MeshError:
-        counters.verifications(self._hosted.name, "fault").inc()
+        metrics.VERIFICATIONS.labels(self._hosted.name, "fault").inc()
         reason = errors_pb2.ERROR_REASON_VERIFIER_FAULT
         return self._hosted.host.fault(error, stage, reason=reason)
 

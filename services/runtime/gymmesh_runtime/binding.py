@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from time import monotonic, perf_counter
-from types import coroutine
 from typing import Any
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime import metrics
 from gymmesh_runtime.alarm import Alarm
+from gymmesh_runtime.begun import resumed
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.contract import MethodSpec, methods_of, required_fields
 from gymmesh_runtime.errors import MeshError, deadline_passed, unforeseen
@@ -83,7 +83,7 @@ class BoundMethod:
                 return ended.value  # it never waited, so there was nothing to bound
             limit = Limit(remaining)
             with limit:
-                return await _resumed(call, waits_for)
+                return await resumed(call, waits_for)
         except asyncio.CancelledError:
             code = "CANCELLED"
             raise
@@ -127,24 +127,6 @@ class BoundMethod:
             counter = self._codes[code] = metrics.RPCS.labels(self.spec.full_name, code)
         counter.inc()
         self._seconds.observe(perf_counter() - started)
-
-
-@coroutine
-def _resumed(call: Coroutine[Any, Any, Any], waits_for: Any) -> Generator[Any, Any, Any]:
-    """Goes on with a coroutine from what its first step waits for."""
-    while True:
-        try:
-            sent = yield waits_for
-        except BaseException as error:
-            try:
-                waits_for = call.throw(error)
-            except StopIteration as ended:
-                return ended.value
-        else:
-            try:
-                waits_for = call.send(sent)
-            except StopIteration as ended:
-                return ended.value
 
 
 async def _until_deadline(responses: Any, context: CallContext) -> AsyncIterator[Any]:
