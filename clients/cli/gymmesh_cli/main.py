@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from typing import Any, Final
 
 import click
@@ -17,6 +18,9 @@ _COMMANDS: Final = {
     "models": ("gymmesh_cli.listing:models", "List a mesh's models, fetch weights, try a call."),
     "data": ("gymmesh_cli.data:data", "Check and generate task files."),
 }
+
+# Before gRPC is loaded: its notes about forks and closed connections are no news to a user.
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 _EPILOG: Final = """\b
 Exit codes:
