@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_client.collect_stream import AgentPool
 from gymmesh_mesh.compose import make_service, specs_of
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_mesh.mesh import Mesh
-from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.registration import DiscoveryPeer, Registration
-from gymmesh_runtime.serve import DISCOVERY, close_bounded
-from gymmesh_runtime.service import Service
+from gymmesh_runtime.serve import DISCOVERY, close_bounded, instance_of
 
 
 @asynccontextmanager
@@ -41,16 +38,3 @@ async def embedded(config: MeshConfig) -> AsyncIterator[Mesh]:
                 stack.push_async_callback(registration.stop)
                 await registration.start(timeout=5.0)
         yield Mesh(directory, config.defaults, AgentPool(directory))
-
-
-def instance_of(service: Service) -> discovery_pb2.Instance:
-    """A service of this process, open, as a registry lists it."""
-    return discovery_pb2.Instance(
-        id=service.instance_id,
-        service=service.kind,
-        name=service.name,
-        address=f"direct:{service.instance_id}",
-        contract_version=CONTRACT_VERSION,
-        health=discovery_pb2.HEALTH_SERVING,
-        meta=getattr(service, "meta", {}),
-    )

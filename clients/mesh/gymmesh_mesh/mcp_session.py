@@ -25,14 +25,13 @@ from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.verify.v1 import verify_pb2
 from gymmesh_mesh.compose import make_service, specs_of
 from gymmesh_mesh.config import MeshConfig
-from gymmesh_mesh.embedded import instance_of
 from gymmesh_resource.config import EnvironmentConfig, McpConfig
 from gymmesh_resource.service import RESOURCE_SERVICE, VERIFY_SERVICE, ResourceService
 from gymmesh_responses import dumps, items_from_json, loads, new_message
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
-from gymmesh_runtime.serve import DISCOVERY, close_bounded
+from gymmesh_runtime.serve import DISCOVERY, close_bounded, instance_of
 
 __all__ = ["McpSession", "OfferedEnvironment", "environment_alone", "environment_at"]
 

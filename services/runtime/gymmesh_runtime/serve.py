@@ -98,7 +98,7 @@ async def serving(
             stack.push_async_callback(close_bounded, service)
             await service.open(directory)
             if len(services) > 1:
-                directory.add_direct(_direct(service), service.servicers())
+                directory.add_direct(instance_of(service), service.servicers())
                 discovery = discovery or _own_registry(directory, service)
 
         outlets = [_Outlet(one, options) for one in services if exposed(one)]
@@ -146,7 +146,7 @@ class _Outlet:
         usual = self._options.port if alone else 0
         port = self._options.ports.get(self._service.instance_id, usual)
         bound = await self._server.start(self._options.host, port)
-        self.instance = _instance(self._service, self._options, bound, metrics_address)
+        self.instance = _served_instance(self._service, self._options, bound, metrics_address)
 
     def register_with(self, discovery: DiscoveryPeer) -> None:
         """Which registry to enter; a registry itself enters none."""
@@ -255,12 +255,12 @@ def _discovery_peer(
 def _own_registry(directory: PeerDirectory, service: Service) -> DiscoveryPeer | None:
     if service.kind != DISCOVERY:
         return None
-    peer: Any = directory.peer(_direct(service))
+    peer: Any = directory.peer(instance_of(service))
     return cast(DiscoveryPeer, peer)
 
 
-def _direct(service: Service) -> discovery_pb2.Instance:
-    """A service as its neighbours in this process see it."""
+def instance_of(service: Service) -> discovery_pb2.Instance:
+    """An open service, as its neighbours in this process see it."""
     return discovery_pb2.Instance(
         id=service.instance_id,
         service=service.kind,
@@ -268,22 +268,18 @@ def _direct(service: Service) -> discovery_pb2.Instance:
         address=f"direct:{service.instance_id}",
         contract_version=CONTRACT_VERSION,
         health=discovery_pb2.HEALTH_SERVING,
-    )
-
-
-def _instance(
-    service: Service, options: ServeOptions, port: int, metrics_address: str
-) -> discovery_pb2.Instance:
-    return discovery_pb2.Instance(
-        id=service.instance_id,
-        service=service.kind,
-        name=service.name,
-        address=f"{options.advertise_host or options.host}:{port}",
-        contract_version=CONTRACT_VERSION,
-        health=discovery_pb2.HEALTH_SERVING,
-        metrics_address=metrics_address,
         meta=getattr(service, "meta", {}),
     )
+
+
+def _served_instance(
+    service: Service, options: ServeOptions, port: int, metrics_address: str
+) -> discovery_pb2.Instance:
+    """The same, as other processes see it."""
+    instance = instance_of(service)
+    instance.address = f"{options.advertise_host or options.host}:{port}"
+    instance.metrics_address = metrics_address
+    return instance
 
 
 async def close_bounded(service: Service) -> None:
