@@ -3,8 +3,9 @@
 An index is a header (magic, the bytes of JSON that follow, the number of entries), the JSON
 (what the journal said of the run, and how much of it was read) and the entries, in the order
 of their keys. It holds nothing that the journal does not, so it is never repaired: one that
-does not fit its journal is made anew. Memory does not grow with the journal: entries are first
-dealt out to temporary files by the first byte of their keys, and each is sorted by itself.
+does not fit its journal is made anew. Memory does not grow with the journal: entries are dealt
+out by the first byte of their keys, to temporary files once they are many, and each hand is sorted
+by itself. A short run makes no such file: making 256 costs the system more than all the rest.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import mmap
 import os
 import struct
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
@@ -47,7 +48,7 @@ _MAGIC: Final = b"\x89gymmesh index\n\x01\n"
 _HEAD: Final = struct.Struct("<QQ")
 _ENTRY: Final = struct.Struct("<16sIBBBBQ")
 _DEALT: Final = 256
-_HAND_BYTES: Final = 1 << 14
+_HELD_BYTES: Final = 1 << 23
 _ENTRY_BYTES: Final = _ENTRY.size + PLACE_BYTES
 
 # What an entry is.
@@ -183,7 +184,7 @@ def _build(files: OutputFiles, fd: int) -> Index:
                 size, dealer = len(data), _Dealer(Path(dealt))
                 dealer.take(data, files)
             info = dealer.info() | {"journal_bytes": size, "digest": _digest(fd, size)}
-            _write(file, info, Path(dealt))
+            _write(file, info, dealer.hands())
         built = _open(Path(name))
         assert built is not None
         if keep:
@@ -197,7 +198,7 @@ def _build(files: OutputFiles, fd: int) -> Index:
 
 
 class _Dealer:
-    """Puts each entry in the file of its key's first byte, and keeps what is said of the run.
+    """Puts each entry in the hand of its key's first byte, and keeps what is said of the run.
 
     It works on records' bytes, because making objects of a million takes longer than all else.
     """
@@ -205,6 +206,7 @@ class _Dealer:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._hands = [bytearray() for _ in range(_DEALT)]
+        self._held = 0
         self._state = RunState()
         self._completed = self._failed = 0
         # Of each file the last row's place; files only grow, so it tells where they end.
@@ -222,8 +224,6 @@ class _Dealer:
                         self._other(decode_one(kind, body), when)
         except BadRecord as error:
             raise UserError(f"{files.journal}: is damaged: {error}") from None
-        for number, hand in enumerate(self._hands):
-            _spill(self._folder, number, hand)
 
     def info(self) -> dict[str, Any]:
         """What the journal said of the run, as JSON values."""
@@ -235,6 +235,12 @@ class _Dealer:
             "ends": [[*file, end] for file, end in sorted(self._state.ends.items())],
             "to_erase": [list(place) for place in self._state.to_erase],
         }
+
+    def hands(self) -> Iterator[bytes]:
+        """All entries, a hand at a time."""
+        for number, held in enumerate(self._hands):
+            path = self._folder / str(number)
+            yield path.read_bytes() + held if path.exists() else bytes(held)
 
     def _outcome(self, body: bytes, when: bytes) -> None:
         place = body[-PLACE_BYTES:]
@@ -269,10 +275,17 @@ class _Dealer:
         self._last.clear()
 
     def _deal(self, entry: bytes) -> None:
-        hand = self._hands[entry[0]]
-        hand += entry
-        if len(hand) > _HAND_BYTES:
-            _spill(self._folder, entry[0], hand)
+        self._hands[entry[0]] += entry
+        self._held += _ENTRY_BYTES
+        if self._held >= _HELD_BYTES:
+            self._spill()
+
+    def _spill(self) -> None:
+        for number, hand in enumerate(self._hands):
+            with (self._folder / str(number)).open("ab") as file:
+                file.write(hand)
+            hand.clear()
+        self._held = 0
 
 
 def _unpack(data: bytes) -> Entry:
@@ -281,30 +294,20 @@ def _unpack(data: bytes) -> Entry:
     return Entry(key, attempt, kind, status, boundary, why, when, place)
 
 
-def _spill(folder: Path, number: int, hand: bytearray) -> None:
-    if hand:
-        with (folder / str(number)).open("ab") as file:
-            file.write(hand)
-        hand.clear()
-
-
-def _write(file: IO[bytes], info: dict[str, Any], folder: Path) -> None:
+def _write(file: IO[bytes], info: dict[str, Any], hands: Iterable[bytes]) -> None:
     body = json.dumps(info).encode()
     file.write(_MAGIC + _HEAD.pack(len(body), 0) + body)
     count = 0
-    for number in range(_DEALT):
-        for entry in _sorted_hand(folder / str(number)):
+    for hand in hands:
+        for entry in _sorted(hand):
             file.write(entry)
             count += 1
     file.seek(len(_MAGIC))
     file.write(_HEAD.pack(len(body), count))
 
 
-def _sorted_hand(path: Path) -> Iterator[bytes]:
+def _sorted(data: bytes) -> Iterator[bytes]:
     """A hand's entries by key, then age; outcomes that were superseded say so."""
-    if not path.exists():
-        return
-    data = path.read_bytes()
     by_key: dict[bytes, list[bytes]] = {}
     for place in range(0, len(data), _ENTRY_BYTES):
         entry = data[place : place + _ENTRY_BYTES]

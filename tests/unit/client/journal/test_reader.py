@@ -124,7 +124,7 @@ def test_no_run(tmp_path: Path) -> None:
 def test_hands_that_overflow_are_dealt_to_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index, "_HAND_BYTES", 200)
+    monkeypatch.setattr(index, "_HELD_BYTES", 2000)
     files, journal = begun(tmp_path)
     journal.commit([new(number) for number in range(3000)])
     journal.close()
