@@ -11,9 +11,10 @@ T = TypeVar("T")
 
 # A process that serves thousands of rollouts allocates fast, keeps most of it for a while and
 # leaves hardly any circles. With Python's own thresholds (700, 10, 10) the collector looks at
-# the same living objects again and again: a fifth of the CPU of a rollout. The middle number
-# bounds how many it looks at in one go, and so for how long the loop stands still.
-_THRESHOLDS: Final = (50_000, 3, 1000)
+# the same living objects again and again: a fifth of the CPU of a rollout, and with 50,000 still
+# a tenth where 512 run in step. The first two numbers bound how many it looks at in one go, and
+# so for how long the loop stands still.
+_THRESHOLDS: Final = (200_000, 1, 1000)
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
