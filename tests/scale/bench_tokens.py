@@ -72,7 +72,9 @@ def theirs(arguments: argparse.Namespace, prompts: list[str], folder: Path) -> f
         command, capture_output=True, text=True, timeout=_ROUND_S, env=_keyed(), check=False
     )
     if done.returncode:
-        raise SystemExit(f"vllm bench serve failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        last = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()[-1]
+        hint = " (its package for benchmarks is vllm[bench])" if "No module" in last else ""
+        raise SystemExit(f"vllm bench serve failed: {last[:500]}{hint}")
     result = json.loads((folder / "theirs.json").read_text())
     if result["completed"] != len(prompts):
         raise SystemExit(f"vllm bench serve completed {result['completed']} of {len(prompts)}")

@@ -1,105 +1,52 @@
-"""The agent service against real servicers, over every path that the runtime has."""
+"""The ordinary course of a rollout, over every path that the runtime has."""
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
 from contextlib import aclosing
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import model_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.config import AgentConfig
-from gymmesh_agent.service import AgentService
 from gymmesh_responses import new_message, params_to_dict, text_of
-from gymmesh_runtime.config import ConfigError
-from gymmesh_runtime.errors import MeshError, from_status
-from gymmesh_runtime.peers import PeerDirectory
-from tests.unit.agent.mesh import BOUND_S, Mesh, ask, running, until
+from gymmesh_runtime.errors import MeshError
+from tests.integration.agent.words import (
+    cut,
+    failure_in,
+    fixed,
+    hang,
+    outcomes,
+    policy,
+    raising,
+    stop_of,
+    turn,
+)
+from tests.unit.agent.mesh import BOUND_S, ask, running
 from tests.unit.agent.servicers import (
     ScriptedModel,
     Step,
     StreamingModel,
     TinyEnvironment,
-    Tool,
     call,
     calls,
     ok,
     reward,
     says,
 )
-from tests.unit.agent.streams import Events, conversation, kinds, model_calls
+from tests.unit.agent.streams import conversation, kinds, model_calls
 
 Reason = errors_pb2.ErrorReason
-Boundary = rollout_pb2.Boundary
 Stops = rollout_pb2.StopReason
 Outcomes = rollout_pb2.ToolOutcome
 
-PATHS = ["direct", "grpc", "mux"]
 
-
-@pytest.fixture(params=PATHS)
-def path(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-def policy(*steps: Step, **more: Any) -> dict[str, ScriptedModel]:
-    return {"policy": ScriptedModel(list(steps), **more)}
-
-
-def fixed(text: str, *, done: bool = False) -> Tool:
-    async def run(arguments: bytes) -> resource_pb2.CallToolResponse:
-        return ok(text, done=done)
-
-    return run
-
-
-def raising(reason: Reason.ValueType) -> Tool:
-    async def run(arguments: bytes) -> resource_pb2.CallToolResponse:
-        raise MeshError(reason, "it broke")
-
-    return run
-
-
-async def hang(request: object) -> Any:
-    await asyncio.Event().wait()
-
-
-def turn(text: str = "", **more: Any) -> resource_pb2.NextTurnResponse:
-    items = [new_message("user", text)] if text else []
-    return resource_pb2.NextTurnResponse(items=items, **more)
-
-
-def stop_of(events: Events) -> rollout_pb2.StopReason.ValueType:
-    return events[-1].completed.stop_reason
-
-
-def failure_in(events: Events) -> tuple[str, str]:
-    """Boundary and reason of a failed attempt."""
-    assert kinds(events)[-1] == "failed"
-    failure = events[-1].failed.failure
-    boundary = Boundary.Name(failure.boundary).removeprefix("BOUNDARY_")
-    return boundary, from_status(failure.status).reason_name
-
-
-def outcomes(events: Events) -> list[str]:
-    return [
-        Outcomes.Name(event.tool_call_completed.outcome).removeprefix("TOOL_OUTCOME_")
-        for event in events
-        if event.HasField("tool_call_completed")
-    ]
-
-
-# ---- the ordinary course ------------------------------------------------------------------------
 async def test_a_rollout_from_prompt_to_reward(path: str) -> None:
     environment = TinyEnvironment(tools={"add": fixed("4")})
     models = policy(calls(call("add", '{"a": 2}')), says("It is 4."))
@@ -304,8 +251,6 @@ async def test_tool_that_ends_the_episode(path: str) -> None:
 
 
 # ---- limits of the policy -----------------------------------------------------------------------
-def cut(reason: str) -> dict[str, Any]:
-    return {"status": "incomplete", "incomplete_details": {"reason": reason}}
 
 
 @pytest.mark.parametrize(
@@ -409,271 +354,3 @@ async def test_trouble_of_the_verifier_is_no_reward(path: str, verdict: Any, rea
         events = await mesh.run()
     assert failure_in(events) == ("VERIFIER", reason)
     assert "verified" not in kinds(events)
-
-
-# ---- failures -----------------------------------------------------------------------------------
-async def test_model_down_at_the_second_call(path: str) -> None:
-    down = MeshError(Reason.ERROR_REASON_MODEL_UNREACHABLE, "refused", retry_after_s=1.5)
-    environment = TinyEnvironment(tools={"add": fixed("4")})
-    async with running(path, environment, policy(calls(call("add")), down)) as mesh:
-        events = await mesh.run()
-    assert failure_in(events) == ("MODEL", "MODEL_UNREACHABLE")
-    failure = events[-1].failed.failure
-    assert (failure.component, failure.call_id, failure.retry_safe) == ("policy", "c2", True)
-    assert from_status(failure.status).retry_after_s == 1.5
-    assert events[-1].failed.counts.model_calls == 1
-
-
-async def test_response_that_is_no_answer(path: str) -> None:
-    error = {"code": "server_error", "message": "try later"}
-    failed = says("", status="failed", error=error)
-    async with running(path, TinyEnvironment(), policy(failed)) as mesh:
-        events = await mesh.run()
-    assert failure_in(events) == ("MODEL", "MODEL_ANSWER_INVALID")
-    assert "try later" in events[-1].failed.failure.status.message
-
-
-async def test_model_that_nobody_serves(path: str) -> None:
-    async with running(path, TinyEnvironment(), policy()) as mesh:
-        events = await mesh.run(ask(models={"policy": "polcy"}))
-    assert failure_in(events) == ("MODEL", "SERVICE_NOT_FOUND")
-    assert "did you mean 'policy'" in events[-1].failed.failure.status.message
-
-
-async def test_slow_model_is_not_the_rollouts_deadline(path: str) -> None:
-    config = AgentConfig(model_timeout_s=0.2)
-    async with running(path, TinyEnvironment(), policy(hang), config) as mesh:
-        events = await mesh.run()
-    assert failure_in(events) == ("MODEL", "DEADLINE_PASSED")
-
-
-async def test_deadline_of_the_rollout(path: str) -> None:
-    async with running(path, TinyEnvironment(), policy(hang)) as mesh:
-        events = await mesh.run(timeout=1.0)
-        assert failure_in(events) == ("DEADLINE", "DEADLINE_PASSED")
-        await until(lambda: mesh.model.cancelled)
-
-
-async def test_wall_clock_budget(path: str) -> None:
-    async with running(path, TinyEnvironment(), policy(hang)) as mesh:
-        events = await mesh.run(ask(max_wall_s=0.3))
-    assert failure_in(events) == ("BUDGET", "BUDGET_SPENT")
-    assert not events[-1].failed.failure.retry_safe
-
-
-async def test_session_that_cannot_be_opened_is_a_stream_all_the_same(path: str) -> None:
-    invalid = MeshError(Reason.ERROR_REASON_TASK_INVALID, "no `expected`")
-    environment = TinyEnvironment(create_errors=[invalid])
-    async with running(path, environment, policy()) as mesh:
-        events = await mesh.run()
-    assert kinds(events) == ["started", "failed"]
-    assert failure_in(events) == ("RESOURCE", "TASK_INVALID")
-    assert [text_of(item) for item in events[0].started.items] == ["2+2?"]
-    assert events[0].started.session_id == ""
-    assert events[-1].failed.failure.component == "tiny"
-
-
-@pytest.mark.parametrize(("times", "ending"), [(1, "completed"), (2, "failed")])
-async def test_session_is_asked_for_once_more(path: str, times: int, ending: str) -> None:
-    away = [MeshError(Reason.ERROR_REASON_PEER_UNAVAILABLE, "away") for _ in range(times)]
-    environment = TinyEnvironment(create_errors=away)
-    async with running(path, environment, policy(says("x"))) as mesh:
-        events = await mesh.run()
-    assert kinds(events)[-1] == ending
-    assert [one.request_id for one in environment.created] == ["r1/1", "r1/1"]
-
-
-async def test_stale_weights(path: str) -> None:
-    class Swapped(ScriptedModel):
-        async def CreateResponse(
-            self, request: model_pb2.CreateResponseRequest, context: Any
-        ) -> model_pb2.CreateResponseResponse:
-            reply = await super().CreateResponse(request, context)
-            reply.tokens.weights.add(version=len(self.requests))
-            return reply
-
-    environment = TinyEnvironment(tools={"add": fixed("4")})
-    models = {"policy": Swapped([calls(call("add"))], repeat=True)}
-    async with running(path, environment, models) as mesh:
-        events = await mesh.run(ask(max_staleness=1))
-    assert failure_in(events) == ("BUDGET", "WEIGHTS_STALE")
-    assert events[-1].failed.counts.model_calls == 3
-
-
-# ---- requests that are no rollout, and the end of things ----------------------------------------
-def without_environment(request: agent_pb2.RunRolloutRequest) -> None:
-    request.task.environment = ""
-
-
-def other_agent(request: agent_pb2.RunRolloutRequest) -> None:
-    request.task.agent = "planner"
-
-
-def bad_override(request: agent_pb2.RunRolloutRequest) -> None:
-    request.options.params_override_json = b"{"
-
-
-def no_steps(request: agent_pb2.RunRolloutRequest) -> None:
-    request.options.max_steps = 0
-
-
-def no_time(request: agent_pb2.RunRolloutRequest) -> None:
-    request.options.max_wall_s = math.nan
-
-
-@pytest.mark.parametrize(
-    ("spoil", "reason", "field"),
-    [
-        (without_environment, "REQUIRED_FIELD_MISSING", "task.environment"),
-        (other_agent, "SERVICE_NOT_FOUND", ""),
-        (bad_override, "FIELD_INVALID", "options.params_override_json"),
-        (no_steps, "FIELD_INVALID", "options.max_steps"),
-        (no_time, "FIELD_INVALID", "options.max_wall_s"),
-    ],
-)
-async def test_bad_requests_fail_the_call(
-    path: str, spoil: Callable[[agent_pb2.RunRolloutRequest], None], reason: str, field: str
-) -> None:
-    request = ask()
-    spoil(request)
-    environment = TinyEnvironment()
-    async with running(path, environment, policy()) as mesh:
-        with pytest.raises(MeshError) as caught:
-            await mesh.run(request)
-    assert caught.value.reason_name == reason
-    assert caught.value.metadata.get("field", "") == field
-    assert not environment.created
-
-
-# Longer than any test waits, so that no attempt ends by its deadline instead.
-LONG_S = 10 * BOUND_S
-
-
-async def started_stream(mesh: Mesh) -> Any:
-    stream = mesh.agent.RunRollout(ask(), timeout=LONG_S)
-    await anext(stream)
-    return stream
-
-
-async def test_caller_who_leaves_ends_the_attempt_and_closes_the_session(path: str) -> None:
-    environment = TinyEnvironment()
-    async with running(path, environment, policy(hang)) as mesh:
-        stream = await started_stream(mesh)
-        await until(lambda: mesh.model.requests)
-        await stream.aclose()
-        await mesh.settled()
-        await until(lambda: mesh.model.cancelled)
-    assert environment.closed == ["s1"]
-
-
-async def test_caller_who_leaves_while_the_session_opens_leaks_none(path: str) -> None:
-    gate = asyncio.Event()
-    environment = TinyEnvironment(create_gate=gate)
-    async with running(path, environment, policy()) as mesh:
-        stream = mesh.agent.RunRollout(ask(), timeout=LONG_S)
-        reading = asyncio.create_task(anext(stream))
-        await until(lambda: environment.open)
-        reading.cancel()
-        await asyncio.wait({reading})
-        await stream.aclose()
-        gate.set()
-        await mesh.settled()
-    assert environment.closed == ["s1"]
-
-
-async def test_same_attempt_twice_at_once_is_refused(path: str) -> None:
-    async with running(path, TinyEnvironment(), policy(hang, repeat=True)) as mesh:
-        stream = await started_stream(mesh)
-        with pytest.raises(MeshError) as caught:
-            await mesh.run()
-        assert caught.value.reason == Reason.ERROR_REASON_ROLLOUT_EXISTS
-        await stream.aclose()
-        await mesh.settled()
-
-
-async def test_closing_the_service_ends_its_attempts(path: str) -> None:
-    environment = TinyEnvironment()
-    async with running(path, environment, policy(hang)) as mesh:
-        stream = await started_stream(mesh)
-        await mesh.service.close()
-        await mesh.service.close()
-        with pytest.raises(MeshError) as caught:
-            async with asyncio.timeout(BOUND_S):
-                await anext(stream)
-        assert caught.value.reason == Reason.ERROR_REASON_DRAINING
-        assert environment.closed == ["s1"]
-        with pytest.raises(MeshError) as caught:
-            await mesh.run()
-        assert caught.value.reason == Reason.ERROR_REASON_DRAINING
-
-
-async def test_agent_says_what_it_is(path: str) -> None:
-    async with running(path, TinyEnvironment(), policy()) as mesh:
-        about = await mesh.agent.GetAgent(agent_pb2.GetAgentRequest(), timeout=BOUND_S)
-    assert (about.name, about.instance_id) == ("tool_loop", "tool_loop-0")
-    assert list(about.model_roles) == ["policy"]
-    assert about.version
-    assert about.collect
-    assert about.capacity > 0
-
-
-async def test_unknown_agent_class_is_a_mistake_of_the_configuration() -> None:
-    service = AgentService(AgentConfig(use="tool_lop"), "mine", "mine-0")
-    with pytest.raises(ConfigError, match=r"agents\.mine: use: .* did you mean 'tool_loop'"):
-        await service.open(PeerDirectory())
-
-
-# ---- the laws, for any course -------------------------------------------------------------------
-_RAISED = [
-    Reason.ERROR_REASON_MODEL_TIMEOUT,
-    Reason.ERROR_REASON_MODEL_CONTEXT_EXCEEDED,
-    Reason.ERROR_REASON_PEER_UNAVAILABLE,
-]
-_CALLS = st.lists(
-    st.builds(
-        call,
-        st.sampled_from(["ok", "bad", "nope", "win"]),
-        st.sampled_from(["{}", "}"]),
-        st.sampled_from(["f1", "f2"]),
-    ),
-    max_size=3,
-)
-_STEPS: st.SearchStrategy[Step] = st.one_of(
-    st.builds(lambda functions: calls(*functions), _CALLS),
-    st.builds(lambda functions: calls(*functions), _CALLS),
-    st.builds(says, st.text(max_size=3)),
-    st.builds(lambda: says("", **cut("max_output_tokens"))),
-    st.builds(lambda reason: MeshError(reason, "x"), st.sampled_from(_RAISED)),
-)
-
-
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    steps=st.lists(_STEPS, min_size=1, max_size=5),
-    fault=st.booleans(),
-    turns=st.integers(0, 2),
-    verdict=st.sampled_from([reward(0.0), reward(None), MeshError(_RAISED[0], "judge")]),
-    refused=st.booleans(),
-)
-def test_any_course_keeps_the_laws(
-    steps: list[Step], fault: bool, turns: int, verdict: Any, refused: bool
-) -> None:
-    async def course() -> None:
-        full = MeshError(Reason.ERROR_REASON_SESSION_LIMIT, "full")
-        bad = raising(Reason.ERROR_REASON_ENVIRONMENT_FAULT) if fault else fixed("fine")
-        environment = TinyEnvironment(
-            tools={"ok": fixed("4"), "bad": bad, "win": fixed("won", done=True)},
-            turns=[turn("on")] * (turns - 1) + [turn(done=True)] * bool(turns),
-            verdict=verdict,
-            create_errors=[full] if refused else [],
-        )
-        async with running("direct", environment, policy(*steps, repeat=True)) as mesh:
-            events = await mesh.run(ask(max_steps=4))
-        assert environment.closed == ([] if refused else ["s1"])
-        if kinds(events)[-1] == "completed":
-            assert not refused
-            assert isinstance(verdict, rollout_pb2.Verification)
-            assert verdict.HasField("reward")
-
-    with asyncio.Runner() as runner:
-        runner.run(course())
