@@ -6,13 +6,12 @@ Task rows have `exp_cal_state`, as NeMo Gym's calendar rows: the expected events
 from __future__ import annotations
 
 from gymmesh_resource.environment import Environment
-from gymmesh_resource.errors import TaskInvalid
 from gymmesh_resource.rollout import Rollout
 from gymmesh_resource.sessions import Session
 from gymmesh_resource.task import Task
 from gymmesh_resource.verdicts import Verdict
 
-from .verdict import ExpectationError, Expected, judge, read_expected
+from .verdict import Expected, judge, read_expected
 
 __all__ = ["CalendarEnvironment"]
 
@@ -45,10 +44,7 @@ class CalendarEnvironment(Environment[None]):
 
 
 def _expected(task: Task) -> dict[str, Expected]:
-    try:
-        return read_expected(task.require("exp_cal_state", dict))
-    except ExpectationError as error:
-        raise TaskInvalid(error.where, error.problem) from None
+    return read_expected(task.require("exp_cal_state", dict))
 
 
 def _last_message(rollout: Rollout) -> str:

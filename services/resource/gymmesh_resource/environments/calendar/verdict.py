@@ -1,7 +1,7 @@
 """Whether an answer's calendar is as it should be. Pure.
 
 Invariant: whatever the model wrote is judged. An expected calendar that cannot be judged against
-is an `ExpectationError`, never a reward of 0.
+is a `TaskInvalid`, never a reward of 0.
 
 The rule is that of NeMo Gym's calendar rows. The answer's first list of objects is the calendar.
 It must have as many events (by `event_id`) as expected, no two of which overlap, and each
@@ -16,19 +16,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gymmesh_resource.errors import TaskInvalid
+
 from .clock import read_time
 from .listing import first_list
 
-__all__ = ["ExpectationError", "Expected", "Verdict", "judge", "read_expected"]
-
-
-class ExpectationError(ValueError):
-    """The task's expected calendar cannot be judged against; `where` is its place in the row."""
-
-    def __init__(self, where: str, problem: str) -> None:
-        self.where = where
-        self.problem = problem
-        super().__init__(f"{where} {problem}")
+__all__ = ["Expected", "Verdict", "judge", "read_expected"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +53,7 @@ class _Malformed(Exception):
 
 
 def read_expected(state: Mapping[str, Any]) -> dict[str, Expected]:
-    """The expectations by event id, from a row's `exp_cal_state`. Raises `ExpectationError`."""
+    """The expectations by event id, from a row's `exp_cal_state`. Raises `TaskInvalid`."""
     return {event_id: _expected(entry, event_id) for event_id, entry in state.items()}
 
 
@@ -141,12 +134,12 @@ def _field(event: Any, name: str) -> Any:
 def _expected(entry: Any, event_id: str) -> Expected:
     where = f"exp_cal_state.{event_id}"
     if not isinstance(entry, dict):
-        raise ExpectationError(where, "must be an object")
+        raise TaskInvalid(where, "must be an object")
     duration = entry.get("duration")
     if isinstance(duration, bool) or not isinstance(duration, int | float):
-        raise ExpectationError(f"{where}.duration", "must be a number of minutes")
+        raise TaskInvalid(f"{where}.duration", "must be a number of minutes")
     if "constraint" not in entry:
-        raise ExpectationError(f"{where}.constraint", "is missing; null stands for none")
+        raise TaskInvalid(f"{where}.constraint", "is missing; null stands for none")
     earliest = _time(entry, "min_time", where)
     latest = _time(entry, "max_time", where)
     return _constrained(entry["constraint"], duration, earliest, latest, f"{where}.constraint")
@@ -158,7 +151,7 @@ def _constrained(
     if constraint is None:
         return Expected(duration, earliest, latest)
     if not isinstance(constraint, str):
-        raise ExpectationError(where, "must be text or null")
+        raise TaskInvalid(where, "must be text or null")
     word, _, rest = constraint.partition(" ")
     try:
         if word == "before":
@@ -171,7 +164,7 @@ def _constrained(
             first, second = map(read_time, rest.split(" and "))
             return Expected(duration, max(earliest, first), min(latest, second))
     except ValueError:
-        raise ExpectationError(where, "has a time that cannot be read") from None
+        raise TaskInvalid(where, "has a time that cannot be read") from None
     return Expected(duration, earliest, latest, understood=False)
 
 
@@ -180,4 +173,4 @@ def _time(entry: Mapping[str, Any], key: str, where: str) -> int:
     try:
         return read_time(value)  # type: ignore[arg-type]  # what is no text raises, too
     except (ValueError, TypeError):
-        raise ExpectationError(f"{where}.{key}", "must be a time such as 10:00") from None
+        raise TaskInvalid(f"{where}.{key}", "must be a time such as 10:00") from None

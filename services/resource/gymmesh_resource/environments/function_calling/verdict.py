@@ -1,7 +1,7 @@
 """Whether a model called the functions it should have. Pure.
 
-Invariant: whatever the model wrote is judged. A malformed expectation is an
-`ExpectationError`, never a reward of 0.
+Invariant: whatever the model wrote is judged. A malformed expectation is a
+`TaskInvalid`, never a reward of 0.
 
 Two forms of task are judged. Several expected calls (`expected_answers`, as in NeMo Gym's
 xlam_fc): every expected call is matched by one call of the model and no call is left over. One
@@ -16,13 +16,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from gymmesh_resource.errors import TaskInvalid
+
 from .comparison import Likeness, alike, same
 
 __all__ = [
     "ActionVerdict",
     "Call",
     "CallsVerdict",
-    "ExpectationError",
     "Rules",
     "judge_action",
     "judge_calls",
@@ -36,15 +37,6 @@ _DIFFERENCES = {
     "length": "a list has another length",
     "value": "an argument has another value",
 }
-
-
-class ExpectationError(ValueError):
-    """The task's expectation cannot be judged against; `where` is its place in the row."""
-
-    def __init__(self, where: str, problem: str) -> None:
-        self.where = where
-        self.problem = problem
-        super().__init__(f"{where} {problem}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,35 +121,35 @@ def read_expected(value: Any, where: str = "expected_answers") -> list[Call]:
     if isinstance(value, str):
         value = _parsed(value, where)
     if not isinstance(value, list):
-        raise ExpectationError(where, "must be a list of calls")
+        raise TaskInvalid(where, "must be a list of calls")
     return [_call(entry, f"{where}[{index}]") for index, entry in enumerate(value)]
 
 
 def read_action(value: Any, where: str = "expected_action") -> Call | None:
     """The call of `{"type": "function_call", "name", "arguments"}`; None for a message."""
     if not isinstance(value, dict):
-        raise ExpectationError(where, "must be an object")
+        raise TaskInvalid(where, "must be an object")
     kind = value.get("type")
     if kind == "message":
         return None
     if kind != "function_call":
-        raise ExpectationError(f"{where}.type", 'must be "function_call" or "message"')
+        raise TaskInvalid(f"{where}.type", 'must be "function_call" or "message"')
     return _call(value, where)
 
 
 def _call(entry: Any, where: str) -> Call:
     if not isinstance(entry, dict):
-        raise ExpectationError(where, 'must be an object with "name" and "arguments"')
+        raise TaskInvalid(where, 'must be an object with "name" and "arguments"')
     name = entry.get("name")
     if not isinstance(name, str) or not name:
-        raise ExpectationError(f"{where}.name", "must be the name of a function")
+        raise TaskInvalid(f"{where}.name", "must be the name of a function")
     arguments = entry.get("arguments", {})
     if isinstance(arguments, str):
         arguments = _parsed(arguments or "{}", f"{where}.arguments")
     if arguments is None:
         arguments = {}
     if not isinstance(arguments, dict):
-        raise ExpectationError(f"{where}.arguments", "must be an object")
+        raise TaskInvalid(f"{where}.arguments", "must be an object")
     return Call(name, arguments)
 
 
@@ -165,7 +157,7 @@ def _parsed(text: str, where: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        raise ExpectationError(where, "is not JSON") from None
+        raise TaskInvalid(where, "is not JSON") from None
 
 
 def _fits(expected: Call, made: Call, rules: Rules) -> bool:

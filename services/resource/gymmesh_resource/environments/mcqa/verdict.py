@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, Literal, get_args
 
+from gymmesh_resource.latex import without_text
+
 __all__ = ["MODES", "Mode", "Question", "by_patterns", "choose"]
 
 Mode = Literal[
@@ -34,7 +36,6 @@ MODES: Final[tuple[str, ...]] = get_args(Mode)
 PAYLOAD: Final = 1_000
 
 _BOX: Final = "\\boxed{"
-_TEXT: Final = "\\text{"
 _LONE_CAPITAL = re.compile(r"[^A-Za-z]*([A-Z])[^A-Za-z]*")
 _LABEL = re.compile(r"\s*([A-Z])\s*[:).\-]")
 _ANSWER = re.compile(r"answer\s*:\s*(.+)", re.IGNORECASE)
@@ -129,7 +130,7 @@ def _boxed_letter(text: str, question: Question, label_in_box: bool) -> str | No
     inner = _last_box(text)
     if inner is None:
         return None
-    inner = _unwrapped(inner.strip())
+    inner = without_text(inner.strip())
     found = _LONE_CAPITAL.fullmatch(inner)
     if found is None and label_in_box:
         found = _LABEL.match(inner)
@@ -141,7 +142,7 @@ def _boxed_option(text: str, question: Question) -> str | None:
     inner = _last_box(text)
     if inner is None:
         return None
-    box = _plain(_unwrapped(inner.strip()))
+    box = _plain(without_text(inner.strip()))
     letters = {letter for letter, option in question.options if (o := _plain(option)) and o in box}
     return letters.pop() if len(letters) == 1 else None
 
@@ -150,7 +151,7 @@ def _after_colon(text: str, question: Question) -> str | None:
     found = _ANSWER.search(text)
     if found is None:
         return None
-    candidate = _unwrapped(found.group(1)).strip()
+    candidate = without_text(found.group(1)).strip()
     if len(candidate) == 1 and candidate.upper() in question.letters:
         return candidate.upper()
     return question.with_text(candidate)
@@ -213,18 +214,6 @@ def _last_box(text: str) -> str | None:
         if depth == 0:
             return text[start : start + brace.start()]
     return None
-
-
-def _unwrapped(text: str) -> str:
-    r"""The text without ``\text{…}`` around it, however often."""
-    start, end = 0, len(text)
-    while text.startswith(_TEXT, start) and end > start + len(_TEXT) and text[end - 1] == "}":
-        start, end = start + len(_TEXT), end - 1
-        while start < end and text[start].isspace():
-            start += 1
-        while start < end and text[end - 1].isspace():
-            end -= 1
-    return text[start:end]
 
 
 def _normalized(text: str) -> str:

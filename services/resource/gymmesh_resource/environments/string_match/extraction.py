@@ -12,12 +12,13 @@ from __future__ import annotations
 import re
 from typing import Final, Literal, get_args
 
+from gymmesh_resource.latex import without_text
+
 __all__ = ["MODES", "Mode", "extract"]
 
 Mode = Literal["boxed", "final_answer", "last_line", "full_response"]
 MODES: Final[tuple[str, ...]] = get_args(Mode)
 
-_TEXT: Final = "\\text{"
 _BRACES = re.compile(r"(\\boxed\{)|(\{)|\}")
 _FINAL = re.compile(r"(?:final\s+answer|answer)\s*[:：]\s*(.+)", re.IGNORECASE)
 
@@ -49,18 +50,7 @@ def _boxed(text: str) -> str | None:
             is_box, start = opened.pop()
             if is_box and (found is None or start > found[0]):
                 found = start, token.start()
-    return None if found is None else _unwrapped(text[slice(*found)].strip())
-
-
-def _unwrapped(text: str) -> str:
-    start, end = 0, len(text)
-    while text.startswith(_TEXT, start) and end > start + len(_TEXT) and text[end - 1] == "}":
-        start, end = start + len(_TEXT), end - 1
-        while start < end and text[start].isspace():
-            start += 1
-        while start < end and text[end - 1].isspace():
-            end -= 1
-    return text[start:end]
+    return None if found is None else without_text(text[slice(*found)].strip())
 
 
 def _final_answer(text: str) -> str | None:
