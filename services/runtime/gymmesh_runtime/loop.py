@@ -11,10 +11,11 @@ T = TypeVar("T")
 
 # A process that serves thousands of rollouts allocates fast, keeps most of it for a while and
 # leaves hardly any circles. With Python's own thresholds (700, 10, 10) the collector looks at
-# the same living objects again and again: a fifth of the CPU of a rollout, and with 50,000 still
-# a tenth where 512 run in step. The first two numbers bound how many it looks at in one go, and
-# so for how long the loop stands still.
-_THRESHOLDS: Final = (200_000, 1, 1000)
+# the same living objects again and again: a fifth of the CPU of a rollout. One look at 100,000
+# new objects holds the loop for some 30 ms. The second look, at all that outlived the first, is
+# put off, since it would hold it for half a second while 10,000 rollouts start; later most of
+# these objects are gone, and it costs little.
+_THRESHOLDS: Final = (100_000, 30, 1000)
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
