@@ -24,6 +24,7 @@ from gymmesh_runtime.errors import MeshError
 CONTRACT_VERSION: Final = "1.0"
 
 _Check = Callable[[Any], str | None]
+_Presence = Callable[[Any, str], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,9 @@ def _check_of(descriptor: Descriptor) -> _Check:
     plain = [f.name for f in descriptor.fields if _is_plain(f)]
     present = [f.name for f in descriptor.fields if _is_required(f) and _has_bare_presence(f)]
     simple = {*plain, *present}
-    steps = [step for f in descriptor.fields if f.name not in simple and (step := _step(f))]
+    has_field = _presence_in(descriptor)
+    others = [field for field in descriptor.fields if field.name not in simple]
+    steps = [step for field in others if (step := _step(field, has_field))]
     order = {field.name: place for place, field in enumerate(descriptor.fields)}
 
     def check(message: Any) -> str | None:
@@ -100,7 +103,7 @@ def _check_of(descriptor: Descriptor) -> _Check:
             if not getattr(message, name):
                 return first(message)
         for name in present:
-            if not message.HasField(name):
+            if not has_field(message, name):
                 return first(message)
         for step in steps:
             missing = step(message)
@@ -111,11 +114,17 @@ def _check_of(descriptor: Descriptor) -> _Check:
     def first(message: Any) -> str:
         """The one that stands first in the contract, when something is missing."""
         missing = [name for name in plain if not getattr(message, name)]
-        missing += [name for name in present if not message.HasField(name)]
+        missing += [name for name in present if not has_field(message, name)]
         missing += [found for step in steps if (found := step(message)) is not None]
         return min(missing, key=lambda path: order[path.partition(".")[0].partition("[")[0]])
 
     return check
+
+
+def _presence_in(descriptor: Descriptor) -> _Presence:
+    """HasField of the class: a message looks through the names of its fields to find its own."""
+    has_field: _Presence = message_factory.GetMessageClass(descriptor).HasField
+    return has_field
 
 
 def _is_plain(field: FieldDescriptor) -> bool:
@@ -131,7 +140,7 @@ def _has_bare_presence(field: FieldDescriptor) -> bool:
     return nested is None or not _has_required(nested, frozenset())
 
 
-def _step(field: FieldDescriptor) -> _Check | None:
+def _step(field: FieldDescriptor, has_field: _Presence) -> _Check | None:
     name = field.name
     required = _is_required(field)
     nested = field.message_type
@@ -139,7 +148,7 @@ def _step(field: FieldDescriptor) -> _Check | None:
         nested = None
     if field.is_repeated:
         return _repeated_step(name, required, nested)
-    return None if nested is None else _message_step(name, required, nested)
+    return None if nested is None else _message_step(name, required, nested, has_field)
 
 
 def _repeated_step(name: str, required: bool, nested: Descriptor | None) -> _Check | None:
@@ -162,9 +171,9 @@ def _repeated_step(name: str, required: bool, nested: Descriptor | None) -> _Che
     return step
 
 
-def _message_step(name: str, required: bool, nested: Descriptor) -> _Check:
+def _message_step(name: str, required: bool, nested: Descriptor, has_field: _Presence) -> _Check:
     def step(message: Any) -> str | None:
-        if not message.HasField(name):
+        if not has_field(message, name):
             return name if required else None
         missing = _check_of(nested)(getattr(message, name))
         return None if missing is None else f"{name}.{missing}"
