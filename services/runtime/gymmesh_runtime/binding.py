@@ -14,95 +14,101 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from time import monotonic, perf_counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from functools import cache, partial
+from time import monotonic
 from typing import Any
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime import metrics
 from gymmesh_runtime.alarm import Alarm
-from gymmesh_runtime.begun import resumed
-from gymmesh_runtime.context import CallContext
+from gymmesh_runtime.context import NO_METADATA, CallContext
 from gymmesh_runtime.contract import MethodSpec, methods_of, required_fields
 from gymmesh_runtime.errors import MeshError, deadline_passed, unforeseen
-from gymmesh_runtime.timers import Limit
+from gymmesh_runtime.timers import Limit, Wheel, running_wheel
 
 
 class BoundMethod:
-    """One RPC of one servicer."""
+    """One RPC of one servicer, for the calls of one event loop.
 
-    __slots__ = ("_codes", "_handler", "_missing", "_push", "_seconds", "spec")
+    ``timeout`` is in seconds; None: there is no deadline.
+    """
+
+    __slots__ = ("_counts", "_handler", "_missing", "_name", "_push", "_seconds", "_wheel", "spec")
 
     def __init__(self, spec: MethodSpec, handler: Any, push: Any = None) -> None:
         self.spec = spec
+        self._name = spec.full_name
         self._handler = handler
         self._push = push
         self._missing = required_fields(spec.request_class)
         self._seconds = metrics.RPC_SECONDS.labels(spec.full_name)
-        self._codes: dict[str, Any] = {}
-
-    def unary(self, request: Any, context: CallContext) -> Coroutine[Any, Any, Any]:
-        """Serves a call with one response. Raises MeshError and nothing else."""
-        return self._serve(self._handler(request, context), request, context)
+        #: The counter for a status code.
+        self._counts = cache(partial(metrics.RPCS.labels, spec.full_name))
+        self._wheel: Wheel | None = None
 
     @property
     def pushes(self) -> bool:
         """Whether the servicer has the method's second form."""
         return self._push is not None
 
-    def push(
-        self, request: Any, context: CallContext, send: Callable[[Any], Any]
-    ) -> Coroutine[Any, Any, None]:
-        """Serves a call with a response stream in its second form. Raises MeshError alone."""
-        return self._serve(self._push(request, context, send), request, context)
-
-    async def _serve(
-        self, call: Coroutine[Any, Any, Any], request: Any, context: CallContext
+    async def call(
+        self,
+        request: Any,
+        *,
+        timeout: float | None,
+        metadata: Mapping[str, str] = NO_METADATA,
+        send: Callable[[Any], Any] | None = None,
     ) -> Any:
-        """One coroutine for all of it: thousands of calls wait here, each frame in memory."""
-        started = perf_counter()
+        """Serves a call with one response, or with ``send`` one with a response stream in its
+        second form. Raises MeshError and nothing else.
+        """
+        # One coroutine for all of it: thousands of calls wait here, each frame in memory.
+        started = monotonic()
         code = "OK"
         limit: Limit | None = None
         try:
-            try:
-                if self._missing(request) is not None:
-                    self.spec.check(request)  # raises
-                del request  # not to be kept for as long as the call takes
-                deadline = context.deadline
-                remaining = math.inf if deadline is None else deadline - monotonic()
-                if remaining <= 0:
-                    raise deadline_passed(self.spec.full_name)
-            except BaseException:
-                call.close()
-                raise
-            if deadline is None:
-                return await call
-            try:
-                waits_for = call.send(None)
-            except StopIteration as ended:
-                return ended.value  # it never waited, so there was nothing to bound
-            limit = Limit(remaining)
-            with limit:
-                return await resumed(call, waits_for)
-        except asyncio.CancelledError:
-            code = "CANCELLED"
-            raise
-        except Exception as exc:
-            overdue = limit is not None and limit.expired and isinstance(exc, TimeoutError)
-            error = deadline_passed(self.spec.full_name) if overdue else self._typed(exc)
-            code = error.code.name
-            raise error from None
+            if self._missing(request) is not None:
+                self.spec.check(request)  # raises
+            if timeout is None:
+                context = CallContext(self._name, None, metadata)
+            elif timeout > 0:
+                context = CallContext(self._name, started + timeout, metadata)
+                limit = Limit(timeout, self._wheel or self._in_loop())
+            else:
+                raise deadline_passed(self._name)
+            if send is None:
+                call = self._handler(request, context)
+            else:
+                call = self._push(request, context, send)
+            del request  # not to be kept for as long as the call takes
+            return await call
+        except (Exception, asyncio.CancelledError) as failure:
+            failure = self._ending(failure, limit)
+            code = failure.code.name if isinstance(failure, MeshError) else "CANCELLED"
+            raise failure from None
         finally:
-            self._count(code, started)
+            if limit is not None:
+                limit.leave()
+            self._counts(code).inc()
+            self._seconds.observe(monotonic() - started)
 
-    async def stream(self, request: Any, context: CallContext) -> AsyncIterator[Any]:
+    async def stream(
+        self,
+        request: Any,
+        *,
+        timeout: float | None,
+        metadata: Mapping[str, str] = NO_METADATA,
+    ) -> AsyncIterator[Any]:
         """Serves a call with a response stream. Raises MeshError and nothing else."""
-        started = perf_counter()
+        started = monotonic()
         code = "OK"
         responses: Any = None
         try:
             if not self.spec.client_streaming:
                 self.spec.check(request)
+            deadline = None if timeout is None else started + timeout
+            context = CallContext(self._name, deadline, metadata)
             responses = self._handler(request, context)
             async for response in _until_deadline(responses, context):
                 yield response
@@ -114,19 +120,28 @@ class BoundMethod:
             code = error.code.name
             raise error from None
         finally:
-            self._count(code, started)
+            self._counts(code).inc()
+            self._seconds.observe(monotonic() - started)
             if responses is not None:
                 await responses.aclose()
 
-    def _typed(self, exc: Exception) -> MeshError:
-        return exc if isinstance(exc, MeshError) else unforeseen(exc, self.spec.full_name)
+    def _in_loop(self) -> Wheel:
+        """The wheel of the loop that all its calls belong to."""
+        self._wheel = running_wheel()
+        return self._wheel
 
-    def _count(self, code: str, started: float) -> None:
-        counter = self._codes.get(code)
-        if counter is None:
-            counter = self._codes[code] = metrics.RPCS.labels(self.spec.full_name, code)
-        counter.inc()
-        self._seconds.observe(perf_counter() - started)
+    def _ending(
+        self, exc: Exception | asyncio.CancelledError, limit: Limit | None
+    ) -> MeshError | asyncio.CancelledError:
+        """What the caller is told of a failure; a cancellation passes if it is the caller's own."""
+        if isinstance(exc, asyncio.CancelledError):
+            overdue = limit is not None and limit.alone
+            return deadline_passed(self._name) if overdue else exc
+        overdue = limit is not None and limit.expired and isinstance(exc, TimeoutError)
+        return deadline_passed(self._name) if overdue else self._typed(exc)
+
+    def _typed(self, exc: Exception) -> MeshError:
+        return exc if isinstance(exc, MeshError) else unforeseen(exc, self._name)
 
 
 async def _until_deadline(responses: Any, context: CallContext) -> AsyncIterator[Any]:

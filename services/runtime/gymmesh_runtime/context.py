@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-_NO_METADATA: Final[Mapping[str, str]] = MappingProxyType({})
+#: Of calls without metadata.
+NO_METADATA: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class CallContext:
@@ -24,7 +25,7 @@ class CallContext:
         self,
         method: str,
         deadline: float | None = None,
-        metadata: Mapping[str, str] = _NO_METADATA,
+        metadata: Mapping[str, str] = NO_METADATA,
     ) -> None:
         self.method = method
         self.deadline = deadline

@@ -13,12 +13,15 @@ import asyncio
 from asyncio import CancelledError
 from collections.abc import Callable
 from heapq import heappop, heappush
+from time import monotonic
 from types import TracebackType
 from typing import Any, Final
 
 _PER_SECOND: Final = 16
 # Below this a bucket's width would be more than a twentieth of the delay.
 _EXACT_S: Final = 1.25
+# Loops that count whole milliseconds would else ring before the tick, and be asked again and again.
+_AFTER_TICK_S: Final = 0.001
 
 
 class Timer:
@@ -33,20 +36,24 @@ class Timer:
         """Called by the loop."""
         raise NotImplementedError
 
-    def set(self, delay: float) -> None:
+    def set(self, delay: float, wheel: Wheel | None = None) -> None:
         """Rings in `delay` seconds, at most a sixteenth of a second later.
 
-        It belongs to the running loop. Up to 1.25 s the delay is kept as exactly as the loop's own.
+        It belongs to the running loop, whose wheel may be given. Up to 1.25 s the delay is kept as
+        exactly as the loop's own.
         """
-        global _wheel
-        loop = asyncio.get_running_loop()
+        if wheel is None:
+            wheel = running_wheel()
         if delay < _EXACT_S:
-            self._waits = loop.call_later(delay, self.ring)
+            self._waits = wheel.loop.call_later(delay, self.ring)
             return
-        wheel = _wheel
-        if wheel is None or wheel[0] is not loop:
-            wheel = _wheel = (loop, _Wheel(loop))
-        self._waits = wheel[1].add(delay, self)
+        # Not a method of the wheel's: this is done several times for every rollout.
+        tick = int((monotonic() + delay) * _PER_SECOND) + 1
+        bucket = wheel.buckets.get(tick)
+        if bucket is None:
+            bucket = wheel.open(tick)
+        bucket.add(self)
+        self._waits = bucket
 
     def stop(self) -> None:
         """It will not ring; harmless when it has."""
@@ -79,40 +86,37 @@ class _Call(Timer):
         self._function = None
 
 
-class _Wheel:
+class Wheel:
     """The buckets of one event loop, by the sixteenth of a second at whose end they ring."""
 
-    __slots__ = ("_buckets", "_handle", "_loop", "_next", "_ticks")
+    __slots__ = ("_handle", "_next", "_ticks", "buckets", "loop")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._buckets: dict[int, set[Timer]] = {}
+        self.loop = loop
+        self.buckets: dict[int, set[Timer]] = {}
         self._ticks: list[int] = []
         self._next = 0  # the tick for which the loop's timer is set; 0: none
         self._handle: asyncio.TimerHandle | None = None
 
-    def add(self, delay: float, timer: Timer) -> set[Timer]:
-        """Puts a timer into its bucket, which is given back."""
-        tick = int((self._loop.time() + delay) * _PER_SECOND) + 1
-        bucket = self._buckets.get(tick)
-        if bucket is None:
-            bucket = self._buckets[tick] = set()
-            heappush(self._ticks, tick)
-            if not self._next or tick < self._next:
-                self._set(tick)
-        bucket.add(timer)
+    def open(self, tick: int) -> set[Timer]:
+        """A new bucket; ticks are sixteenths of a second on the monotonic clock."""
+        bucket = self.buckets[tick] = set()
+        heappush(self._ticks, tick)
+        if not self._next or tick < self._next:
+            self._set(tick)
         return bucket
 
     def _set(self, tick: int) -> None:
         if self._handle is not None:
             self._handle.cancel()
         self._next = tick
-        self._handle = self._loop.call_at(tick / _PER_SECOND, self._ring)
+        delay = tick / _PER_SECOND + _AFTER_TICK_S - monotonic()
+        self._handle = self.loop.call_later(delay, self._ring)
 
     def _ring(self) -> None:
-        now = self._loop.time() * _PER_SECOND
+        now = monotonic() * _PER_SECOND
         while self._ticks and self._ticks[0] <= now:
-            bucket = self._buckets.pop(heappop(self._ticks))
+            bucket = self.buckets.pop(heappop(self._ticks))
             for timer in list(bucket):
                 # One that an earlier one stopped is gone from the bucket.
                 if timer in bucket:
@@ -120,8 +124,8 @@ class _Wheel:
                     self._ring_one(timer)
         self._next, self._handle = 0, None
         # Buckets that were left by everyone are not worth a call of their own.
-        while self._ticks and not self._buckets[self._ticks[0]]:
-            del self._buckets[heappop(self._ticks)]
+        while self._ticks and not self.buckets[self._ticks[0]]:
+            del self.buckets[heappop(self._ticks)]
         if self._ticks:
             self._set(self._ticks[0])
 
@@ -130,10 +134,20 @@ class _Wheel:
             timer.ring()
         except Exception as error:  # as the loop does it: the others ring all the same
             context = {"message": "a timer's callback failed", "exception": error}
-            self._loop.call_exception_handler(context)
+            self.loop.call_exception_handler(context)
 
 
-_wheel: tuple[asyncio.AbstractEventLoop, _Wheel] | None = None
+_wheel: Wheel | None = None
+
+
+def running_wheel() -> Wheel:
+    """The wheel of the running loop. Who sets many timers keeps it: the loop is dear to ask for."""
+    global _wheel
+    loop = asyncio.get_running_loop()
+    wheel = _wheel
+    if wheel is None or wheel.loop is not loop:
+        wheel = _wheel = Wheel(loop)
+    return wheel
 
 
 def call_within(delay: float, function: Callable[[], object]) -> Timer:
@@ -150,23 +164,37 @@ class Limit(Timer):
             await something()
 
     Raises TimeoutError out of the block when the time is up and the block gives way to the
-    cancellation. Must be entered and left by one task, with no yield of a generator between.
+    cancellation. Its time begins when it is made. Must be made, entered and left by one task, with
+    no yield of a generator between.
     """
 
-    __slots__ = ("_before", "_delay", "_task", "expired")
+    __slots__ = ("_before", "_task", "expired")
 
-    def __init__(self, delay: float) -> None:
-        self._delay = delay
+    def __init__(self, delay: float, wheel: Wheel | None = None) -> None:
+        if wheel is None:
+            wheel = running_wheel()
         #: Whether the time was up.
         self.expired = False
-
-    def __enter__(self) -> Limit:
-        task: asyncio.Task[Any] | None = asyncio.current_task()
+        task: asyncio.Task[Any] | None = asyncio.current_task(wheel.loop)
         if task is None:
             raise RuntimeError("a limit needs a task to cancel")
         self._task = task
         self._before = task.cancelling()
-        self.set(self._delay)
+        self.set(delay, wheel)
+
+    @property
+    def alone(self) -> bool:
+        """Whether the time was up, and nobody else cancelled the task since the limit was made."""
+        return self.expired and self._task.cancelling() <= self._before + 1
+
+    def leave(self) -> None:
+        """Ends it, once; for those who do what the `with` does by themselves."""
+        if self.expired:
+            self._task.uncancel()
+        else:
+            self.stop()
+
+    def __enter__(self) -> Limit:
         return self
 
     def __exit__(
@@ -175,9 +203,9 @@ class Limit(Timer):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if not self.expired:
-            self.stop()
-        elif self._task.uncancel() <= self._before and kind is CancelledError:
+        overdue = kind is CancelledError and self.alone
+        self.leave()
+        if overdue:
             raise TimeoutError from error
 
     def ring(self) -> None:

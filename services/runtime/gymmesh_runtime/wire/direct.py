@@ -5,15 +5,7 @@ Messages are handed over, not copied; nobody mutates a message received.
 
 from __future__ import annotations
 
-import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from types import MappingProxyType
-from typing import Any, Final
-
-from gymmesh_runtime.binding import Binding, BoundMethod
-from gymmesh_runtime.context import CallContext
-
-_NO_METADATA: Final[Mapping[str, str]] = MappingProxyType({})
+from gymmesh_runtime.binding import Binding
 
 
 class DirectPeer:
@@ -25,47 +17,6 @@ class DirectPeer:
 
     def __init__(self, binding: Binding) -> None:
         for name, method in binding.methods.items():
-            call = _stream(method) if method.spec.server_streaming else _unary(method)
-            setattr(self, name, call)
+            setattr(self, name, method.stream if method.spec.server_streaming else method.call)
             if method.pushes:
-                setattr(self, f"push_{name}", _push(method))
-
-
-def _unary(method: BoundMethod) -> Any:
-    full_name = method.spec.full_name
-    unary = method.unary
-
-    def call(
-        request: Any, *, timeout: float, metadata: Mapping[str, str] = _NO_METADATA
-    ) -> Coroutine[Any, Any, Any]:
-        return unary(request, CallContext(full_name, time.monotonic() + timeout, metadata))
-
-    return call
-
-
-def _stream(method: BoundMethod) -> Any:
-    full_name = method.spec.full_name
-    stream = method.stream
-
-    def call(
-        request: Any, *, timeout: float, metadata: Mapping[str, str] = _NO_METADATA
-    ) -> AsyncIterator[Any]:
-        return stream(request, CallContext(full_name, time.monotonic() + timeout, metadata))
-
-    return call
-
-
-def _push(method: BoundMethod) -> Any:
-    full_name = method.spec.full_name
-    push = method.push
-
-    def call(
-        request: Any,
-        *,
-        timeout: float,
-        send: Callable[[Any], Any],
-        metadata: Mapping[str, str] = _NO_METADATA,
-    ) -> Coroutine[Any, Any, None]:
-        return push(request, CallContext(full_name, time.monotonic() + timeout, metadata), send)
-
-    return call
+                setattr(self, f"push_{name}", method.call)

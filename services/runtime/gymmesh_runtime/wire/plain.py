@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
 import grpc
 
+from gymmesh_runtime.context import NO_METADATA
 from gymmesh_runtime.contract import MethodSpec, methods_of
 from gymmesh_runtime.errors import connection_closed, deadline_passed, from_rpc_error
 from gymmesh_runtime.wire.channels import Line
-
-_NO_METADATA: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class PlainPeer:
@@ -27,7 +25,7 @@ class PlainPeer:
 
 def _unary(line: Line, spec: MethodSpec) -> Any:
     async def call(
-        request: Any, *, timeout: float, metadata: Mapping[str, str] = _NO_METADATA
+        request: Any, *, timeout: float, metadata: Mapping[str, str] = NO_METADATA
     ) -> Any:
         if timeout <= 0:  # gRPC takes zero for no deadline at all
             raise deadline_passed(spec.full_name)
@@ -48,7 +46,7 @@ def _unary(line: Line, spec: MethodSpec) -> Any:
 
 def _stream(line: Line, spec: MethodSpec) -> Any:
     async def call(
-        request: Any, *, timeout: float, metadata: Mapping[str, str] = _NO_METADATA
+        request: Any, *, timeout: float, metadata: Mapping[str, str] = NO_METADATA
     ) -> AsyncIterator[Any]:
         if timeout <= 0:
             raise deadline_passed(spec.full_name)

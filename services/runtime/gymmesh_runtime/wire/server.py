@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Iterable
 from typing import Any, Final
 
@@ -11,7 +10,6 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from gymmesh_runtime.binding import Binding, BoundMethod
-from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import STATUS_DETAILS_KEY, MeshError, to_status
 from gymmesh_runtime.wire.mux.frames import EXCHANGE
 from gymmesh_runtime.wire.mux.servicer import MuxServicer
@@ -99,7 +97,7 @@ def _method_handler(method: BoundMethod) -> Any:
 def _serve_unary(method: BoundMethod) -> Any:
     async def serve(request: Any, rpc: grpc.aio.ServicerContext[Any, Any]) -> Any:
         try:
-            return await method.unary(request, _context(method, rpc))
+            return await method.call(request, timeout=rpc.time_remaining(), metadata=_metadata(rpc))
         except MeshError as error:
             await _abort(rpc, error)
 
@@ -108,7 +106,7 @@ def _serve_unary(method: BoundMethod) -> Any:
 
 def _serve_stream(method: BoundMethod) -> Any:
     async def serve(request: Any, rpc: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
-        responses = method.stream(request, _context(method, rpc))
+        responses = method.stream(request, timeout=rpc.time_remaining(), metadata=_metadata(rpc))
         try:
             async for response in responses:
                 yield response
@@ -120,13 +118,8 @@ def _serve_stream(method: BoundMethod) -> Any:
     return serve
 
 
-def _context(method: BoundMethod, rpc: grpc.aio.ServicerContext[Any, Any]) -> CallContext:
-    remaining = rpc.time_remaining()
-    deadline = None if remaining is None else time.monotonic() + remaining
-    metadata = {
-        key: value for key, value in rpc.invocation_metadata() or () if isinstance(value, str)
-    }
-    return CallContext(method.spec.full_name, deadline, metadata)
+def _metadata(rpc: grpc.aio.ServicerContext[Any, Any]) -> dict[str, str]:
+    return {key: value for key, value in rpc.invocation_metadata() or () if isinstance(value, str)}
 
 
 async def _abort(rpc: grpc.aio.ServicerContext[Any, Any], error: MeshError) -> None:

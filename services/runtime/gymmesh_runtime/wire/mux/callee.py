@@ -12,7 +12,6 @@ from google.protobuf.message import DecodeError
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.binding import BoundMethod
-from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError, deadline_passed, to_status
 from gymmesh_runtime.timers import call_within
 from gymmesh_runtime.wire.batch import OutboxClosed
@@ -42,10 +41,10 @@ class Incoming:
 class Serving:
     """A call while it is served."""
 
-    __slots__ = ("context", "started", "task", "waiter")
+    __slots__ = ("deadline", "started", "task", "waiter")
 
-    def __init__(self, context: CallContext) -> None:
-        self.context = context
+    def __init__(self, deadline: float) -> None:
+        self.deadline = deadline
         self.started = False
         self.task: asyncio.Task[None] | None = None
         self.waiter: asyncio.Future[None] | None = None  # waits for credit
@@ -94,8 +93,7 @@ class Callee:
         if method is None or method.spec.client_streaming:
             self._fail(call.number, _not_offered(call.method))
             return
-        context = CallContext(call.method, deadline, call.metadata)
-        serving = call.sink = Serving(context)
+        serving = call.sink = Serving(deadline)
         serve = self._stream if method.spec.server_streaming else self._unary
         serving.task = self._loop.create_task(serve(call, serving, method, event.payload))
 
@@ -136,7 +134,8 @@ class Callee:
         number = call.number
         try:
             request = _parsed(method, payload)
-            response = await method.unary(request, serving.context)
+            timeout = serving.deadline - time.monotonic()
+            response = await method.call(request, timeout=timeout, metadata=call.metadata)
             answer = response.SerializeToString()
             if len(answer) > frames.MAX_MESSAGE:
                 raise table.too_large(frames.MAX_MESSAGE)
@@ -155,7 +154,10 @@ class Callee:
         number = call.number
         responses: Any = None
         try:
-            responses = method.stream(_parsed(method, payload), serving.context)
+            timeout = serving.deadline - time.monotonic()
+            responses = method.stream(
+                _parsed(method, payload), timeout=timeout, metadata=call.metadata
+            )
             async for response in responses:
                 message = response.SerializeToString()
                 if len(message) > frames.MAX_MESSAGE:
@@ -175,7 +177,7 @@ class Callee:
 
     async def _may_send(self, call: table.Theirs, serving: Serving, *, credit: bool) -> None:
         """Waits for credit and for room, until the call's deadline."""
-        scope = asyncio.timeout(serving.context.time_remaining())
+        scope = asyncio.timeout(serving.deadline - time.monotonic())
         try:
             async with scope:
                 while credit and call.credit == 0:

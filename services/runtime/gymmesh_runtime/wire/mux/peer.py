@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Mapping
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
+from gymmesh_runtime.context import NO_METADATA
 from gymmesh_runtime.contract import MethodSpec, methods_of
 from gymmesh_runtime.errors import deadline_passed
 from gymmesh_runtime.wire.mux.trunk import Trunk
 from gymmesh_runtime.wire.plain import PlainPeer
-
-_NO_METADATA: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class MuxPeer:
@@ -33,7 +31,7 @@ class MuxPeer:
 
 def _unary(trunk: Trunk, spec: MethodSpec, plain: Any) -> Any:
     async def call(
-        request: Any, *, timeout: float, metadata: Mapping[str, str] = _NO_METADATA
+        request: Any, *, timeout: float, metadata: Mapping[str, str] = NO_METADATA
     ) -> Any:
         if timeout <= 0:
             raise deadline_passed(spec.full_name)
@@ -51,7 +49,7 @@ def _unary(trunk: Trunk, spec: MethodSpec, plain: Any) -> Any:
 
 def _stream(trunk: Trunk, spec: MethodSpec, plain: Any) -> Any:
     async def call(
-        request: Any, *, timeout: float, metadata: Mapping[str, str] = _NO_METADATA
+        request: Any, *, timeout: float, metadata: Mapping[str, str] = NO_METADATA
     ) -> AsyncIterator[Any]:
         if timeout <= 0:
             raise deadline_passed(spec.full_name)
