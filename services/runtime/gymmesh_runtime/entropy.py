@@ -8,36 +8,50 @@ from __future__ import annotations
 
 import base64
 import os
-from threading import Lock
-from typing import Final
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
+
+T = TypeVar("T")
 
 _AT_ONCE: Final = 4096
 
-_lock = Lock()
-_drawn = b""
-_used = 0
+
+class _Stock(Generic[T]):
+    """Tokens that wait to be given out, by their count of bytes.
+
+    Threads may take from it at a time: `pop` gives each of them another one.
+    """
+
+    def __init__(self, form: Callable[[bytes], T]) -> None:
+        self._form = form
+        self._waiting: dict[int, list[T]] = {}
+        # A forked process draws its own.
+        os.register_at_fork(after_in_child=self._waiting.clear)
+
+    def take(self, count: int) -> T:
+        """One of so many bytes, at least one."""
+        try:
+            return self._waiting[count].pop()
+        except LookupError:  # none of them was drawn, or all were given out
+            return self._draw(count)
+
+    def _draw(self, count: int) -> T:
+        drawn = os.urandom(max(_AT_ONCE // count, 1) * count)
+        tokens = [self._form(drawn[at : at + count]) for at in range(0, len(drawn), count)]
+        taken = tokens.pop()
+        self._waiting[count] = tokens
+        return taken
+
+
+_bytes: Final = _Stock(bytes)
+_texts: Final = _Stock(lambda drawn: base64.urlsafe_b64encode(drawn).rstrip(b"=").decode())
 
 
 def token_bytes(count: int) -> bytes:
     """So many bytes, as `secrets.token_bytes` gives them; none is given twice."""
-    global _drawn, _used
-    with _lock:
-        if _used + count > len(_drawn):
-            _drawn, _used = os.urandom(max(count, _AT_ONCE)), 0
-        taken = _drawn[_used : _used + count]
-        _used += count
-    return taken
+    return _bytes.take(count)
 
 
 def token_urlsafe(count: int) -> str:
     """So many bytes in letters that a URL may have, as `secrets.token_urlsafe` gives them."""
-    return base64.urlsafe_b64encode(token_bytes(count)).rstrip(b"=").decode()
-
-
-def _forget() -> None:
-    """A forked process draws its own, and its lock is free."""
-    global _lock, _drawn, _used
-    _lock, _drawn, _used = Lock(), b"", 0
-
-
-os.register_at_fork(after_in_child=_forget)
+    return _texts.take(count)

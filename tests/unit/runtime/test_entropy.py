@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,8 +25,14 @@ def test_tokens_are_letters_of_a_url() -> None:
     assert all(len(one) == 22 and one.replace("-", "").replace("_", "").isalnum() for one in tokens)
 
 
+def test_threads_are_given_others() -> None:
+    with ThreadPoolExecutor(8) as threads:
+        given_out = list(threads.map(token_bytes, [12] * 4000))
+    assert len(set(given_out)) == 4000
+
+
 def test_a_forked_process_draws_its_own() -> None:
-    token_bytes(8)  # more is drawn than is given
+    token_bytes(16)  # more are drawn than one
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
