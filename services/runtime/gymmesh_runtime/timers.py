@@ -29,8 +29,8 @@ class Timer:
 
     __slots__ = ("_waits",)
 
-    #: The bucket that it waits in, or the loop's timer; None: neither.
-    _waits: set[Timer] | asyncio.TimerHandle | None
+    #: What it waits in, by itself or with others.
+    _waits: set[Timer] | _Alone
 
     def ring(self) -> None:
         """Called by the loop."""
@@ -45,7 +45,7 @@ class Timer:
         if wheel is None:
             wheel = running_wheel()
         if delay < _EXACT_S:
-            self._waits = wheel.loop.call_later(delay, self.ring)
+            self._waits = _Alone(wheel.loop.call_later(delay, self.ring))
             return
         # Not a method of the wheel's: this is done several times for every rollout.
         tick = int((monotonic() + delay) * _PER_SECOND) + 1
@@ -57,15 +57,20 @@ class Timer:
 
     def stop(self) -> None:
         """It will not ring; harmless when it has."""
-        waits = self._waits
-        if waits is None:
-            return
-        # Cut, so that no circle of timer and handle waits for the garbage collector.
-        self._waits = None
-        if type(waits) is set:
-            waits.discard(self)
-        else:
-            waits.cancel()  # type: ignore[union-attr]  # a handle of the loop
+        self._waits.discard(self)
+
+
+class _Alone:
+    """The loop's own timer, to be left like a bucket."""
+
+    __slots__ = ("_handle",)
+
+    def __init__(self, handle: asyncio.TimerHandle) -> None:
+        self._handle = handle
+
+    def discard(self, timer: Timer) -> None:
+        """Cancels it, which also cuts the circle of handle and timer."""
+        self._handle.cancel()
 
 
 class _Call(Timer):
@@ -82,7 +87,7 @@ class _Call(Timer):
             function()
 
     def stop(self) -> None:
-        super().stop()
+        self._waits.discard(self)
         self._function = None
 
 
@@ -192,7 +197,7 @@ class Limit(Timer):
         if self.expired:
             self._task.uncancel()
         else:
-            self.stop()
+            self._waits.discard(self)
 
     def __enter__(self) -> Limit:
         return self
