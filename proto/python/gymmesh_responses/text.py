@@ -19,11 +19,37 @@ def text_of(item: pb.Item) -> str:
         CodecError: the item's content holds what JSON cannot.
     """
     kind = item.WhichOneof("kind")
-    if kind not in ("message", "function_call_output"):
-        return ""
-    # By way of JSON, so that a text that had to stand in the overlay counts too.
+    if kind == "message":
+        text = _plain_text(item.message)
+        return _text_by_json(item, "content") if text is None else text
+    return _text_by_json(item, "output") if kind == "function_call_output" else ""
+
+
+def _plain_text(message: pb.Message) -> str | None:
+    """A message's text; None where only its JSON tells, as when part of it is in an overlay."""
+    if message.overlay_json:
+        return None
+    content = message.WhichOneof("content")
+    if content != "parts":
+        return message.text
+    text = ""
+    for part in message.parts.parts:
+        kind = part.WhichOneof("kind")
+        if kind == "output_text":
+            piece: pb.OutputText | pb.InputText = part.output_text
+        elif kind == "input_text":
+            piece = part.input_text
+        else:
+            return None
+        if piece.overlay_json:
+            return None
+        text += piece.text
+    return text
+
+
+def _text_by_json(item: pb.Item, key: str) -> str:
     document = item_to_dict(item)
-    content = document.get("content" if kind == "message" else "output")
+    content = document.get(key) if type(document) is dict else None
     if type(content) is str:
         return content
     return "".join(map(_part_text, content)) if type(content) is list else ""
