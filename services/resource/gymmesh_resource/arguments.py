@@ -33,13 +33,18 @@ def read_arguments(
     """
     value = read_object(raw, schema, tool)
     try:
-        converted = _convert(value, kind)
+        try:
+            converted = msgspec.convert(value, kind)
+        except msgspec.ValidationError:
+            if not _has_whole_float(value):
+                raise
+            converted = msgspec.convert(_whole_numbers(value), kind)
     except (msgspec.ValidationError, OverflowError, RecursionError) as error:
         raise BadArguments(
             f"The arguments of {tool} do not fit: {_spelled(str(error))}. "
             f"{describe_parameters(schema)}"
         ) from None
-    return {name: getattr(converted, name) for name in kind.__struct_fields__}
+    return msgspec.structs.asdict(converted)
 
 
 def read_object(raw: bytes, schema: Mapping[str, Any], tool: str) -> dict[str, Any]:
@@ -68,15 +73,6 @@ def describe_parameters(schema: Mapping[str, Any]) -> str:
     if len(properties) > _MAX_PARAMETERS:
         shown.append("…")
     return f"Send a JSON object: {{{', '.join(shown)}}}."
-
-
-def _convert(value: dict[str, Any], kind: type[msgspec.Struct]) -> msgspec.Struct:
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError:
-        if not _has_whole_float(value):
-            raise
-        return msgspec.convert(_whole_numbers(value), kind)
 
 
 def _has_whole_float(value: Any) -> bool:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import inspect
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import lru_cache
-from types import FunctionType
+from types import FunctionType, MappingProxyType
 from typing import Any, NoReturn
 
 from gymmesh.errors.v1 import errors_pb2
@@ -27,6 +27,7 @@ __all__ = ["Host"]
 
 _LOGGER = logging.getLogger("gymmesh.resource")
 _Reason = errors_pb2.ErrorReason
+_NOTHING_NAMED: Mapping[str, Any] = MappingProxyType({})
 
 
 class Host:
@@ -36,16 +37,29 @@ class Host:
         self._name = name
         self._threads = threads
 
-    async def call(
-        self, method: Callable[..., Any], *args: Any, limit_s: float, **named: Any
-    ) -> Any:
-        """The method's result, had within `limit_s` seconds once it runs.
+    def call(
+        self,
+        method: Callable[..., Any],
+        *args: Any,
+        limit_s: float,
+        named: Mapping[str, Any] = _NOTHING_NAMED,
+    ) -> Coroutine[Any, Any, Any]:
+        """The method's result, had within `limit_s` seconds once it runs; to be awaited.
 
-        Raises `TookTooLong`, QUEUE_FULL (no thread was free for that time; nothing was run),
-        and what the method raises.
+        `named`: arguments by name. Raises `TookTooLong`, QUEUE_FULL (no thread was free for that
+        time; nothing was run), and what the method raises.
         """
         if _is_async(method):
-            return await _begun(method(*args, **named), limit_s)
+            return _begun(method(*args, **named), limit_s)
+        return self._call_plain(method, args, named, limit_s)
+
+    async def _call_plain(
+        self,
+        method: Callable[..., Any],
+        args: Sequence[Any],
+        named: Mapping[str, Any],
+        limit_s: float,
+    ) -> Any:
         try:
             async with self._threads.place(limit_s):
                 call = self._threads.run(lambda: method(*args, **named))

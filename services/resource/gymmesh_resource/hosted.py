@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from gymmesh.rollout.v1 import rollout_pb2
@@ -29,6 +30,8 @@ CLOSE_S = 5.0
 # The author's methods that run while a session is opened.
 _WHILE_OPENING = ("create_state", "session_tools", "opening", "close_session")
 
+_NOTHING_NAMED: Mapping[str, Any] = MappingProxyType({})
+
 _LOGGER = logging.getLogger("gymmesh.resource")
 
 
@@ -38,7 +41,7 @@ class Hosted:
 
     in_order: calls of one session run one after another. verify_needs_session: a verdict needs
     the live session. multi_turn: the environment takes turns. judges_groups: the repeats of a
-    task are judged together.
+    task are judged together. asks_models: it may call models.
     """
 
     name: str
@@ -55,6 +58,7 @@ class Hosted:
     verify_needs_session: bool = field(init=False)
     multi_turn: bool = field(init=False)
     judges_groups: bool = field(init=False)
+    asks_models: bool = field(init=False)
 
     def __post_init__(self) -> None:
         environment = self.environment
@@ -64,6 +68,7 @@ class Hosted:
         self.verify_needs_session = has_state if needed is None else needed
         self.multi_turn = self.defines("next_turn")
         self.judges_groups = self.defines("verify_group")
+        self.asks_models = bool(self.models)
         self.sessions = SessionStore(
             limit=self.config.session_limit,
             idle_s=self.config.session_idle_s,
@@ -76,25 +81,36 @@ class Hosted:
         """Whether the author wrote this method, so that the default need not be called."""
         return getattr(type(self.environment), method) is not getattr(Environment, method)
 
-    async def call(
+    def call(
         self,
         method: Callable[..., Any],
         *args: Any,
         limit_s: float,
         deadline: float | None = None,
         ledger: Ledger | None = None,
-        **named: Any,
-    ) -> Any:
+        named: Mapping[str, Any] = _NOTHING_NAMED,
+    ) -> Coroutine[Any, Any, Any]:
         """As `Host.call`, with what the method needs to ask models: how long the caller waits
         (`deadline`, monotonic seconds), and where their usage goes (None: to the session).
         """
-        if not self.models:
-            return await self.host.call(method, *args, limit_s=limit_s, **named)
+        if not self.asks_models:
+            return self.host.call(method, *args, limit_s=limit_s, named=named)
+        return self._call_asking(method, args, named, limit_s, deadline, ledger)
+
+    async def _call_asking(
+        self,
+        method: Callable[..., Any],
+        args: Sequence[Any],
+        named: Mapping[str, Any],
+        limit_s: float,
+        deadline: float | None,
+        ledger: Ledger | None,
+    ) -> Any:
         end = time.monotonic() + limit_s
         call = Call(end if deadline is None else min(end, deadline), ledger)
         token = in_call.set(call)
         try:
-            return await self.host.call(method, *args, limit_s=limit_s, **named)
+            return await self.host.call(method, *args, limit_s=limit_s, named=named)
         finally:
             in_call.reset(token)
 

@@ -13,7 +13,7 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh_responses import new_message
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.contract import CONTRACT_VERSION
-from gymmesh_runtime.entropy import token_bytes
+from gymmesh_runtime.entropy import token_bytes, token_urlsafe
 from gymmesh_runtime.errors import MeshError
 
 from .environment import Said, Turn
@@ -27,6 +27,9 @@ from .usage import Ledger, charge
 __all__ = ["ResourceServicer"]
 
 T = TypeVar("T")
+# 128 bits, so that an id cannot be guessed.
+_ID_BYTES = 16
+_CLOSED = resource_pb2.CloseSessionResponse()
 _PAGE = 100
 _LARGEST_PAGE = 1000
 
@@ -53,6 +56,15 @@ class ResourceServicer:
             contract_version=CONTRACT_VERSION,
         )
         self._tools = ToolCalls(hosted)
+        self._has_session_tools = hosted.defines("session_tools")
+        self._has_opening = hosted.defines("opening")
+        #: What the answers to CreateSession have in common.
+        self._opened = resource_pb2.CreateSessionResponse(
+            instance_id=hosted.instance_id,
+            tools=self._tools.offered,
+            environment_version=environment.version,
+            multi_turn=hosted.multi_turn,
+        )
 
     async def GetEnvironment(
         self, request: resource_pb2.GetEnvironmentRequest, context: CallContext
@@ -74,12 +86,11 @@ class ResourceServicer:
     async def CreateSession(
         self, request: resource_pb2.CreateSessionRequest, context: CallContext
     ) -> resource_pb2.CreateSessionResponse:
+        task = request.task
         seed = request.seed if request.HasField("seed") else None
-        mark = hash((request.task.task_id, request.task.payload_json, seed, request.rollout_id))
+        mark = hash((task.task_id, task.payload_json, seed, request.rollout_id))
         opened = await self._hosted.sessions.create(
-            request.request_id,
-            mark,
-            lambda session_id: self._open(session_id, request, context.deadline),
+            request.request_id, mark, lambda: self._open(request, context.deadline)
         )
         return opened.answer
 
@@ -113,47 +124,41 @@ class ResourceServicer:
         self, request: resource_pb2.CloseSessionRequest, context: CallContext
     ) -> resource_pb2.CloseSessionResponse:
         await self._hosted.sessions.close(request.session_id)
-        return resource_pb2.CloseSessionResponse()
+        return _CLOSED
 
     # ---- sessions
 
     async def _open(
-        self,
-        session_id: str,
-        request: resource_pb2.CreateSessionRequest,
-        deadline: float | None,
-    ) -> tuple[Session[Any], resource_pb2.CreateSessionResponse]:
+        self, request: resource_pb2.CreateSessionRequest, deadline: float | None
+    ) -> Open[Any]:
         hosted = self._hosted
         task = Task(request.task)
         hosted.check(task)
         seed = _seed(request)
+        session_id = token_urlsafe(_ID_BYTES)
         session = await hosted.new_session(session_id, task, seed, request.rollout_id)
+        answer = resource_pb2.CreateSessionResponse()
+        answer.CopyFrom(self._opened)
+        answer.session_id = session_id
+        answer.seed = seed
         stage = "session_tools"
         try:
-            tools = await self._tools.of_session(session)
+            if self._has_session_tools:
+                answer.tools.extend(await self._tools.further(session))
             stage = "opening"
-            items = await self._opening(session, deadline)
+            if self._has_opening:
+                answer.items.extend(await self._opening(session, deadline))
         except BaseException as error:
             await hosted.drop_session(session)
             if isinstance(error, Exception):
                 hosted.host.raise_fault(error, stage)
             raise
-        return session, resource_pb2.CreateSessionResponse(
-            session_id=session_id,
-            instance_id=hosted.instance_id,
-            tools=tools,
-            items=items,
-            seed=seed,
-            environment_version=hosted.environment.version,
-            multi_turn=hosted.multi_turn,
-        )
+        return hosted.sessions.add(session, request.request_id, answer)
 
     async def _opening(
         self, session: Session[Any], deadline: float | None
     ) -> list[responses_pb2.Item]:
         hosted = self._hosted
-        if not hosted.defines("opening"):
-            return []
         return _items(
             await hosted.call(
                 hosted.environment.opening,

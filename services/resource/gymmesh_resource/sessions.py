@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.resource.v1 import resource_pb2
-from gymmesh_runtime.entropy import token_urlsafe
 from gymmesh_runtime.errors import MeshError
 
 from .asking import Asking
@@ -26,8 +25,6 @@ from .task import Task
 __all__ = ["Session", "SessionStore"]
 
 S = TypeVar("S")
-# 128 bits, so that an id cannot be guessed.
-_ID_BYTES = 16
 # How long a cancelled call may take to end before the session is taken apart without it.
 _CANCEL_S = 5.0
 
@@ -77,14 +74,14 @@ class Open(Generic[S]):
 
     __slots__ = (
         "_clock",
+        "_order",
+        "_turns",
         "answer",
         "busy",
         "last_used",
-        "order",
         "request_id",
         "session",
         "tools",
-        "turns",
     )
 
     def __init__(
@@ -97,12 +94,38 @@ class Open(Generic[S]):
         self.session = session
         self.request_id = request_id
         self.answer = answer
-        self.order = asyncio.Lock()
         self.tools: Once[resource_pb2.CallToolResponse] = Once(session.id)
-        self.turns: Once[resource_pb2.NextTurnResponse] = Once(session.id)
         self.last_used = clock()
         self.busy = 0
         self._clock = clock
+        # Made when they are first needed, which for most sessions is never.
+        self._turns: Once[resource_pb2.NextTurnResponse] | None = None
+        self._order: asyncio.Lock | None = None
+
+    @property
+    def turns(self) -> Once[resource_pb2.NextTurnResponse]:
+        """The turns taken."""
+        if self._turns is None:
+            self._turns = Once(self.session.id)
+        return self._turns
+
+    @property
+    def order(self) -> asyncio.Lock:
+        """Held by the one call that runs, where calls run one after another."""
+        if self._order is None:
+            self._order = asyncio.Lock()
+        return self._order
+
+    @property
+    def idle(self) -> bool:
+        """Whether no call runs."""
+        turns = 0 if self._turns is None else self._turns.running
+        return not (self.busy or self.tools.running or turns)
+
+    def cancel(self) -> list[asyncio.Task[Any]]:
+        """Cancel the calls that run; gives their tasks, to be waited for."""
+        turns = [] if self._turns is None else self._turns.cancel()
+        return [*self.tools.cancel(), *turns]
 
     def __enter__(self) -> Open[S]:
         """Not idle from here on."""
@@ -148,9 +171,9 @@ class SessionStore(Generic[S]):
         self,
         request_id: str,
         mark: int,
-        make: Callable[[str], Awaitable[tuple[Session[S], resource_pb2.CreateSessionResponse]]],
+        make: Callable[[], Coroutine[Any, Any, Open[S]]],
     ) -> Open[S]:
-        """The session of this request, made by `make(session_id)` unless there is one.
+        """The session of this request; unless there is one, `make` makes and adds it.
 
         `mark` is a hash of the request. Raises SESSION_LIMIT, DRAINING, REQUEST_ID_REUSED and
         what `make` raises.
@@ -159,7 +182,7 @@ class SessionStore(Generic[S]):
         if known is None:
             self._refuse_full()
             if self._never_waits:
-                opened = await self._make(request_id, make)
+                opened = await make()
                 self._by_request[request_id] = (mark, opened)
                 return opened
             task = self._start(request_id, mark, make)
@@ -177,6 +200,16 @@ class SessionStore(Generic[S]):
         if task.cancelled():
             raise _draining()
         return task.result()
+
+    def add(
+        self,
+        session: Session[S],
+        request_id: str,
+        answer: resource_pb2.CreateSessionResponse,
+    ) -> Open[S]:
+        """Take a session in that was made for a request; from here on it is open."""
+        opened = self._open[session.id] = Open(session, request_id, answer, self._clock)
+        return opened
 
     def has(self, session_id: str) -> bool:
         """Whether the session is open here."""
@@ -199,8 +232,7 @@ class SessionStore(Generic[S]):
         if found is None:
             return False
         self._by_request.pop(found.request_id, None)
-        running: list[asyncio.Task[Any]] = [*found.tools.cancel(), *found.turns.cancel()]
-        if running:
+        if not found.idle and (running := found.cancel()):
             await asyncio.wait(running, timeout=_CANCEL_S)
         await self._close_session(found.session)
         return True
@@ -213,7 +245,7 @@ class SessionStore(Generic[S]):
         idle = [
             session_id
             for session_id, found in self._open.items()
-            if found.last_used <= before and not self._is_busy(found)
+            if found.last_used <= before and found.idle
         ]
         closed = await asyncio.gather(*map(self.close, idle))
         return sum(closed)
@@ -232,9 +264,6 @@ class SessionStore(Generic[S]):
             await asyncio.wait(opening, timeout=_CANCEL_S)
         await asyncio.gather(*map(self.close, list(self._open)))
 
-    def _is_busy(self, found: Open[S]) -> bool:
-        return bool(found.busy or found.tools.running or found.turns.running)
-
     def _refuse_full(self) -> None:
         if self._closed:
             raise _draining()
@@ -247,26 +276,12 @@ class SessionStore(Generic[S]):
             )
 
     def _start(
-        self,
-        request_id: str,
-        mark: int,
-        make: Callable[[str], Awaitable[tuple[Session[S], resource_pb2.CreateSessionResponse]]],
+        self, request_id: str, mark: int, make: Callable[[], Coroutine[Any, Any, Open[S]]]
     ) -> asyncio.Task[Open[S]]:
-        task = asyncio.get_running_loop().create_task(self._make(request_id, make))
+        task = asyncio.get_running_loop().create_task(make())
         self._by_request[request_id] = (mark, task)
         task.add_done_callback(lambda ended: self._started(request_id, ended))
         return task
-
-    async def _make(
-        self,
-        request_id: str,
-        make: Callable[[str], Awaitable[tuple[Session[S], resource_pb2.CreateSessionResponse]]],
-    ) -> Open[S]:
-        session_id = token_urlsafe(_ID_BYTES)
-        session, answer = await make(session_id)
-        opened = Open(session, request_id, answer, self._clock)
-        self._open[session_id] = opened
-        return opened
 
     def _started(self, request_id: str, task: asyncio.Task[Open[S]]) -> None:
         if task.cancelled() or task.exception() is not None:

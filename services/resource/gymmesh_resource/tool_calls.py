@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -56,23 +56,22 @@ class ToolCalls:
 
     def __init__(self, hosted: Hosted) -> None:
         self._hosted = hosted
+        self._tools = dict(hosted.tools)
         self._calls_others = hosted.defines("call_other")
-        self.offered = [tool.message for tool in hosted.tools.values()]
+        self.offered = [tool.message for tool in self._tools.values()]
 
-    async def of_session(self, session: Session[Any]) -> Sequence[responses_pb2.Tool]:
-        """The tools of a session, the environment's first. Raises what its code raises."""
+    async def further(self, session: Session[Any]) -> list[responses_pb2.Tool]:
+        """The tools that a session has beside the environment's. Raises what its code raises."""
         hosted = self._hosted
-        if not hosted.defines("session_tools"):
-            return self.offered
         documents = await hosted.call(
             hosted.environment.session_tools, session, limit_s=hosted.config.turn_timeout_s
         )
         further = [_session_tool(document) for document in documents]
-        names = [*hosted.tools, *(tool.function.name for tool in further)]
+        names = [*self._tools, *(tool.function.name for tool in further)]
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise DefinitionError(f"session_tools: there is another tool called {twice!r}.")
-        return [*self.offered, *further]
+        return further
 
     def call(
         self, opened: Open[Any], request: resource_pb2.CallToolRequest, deadline: float | None
@@ -82,7 +81,7 @@ class ToolCalls:
         `deadline`: when the caller stops waiting.
         """
         name, session = request.name, opened.session
-        tool = self._hosted.tools.get(name)
+        tool = self._tools.get(name)
         other = None if tool is not None else self._other(opened, name)
         label = name if tool is not None else _OTHER
         try:
@@ -100,21 +99,21 @@ class ToolCalls:
                 return self._told(_UNKNOWN, text, rollout_pb2.TOOL_OUTCOME_UNKNOWN_TOOL)
         except BadArguments as error:
             return self._told(label, str(error), rollout_pb2.TOOL_OUTCOME_BAD_ARGUMENTS)
-        return self._run(job, opened, deadline)
+        if self._hosted.in_order:
+            return self._run_in_order(job, opened, deadline)
+        return self._run(job, session, deadline)
 
-    async def _run(self, job: _Job, opened: Open[Any], deadline: float | None) -> _Answer:
-        if not self._hosted.in_order:
-            return await self._run_now(job, opened.session, deadline)
+    async def _run_in_order(self, job: _Job, opened: Open[Any], deadline: float | None) -> _Answer:
         async with opened.order:
-            return await self._run_now(job, opened.session, deadline)
+            return await self._run(job, opened.session, deadline)
 
-    async def _run_now(self, job: _Job, session: Session[Any], deadline: float | None) -> _Answer:
+    async def _run(self, job: _Job, session: Session[Any], deadline: float | None) -> _Answer:
         hosted, limit_s = self._hosted, self._hosted.config.tool_timeout_s
         label, name = job.label, job.name
         started = time.perf_counter()
         try:
             value = await hosted.call(
-                job.call, *job.args, limit_s=limit_s, deadline=deadline, **job.named
+                job.call, *job.args, limit_s=limit_s, deadline=deadline, named=job.named
             )
             output = answer_of(value)
         except ToolError as error:
@@ -147,11 +146,11 @@ class ToolCalls:
         return {
             tool.function.name: tool.function
             for tool in tools
-            if tool.function.name and tool.function.name not in self._hosted.tools
+            if tool.function.name and tool.function.name not in self._tools
         }
 
     def _unknown(self, opened: Open[Any], name: str) -> str:
-        names = [*self._hosted.tools, *(self._others(opened) if self._calls_others else ())]
+        names = [*self._tools, *(self._others(opened) if self._calls_others else ())]
         shown = name if len(name) <= 64 else name[:63] + "…"
         if not names:
             return f"There is no tool {shown!r}: no tools are offered here."
@@ -173,9 +172,13 @@ class ToolCalls:
         outcome: rollout_pb2.ToolOutcome.ValueType,
     ) -> resource_pb2.CallToolResponse:
         metrics.TOOL_CALLS.labels(self._hosted.name, tool, _OUTCOMES[outcome]).inc()
+        answer = resource_pb2.CallToolResponse()
+        answer.outcome = outcome
         if isinstance(output, bytes):
-            return resource_pb2.CallToolResponse(text=output, outcome=outcome)
-        return resource_pb2.CallToolResponse(parts=output, outcome=outcome)
+            answer.text = output
+        else:
+            answer.parts.CopyFrom(output)
+        return answer
 
 
 def _session_tool(document: Mapping[str, Any]) -> responses_pb2.Tool:

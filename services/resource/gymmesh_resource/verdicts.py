@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_responses import CodecError, dumps
 
-__all__ = ["Component", "Outcome", "Pending", "Skipped", "Stage", "Verdict", "to_verification"]
+__all__ = ["Component", "Outcome", "Pending", "Skipped", "Stage", "Verdict", "write_verification"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,38 +79,45 @@ class Stage:
     note: str = ""
 
 
-def to_verification(
+def write_verification(
+    message: rollout_pb2.Verification,
     outcome: object,
     *,
     verifier: str,
     version: str,
     stages: Sequence[Stage],
     usage: Sequence[rollout_pb2.ModelCallUsage] = (),
-) -> rollout_pb2.Verification:
-    """The contract's message. Raises ValueError for what is no verdict, in one sentence."""
-    message = rollout_pb2.Verification(
-        verifier=verifier,
-        verifier_version=version,
-        model_usage=usage,
-        stages=[
-            rollout_pb2.VerificationStage(
-                name=stage.name, duration_us=stage.duration_us, note=stage.note
-            )
-            for stage in stages
-        ],
-    )
-    if isinstance(outcome, Pending | Skipped):
-        pending = isinstance(outcome, Pending)
-        message.status = (
-            rollout_pb2.VERIFICATION_STATUS_PENDING
-            if pending
-            else rollout_pb2.VERIFICATION_STATUS_SKIPPED
-        )
-        message.reason = " ".join(outcome.reason.split())
-        message.evidence_json = _evidence(outcome.evidence)
-        return message
-    verdict = outcome if isinstance(outcome, Verdict) else Verdict(_number(outcome, "reward"))
-    message.status = rollout_pb2.VERIFICATION_STATUS_VERIFIED
+) -> None:
+    """Write the contract's message; it is empty before.
+
+    Raises ValueError for what is no verdict, in one sentence.
+    """
+    message.verifier = verifier
+    message.verifier_version = version
+    for stage in stages:
+        message.stages.add(name=stage.name, duration_us=stage.duration_us, note=stage.note)
+    if usage:
+        message.model_usage.extend(usage)
+    if isinstance(outcome, Pending):
+        message.status = rollout_pb2.VERIFICATION_STATUS_PENDING
+        _write_reason(message, outcome)
+    elif isinstance(outcome, Skipped):
+        message.status = rollout_pb2.VERIFICATION_STATUS_SKIPPED
+        _write_reason(message, outcome)
+    else:
+        message.status = rollout_pb2.VERIFICATION_STATUS_VERIFIED
+        if isinstance(outcome, Verdict):
+            _write_verdict(message, outcome)
+        else:
+            message.reward = _number(outcome, "reward")
+
+
+def _write_reason(message: rollout_pb2.Verification, outcome: Pending | Skipped) -> None:
+    message.reason = " ".join(outcome.reason.split())
+    message.evidence_json = _evidence(outcome.evidence)
+
+
+def _write_verdict(message: rollout_pb2.Verification, verdict: Verdict) -> None:
     message.reward = _number(verdict.reward, "reward")
     message.evidence_json = _evidence(verdict.evidence)
     for name, part in verdict.components.items():
@@ -118,11 +125,10 @@ def to_verification(
         added = message.components.add(name=name, value=_number(component.value, name))
         if component.weight is not None:
             added.weight = _number(component.weight, f"weight of {name}")
-    return message
 
 
 def _number(value: object, what: str) -> float:
-    if not isinstance(value, int | float):
+    if not isinstance(value, (int, float)):
         raise ValueError(f"the {what} is {type(value).__name__}, not a number")
     try:
         number = float(value)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, NoReturn
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
@@ -26,8 +26,8 @@ from .models import Models
 from .rollout import Member, Rollout
 from .sessions import Session
 from .task import Task
-from .usage import charge, merged
-from .verdicts import Pending, Stage, to_verification
+from .usage import Ledger, charge, merged
+from .verdicts import Pending, Stage, write_verification
 
 __all__ = ["VerifyServicer"]
 
@@ -36,7 +36,6 @@ _STATUSES = {
     rollout_pb2.VERIFICATION_STATUS_PENDING: "pending",
     rollout_pb2.VERIFICATION_STATUS_SKIPPED: "skipped",
 }
-_AT_ONCE: contextlib.AbstractAsyncContextManager[None] = contextlib.nullcontext()
 _WITH_GROUP = Pending("Judged together with the task's other repeats.")
 
 
@@ -50,6 +49,7 @@ class VerifyServicer:
     async def Verify(
         self, request: verify_pb2.VerifyRequest, context: CallContext
     ) -> verify_pb2.VerifyResponse:
+        hosted, deadline, session_id = self._hosted, context.deadline, request.session_id
         rollout = Rollout(
             Task(request.task),
             request.transcript,
@@ -57,21 +57,24 @@ class VerifyServicer:
             rollout_id=request.rollout_id,
             attempt=request.attempt,
             turn_rewards=request.turn_rewards,
-            models=self._hosted.models,
+            models=hosted.models,
         )
-        hosted, deadline = self._hosted, context.deadline
         session: Session[Any]
-        if hosted.verify_needs_session or hosted.sessions.has(request.session_id):
-            with hosted.sessions.using(request.session_id) as opened:
+        if hosted.verify_needs_session or hosted.sessions.has(session_id):
+            with hosted.sessions.using(session_id) as opened:
                 session = opened.session
-                async with opened.order if hosted.in_order else _AT_ONCE:
+                if hosted.in_order:
+                    async with opened.order:
+                        outcome, seconds = await self._judge(session, rollout, deadline)
+                else:
                     outcome, seconds = await self._judge(session, rollout, deadline)
         else:
             async with self._fresh_session(request, rollout.task) as session:
                 outcome, seconds = await self._judge(session, rollout, deadline)
-        usage = merged((session.usage, rollout.usage)) if hosted.models else ()
-        verification = self._verification(outcome, rollout, "verify", seconds, usage)
-        return verify_pb2.VerifyResponse(verification=verification)
+        usage = merged((session.usage, rollout.usage)) if hosted.asks_models else ()
+        response = verify_pb2.VerifyResponse()
+        self._write(response.verification, outcome, rollout, "verify", seconds, usage)
+        return response
 
     async def VerifyGroup(
         self, request: verify_pb2.VerifyGroupRequest, context: CallContext
@@ -87,36 +90,27 @@ class VerifyServicer:
         hosted.check(task)
         members = [_member(task, member, hosted.models) for member in request.members]
         started = time.perf_counter()
-        outcomes: Sequence[Any] = await self._typed(
-            hosted.call(
+        try:
+            outcomes: Sequence[Any] = await hosted.call(
                 hosted.environment.verify_group,
                 task,
                 members,
                 limit_s=hosted.config.verify_timeout_s,
                 deadline=context.deadline,
-            ),
-            "verify_group",
-            task,
-        )
+            )
+        except Exception as error:
+            self._raise(error, "verify_group", task)
         seconds = time.perf_counter() - started
         if not isinstance(outcomes, Sequence) or len(outcomes) != len(members):
             wrong = TypeError(f"verify_group must give {len(members)} verdicts, one per member")
             raise self._fault(wrong, "verify_group")
-        return verify_pb2.VerifyGroupResponse(
-            verdicts=[
-                verify_pb2.GroupVerdict(
-                    rollout_id=member.rollout.rollout_id,
-                    verification=self._verification(
-                        outcome,
-                        member.rollout,
-                        "verify_group",
-                        seconds,
-                        member.rollout.usage.entries(),
-                    ),
-                )
-                for member, outcome in zip(members, outcomes, strict=True)
-            ]
-        )
+        response = verify_pb2.VerifyGroupResponse()
+        for member, outcome in zip(members, outcomes, strict=True):
+            rollout = member.rollout
+            verdict = response.verdicts.add(rollout_id=rollout.rollout_id)
+            usage = rollout.usage.entries()
+            self._write(verdict.verification, outcome, rollout, "verify_group", seconds, usage)
+        return response
 
     async def _judge(
         self, session: Session[Any], rollout: Rollout, deadline: float | None
@@ -125,69 +119,74 @@ class VerifyServicer:
         hosted, started = self._hosted, time.perf_counter()
         if not self._judges:
             return _WITH_GROUP, 0.0
-        verdict = hosted.call(
-            hosted.environment.verify,
-            session,
-            rollout,
-            limit_s=hosted.config.verify_timeout_s,
-            deadline=deadline,
-            ledger=rollout.usage if hosted.models else None,
-        )
         try:
-            outcome = await self._typed(verdict, "verify", rollout.task)
-        except MeshError as error:
-            if hosted.models:
-                charge(error, (session.usage, rollout.usage))
-            raise
+            outcome = await hosted.call(
+                hosted.environment.verify,
+                session,
+                rollout,
+                limit_s=hosted.config.verify_timeout_s,
+                deadline=deadline,
+                ledger=rollout.usage if hosted.asks_models else None,
+            )
+        except Exception as error:
+            ledgers = (session.usage, rollout.usage) if hosted.asks_models else ()
+            self._raise(error, "verify", rollout.task, ledgers)
         return outcome, time.perf_counter() - started
 
-    async def _typed(self, verdict: Awaitable[Any], stage: str, task: Task) -> Any:
-        try:
-            return await verdict
-        except (TookTooLong, TimeoutError) as error:
+    def _raise(
+        self, error: Exception, stage: str, task: Task, ledgers: Sequence[Ledger] = ()
+    ) -> NoReturn:
+        """Raise the MeshError for what kept the verifier from answering.
+
+        It says what the ledgers count.
+        """
+        fault = self._typed(error, stage, task)
+        charge(fault, ledgers)
+        if fault is error:
+            raise fault
+        raise fault from error
+
+    def _typed(self, error: Exception, stage: str, task: Task) -> MeshError:
+        if isinstance(error, TookTooLong | TimeoutError):
             # Builtin time-outs too: a verifier's own bound, such as that of a worker process.
             metrics.VERIFICATIONS.labels(self._hosted.name, "fault").inc()
-            raise MeshError(
+            return MeshError(
                 errors_pb2.ERROR_REASON_VERIFIER_TIMEOUT,
                 f"The verifier of {self._hosted.name!r} came to no verdict in time: {error}.",
                 metadata={
                     "verifier": self._hosted.name,
                     "timeout_s": f"{self._hosted.config.verify_timeout_s:g}",
                 },
-            ) from error
-        except TaskInvalid as error:
-            raise task_invalid(error, self._hosted.name, task.id) from None
-        except Exception as error:
-            fault = self._fault(error, stage)
-            if fault is error:
-                raise
-            raise fault from error
+            )
+        if isinstance(error, TaskInvalid):
+            return task_invalid(error, self._hosted.name, task.id)
+        return self._fault(error, stage)
 
-    def _verification(
+    def _write(
         self,
+        verification: rollout_pb2.Verification,
         outcome: object,
         rollout: Rollout,
         stage: str,
         seconds: float,
         usage: Sequence[rollout_pb2.ModelCallUsage],
-    ) -> rollout_pb2.Verification:
-        hosted = self._hosted
-        environment = hosted.environment
+    ) -> None:
+        name, environment = self._hosted.name, self._hosted.environment
         try:
-            verification = to_verification(
+            write_verification(
+                verification,
                 outcome,
-                verifier=hosted.name,
+                verifier=name,
                 version=environment.verifier_version or environment.version,
-                stages=rollout.stages or [Stage(stage, int(seconds * 1e6))],
+                stages=rollout.stages or (Stage(stage, int(seconds * 1e6)),),
                 usage=usage,
             )
         except (ValueError, TypeError, AttributeError) as error:
             raise self._fault(error, stage) from error
-        metrics.VERIFICATIONS.labels(hosted.name, _STATUSES[verification.status]).inc()
-        metrics.VERIFICATION_SECONDS.labels(hosted.name).observe(seconds)
+        metrics.VERIFICATIONS.labels(name, _STATUSES[verification.status]).inc()
+        metrics.VERIFICATION_SECONDS.labels(name).observe(seconds)
         if verification.HasField("reward"):
-            metrics.REWARDS.labels(hosted.name).observe(verification.reward)
-        return verification
+            metrics.REWARDS.labels(name).observe(verification.reward)
 
     def _fault(self, error: Exception, stage: str) -> MeshError:
         metrics.VERIFICATIONS.labels(self._hosted.name, "fault").inc()
