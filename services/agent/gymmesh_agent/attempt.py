@@ -12,7 +12,6 @@ from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh.verify.v1 import verify_pb2
 from gymmesh_agent.agent import Agent, Completion, StopRollout
 from gymmesh_agent.clock import RolloutClock
 from gymmesh_agent.config import AgentConfig
@@ -24,11 +23,10 @@ from gymmesh_agent.failures import (
     deadline_failure,
     failure_of,
 )
-from gymmesh_agent.loop import LoopLimits
 from gymmesh_agent.model_caller import ModelFacts
-from gymmesh_agent.params import SharedParams, merge_params, read_override, task_items
 from gymmesh_agent.scope import RolloutScope, RolloutSetup
 from gymmesh_agent.session import Environments, EnvironmentSession
+from gymmesh_agent.terms import Readings
 from gymmesh_agent.verdict import (
     add_turn_rewards,
     check_verification,
@@ -51,9 +49,10 @@ class Workplace:
     Attributes:
         preamble: the system prompt and the examples, as items.
         background: runs a coroutine that outlives the attempt (the closing of its session).
+        over: is told that an attempt is over, and nothing of it will be sent any more.
         in_flight: the gauge of attempts that run.
+        readings: what was read of requests.
         models: what is known of the model services.
-        params: the parameters of rollouts, one message for all that are equal.
     """
 
     config: AgentConfig
@@ -64,9 +63,10 @@ class Workplace:
     environments: Environments
     preamble: Sequence[responses_pb2.Item]
     background: Callable[[Coroutine[Any, Any, None]], None]
+    over: Callable[[Attempt], None]
     in_flight: Level
+    readings: Readings
     models: ModelFacts = field(default_factory=ModelFacts)
-    params: SharedParams = field(default_factory=SharedParams)
 
 
 class Attempt:
@@ -84,10 +84,7 @@ class Attempt:
         "_began",
         "_clock",
         "_events",
-        "_items",
-        "_limits",
-        "_options",
-        "_params",
+        "_opening",
         "_place",
         "_rollout_id",
         "_scope",
@@ -95,9 +92,11 @@ class Attempt:
         "_started",
         "_stopped",
         "_task",
+        "_terms",
         "_time_is_up",
         "_timer",
         "_work_task",
+        "key",
         "over",
     )
 
@@ -108,41 +107,36 @@ class Attempt:
         context: CallContext,
         send: Send,
     ) -> None:
+        config, task = place.config, request.task
+        rollout_id, attempt = request.rollout_id, request.attempt or 1
         self._place = place
-        self._task = request.task
-        self._rollout_id = request.rollout_id
-        self._attempt = request.attempt or 1
-        self._options = request.options
-        self._limits = _limits(place.config, request.options)
-        override = read_override(request.options.params_override_json)
-        self._params = merge_params(place.config.params, request.task.params, override)
-        self._items = [*place.preamble, *task_items(request.task.params)]
-        self._clock = RolloutClock(context.deadline, _wall(place.config, request.options))
-        self._events = EventStream(self._rollout_id, self._attempt, send)
+        self._task = task
+        self._rollout_id = rollout_id
+        self._attempt = attempt
+        #: The rollout's id and the attempt's number.
+        self.key = (rollout_id, attempt)
+        self._terms = terms = place.readings.terms(request.options)
+        self._opening = place.readings.opening(task.params, terms)
+        self._clock = clock = RolloutClock(context.deadline, terms.max_wall_s)
+        self._events = EventStream(rollout_id, attempt, send)
         self._session = EnvironmentSession(
-            task=request.task,
-            rollout_id=self._rollout_id,
-            attempt=self._attempt,
+            task=task,
+            rollout_id=rollout_id,
+            attempt=attempt,
             directory=place.directory,
             environments=place.environments,
-            clock=self._clock,
-            call_s=place.config.tool_timeout_s,
-            verify_s=place.config.verify_timeout_s,
+            clock=clock,
+            call_s=config.tool_timeout_s,
+            verify_s=config.verify_timeout_s,
         )
         self._scope: RolloutScope | None = None
-        self._began = time.monotonic()
-        self._started = self._began
+        self._began = self._started = clock.began
         self._work_task: asyncio.Task[None] | None = None
         self._timer: Timer | None = None
         self._time_is_up = False
         self._stopped = False
         #: Done once the terminal event was sent, or the attempt was stopped without one.
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    @property
-    def key(self) -> tuple[str, int]:
-        """The rollout's id and the attempt's number."""
-        return self._rollout_id, self._attempt
 
     @property
     def stopped(self) -> bool:
@@ -153,8 +147,8 @@ class Attempt:
         """Begin. The task given ends when the session is closed, which may be after `over`."""
         self._place.in_flight.inc()
         self._timer = call_within(self._clock.remaining(), self._time_up)
-        self._work_task = asyncio.create_task(self._run())
-        return self._work_task
+        task = self._work_task = self.over.get_loop().create_task(self._run())
+        return task
 
     def stop(self) -> None:
         """Nobody wants the rollout any more: it ends without a terminal event, and its session
@@ -165,26 +159,44 @@ class Attempt:
             self._cancel()
 
     async def _run(self) -> None:
+        ending: Completion | rollout_pb2.Failure
         try:
-            ending: Completion | rollout_pb2.Failure = await self._work()
+            await self._session.open()
+            scope = self._scope = self._open_scope()
+            room = self._events.put(self._started_event(scope.params, scope.items))
+            if room is not None:
+                await room
+            try:
+                ending = await self._place.agent.run(scope)
+            except StopRollout as stop:
+                ending = stop.completion
+            finally:
+                scope.close()
+            if not isinstance(ending, Completion) or not ending.reason:
+                raise TypeError(f"an agent returns a Completion with a reason, not {ending!r}")
+            await scope.check_staleness()
+            await self._judge(scope, ending)
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            assert task is not None
-            outside = task.cancelling() > 0
-            while task.cancelling():
-                task.uncancel()  # what follows is not to be taken for cancelled
-            if self._time_is_up:
-                ending = self._overdue()
-            elif outside:
-                self._stopped = True
-                ending = Completion(rollout_pb2.STOP_REASON_UNSPECIFIED)
-            else:
-                ending = self._failure(RuntimeError("the agent cancelled itself"))
+            ending = self._cancelled()
         except Exception as error:
             ending = self._failure(error)
         if not self.over.done():
             self._end(ending)
             await self._session.close()
+
+    def _cancelled(self) -> Completion | rollout_pb2.Failure:
+        """The ending of an attempt that was cancelled, by its own timer or from outside."""
+        task = asyncio.current_task()
+        assert task is not None
+        outside = task.cancelling() > 0
+        while task.cancelling():
+            task.uncancel()  # what follows is not to be taken for cancelled
+        if self._time_is_up:
+            return self._overdue()
+        if outside:
+            self._stopped = True
+            return Completion(rollout_pb2.STOP_REASON_UNSPECIFIED)
+        return self._failure(RuntimeError("the agent cancelled itself"))
 
     def _time_up(self) -> None:
         self._time_is_up = True
@@ -222,103 +234,87 @@ class Attempt:
             if self._scope is not None:
                 self._scope.close()
             self._measure(outcome, boundary)
+            self._place.over(self)
             self.over.set_result(None)
 
-    async def _work(self) -> Completion:
-        await self._session.open()
-        scope = self._scope = self._open_scope()
-        await self._events.emit(self._started_event(scope.params, scope.items))
-        try:
-            completion = await self._place.agent.run(scope)
-        except StopRollout as stop:
-            completion = stop.completion
-        finally:
-            scope.close()
-        if not isinstance(completion, Completion) or not completion.reason:
-            raise TypeError(f"an agent returns a Completion with a reason, not {completion!r}")
-        await scope.check_staleness()
-        await self._judge(scope, completion)
-        return completion
-
     def _open_scope(self) -> RolloutScope:
-        opened = self._session.opened
-        config = self._place.config
-        params = self._params = self._place.params.with_tools(self._params, opened.tools)
-        items = self._items = [*self._items, *opened.items]
-        asked = self._options.models
+        place, session, terms = self._place, self._session, self._terms
+        config, opened = place.config, session.opened
+        items = self._opening.items
         setup = RolloutSetup(
-            agent=self._place.name,
+            agent=place.name,
             rollout_id=self._rollout_id,
             attempt=self._attempt,
-            params=params,
-            items=items,
-            options=self._options,
-            limits=self._limits,
-            models={**config.models, **asked} if asked else config.models,
+            params=self._opening.with_tools(opened.tools),
+            items=[*items, *opened.items] if opened.items else items,
+            options=terms.options,
+            limits=terms.limits,
+            models=terms.models,
             model_timeout_s=config.model_timeout_s,
             capture_tokens=config.capture_tokens,
             task_seed=self._task.seed if self._task.HasField("seed") else None,
         )
         return RolloutScope(
             setup,
-            directory=self._place.directory,
-            session=self._session,
+            directory=place.directory,
+            session=session,
             events=self._events,
             clock=self._clock,
-            models=self._place.models,
+            models=place.models,
         )
 
     def _started_event(
         self, params: responses_pb2.ResponseParams, items: Sequence[responses_pb2.Item]
     ) -> rollout_pb2.RolloutEvent:
-        session = self._session
-        opened = session.opened
+        place, session = self._place, self._session
+        opened, task = session.opened, self._task
         # Made in its place, as all events here are: a message handed to another is copied.
         event = rollout_pb2.RolloutEvent()
         started = event.started
         started.params.CopyFrom(params)
         started.items.extend(items)
-        started.environment = self._task.environment
+        started.environment = session.name
         started.environment_version = opened.environment_version or session.environment.version
-        started.agent = self._place.name
-        started.agent_version = self._place.agent.version
-        started.agent_instance_id = self._place.instance_id
+        started.agent = place.name
+        started.agent_version = place.agent.version
+        started.agent_instance_id = place.instance_id
         started.resource_instance_id = session.instance.id
-        started.session_id = opened.session_id
         started.contract_version = CONTRACT_VERSION
-        started.preamble_items = len(self._place.preamble)
-        if opened.session_id:
+        started.preamble_items = len(place.preamble)
+        session_id = opened.session_id
+        if session_id:
+            started.session_id = session_id
             started.seed = opened.seed
-        elif self._task.HasField("seed"):
-            started.seed = self._task.seed
+        elif task.HasField("seed"):
+            started.seed = task.seed
         self._started = time.monotonic()
         return event
 
     async def _judge(self, scope: RolloutScope, completion: Completion) -> None:
         began = time.monotonic_ns()
-        if self._options.skip_verification:
+        if self._terms.options.skip_verification:
             verdict = skipped("the request asked for no verification")
         else:
-            verdict = await self._verdict(scope, completion)
+            rewards = scope.turn_rewards
+            verdict = await self._session.verify(scope.transcript(), completion.reason, rewards)
+            verdict = self._checked(verdict, rewards)
         event = rollout_pb2.RolloutEvent()
-        event.verified.verification.CopyFrom(verdict)
-        event.verified.timings.total_us = (time.monotonic_ns() - began) // 1000
-        await self._events.emit(event)
+        verified = event.verified
+        verified.verification.CopyFrom(verdict)
+        verified.timings.total_us = (time.monotonic_ns() - began) // 1000
+        room = self._events.put(event)
+        if room is not None:
+            await room
 
-    async def _verdict(
-        self, scope: RolloutScope, completion: Completion
+    def _checked(
+        self, verdict: rollout_pb2.Verification, turn_rewards: Sequence[float]
     ) -> rollout_pb2.Verification:
-        request = verify_pb2.VerifyRequest(
-            transcript=scope.transcript(),
-            stop_reason=completion.reason,
-            turn_rewards=scope.turn_rewards,
-        )
-        verdict = await self._session.verify(request)
+        """The rollout's verdict, from what its verifier answered."""
+        environment = self._session.environment
         try:
             check_verification(verdict)
-            environment = self._session.environment
             verdict = mark_group(verdict, judges_groups=environment.judges_groups)
-            return add_turn_rewards(verdict, environment.reward_rule, scope.turn_rewards)
+            return add_turn_rewards(verdict, environment.reward_rule, turn_rewards)
         except MeshError as error:
             component = verdict.verifier or self._session.name
             raise StepFailed(error, Stage.VERIFY, component) from error
@@ -354,7 +350,8 @@ class Attempt:
     def _fail(self, failure: rollout_pb2.Failure) -> None:
         if not self._events.count:
             # The stream law wants `started` first; it says what is known.
-            self._events.put(self._started_event(self._params, self._items))
+            opening = self._opening
+            self._events.put(self._started_event(opening.params, opening.items))
         event = rollout_pb2.RolloutEvent()
         failed = event.failed
         failed.failure.CopyFrom(failure)
@@ -372,37 +369,8 @@ class Attempt:
     def _measure(self, outcome: str, boundary: str) -> None:
         agent = self._place.name
         # The name counts once an environment answered to it: a label takes no made-up values.
-        environment = self._task.environment if self._session.instance.id else ""
+        environment = self._session.name if self._session.instance.id else ""
         self._place.in_flight.dec()
         metrics.ROLLOUTS.labels(agent, environment, outcome, boundary).inc()
         seconds = time.monotonic() - self._began
         metrics.ROLLOUT_SECONDS.labels(agent, environment).observe(seconds)
-
-
-def _limits(config: AgentConfig, options: agent_pb2.RolloutOptions) -> LoopLimits:
-    limits: dict[str, int | None] = {}
-    for key in ("max_steps", "max_total_output_tokens"):
-        limit: int | None = getattr(config, key)
-        if options.HasField(key):
-            limit = getattr(options, key)
-            if limit is not None and limit < 1:
-                raise _invalid(f"options.{key}", f"it must be at least 1, not {limit}")
-        limits[key] = limit
-    return LoopLimits(**limits)
-
-
-def _wall(config: AgentConfig, options: agent_pb2.RolloutOptions) -> float:
-    if not options.HasField("max_wall_s"):
-        return config.max_wall_s
-    if not 0 < options.max_wall_s < float("inf"):
-        problem = f"it must be a positive number of seconds, not {options.max_wall_s}"
-        raise _invalid("options.max_wall_s", problem)
-    return options.max_wall_s
-
-
-def _invalid(field: str, problem: str) -> MeshError:
-    return MeshError(
-        errors_pb2.ERROR_REASON_FIELD_INVALID,
-        f"{field} cannot be used: {problem}",
-        metadata={"field": field},
-    )

@@ -26,7 +26,7 @@ class RolloutClock:
         now: the clock; `time.monotonic` but for tests.
     """
 
-    __slots__ = ("_end", "_hops_end", "_now", "deadline_first", "max_wall_s", "stop_s")
+    __slots__ = ("_end", "_hops_end", "_now", "began", "deadline_first", "max_wall_s", "stop_s")
 
     def __init__(
         self,
@@ -35,7 +35,8 @@ class RolloutClock:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._now = now
-        start = now()
+        #: When it was made.
+        self.began = start = now()
         self.max_wall_s = max_wall_s
         until = math.inf if deadline is None else deadline
         reply = min(_REPLY_S, _REPLY_SHARE * max(0.0, until - start))

@@ -91,33 +91,6 @@ def with_tools(
     return merged
 
 
-class SharedParams:
-    """Parameters with a session's tools: one message for all rollouts that have the same.
-
-    Thousands of rollouts may wait at a time, most of them repeats of the same tasks in the same
-    environment; a message of their own each would be a tenth of their memory.
-    """
-
-    def __init__(self, most: int = 256) -> None:
-        self._most = most
-        self._known: dict[tuple[bytes, ...], responses_pb2.ResponseParams] = {}
-
-    def with_tools(
-        self,
-        params: responses_pb2.ResponseParams,
-        session_tools: Sequence[responses_pb2.Tool],
-    ) -> responses_pb2.ResponseParams:
-        """As the function `with_tools`; the message given is shared, and not to be changed."""
-        key = (params.SerializeToString(), *(one.SerializeToString() for one in session_tools))
-        known = self._known.pop(key, None)
-        if known is None:
-            known = with_tools(params, session_tools)
-            if len(self._known) >= self._most:
-                del self._known[next(iter(self._known))]
-        self._known[key] = known  # last used, last forgotten
-        return known
-
-
 def task_items(task: responses_pb2.ResponseParams) -> list[responses_pb2.Item]:
     """The task's input as items; input given as text is one user message.
 

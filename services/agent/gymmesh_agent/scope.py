@@ -33,11 +33,15 @@ from gymmesh_agent.model_caller import ModelCaller, ModelFacts
 from gymmesh_agent.params import fill_params, sampling_seed
 from gymmesh_agent.session import EnvironmentSession
 from gymmesh_agent.weights import WeightsAge
-from gymmesh_responses import dumps, function_call_output, text_of
+from gymmesh_responses import dumps, text_of
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 
-_NO_NAME = "This call names no tool. Call again with the name of a tool that you were given."
+# For a call that could not be sent: the contract wants a name.
+_NAMELESS = resource_pb2.CallToolResponse(
+    text=b"This call names no tool. Call again with the name of a tool that you were given.",
+    outcome=rollout_pb2.TOOL_OUTCOME_UNKNOWN_TOOL,
+)
 # The most tool calls of one answer that run side by side; the others wait for a place.
 _SIDE_BY_SIDE = 32
 
@@ -380,58 +384,43 @@ class RolloutScope:
         self, call: ModelCall, place: int, function: responses_pb2.FunctionCall
     ) -> ToolAnswer:
         began = time.monotonic_ns()
-        if function.name:
-            answer = await self._call_named_tool(call, function)
+        call_id, name = function.call_id, function.name
+        if name:
+            event = rollout_pb2.RolloutEvent()
+            started = event.tool_call_started
+            started.call_id = call_id
+            started.name = name
+            started.model_call_id = call.call_id
+            started.actor = call.actor
+            room = self._events.put(event)
+            if room is not None:
+                await room
+            request_id = self._request_id(f"{call.call_id}/{call_id}")
+            reply = await self._session.call_tool(name, function.arguments, call_id, request_id)
         else:
-            # Nothing that could be sent: the contract wants a name.
-            item = function_call_output(function.call_id, _NO_NAME)
-            answer = ToolAnswer(item, rollout_pb2.TOOL_OUTCOME_UNKNOWN_TOOL, done=False)
-        self._conversations.add_tool_output(call.call_id, place, answer.item)
-        self.counts.tool_calls += 1
+            reply = _NAMELESS
         event = rollout_pb2.RolloutEvent()
         done = event.tool_call_completed
-        done.call_id = function.call_id
-        done.name = function.name
+        done.call_id = call_id
+        done.name = name
         done.model_call_id = call.call_id
         done.actor = call.actor
-        done.output.CopyFrom(answer.item)
-        done.outcome = answer.outcome
-        done.timings.total_us = (time.monotonic_ns() - began) // 1000
-        await self._events.emit(event)
-        return answer
-
-    async def _call_named_tool(
-        self, call: ModelCall, function: responses_pb2.FunctionCall
-    ) -> ToolAnswer:
-        event = rollout_pb2.RolloutEvent()
-        started = event.tool_call_started
-        started.call_id = function.call_id
-        started.name = function.name
-        started.model_call_id = call.call_id
-        started.actor = call.actor
-        await self._events.emit(event)
-        request = resource_pb2.CallToolRequest(
-            name=function.name,
-            arguments=function.arguments,
-            call_id=function.call_id,
-            request_id=self._request_id(f"{call.call_id}/{function.call_id}"),
-        )
-        try:
-            reply = await self._session.call_tool(request)
-        except StepFailed as error:
-            if error.reason != errors_pb2.ERROR_REASON_TOOL_NOT_FOUND:
-                raise
-            # An environment that answers so instead of by outcome: it is the model's mistake.
-            item = function_call_output(function.call_id, error.message)
-            return ToolAnswer(item, rollout_pb2.TOOL_OUTCOME_UNKNOWN_TOOL, done=False)
-        item = responses_pb2.Item()
+        # Shared by the event and the conversation: a copy would be as dear as the rest.
+        item = done.output
         output = item.function_call_output
-        output.call_id = function.call_id
+        output.call_id = call_id
         if reply.HasField("parts"):
             output.parts.CopyFrom(reply.parts)
         else:
             output.text = reply.text
-        return ToolAnswer(item, reply.outcome, reply.done)
+        outcome = done.outcome = reply.outcome
+        done.timings.total_us = (time.monotonic_ns() - began) // 1000
+        self._conversations.add_tool_output(call.call_id, place, item)
+        self.counts.tool_calls += 1
+        room = self._events.put(event)
+        if room is not None:
+            await room
+        return ToolAnswer(item, outcome, reply.done)
 
     def _parent_id(
         self, parent: ModelCall | Literal["start"] | None, actor: str, detached: bool

@@ -17,6 +17,7 @@ from gymmesh_agent.events import EventQueue, Send
 from gymmesh_agent.group import judge_group
 from gymmesh_agent.registry import find_agent
 from gymmesh_agent.session import Environments
+from gymmesh_agent.terms import Readings
 from gymmesh_responses import new_message
 from gymmesh_runtime import metrics
 from gymmesh_runtime.config import ConfigError
@@ -67,6 +68,7 @@ class AgentService:
             raise ConfigError(str(error), path=f"agents.{self.name}") from None
         prompt = self._config.system_prompt
         system = [new_message("system", prompt)] if prompt is not None else []
+        preamble = (*system, *self._config.example_items())
         self._place = Workplace(
             config=self._config,
             agent=agent,
@@ -74,9 +76,11 @@ class AgentService:
             instance_id=self.instance_id,
             directory=directory,
             environments=Environments(),
-            preamble=(*system, *self._config.example_items()),
+            preamble=preamble,
             background=self._in_background,
+            over=self._over,
             in_flight=metrics.ROLLOUTS_IN_FLIGHT.labels(self.name),
+            readings=Readings(self._config, preamble),
         )
 
     def drain(self, grace_s: float) -> None:
@@ -160,9 +164,11 @@ class AgentService:
         """Begin an attempt. Raises MeshError when there is no rollout to speak of."""
         attempt = self._admit(request, context, send)
         self._running[attempt.key] = attempt
-        attempt.over.add_done_callback(lambda _: self._running.pop(attempt.key))
         self._keep(attempt.start())
         return attempt
+
+    def _over(self, attempt: Attempt) -> None:
+        del self._running[attempt.key]
 
     def _refuse_stopped(self, attempt: Attempt) -> None:
         if attempt.stopped:

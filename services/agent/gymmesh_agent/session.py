@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 import grpc
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.resource.v1 import resource_pb2
+from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.verify.v1 import verify_pb2
 from gymmesh_agent.clock import RolloutClock
 from gymmesh_agent.failures import Stage, StepFailed
 from gymmesh_agent.peers import RESOURCE_SERVICE, VERIFY_SERVICE, ResourcePeer, VerifyPeer
+from gymmesh_responses import text_to_bytes
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 
@@ -31,20 +34,17 @@ class Environments:
     def __init__(self) -> None:
         self._known: dict[str, resource_pb2.GetEnvironmentResponse] = {}
 
-    async def get(
-        self, instance: discovery_pb2.Instance, peer: ResourcePeer, timeout: float
-    ) -> resource_pb2.GetEnvironmentResponse:
-        """What the instance is. Raises what the call raises."""
-        known = self._known.get(instance.id)
-        if known is None:
-            request = resource_pb2.GetEnvironmentRequest()
-            known = await peer.GetEnvironment(request, timeout=timeout)
-            self._known[instance.id] = known
-        return known
+    def known(self, instance_id: str) -> resource_pb2.GetEnvironmentResponse | None:
+        """What the instance is, when it was asked before."""
+        return self._known.get(instance_id)
 
-    def forget(self, instance_id: str) -> None:
-        """Ask again next time: another server answers under this id."""
-        self._known.pop(instance_id, None)
+    async def ask(
+        self, instance_id: str, peer: ResourcePeer, timeout: float
+    ) -> resource_pb2.GetEnvironmentResponse:
+        """What the instance is, by its own word. Raises what the call raises."""
+        answer = await peer.GetEnvironment(resource_pb2.GetEnvironmentRequest(), timeout=timeout)
+        self._known[instance_id] = answer
+        return answer
 
 
 # What a session is before it is open; never changed.
@@ -78,6 +78,7 @@ class EnvironmentSession:
         "_verify_s",
         "environment",
         "instance",
+        "name",
         "opened",
     )
 
@@ -93,6 +94,8 @@ class EnvironmentSession:
         call_s: float,
         verify_s: float,
     ) -> None:
+        #: The environment's name.
+        self.name = task.environment
         self._task = task
         self._rollout_id = rollout_id
         self._attempt = attempt
@@ -112,34 +115,64 @@ class EnvironmentSession:
         self.opened = _NO_SESSION
 
     @property
-    def name(self) -> str:
-        """The environment's name."""
-        return self._task.environment
-
-    @property
     def retry_safe(self) -> bool:
         """Whether the environment allows another attempt; True while nothing was done there."""
         return not self._asked or self.environment.retry_safe
 
     async def open(self) -> None:
         """Choose the instance and open the session there."""
+        directory, clock = self._directory, self._clock
         try:
-            await self._open()
+            instance = directory.choose(RESOURCE_SERVICE, self.name, affinity=self._rollout_id)
+            if instance is None:
+                instance = await directory.pick(
+                    RESOURCE_SERVICE,
+                    self.name,
+                    affinity=self._rollout_id,
+                    timeout=clock.hop(PICK_S),
+                )
+            self.instance = instance
+            instance_id = instance.id
+            peer: ResourcePeer = directory.peer(instance)
+            self._peer = peer
+            environment = self._environments.known(instance_id)
+            if environment is None:
+                timeout = clock.hop(self._call_s)
+                environment = await self._environments.ask(instance_id, peer, timeout)
+            self.environment = environment
+            opened = await self._create(peer)
+            if not opened.session_id:
+                raise _violated("session_id", "the environment opened a session without an id")
+            self.opened = opened
+            if opened.environment_version not in ("", environment.version):
+                # Another server answers under this id.
+                timeout = clock.hop(self._call_s)
+                self.environment = await self._environments.ask(instance_id, peer, timeout)
         except MeshError as error:
             raise StepFailed(error, Stage.CREATE_SESSION, self.name) from error
 
     async def call_tool(
-        self, request: resource_pb2.CallToolRequest
+        self, name: str, arguments: bytes, call_id: str, request_id: str
     ) -> resource_pb2.CallToolResponse:
-        """Call a tool; `session_id` is filled in."""
+        """Call a tool."""
+        request = resource_pb2.CallToolRequest()
         request.session_id = self.opened.session_id
+        request.name = name
+        request.arguments = arguments
+        request.call_id = call_id
+        request.request_id = request_id
         try:
             reply = await self._resource().CallTool(request, timeout=self._clock.hop(self._call_s))
             if reply.outcome == rollout_pb2.TOOL_OUTCOME_UNSPECIFIED:
-                raise _violated("outcome", f"the answer of tool '{request.name}' has no outcome")
+                raise _violated("outcome", f"the answer of tool '{name}' has no outcome")
             return reply
         except MeshError as error:
-            raise StepFailed(error, Stage.TOOL, request.name, request.call_id) from error
+            if error.reason != errors_pb2.ERROR_REASON_TOOL_NOT_FOUND:
+                raise StepFailed(error, Stage.TOOL, name, call_id) from error
+            # An environment that answers so instead of by outcome: it is the model's mistake.
+            return resource_pb2.CallToolResponse(
+                text=text_to_bytes(error.message), outcome=rollout_pb2.TOOL_OUTCOME_UNKNOWN_TOOL
+            )
 
     async def next_turn(
         self, request: resource_pb2.NextTurnRequest
@@ -156,12 +189,22 @@ class EnvironmentSession:
         except MeshError as error:
             raise StepFailed(error, Stage.TURN, self.name) from error
 
-    async def verify(self, request: verify_pb2.VerifyRequest) -> rollout_pb2.Verification:
-        """Have the attempt judged where its session is; session, task and ids are filled in."""
+    async def verify(
+        self,
+        transcript: Sequence[responses_pb2.Item],
+        stop_reason: rollout_pb2.StopReason.ValueType,
+        turn_rewards: Sequence[float],
+    ) -> rollout_pb2.Verification:
+        """Have the attempt judged, where its session is."""
+        request = verify_pb2.VerifyRequest()
         request.session_id = self.opened.session_id
         request.task.CopyFrom(self._task)
+        request.transcript.extend(transcript)
+        request.stop_reason = stop_reason
         request.rollout_id = self._rollout_id
         request.attempt = self._attempt
+        if turn_rewards:
+            request.turn_rewards.extend(turn_rewards)
         try:
             peer: VerifyPeer = self._directory.peer(self.instance, VERIFY_SERVICE)
             reply = await peer.Verify(request, timeout=self._clock.hop(self._verify_s))
@@ -192,54 +235,31 @@ class EnvironmentSession:
         reply = await peer.CreateSession(self._creation(), timeout=min(self._call_s, _CLOSE_S))
         return reply.session_id
 
-    async def _open(self) -> None:
-        instance = await self._directory.pick(
-            RESOURCE_SERVICE,
-            self.name,
-            affinity=self._rollout_id,
-            timeout=self._clock.hop(PICK_S),
-        )
-        self.instance = instance
-        peer: ResourcePeer = self._directory.peer(instance)
-        self._peer = peer
-        self.environment = await self._environments.get(
-            instance, peer, self._clock.hop(self._call_s)
-        )
+    async def _create(self, peer: ResourcePeer) -> resource_pb2.CreateSessionResponse:
+        request = self._creation()
         self._asked = True
         try:
-            opened = await self._create(peer)
+            try:
+                return await peer.CreateSession(request, timeout=self._clock.hop(self._call_s))
+            except MeshError as error:
+                if error.code is not grpc.StatusCode.UNAVAILABLE:
+                    raise
+            # Once more, at the same instance and with the same request_id: no session leaks.
+            await asyncio.sleep(min(_RETRY_PAUSE_S, self._clock.remaining()))
+            return await peer.CreateSession(request, timeout=self._clock.hop(self._call_s))
         except asyncio.CancelledError:
             self._lost = True
             raise
-        if not opened.session_id:
-            raise _violated("session_id", "the environment opened a session without an id")
-        self.opened = opened
-        if opened.environment_version not in ("", self.environment.version):
-            self._environments.forget(instance.id)
-            self.environment = await self._environments.get(
-                instance, peer, self._clock.hop(self._call_s)
-            )
-
-    async def _create(self, peer: ResourcePeer) -> resource_pb2.CreateSessionResponse:
-        request = self._creation()
-        try:
-            return await peer.CreateSession(request, timeout=self._clock.hop(self._call_s))
-        except MeshError as error:
-            if error.code is not grpc.StatusCode.UNAVAILABLE:
-                raise
-        # Once more, at the same instance and with the same request_id: no session leaks.
-        await asyncio.sleep(min(_RETRY_PAUSE_S, self._clock.remaining()))
-        return await peer.CreateSession(request, timeout=self._clock.hop(self._call_s))
 
     def _creation(self) -> resource_pb2.CreateSessionRequest:
-        request = resource_pb2.CreateSessionRequest(
-            request_id=f"{self._rollout_id}/{self._attempt}",
-            rollout_id=self._rollout_id,
-            attempt=self._attempt,
-        )
-        request.task.CopyFrom(self._task)
-        if self._task.HasField("seed"):
-            request.seed = self._task.seed
+        task = self._task
+        request = resource_pb2.CreateSessionRequest()
+        request.request_id = f"{self._rollout_id}/{self._attempt}"
+        request.rollout_id = self._rollout_id
+        request.attempt = self._attempt
+        request.task.CopyFrom(task)
+        if task.HasField("seed"):
+            request.seed = task.seed
         return request
 
     def _resource(self) -> ResourcePeer:

@@ -12,6 +12,7 @@ import difflib
 import hashlib
 import math
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Literal, TypeAlias
 
 from gymmesh.discovery.v1 import discovery_pb2
@@ -90,15 +91,21 @@ class PeerDirectory:
         proportion to the instances' weights. In a watched directory, waits up to
         ``timeout`` seconds for one to appear. Raises SERVICE_NOT_FOUND.
         """
+        chosen = self.choose(service, name, affinity=affinity)
+        if chosen is None and self._watched:
+            await self._wait_for(service, name, timeout)
+            chosen = self.choose(service, name, affinity=affinity)
+        if chosen is None:
+            raise self._not_found(service, name)
+        return chosen
+
+    def choose(self, service: str, name: str, *, affinity: str = "") -> Instance | None:
+        """As `pick`, without the wait: None when there is none to be had now."""
         candidates = self._candidates(service, name)
         if len(candidates) == 1:
             return candidates[0]
-        if not candidates and self._watched:
-            candidates = await self._wait_for(service, name, timeout)
         if not candidates:
-            raise self._not_found(service, name)
-        if len(candidates) == 1:
-            return candidates[0]
+            return None
         if affinity:
             return max(candidates, key=lambda one: _score(affinity, one))
         self._turn += 1
@@ -187,14 +194,12 @@ class PeerDirectory:
                 self._found[service, name] = found
         return found
 
-    async def _wait_for(self, service: str, name: str, timeout: float) -> list[Instance]:
-        try:
+    async def _wait_for(self, service: str, name: str, timeout: float) -> None:
+        """Until there is one, or the time is up."""
+        with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
-                while not (candidates := self._candidates(service, name)):
+                while not self._candidates(service, name):
                     await self._changed.wait()
-                return candidates
-        except TimeoutError:
-            return []
 
     def _notify(self) -> None:
         # Wakes all waiters; those that still lack something wait on the new event.

@@ -1,0 +1,194 @@
+"""What requests for rollouts set, read once for all that set the same.
+
+The rollouts of a run come with the same options, and the repeats of a task with the same
+parameters, by the thousand. Each is given what was read for the first. That also saves memory:
+thousands may wait at a time, and a message of their own each would be a tenth of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar
+
+from gymmesh.agent.v1 import agent_pb2
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh.responses.v1 import responses_pb2
+from gymmesh_agent.config import AgentConfig
+from gymmesh_agent.loop import LoopLimits
+from gymmesh_agent.params import merge_params, read_override, task_items, with_tools
+from gymmesh_runtime.errors import MeshError
+
+V = TypeVar("V")
+
+# How much of what was read is kept, as bytes of the messages that it was read from.
+_OPTIONS_BYTES = 1 << 18
+_PARAMS_BYTES = 1 << 22
+_TOOLS_BYTES = 1 << 16
+# What an entry counts for by itself.
+_ENTRY_BYTES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a request's options say, completed by the agent's configuration.
+
+    Attributes:
+        options: the options themselves.
+        limits: the policy's limits in force.
+        max_wall_s: the operator's budget in seconds.
+        override: parameters that go over the task's.
+        models: the names of model services, by role.
+    """
+
+    options: agent_pb2.RolloutOptions
+    limits: LoopLimits
+    max_wall_s: float
+    override: Mapping[str, Any]
+    models: Mapping[str, str]
+
+
+class Opening:
+    """How a task's rollouts begin. What is given out is shared, and not to be changed.
+
+    Attributes:
+        params: the parameters of policy calls, without input and without the session's tools.
+        items: the items before the first model call: the agent's own, then the task's.
+    """
+
+    __slots__ = ("_with_tools", "items", "params")
+
+    def __init__(
+        self, params: responses_pb2.ResponseParams, items: Sequence[responses_pb2.Item]
+    ) -> None:
+        self.params = params
+        self.items = items
+        self._with_tools: _Kept[responses_pb2.ResponseParams] = _Kept(_TOOLS_BYTES)
+
+    def with_tools(
+        self, session_tools: Sequence[responses_pb2.Tool]
+    ) -> responses_pb2.ResponseParams:
+        """The parameters with a session's tools; see `params.with_tools`."""
+        key = tuple([one.SerializeToString() for one in session_tools])
+        known = self._with_tools.get(key)
+        if known is None:
+            known = self._with_tools.add(key, with_tools(self.params, session_tools))
+        return known
+
+
+class Readings:
+    """What was read so far of the requests to one agent.
+
+    Args:
+        config: the agent's configuration.
+        preamble: the items that it puts before a task's.
+    """
+
+    def __init__(self, config: AgentConfig, preamble: Sequence[responses_pb2.Item]) -> None:
+        self._config = config
+        self._preamble = preamble
+        self._terms: _Kept[Terms] = _Kept(_OPTIONS_BYTES)
+        self._openings: _Kept[Opening] = _Kept(_PARAMS_BYTES)
+
+    def terms(self, options: agent_pb2.RolloutOptions) -> Terms:
+        """The terms of a request with these options.
+
+        Raises:
+            MeshError: FIELD_INVALID.
+        """
+        key = (options.SerializeToString(),)
+        known = self._terms.get(key)
+        if known is None:
+            known = self._terms.add(key, _terms(self._config, options))
+        return known
+
+    def opening(self, task: responses_pb2.ResponseParams, terms: Terms) -> Opening:
+        """How a rollout of a task with these parameters begins under the terms.
+
+        Raises:
+            MeshError: FIELD_INVALID.
+        """
+        key = (terms.options.params_override_json, task.SerializeToString())
+        known = self._openings.get(key)
+        if known is None:
+            params = merge_params(self._config.params, task, terms.override)
+            opening = Opening(params, (*self._preamble, *task_items(task)))
+            known = self._openings.add(key, opening)
+        return known
+
+
+class _Kept(Generic[V]):
+    """What was last used, by what it was made from: of that, `most` bytes in all."""
+
+    __slots__ = ("_known", "_most", "_size")
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._size = 0
+        self._known: dict[tuple[bytes, ...], V] = {}
+
+    def get(self, key: tuple[bytes, ...]) -> V | None:
+        known = self._known.pop(key, None)
+        if known is not None:
+            self._known[key] = known  # last used, last forgotten
+        return known
+
+    def add(self, key: tuple[bytes, ...], value: V) -> V:
+        """Keep a value under a key that is not known yet; gives the value."""
+        self._known[key] = value
+        self._size += _size(key)
+        while self._size > self._most:
+            oldest = next(iter(self._known))
+            del self._known[oldest]
+            self._size -= _size(oldest)
+        return value
+
+
+def _size(key: tuple[bytes, ...]) -> int:
+    return sum(map(len, key), _ENTRY_BYTES)
+
+
+def _terms(config: AgentConfig, options: agent_pb2.RolloutOptions) -> Terms:
+    asked = options.models
+    return Terms(
+        options,
+        LoopLimits(
+            max_steps=_limit("max_steps", config.max_steps, options),
+            max_total_output_tokens=_limit(
+                "max_total_output_tokens", config.max_total_output_tokens, options
+            ),
+        ),
+        _wall(config, options),
+        read_override(options.params_override_json),
+        {**config.models, **asked} if asked else config.models,
+    )
+
+
+def _limit(
+    key: Literal["max_steps", "max_total_output_tokens"],
+    configured: int | None,
+    options: agent_pb2.RolloutOptions,
+) -> int | None:
+    if not options.HasField(key):
+        return configured
+    asked: int = getattr(options, key)
+    if asked < 1:
+        raise _invalid(f"options.{key}", f"it must be at least 1, not {asked}")
+    return asked
+
+
+def _wall(config: AgentConfig, options: agent_pb2.RolloutOptions) -> float:
+    if not options.HasField("max_wall_s"):
+        return config.max_wall_s
+    if not 0 < options.max_wall_s < float("inf"):
+        problem = f"it must be a positive number of seconds, not {options.max_wall_s}"
+        raise _invalid("options.max_wall_s", problem)
+    return options.max_wall_s
+
+
+def _invalid(field: str, problem: str) -> MeshError:
+    return MeshError(
+        errors_pb2.ERROR_REASON_FIELD_INVALID,
+        f"{field} cannot be used: {problem}",
+        metadata={"field": field},
+    )
