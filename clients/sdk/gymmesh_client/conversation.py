@@ -5,11 +5,31 @@ The rule stands at the top of gymmesh/rollout/v1/rollout.proto.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, TypeAlias
+
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 
+Item: TypeAlias = responses_pb2.Item
 
-def conversation(rollout: pb.Rollout, call_id: str) -> list[responses_pb2.Item]:
+
+class Thread(NamedTuple):
+    """The conversation that leads to a model call, without the items of `started`.
+
+    Attributes:
+        items: those of the rollout, not copies.
+        answers: of each call whose answer has items, the place of the last one in `items`, and
+            the call's id.
+        whole: whether the items of `started` stand before it.
+    """
+
+    items: list[Item]
+    answers: list[tuple[int, str]]
+    whole: bool
+
+
+def conversation(rollout: pb.Rollout, call_id: str) -> list[Item]:
     """The conversation up to and including a model call, its tools' answers and its turns.
 
     The items are those of the rollout, not copies.
@@ -17,36 +37,13 @@ def conversation(rollout: pb.Rollout, call_id: str) -> list[responses_pb2.Item]:
     Raises:
         ValueError: no such call, or parents that go in a circle.
     """
-    chain, base = _chain(rollout, call_id)
-    answers = Answers(rollout)
-    items = list(rollout.started.items) if base else []
-    for call in chain:
-        items.extend(answers.own_items(call))
-    return items
+    found = _thread_of(rollout, call_id)
+    return [*rollout.started.items, *found.items] if found.whole else found.items
 
 
-def continuation(rollout: pb.Rollout, call_id: str) -> list[responses_pb2.Item]:
+def continuation(rollout: pb.Rollout, call_id: str) -> list[Item]:
     """The conversation without the items of `started`; raises as `conversation`."""
-    chain, _ = _chain(rollout, call_id)
-    answers = Answers(rollout)
-    return [item for call in chain for item in answers.own_items(call)]
-
-
-def answer_places(rollout: pb.Rollout, call_id: str) -> list[tuple[int, str]]:
-    """Where in `continuation` each call's answer ends: the place of its last item, and the call.
-
-    A call whose answer has no items is left out.
-    """
-    chain, _ = _chain(rollout, call_id)
-    answers = Answers(rollout)
-    places: list[tuple[int, str]] = []
-    start = 0
-    for call in chain:
-        wrote = len(call.context_items) + len(call.response.output)
-        if call.response.output:
-            places.append((start + wrote - 1, call.call_id))
-        start += len(answers.own_items(call))
-    return places
+    return _thread_of(rollout, call_id).items
 
 
 def final_call(rollout: pb.Rollout) -> pb.ModelCallCompleted | None:
@@ -59,7 +56,7 @@ def final_call(rollout: pb.Rollout) -> pb.ModelCallCompleted | None:
     return rollout.model_calls[-1] if rollout.model_calls else None
 
 
-def transcript(rollout: pb.Rollout) -> list[responses_pb2.Item]:
+def transcript(rollout: pb.Rollout) -> list[Item]:
     """The final transcript: the conversation of the final call.
 
     With no model call, the items that the rollout began with.
@@ -68,40 +65,68 @@ def transcript(rollout: pb.Rollout) -> list[responses_pb2.Item]:
     return list(rollout.started.items) if last is None else conversation(rollout, last.call_id)
 
 
-class Answers:
-    """What tools and turns answered to a rollout's model calls, looked up once for all calls."""
+def thread(
+    calls: Sequence[pb.ModelCallCompleted],
+    tools: Iterable[pb.ToolCallCompleted],
+    turns: Iterable[pb.TurnCompleted],
+    call_id: str,
+) -> Thread:
+    """The conversation that leads to a call of a rollout, which has these; raises as
+    `conversation`.
+    """
+    chain, whole = _chain(calls, call_id)
+    outputs: dict[tuple[str, str], list[Item]] = {}
+    for done in tools:
+        if done.HasField("output"):
+            key = (done.model_call_id, done.call_id)
+            outputs.setdefault(key, []).append(done.output)
+    turned: dict[str, list[Item]] = {}
+    for turn in turns:
+        turned.setdefault(turn.model_call_id, []).extend(turn.items)
+    items: list[Item] = []
+    answers: list[tuple[int, str]] = []
+    for call in chain:
+        # A slice of a repeated field is made in one go, a list element by element.
+        items += call.context_items[:]
+        wrote = call.response.output[:]
+        if wrote:
+            items += wrote
+            answers.append((len(items) - 1, call.call_id))
+            if outputs:
+                _add_outputs(items, call.call_id, wrote, outputs)
+        if turned:
+            items += turned.get(call.call_id, ())
+    return Thread(items, answers, whole)
 
-    def __init__(self, rollout: pb.Rollout) -> None:
-        self._outputs: dict[tuple[str, str], list[responses_pb2.Item]] = {}
-        for record in rollout.tool_calls:
-            done = record.completed
-            if done.HasField("output"):
-                key = (done.model_call_id, done.call_id)
-                self._outputs.setdefault(key, []).append(done.output)
-        self._turns: dict[str, list[responses_pb2.Item]] = {}
-        for turn in rollout.turns:
-            self._turns.setdefault(turn.model_call_id, []).extend(turn.items)
 
-    def own_items(self, call: pb.ModelCallCompleted) -> list[responses_pb2.Item]:
-        """What one model call adds: its context, its answer, its tools' outputs, its turns."""
-        items = [*call.context_items, *call.response.output]
-        met: dict[str, int] = {}
-        for item in call.response.output:
-            if not item.HasField("function_call"):
-                continue
-            call_id = item.function_call.call_id
-            # Two calls of one id, which only a custom agent can bring about: in order.
-            place = met.get(call_id, 0)
-            met[call_id] = place + 1
-            outputs = self._outputs.get((call.call_id, call_id), ())
-            items.extend(outputs[place : place + 1])
-        items.extend(self._turns.get(call.call_id, ()))
-        return items
+def _add_outputs(
+    items: list[Item],
+    model_call_id: str,
+    wrote: list[Item],
+    outputs: dict[tuple[str, str], list[Item]],
+) -> None:
+    """Add what tools answered to a model call, in the order of its function calls."""
+    met: dict[str, int] = {}
+    for item in wrote:
+        if not item.HasField("function_call"):
+            continue
+        call_id = item.function_call.call_id
+        # Two calls of one id, which only a custom agent can bring about: in order.
+        place = met.get(call_id, 0)
+        met[call_id] = place + 1
+        items += outputs.get((model_call_id, call_id), ())[place : place + 1]
 
 
-def _chain(rollout: pb.Rollout, call_id: str) -> tuple[list[pb.ModelCallCompleted], bool]:
+def _thread_of(rollout: pb.Rollout, call_id: str) -> Thread:
+    tools = [record.completed for record in rollout.tool_calls]
+    return thread(rollout.model_calls, tools, rollout.turns, call_id)
+
+
+def _chain(
+    all_calls: Sequence[pb.ModelCallCompleted], call_id: str
+) -> tuple[list[pb.ModelCallCompleted], bool]:
     """The calls from the first to `call_id`, and whether they begin at `started`."""
-    calls = {call.call_id: call for call in rollout.model_calls}
+    calls = {call.call_id: call for call in all_calls}
     chain: list[pb.ModelCallCompleted] = []
     met: set[str] = set()
     while True:
@@ -112,7 +137,8 @@ def _chain(rollout: pb.Rollout, call_id: str) -> tuple[list[pb.ModelCallComplete
         met.add(call_id)
         call = calls[call_id]
         chain.append(call)
-        if call.detached or not call.parent_call_id:
+        parent = call.parent_call_id
+        if not parent or call.detached:
             chain.reverse()
             return chain, not call.detached
-        call_id = call.parent_call_id
+        call_id = parent

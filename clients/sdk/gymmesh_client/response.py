@@ -13,9 +13,10 @@ from typing import Final
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.conversation import answer_places, continuation, final_call
-from gymmesh_client.tokens import call_tokens, has_tokens, token_fields
-from gymmesh_responses import JsonValue, items_to_list, params_to_dict, response_to_dict
+from gymmesh_client.conversation import thread
+from gymmesh_client.reading import Reading
+from gymmesh_client.tokens import call_tokens, token_fields
+from gymmesh_responses import JsonValue, items_to_list, params_to_dict, response_head_to_dict
 
 MEDIA_PREFIX: Final = "gymmesh-media:"
 # Parameters up to this size are kept as JSON for the next rollout that has them.
@@ -47,17 +48,15 @@ _CUT: Final = {
 }
 
 
-def rollout_response(rollout: pb.Rollout) -> dict[str, JsonValue]:
+def rollout_response(read: Reading) -> dict[str, JsonValue]:
     """The Responses object of a whole rollout, or of what there is of one that failed.
 
     `id`, `model`, `error` and `incomplete_details` are the last model call's; `usage` is the
     sum over the root agent's calls; `created_at` is in seconds since 1970.
     """
-    last = final_call(rollout)
-    answer = {} if last is None else _head(last.response)
-    cut = _CUT.get(rollout.completed.stop_reason) if rollout.HasField("completed") else None
-    details = answer.get("incomplete_details") or ({"reason": cut} if cut else None)
-    items = [] if last is None else continuation(rollout, last.call_id)
+    rollout, last = read.rollout, read.last
+    answer = {} if last is None else response_head_to_dict(last.response)
+    details = answer.get("incomplete_details") or _cut_short(rollout)
     return {
         "id": answer.get("id") or rollout.rollout_id,
         "object": "response",
@@ -66,31 +65,44 @@ def rollout_response(rollout: pb.Rollout) -> dict[str, JsonValue]:
         "status": "incomplete" if details else answer.get("status") or "completed",
         "error": answer.get("error"),
         "incomplete_details": details,
-        "output": _with_tokens(items_with_media(items, rollout), rollout),
-        "usage": summed_usage(rollout),
-        **_effective(rollout).echoed,
+        "output": [] if last is None else _output(read, last),
+        "usage": {
+            "input_tokens": read.input_tokens,
+            "input_tokens_details": {"cached_tokens": read.cached_tokens},
+            "output_tokens": read.output_tokens,
+            "output_tokens_details": {"reasoning_tokens": read.reasoning_tokens},
+            "total_tokens": read.input_tokens + read.output_tokens,
+        },
+        **_effective(read.started).echoed,
     }
 
 
-def _with_tokens(output: list[JsonValue], rollout: pb.Rollout) -> list[JsonValue]:
-    """The output, each model call's tokens with the last item that the call wrote."""
-    last = final_call(rollout)
-    if last is None or not has_tokens(rollout):
+def _cut_short(rollout: pb.Rollout) -> dict[str, JsonValue] | None:
+    cut = _CUT.get(rollout.completed.stop_reason)
+    return {"reason": cut} if cut else None
+
+
+def _output(read: Reading, last: pb.ModelCallCompleted) -> list[JsonValue]:
+    """The transcript, each model call's tokens with the last item that the call wrote."""
+    rollout = read.rollout
+    found = thread(read.calls, read.tools, read.turns, last.call_id)
+    output = items_with_media(found.items, rollout)
+    if not read.captured:
         return output
     tokens = call_tokens(rollout)
-    for place, call_id in answer_places(rollout, last.call_id):
+    for place, call_id in found.answers:
         item = output[place]
         if call_id in tokens and type(item) is dict:
             output[place] = item | token_fields(tokens[call_id])
     return output
 
 
-def effective_params(rollout: pb.Rollout) -> dict[str, JsonValue]:
+def effective_params(started: pb.Started) -> dict[str, JsonValue]:
     """The parameters that were in force; nothing for a rollout that never started.
 
     Shared by all rollouts with the same parameters: not to be changed.
     """
-    return _effective(rollout).document
+    return _effective(started).document
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +113,7 @@ class _Params:
     echoed: dict[str, JsonValue]
 
 
-def _effective(rollout: pb.Rollout) -> _Params:
-    started = rollout.started
+def _effective(started: pb.Started) -> _Params:
     return _params_of(started.params) if started.HasField("params") else _NO_PARAMS
 
 
@@ -134,34 +145,6 @@ def _both(document: dict[str, JsonValue]) -> _Params:
 
 
 _NO_PARAMS: Final = _both({})
-
-
-def _head(response: responses_pb2.Response) -> dict[str, JsonValue]:
-    """The response as JSON but for its output, which need not be written for this."""
-    head = responses_pb2.Response()
-    head.CopyFrom(response)
-    head.ClearField("output")
-    return response_to_dict(head)
-
-
-def summed_usage(rollout: pb.Rollout) -> dict[str, JsonValue]:
-    """Token counts over the root agent's model calls."""
-    total = {"input": 0, "output": 0, "cached": 0, "reasoning": 0}
-    for call in rollout.model_calls:
-        if call.actor:
-            continue
-        usage = call.response.usage
-        total["input"] += usage.input_tokens
-        total["output"] += usage.output_tokens
-        total["cached"] += usage.cached_tokens
-        total["reasoning"] += usage.reasoning_tokens
-    return {
-        "input_tokens": total["input"],
-        "input_tokens_details": {"cached_tokens": total["cached"]},
-        "output_tokens": total["output"],
-        "output_tokens_details": {"reasoning_tokens": total["reasoning"]},
-        "total_tokens": total["input"] + total["output"],
-    }
 
 
 def items_with_media(items: list[responses_pb2.Item], rollout: pb.Rollout) -> list[JsonValue]:

@@ -20,13 +20,14 @@ came before it in `response`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from google.rpc import error_details_pb2, status_pb2
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client.reading import Reading
 from gymmesh_client.response import (
     effective_params,
     items_with_media,
@@ -63,6 +64,16 @@ OWN_KEYS: Final = frozenset(
 )
 
 
+def _names(enum: Any, prefix: str) -> dict[int, str]:
+    """An enum's names without their prefix."""
+    return {number: name.removeprefix(prefix) for name, number in enum.items()}
+
+
+_STOP_REASONS: Final = _names(pb.StopReason, "STOP_REASON_")
+_VERDICTS: Final = _names(pb.VerificationStatus, "VERIFICATION_STATUS_")
+_BOUNDARIES: Final = _names(pb.Boundary, "BOUNDARY_")
+
+
 @dataclass(frozen=True, slots=True)
 class FailedAttempt:
     """A failed rollout: the failure, and what was known of the rollout before it."""
@@ -77,30 +88,38 @@ def completed_row(task: pb.Task, rollout: pb.Rollout) -> dict[str, JsonValue]:
     Raises:
         ValueError: the rollout is not completed, or its calls do not form a conversation.
     """
-    if rollout.WhichOneof("outcome") != "completed":
+    if not rollout.HasField("completed"):
         raise ValueError("only a completed rollout has a row")
-    verification = _verification(rollout)
-    row = _common(task, rollout)
-    row["response"] = rollout_response(rollout)
+    read, completed, verified = Reading(rollout), rollout.completed, rollout.verified
+    verdict = verified.verification
+    verification = verification_row(verdict) if rollout.HasField("verified") else _no_verdict()
+    row = _common(task, read)
+    row["response"] = rollout_response(read)
     row["reward"] = verification["reward"]
-    row |= _identity(task, rollout)
+    row |= _identity(task, read)
     row["verification"] = verification
-    row["stop_reason"] = _name(pb.StopReason, rollout.completed.stop_reason, "STOP_REASON_")
-    if rollout.completed.stop_detail:
-        row["stop_detail"] = rollout.completed.stop_detail
-    row["metadata"] = _metadata(rollout, verification["reward"] is not None)
-    row |= _model_usage(rollout)
+    row["stop_reason"] = _name(_STOP_REASONS, completed.stop_reason)
+    if completed.stop_detail:
+        row["stop_detail"] = completed.stop_detail
+    row["metadata"] = _metadata(
+        read, completed.duration_us, verified.timings.total_us, verification["reward"] is not None
+    )
+    _put_model_usage(row, read, verdict.model_usage[:])
     return _with_extras(row, task, verification["evidence"])
 
 
 def failure_row(task: pb.Task, failed: FailedAttempt) -> dict[str, JsonValue]:
     """The row of a failed rollout; it has no reward, and none may be inferred."""
-    row = _common(task, failed.partial)
-    row["response"] = rollout_response(failed.partial)
-    row |= _identity(task, failed.partial)
-    row["failure"] = _failure(failed.failure)
-    row["metadata"] = _metadata(failed.partial, False)
-    row |= _model_usage(failed.partial, _usage_of(failed.failure))
+    rollout, failure = failed.partial, failed.failure
+    read, verified = Reading(rollout), rollout.verified
+    row = _common(task, read)
+    row["response"] = rollout_response(read)
+    row |= _identity(task, read)
+    row["failure"] = _failure(failure)
+    ended = rollout.completed if rollout.HasField("completed") else rollout.failed
+    row["metadata"] = _metadata(read, ended.duration_us, verified.timings.total_us, False)
+    of_verdict = verified.verification.model_usage[:]
+    _put_model_usage(row, read, of_verdict + _usage_of(failure))
     return _with_extras(row, task, {})
 
 
@@ -113,39 +132,42 @@ def row_to_json(row: dict[str, JsonValue]) -> bytes:
     return write(row)
 
 
-def _common(task: pb.Task, rollout: pb.Rollout) -> dict[str, JsonValue]:
+def _common(task: pb.Task, read: Reading) -> dict[str, JsonValue]:
     own = params_document(task.params)
-    params = own | effective_params(rollout)
+    params = own | effective_params(read.started)
     if "input" in own:
         params["input"] = own["input"]
     else:
         params.pop("input", None)
     row: dict[str, JsonValue] = {"responses_create_params": params}
-    if rollout.HasField("started") and not _begins_with_input(task, rollout):
-        row["first_items"] = items_with_media(list(rollout.started.items), rollout)
+    rollout = read.rollout
+    if rollout.HasField("started") and not _begins_with_input(task, read.started):
+        row["first_items"] = items_with_media(read.started.items[:], rollout)
     return row
 
 
-def _begins_with_input(task: pb.Task, rollout: pb.Rollout) -> bool:
-    items, params = list(rollout.started.items), task.params
+def _begins_with_input(task: pb.Task, started: pb.Started) -> bool:
+    items, params = started.items, task.params
     if params.HasField("input_text"):
         return (
             len(items) == 1
             and items[0].message.role == "user"
             and text_of(items[0]) == params.input_text
         )
-    return items == list(params.input)
+    same: bool = items == params.input
+    return same
 
 
-def _identity(task: pb.Task, rollout: pb.Rollout) -> dict[str, JsonValue]:
+def _identity(task: pb.Task, read: Reading) -> dict[str, JsonValue]:
+    rollout, started = read.rollout, read.started
     row: dict[str, JsonValue] = {
         "task_id": rollout.task_id or task.task_id,
         "rollout_id": rollout.rollout_id,
         "run_id": rollout.run_id,
         "repeat_index": rollout.repeat_index,
         "attempt": rollout.attempt,
-        "environment": rollout.started.environment or task.environment,
-        "agent": rollout.started.agent or task.agent,
+        "environment": started.environment or task.environment,
+        "agent": started.agent or task.agent,
     }
     if task.HasField("seed"):
         row["seed"] = task.seed
@@ -154,11 +176,9 @@ def _identity(task: pb.Task, rollout: pb.Rollout) -> dict[str, JsonValue]:
     return row
 
 
-def _verification(rollout: pb.Rollout) -> dict[str, Any]:
-    if not rollout.HasField("verified"):
-        reason = "the agent sent no verdict"
-        return {"status": "SKIPPED", "reward": None, "reason": reason, "evidence": {}}
-    return verification_row(rollout.verified.verification)
+def _no_verdict() -> dict[str, Any]:
+    reason = "the agent sent no verdict"
+    return {"status": "SKIPPED", "reward": None, "reason": reason, "evidence": {}}
 
 
 def verification_row(verdict: pb.Verification) -> dict[str, Any]:
@@ -167,53 +187,63 @@ def verification_row(verdict: pb.Verification) -> dict[str, Any]:
     for part in verdict.components:
         weight = {"weight": part.weight} if part.HasField("weight") else {}
         components.append({"name": part.name, "value": part.value, **weight})
+    stages: list[JsonValue] = []
+    for stage in verdict.stages:
+        stages.append({"name": stage.name, "duration_us": stage.duration_us, "note": stage.note})
+    evidence = verdict.evidence_json
     return {
-        "status": _name(pb.VerificationStatus, verdict.status, "VERIFICATION_STATUS_"),
+        "status": _name(_VERDICTS, verdict.status),
         "reward": verdict.reward if verdict.HasField("reward") else None,
         "reason": verdict.reason,
         "components": components,
         "verifier": verdict.verifier,
         "version": verdict.verifier_version,
-        "stages": [
-            {"name": stage.name, "duration_us": stage.duration_us, "note": stage.note}
-            for stage in verdict.stages
-        ],
-        "evidence": loads(verdict.evidence_json) if verdict.evidence_json else {},
+        "stages": stages,
+        "evidence": loads(evidence) if evidence else {},
     }
 
 
-def _metadata(rollout: pb.Rollout, verified: bool) -> dict[str, JsonValue]:
-    tools = dict.fromkeys(record.completed.name for record in rollout.tool_calls)
-    seed = {"seed": rollout.started.seed} if rollout.started.HasField("seed") else {}
-    return {
-        "steps_taken": sum(not call.actor for call in rollout.model_calls),
-        "tools_used": list(tools),
-        "verified": verified,
-        **seed,
-        **token_notes(rollout),
-        "timings": _timings(rollout),
-    }
-
-
-def _model_usage(
-    rollout: pb.Rollout, of_failure: Sequence[pb.ModelCallUsage] = ()
+def _metadata(
+    read: Reading, duration_us: int, verify_us: int, verified: bool
 ) -> dict[str, JsonValue]:
-    """What the environment's own model calls consumed, by model: its turns', the verdict's, and
-    those of a turn or verdict that failed.
+    row: dict[str, JsonValue] = {
+        "steps_taken": read.steps,
+        "tools_used": list({done.name: None for done in read.tools}),
+        "verified": verified,
+    }
+    if read.started.HasField("seed"):
+        row["seed"] = read.started.seed
+    if read.captured:
+        row |= token_notes(read.captured)
+    # When it started (seconds since 1970), and microseconds in all and by kind of call.
+    row["timings"] = {
+        "started_at": read.rollout.started_unix_nano / 1e9,
+        "duration_us": duration_us,
+        "model_us": read.model_us,
+        "tools_us": read.tools_us,
+        "verify_us": verify_us,
+    }
+    return row
+
+
+def _put_model_usage(
+    row: dict[str, JsonValue], read: Reading, others: Sequence[pb.ModelCallUsage]
+) -> None:
+    """What the environment's own model calls consumed, by model: its turns', and `others`, which
+    are the verdict's and those of a turn or verdict that failed.
     """
-    reported = [entry for turn in rollout.turns for entry in turn.model_usage]
-    reported += rollout.verified.verification.model_usage
-    reported += of_failure
     sums: dict[str, dict[str, Any]] = {}
-    for entry in reported:
-        known = sums.setdefault(
-            entry.model,
-            {"model": entry.model, "calls": 0, "input_tokens": 0, "output_tokens": 0},
-        )
-        known["calls"] += entry.calls
-        known["input_tokens"] += entry.input_tokens
-        known["output_tokens"] += entry.output_tokens
-    return {"model_usage": list(sums.values())} if sums else {}
+    for of_one in (*[turn.model_usage for turn in read.turns], others):
+        for entry in of_one:
+            known = sums.setdefault(
+                entry.model,
+                {"model": entry.model, "calls": 0, "input_tokens": 0, "output_tokens": 0},
+            )
+            known["calls"] += entry.calls
+            known["input_tokens"] += entry.input_tokens
+            known["output_tokens"] += entry.output_tokens
+    if sums:
+        row["model_usage"] = list(sums.values())
 
 
 def _usage_of(failure: pb.Failure) -> list[pb.ModelCallUsage]:
@@ -229,21 +259,9 @@ def _usage_of(failure: pb.Failure) -> list[pb.ModelCallUsage]:
         return []
 
 
-def _timings(rollout: pb.Rollout) -> dict[str, JsonValue]:
-    """When it started (seconds since 1970), and microseconds in all and by kind of call."""
-    ended = rollout.completed if rollout.HasField("completed") else rollout.failed
-    return {
-        "started_at": rollout.started_unix_nano / 1e9,
-        "duration_us": ended.duration_us,
-        "model_us": sum(call.timings.total_us for call in rollout.model_calls),
-        "tools_us": sum(record.completed.timings.total_us for record in rollout.tool_calls),
-        "verify_us": rollout.verified.timings.total_us,
-    }
-
-
 def _failure(failure: pb.Failure) -> dict[str, JsonValue]:
     return {
-        "boundary": _name(pb.Boundary, failure.boundary, "BOUNDARY_"),
+        "boundary": _name(_BOUNDARIES, failure.boundary),
         "status": status_dict(failure.status),
         "retry_safe": failure.retry_safe,
         "component": failure.component,
@@ -289,9 +307,6 @@ def _with_extras(
     return row
 
 
-def _name(enum: Any, value: int, prefix: str) -> str:
-    """An enum value's name without its prefix; its number for one of a later contract."""
-    try:
-        return str(enum.Name(value)).removeprefix(prefix)
-    except ValueError:
-        return str(value)
+def _name(names: Mapping[int, str], value: int) -> str:
+    """An enum value's name; its number for one of a later contract."""
+    return names.get(value) or str(value)

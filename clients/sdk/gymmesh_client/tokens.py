@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,18 +36,13 @@ class CallTokens:
     logprobs: bytes
 
 
-def has_tokens(rollout: pb.Rollout) -> bool:
-    """Whether any of its model calls has captured tokens."""
-    return any(_captured(call) for call in rollout.model_calls)
-
-
 def call_tokens(rollout: pb.Rollout) -> dict[str, CallTokens]:
     """The tokens of each model call that has some, by call_id."""
     found: dict[str, CallTokens] = {}
     for call in rollout.model_calls:
-        if not _captured(call):
-            continue
         said = call.tokens
+        if not (said.output_token_ids or said.prompt_token_ids):
+            continue
         parent = None if call.detached else found.get(call.parent_call_id)
         found[call.call_id] = CallTokens(
             _prompt(said, parent), said.output_token_ids, said.logprobs
@@ -64,18 +60,22 @@ def token_fields(tokens: CallTokens) -> dict[str, JsonValue]:
     return fields
 
 
-def token_notes(rollout: pb.Rollout) -> dict[str, JsonValue]:
+def token_notes(calls: Iterable[pb.ModelCallCompleted]) -> dict[str, JsonValue]:
     """What a row's metadata says of the weights that wrote it, and of its forks; only what is."""
-    versions = {span.version for call in rollout.model_calls for span in call.tokens.weights}
-    forks: list[JsonValue] = [
-        {
-            "call_id": call.call_id,
-            "reason": _reason(call.tokens.fork.reason),
-            "common_tokens": call.tokens.fork.common_tokens,
-        }
-        for call in rollout.model_calls
-        if call.tokens.HasField("fork")
-    ]
+    versions: set[int] = set()
+    forks: list[JsonValue] = []
+    for call in calls:
+        said = call.tokens
+        versions.update([span.version for span in said.weights])
+        if said.HasField("fork"):
+            fork = said.fork
+            forks.append(
+                {
+                    "call_id": call.call_id,
+                    "reason": _reason(fork.reason),
+                    "common_tokens": fork.common_tokens,
+                }
+            )
     notes: dict[str, JsonValue] = {}
     if versions:
         notes["weights_versions"] = sorted(versions)
@@ -91,11 +91,6 @@ def as_list(kind: str, packed: bytes) -> list[Any]:
     if sys.byteorder == "big":
         made.byteswap()
     return made.tolist()
-
-
-def _captured(call: pb.ModelCallCompleted) -> bool:
-    said = call.tokens
-    return bool(said.output_token_ids or said.prompt_token_ids)
 
 
 def _prompt(said: tokens_pb2.TokenCapture, parent: CallTokens | None) -> bytes | None:

@@ -31,7 +31,12 @@ from gymmesh_responses.params import (
     params_to_json,
     settings_to_dict,
 )
-from gymmesh_responses.response import response_from_json, response_to_dict, response_to_json
+from gymmesh_responses.response import (
+    response_from_json,
+    response_head_to_dict,
+    response_to_dict,
+    response_to_json,
+)
 from gymmesh_responses.text import function_call_output, new_message, text_of
 from gymmesh_responses.tools import tool_from_json, tool_to_dict, tool_to_json
 from gymmesh_responses.usage import usage_from_json, usage_to_dict, usage_to_json
@@ -58,6 +63,7 @@ __all__ = [
     "params_to_dict",
     "params_to_json",
     "response_from_json",
+    "response_head_to_dict",
     "response_to_dict",
     "response_to_json",
     "settings_to_dict",

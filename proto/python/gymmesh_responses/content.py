@@ -10,7 +10,7 @@ from gymmesh_responses.errors import CodecError
 from gymmesh_responses.fields import Fit, Init, each, fill, opaque, put, put_overlay, write_each
 from gymmesh_responses.jsonio import JsonValue, read_field
 
-_UNKNOWN_KIND = "holds a kind that this version of the contract does not know"
+UNKNOWN_KIND = "holds a kind that this version of the contract does not know"
 
 
 def _empty(flag: str) -> Fit:
@@ -102,7 +102,7 @@ def write_kind(message: Any, writers: dict[str, Callable[[Any], JsonValue]]) -> 
     """
     kind = message.WhichOneof("kind")
     if kind is None:
-        raise CodecError(_UNKNOWN_KIND)
+        raise CodecError(UNKNOWN_KIND)
     return writers[kind](getattr(message, kind))
 
 

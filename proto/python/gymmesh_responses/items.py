@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from gymmesh.responses.v1 import responses_pb2 as pb
-from gymmesh_responses.content import parts_init, write_kind, write_opaque, write_parts
+from gymmesh_responses.content import UNKNOWN_KIND, parts_init, write_opaque, write_parts
 from gymmesh_responses.errors import CodecError
 from gymmesh_responses.fields import (
     Fit,
@@ -18,7 +18,6 @@ from gymmesh_responses.fields import (
     put,
     put_overlay,
     require_list,
-    under,
     write_each,
 )
 from gymmesh_responses.jsonio import (
@@ -77,9 +76,9 @@ def item_to_dict(item: pb.Item) -> JsonValue:
         CodecError: no kind is set, or a field holds what JSON cannot.
     """
     kind = item.WhichOneof("kind")
-    if kind == "message":
-        return _write_message(item.message)
-    return write_kind(item, _WRITERS)
+    if kind is None:
+        raise CodecError(UNKNOWN_KIND)
+    return _WRITERS[kind](getattr(item, kind))
 
 
 def item_init(item: JsonValue) -> Init:
@@ -188,19 +187,28 @@ def _write_function_call(call: pb.FunctionCall) -> dict[str, JsonValue]:
     put(out, call, ("id", "call_id", "name", "status"))
     arguments = call.arguments
     if arguments or call.HasField("arguments"):
-        out["arguments"] = under("arguments", bytes_to_text, arguments)
-    return put_overlay(out, call.overlay_json)
+        try:
+            out["arguments"] = bytes_to_text(arguments)
+        except CodecError as error:
+            raise error.within("arguments") from None
+    overlay = call.overlay_json
+    return put_overlay(out, overlay) if overlay else out
 
 
 def _write_function_call_output(output: pb.FunctionCallOutput) -> dict[str, JsonValue]:
     out: dict[str, JsonValue] = {"type": "function_call_output"}
     put(out, output, ("id", "call_id", "status"))
     kind = output.WhichOneof("output")
-    if kind == "text":
-        out["output"] = under("output", bytes_to_text, output.text)
-    elif kind == "parts":
-        out["output"] = under("output", write_parts, output.parts)
-    return put_overlay(out, output.overlay_json)
+    if kind is not None:
+        try:
+            if kind == "text":
+                out["output"] = bytes_to_text(output.text)
+            else:
+                out["output"] = write_parts(output.parts)
+        except CodecError as error:
+            raise error.within("output") from None
+    overlay = output.overlay_json
+    return put_overlay(out, overlay) if overlay else out
 
 
 def _write_reasoning(reasoning: pb.Reasoning) -> dict[str, JsonValue]:

@@ -39,12 +39,26 @@ def response_to_dict(response: pb.Response) -> dict[str, JsonValue]:
     Raises:
         CodecError: an item of no known kind, or a field that holds what JSON cannot.
     """
+    return _to_dict(response, whole=True)
+
+
+def response_head_to_dict(response: pb.Response) -> dict[str, JsonValue]:
+    """`response_to_dict` without `output` and `usage`, for who reads those themselves.
+
+    What of them stands in the overlay is there all the same. Raises as `response_to_dict`, but
+    for what is wrong with an item or with token counts.
+    """
+    return _to_dict(response, whole=False)
+
+
+def _to_dict(response: pb.Response, *, whole: bool) -> dict[str, JsonValue]:
     out: dict[str, JsonValue] = {}
     put(out, response, ("id", "model", "status"))
-    if response.output or not response.output_omitted:
-        out["output"] = under("output", items_to_list, response.output)
-    if response.HasField("usage"):
-        out["usage"] = under("usage", usage_to_dict, response.usage)
+    if whole:
+        if response.output or not response.output_omitted:
+            out["output"] = under("output", items_to_list, response.output)
+        if response.HasField("usage"):
+            out["usage"] = under("usage", usage_to_dict, response.usage)
     if response.HasField("incomplete_details"):
         out["incomplete_details"] = under(
             "incomplete_details", _write_details, response.incomplete_details
