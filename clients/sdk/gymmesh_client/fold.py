@@ -19,20 +19,10 @@ that names the rule:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-
-_KEPT: Final = {
-    "model_call_completed": "model_calls",
-    "turn_completed": "turns",
-    "media_added": "media",
-    "annotation": "annotations",
-}
-
-# The kinds whose content the law says something about.
-_CHECKED: Final = frozenset(("verified", "completed", "failed"))
 
 
 class StreamViolation(Exception):
@@ -58,6 +48,8 @@ class Fold:
     copied, never kept or changed.
     """
 
+    __slots__ = ("_attempt", "_ended", "_open", "_rollout", "_rollout_id", "_sequence")
+
     def __init__(
         self,
         rollout_id: str,
@@ -74,10 +66,11 @@ class Fold:
             rollout_id=rollout_id,
             attempt=attempt,
         )
-        self._identity = (rollout_id, attempt)
+        self._rollout_id = rollout_id
+        self._attempt = attempt
         self._sequence = 0
         self._ended = False
-        self._tools: list[pb.ToolCallRecord] = []
+        # Tool calls that are not answered yet.
         self._open: dict[tuple[str, str], list[pb.ToolCallRecord]] = {}
 
     @property
@@ -85,7 +78,7 @@ class Fold:
         """The rollout as far as it has come, for reports on one that broke off."""
         partial = pb.Rollout()
         partial.CopyFrom(self._rollout)
-        partial.tool_calls.extend(_in_order(self._tools, partial))
+        _order_tools(partial)
         return partial
 
     @property
@@ -105,12 +98,22 @@ class Fold:
             StreamViolation: it breaks the law; nothing of it is taken.
         """
         kind = event.WhichOneof("event")
-        self._check_frame(event, kind)
-        if kind in _CHECKED:
-            self._check_content(event, kind)
-        self._sequence += 1
+        due = self._sequence + 1
+        if (
+            self._ended
+            or event.sequence != due
+            or event.rollout_id != self._rollout_id
+            or event.attempt != self._attempt
+            or (kind == "started") != (due == 1)
+        ):
+            raise self._misplaced(event, kind)
         if kind is not None:
-            self._take(event, kind)
+            take = _TAKEN.get(kind)
+            if take is not None:
+                take(self, event)
+        elif not event.ignorable:
+            raise StreamViolation("unknown_event", f"event {due} is of an unknown kind")
+        self._sequence = due
 
     def finish(self) -> pb.Rollout:
         """The whole rollout, once the stream has ended.
@@ -118,58 +121,96 @@ class Fold:
         Raises:
             StreamViolation: there was no terminal event (`truncated`).
         """
-        if not self.ended:
+        if not self._ended:
             raise StreamViolation(
                 "truncated",
                 f"the stream ended after {self._sequence} events with no terminal one",
                 expected="completed or failed",
             )
         # The fold is over, so its own message may go out without a copy.
-        tools, self._tools = self._tools, []
-        self._rollout.tool_calls.extend(_in_order(tools, self._rollout))
+        _order_tools(self._rollout)
         return self._rollout
 
-    def _check_frame(self, event: pb.RolloutEvent, kind: str | None) -> None:
-        if self._ended:
-            raise StreamViolation("after_terminal", f"{kind or 'an event'} came after the end")
+    def _misplaced(self, event: pb.RolloutEvent, kind: str | None) -> StreamViolation:
+        """Which rule an event breaks, whatever it holds."""
         due = self._sequence + 1
+        if self._ended:
+            return StreamViolation("after_terminal", f"{kind or 'an event'} came after the end")
         if event.sequence != due:
-            raise StreamViolation(
+            return StreamViolation(
                 "sequence",
                 f"event {due} was due, {event.sequence} came",
                 expected=str(due),
                 got=str(event.sequence),
             )
-        ours, theirs = self._identity, (event.rollout_id, event.attempt)
-        if theirs != ours:
-            raise StreamViolation(
+        if event.rollout_id != self._rollout_id or event.attempt != self._attempt:
+            return StreamViolation(
                 "identity",
                 "an event of another rollout or attempt came",
-                expected=f"{ours[0]}/{ours[1]}",
-                got=f"{theirs[0]}/{theirs[1]}",
+                expected=f"{self._rollout_id}/{self._attempt}",
+                got=f"{event.rollout_id}/{event.attempt}",
             )
-        if (kind == "started") != (due == 1):
-            raise StreamViolation(
-                "started", "the first event, and no other, is `started`", got=kind or "unknown"
-            )
-        if kind is None and not event.ignorable:
-            raise StreamViolation("unknown_event", f"event {due} is of an unknown kind")
+        return StreamViolation(
+            "started", "the first event, and no other, is `started`", got=kind or "unknown"
+        )
 
-    def _check_content(self, event: pb.RolloutEvent, kind: str) -> None:
-        if kind == "verified":
-            if self._rollout.HasField("verified"):
-                raise StreamViolation("unverified", "a second verdict came")
-            _check_verdict(event.verified.verification)
-        elif kind == "completed":
-            if event.completed.stop_reason == pb.STOP_REASON_UNSPECIFIED:
-                raise StreamViolation("terminal", "`completed` gives no stop reason")
-            self._check_count(event.completed.events)
-        elif kind == "failed":
-            if event.failed.failure.boundary == pb.BOUNDARY_UNSPECIFIED:
-                raise StreamViolation("terminal", "`failed` names no boundary")
-            self._check_count(event.failed.events)
+    # -- what is taken of each kind; a copy is cheaper than `append`, which goes through bytes ---
 
-    def _check_count(self, events: int) -> None:
+    def _take_started(self, event: pb.RolloutEvent) -> None:
+        self._rollout.started.CopyFrom(event.started)
+        self._rollout.started_unix_nano = event.record_time_unix_nano
+
+    def _take_model_call(self, event: pb.RolloutEvent) -> None:
+        self._rollout.model_calls.add().CopyFrom(event.model_call_completed)
+
+    def _take_turn(self, event: pb.RolloutEvent) -> None:
+        self._rollout.turns.add().CopyFrom(event.turn_completed)
+
+    def _take_medium(self, event: pb.RolloutEvent) -> None:
+        self._rollout.media.add().CopyFrom(event.media_added)
+
+    def _take_annotation(self, event: pb.RolloutEvent) -> None:
+        self._rollout.annotations.add().CopyFrom(event.annotation)
+
+    def _take_tool_start(self, event: pb.RolloutEvent) -> None:
+        started = event.tool_call_started
+        record = self._rollout.tool_calls.add()
+        record.started_unix_nano = event.record_time_unix_nano
+        completed = record.completed
+        completed.call_id = call_id = started.call_id
+        completed.name = started.name
+        completed.model_call_id = model_call_id = started.model_call_id
+        completed.actor = started.actor
+        self._open.setdefault((model_call_id, call_id), []).append(record)
+
+    def _take_tool_answer(self, event: pb.RolloutEvent) -> None:
+        completed = event.tool_call_completed
+        waiting = self._open.get((completed.model_call_id, completed.call_id))
+        record = waiting.pop(0) if waiting else self._rollout.tool_calls.add()
+        record.completed.CopyFrom(completed)
+
+    def _take_verdict(self, event: pb.RolloutEvent) -> None:
+        verified, rollout = event.verified, self._rollout
+        if rollout.HasField("verified"):
+            raise StreamViolation("unverified", "a second verdict came")
+        _check_verdict(verified.verification)
+        rollout.verified.CopyFrom(verified)
+
+    def _take_completed(self, event: pb.RolloutEvent) -> None:
+        completed = event.completed
+        if completed.stop_reason == pb.STOP_REASON_UNSPECIFIED:
+            raise StreamViolation("terminal", "`completed` gives no stop reason")
+        self._end(event, completed.events)
+        self._rollout.completed.CopyFrom(completed)
+
+    def _take_failed(self, event: pb.RolloutEvent) -> None:
+        failed = event.failed
+        if failed.failure.boundary == pb.BOUNDARY_UNSPECIFIED:
+            raise StreamViolation("terminal", "`failed` names no boundary")
+        self._end(event, failed.events)
+        self._rollout.failed.CopyFrom(failed)
+
+    def _end(self, event: pb.RolloutEvent, events: int) -> None:
         if events != self._sequence + 1:
             raise StreamViolation(
                 "terminal",
@@ -177,42 +218,23 @@ class Fold:
                 expected=str(self._sequence + 1),
                 got=str(events),
             )
+        self._ended = True
+        self._rollout.ended_unix_nano = event.record_time_unix_nano
 
-    def _take(self, event: pb.RolloutEvent, kind: str) -> None:
-        rollout = self._rollout
-        if kind in _KEPT:
-            getattr(rollout, _KEPT[kind]).append(getattr(event, kind))
-        elif kind == "tool_call_started":
-            self._tool_started(event.tool_call_started, event.record_time_unix_nano)
-        elif kind == "tool_call_completed":
-            self._tool_completed(event.tool_call_completed)
-        elif kind == "started":
-            rollout.started.CopyFrom(event.started)
-            rollout.started_unix_nano = event.record_time_unix_nano
-        elif kind in _CHECKED:
-            getattr(rollout, kind).CopyFrom(getattr(event, kind))
-            if kind != "verified":
-                self._ended = True
-                rollout.ended_unix_nano = event.record_time_unix_nano
 
-    def _tool_started(self, started: pb.ToolCallStarted, when: int) -> None:
-        record = pb.ToolCallRecord(started_unix_nano=when)
-        completed = record.completed
-        completed.call_id = started.call_id
-        completed.name = started.name
-        completed.model_call_id = started.model_call_id
-        completed.actor = started.actor
-        self._tools.append(record)
-        self._open.setdefault((started.model_call_id, started.call_id), []).append(record)
-
-    def _tool_completed(self, completed: pb.ToolCallCompleted) -> None:
-        waiting = self._open.get((completed.model_call_id, completed.call_id))
-        if waiting:
-            record = waiting.pop(0)
-        else:
-            record = pb.ToolCallRecord()
-            self._tools.append(record)
-        record.completed.CopyFrom(completed)
+# Of other kinds, deltas, nothing is taken.
+_TAKEN: Final[dict[str, Callable[[Fold, pb.RolloutEvent], None]]] = {
+    "started": Fold._take_started,
+    "model_call_completed": Fold._take_model_call,
+    "tool_call_started": Fold._take_tool_start,
+    "tool_call_completed": Fold._take_tool_answer,
+    "turn_completed": Fold._take_turn,
+    "verified": Fold._take_verdict,
+    "completed": Fold._take_completed,
+    "failed": Fold._take_failed,
+    "media_added": Fold._take_medium,
+    "annotation": Fold._take_annotation,
+}
 
 
 def fold(
@@ -244,21 +266,34 @@ def _check_verdict(verdict: pb.Verification) -> None:
             raise StreamViolation("unverified", f"component {part.name!r} is not finite")
 
 
-def _in_order(tools: list[pb.ToolCallRecord], rollout: pb.Rollout) -> list[pb.ToolCallRecord]:
-    """Tool calls in the order of model calls and, within one, of its function calls."""
-    if len(tools) < 2:
-        return tools
-    places: dict[tuple[str, str], list[tuple[int, int]]] = {}
-    for number, call in enumerate(rollout.model_calls):
-        for index, item in enumerate(call.response.output):
-            if item.WhichOneof("kind") == "function_call":
+def _order_tools(rollout: pb.Rollout) -> None:
+    """Put tool calls in the order of model calls and, within one, of its function calls."""
+    if len(rollout.tool_calls) < 2:
+        return
+    tools = rollout.tool_calls[:]
+    order = _order(tools, rollout.model_calls[:])
+    if order == sorted(order):
+        return
+    copied = pb.Rollout()
+    for place in order:
+        copied.tool_calls.add().CopyFrom(tools[place])
+    rollout.ClearField("tool_calls")
+    rollout.MergeFrom(copied)
+
+
+def _order(tools: list[pb.ToolCallRecord], calls: list[pb.ModelCallCompleted]) -> list[int]:
+    """The places of tool calls in the order in which they belong."""
+    known: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    for number, call in enumerate(calls):
+        for index, item in enumerate(call.response.output[:]):
+            if item.HasField("function_call"):
                 key = (call.call_id, item.function_call.call_id)
-                places.setdefault(key, []).append((number, index))
+                known.setdefault(key, []).append((number, index))
     # A call that no answer holds (a custom agent's own) comes after the others, as it came.
-    last = (len(rollout.model_calls), 0)
-    keyed: list[tuple[tuple[int, int], int, pb.ToolCallRecord]] = []
+    last = (len(calls), 0)
+    keyed: list[tuple[tuple[int, int], int]] = []
     for place, record in enumerate(tools):
-        known = places.get((record.completed.model_call_id, record.completed.call_id))
-        keyed.append((known.pop(0) if known else last, place, record))
-    keyed.sort(key=lambda entry: entry[:2])
-    return [record for _, _, record in keyed]
+        found = known.get((record.completed.model_call_id, record.completed.call_id))
+        keyed.append((found.pop(0) if found else last, place))
+    keyed.sort()
+    return [place for _, place in keyed]
