@@ -41,7 +41,9 @@ def fill(
         for key, value in source.items():
             if exact.get(key) is type(value):
                 init[key] = value
-            elif key not in fits or not fits[key](value, init):
+                continue
+            fit = fits.get(key)
+            if fit is None or not fit(value, init):
                 rest[key] = value
     except CodecError as error:
         raise error.within(key) from None

@@ -42,6 +42,7 @@ _BEFORE_INTEGER = frozenset((b"", b"[", b":", b",", b"-", b" ", b"\t", b"\n", b"
 _IN_FLOAT = frozenset((b".", b"e", b"E"))
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ATOMS = frozenset((int, bool, type(None)))
+_TEXTS = (bytes, str, bytearray, memoryview)
 
 
 class Unpaired(str):
@@ -98,7 +99,7 @@ def read(source: JsonSource) -> JsonValue:
     Raises:
         CodecError: as `loads`; for parsed JSON, a value that JSON does not have.
     """
-    if isinstance(source, str | bytes | bytearray | memoryview):
+    if isinstance(source, _TEXTS):
         document, clean = _parse(source)
         if clean:
             return document

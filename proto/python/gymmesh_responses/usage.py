@@ -3,39 +3,12 @@
 from __future__ import annotations
 
 from gymmesh.responses.v1 import responses_pb2 as pb
-from gymmesh_responses.fields import (
-    Fit,
-    Init,
-    build,
-    fill,
-    int64,
-    is_int64,
-    put,
-    put_overlay,
-    require_object,
-)
-from gymmesh_responses.jsonio import JsonSource, JsonValue, read, write
+from gymmesh_responses.fields import Init, build, is_int64, put, put_overlay, require_object
+from gymmesh_responses.jsonio import JsonSource, JsonValue, read, store, write
 
-
-def _sole(field: str) -> Fit:
-    """Fits an object that has the field's key, an integer, and no other."""
-
-    def fit(value: JsonValue, init: Init) -> bool:
-        if type(value) is not dict or len(value) != 1 or not is_int64(value.get(field)):
-            return False
-        init[field] = value[field]
-        return True
-
-    return fit
-
-
-_FITS: dict[str, Fit] = {
-    "input_tokens": int64("input_tokens"),
-    "output_tokens": int64("output_tokens"),
-    "total_tokens": int64("total_tokens"),
-    "input_tokens_details": _sole("cached_tokens"),
-    "output_tokens_details": _sole("reasoning_tokens"),
-}
+_COUNTS = frozenset(("input_tokens", "output_tokens", "total_tokens"))
+# Objects whose one key may have a field; with any other they stay as they are.
+_SOLE = {"input_tokens_details": "cached_tokens", "output_tokens_details": "reasoning_tokens"}
 
 
 def usage_from_json(source: JsonSource) -> pb.Usage:
@@ -69,4 +42,20 @@ def usage_to_dict(usage: pb.Usage) -> dict[str, JsonValue]:
 
 def usage_init(usage: dict[str, JsonValue]) -> Init:
     """Read token counts."""
-    return fill(usage, {}, {}, _FITS)
+    init: Init = {}
+    rest: dict[str, JsonValue] = {}
+    for key, value in usage.items():
+        field, number = key, value
+        if key in _SOLE and type(value) is dict and len(value) == 1:
+            field = _SOLE[key]
+            number = value.get(field)
+        elif key not in _COUNTS:
+            rest[key] = value
+            continue
+        if is_int64(number):
+            init[field] = number
+        else:
+            rest[key] = value
+    if rest:
+        init["overlay_json"] = store(rest)
+    return init

@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from gymmesh.errors.v1 import errors_pb2 as errors
+from gymmesh_responses import CodecError
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.config.errors import nearest
 from gymmesh_runtime.errors import MeshError
@@ -35,6 +36,11 @@ def invalid(field: str, why: str) -> MeshError:
     return MeshError(
         errors.ERROR_REASON_FIELD_INVALID, f"'{field}' {why}", metadata={"field": field}
     )
+
+
+def unreadable(error: CodecError) -> MeshError:
+    """FIELD_INVALID for parameters that hold what JSON cannot."""
+    return invalid("params", f"is not a Responses request: {error}")
 
 
 def answer_invalid(model: str, cause: str) -> MeshError:

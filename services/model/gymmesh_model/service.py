@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from gymmesh.errors.v1 import errors_pb2 as errors
@@ -19,14 +20,15 @@ from gymmesh_model.calls import CallTable
 from gymmesh_model.config import ModelConfig, merge_params
 from gymmesh_model.conversations import Conversations
 from gymmesh_model.deltas import DeltaQueue
-from gymmesh_model.errors import invalid, misconfigured
+from gymmesh_model.errors import misconfigured, unreadable
 from gymmesh_model.ids import new_id
 from gymmesh_model.limiter import Limiter
 from gymmesh_model.pool import Pool
+from gymmesh_model.settings import KnownSettings, Settings
 from gymmesh_model.tokens.record import TokenRecord
 from gymmesh_model.weights import WeightsClock, spans
 from gymmesh_model.work import Work
-from gymmesh_responses import CodecError, dumps, params_to_dict, settings_to_dict
+from gymmesh_responses import CodecError, dumps, items_to_list, params_to_dict
 from gymmesh_runtime import metrics
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.contract import CONTRACT_VERSION
@@ -57,6 +59,9 @@ class ModelService:
         self._config = config
         self._model = config.model if config.backend in _NAMED_BY_CONFIG else None
         self._backend: Backend | None = None
+        # What the backend says of itself once it is opened.
+        self._keeps_aborted = self._takes_items = False
+        self._settings = KnownSettings(config.params, self._model)
         self._calls = CallTable()
         self._weights = WeightsClock()
         self._conversations = Conversations(config.max_conversations, config.max_conversation_bytes)
@@ -69,6 +74,7 @@ class ModelService:
         self._call_seconds = metrics.MODEL_CALL_SECONDS.labels(name)
         self._tokens_in = metrics.MODEL_TOKENS.labels(name, "input")
         self._tokens_out = metrics.MODEL_TOKENS.labels(name, "output")
+        self._completed = metrics.MODEL_CALLS.labels(name, "completed")
 
     def servicers(self) -> Mapping[str, object]:
         """The one servicer: this object."""
@@ -96,6 +102,8 @@ class ModelService:
         if follow is not None:
             follow(self._weights.follow)
         self._keys = AnswerKeys(self._config, backend.endpoint_model)
+        self._keeps_aborted = backend.keep_aborted
+        self._takes_items = getattr(backend, "takes_items", False)
         self._backend = backend
 
     async def close(self) -> None:
@@ -109,15 +117,13 @@ class ModelService:
         except TimeoutError:
             return
 
-    async def CreateResponse(  # the RPC's name
+    def CreateResponse(  # the RPC's name
         self, request: model_pb2.CreateResponseRequest, context: CallContext
-    ) -> model_pb2.CreateResponseResponse:
+    ) -> Coroutine[Any, Any, model_pb2.CreateResponseResponse]:
         """One answer, whole; see model.proto."""
-        backend = self._opened()
-        keeps = backend.keep_aborted and bool(request.request_id)
-        answer = self._answer(backend, request, context, Progress() if keeps else None)
-        del request  # thousands of calls wait here, and it is not needed any more
-        return await answer
+        # No coroutine of its own: thousands of calls wait here, each frame in memory.
+        keeps = self._keeps_aborted and bool(request.request_id)
+        return self._answer(request, context, Progress() if keeps else None)
 
     async def StreamResponse(
         self, request: model_pb2.StreamResponseRequest, context: CallContext
@@ -126,7 +132,7 @@ class ModelService:
         backend = self._opened()
         deltas = DeltaQueue()
         progress = Progress(deltas.put) if backend.capabilities.streaming else None
-        task = asyncio.ensure_future(self._answer(backend, request.call, context, progress))
+        task = asyncio.ensure_future(self._answer(request.call, context, progress))
         task.add_done_callback(lambda _: deltas.end())
         try:
             async for delta in deltas:
@@ -192,45 +198,45 @@ class ModelService:
 
     def _answer(
         self,
-        backend: Backend,
         request: model_pb2.CreateResponseRequest,
         context: CallContext,
         progress: Progress | None,
     ) -> Coroutine[Any, Any, model_pb2.CreateResponseResponse]:
         """progress: of a call that is to be streamed, None for one that is not."""
         timeout = min(self._config.timeout_s, _with_margin(context.time_remaining()))
-        work = Work(request, timeout, progress, request.call_id, request.params.model)
-        if not request.request_id:
-            return self._generate(backend, work)
+        params = request.params
+        work = Work(request, timeout, progress, request.call_id, params.model)
+        request_id = request.request_id
+        if not request_id:
+            return self._generate(work)
         return self._calls.ask(
-            request.request_id,
-            _digest(request),
-            lambda: self._generate(backend, work),
-            lambda: self._aborted(backend, work),
+            request_id,
+            _digest(request, params),
+            partial(self._generate, work),
+            partial(self._aborted, work),
         )
 
-    async def _generate(self, backend: Backend, work: Work) -> model_pb2.CreateResponseResponse:
+    async def _generate(self, work: Work) -> model_pb2.CreateResponseResponse:
         """One coroutine for all of it: thousands of calls wait here, each frame in memory."""
+        backend, limiter = self._opened(), self._limiter
         arrived = started = time.monotonic()
         try:
-            if not self._limiter.enter():
+            if not limiter.enter():
                 self._check_conversation(work)
-                await self._limiter.wait(work.timeout)
+                await limiter.wait(work.timeout)
                 started = time.monotonic()
                 work.queue_s = started - arrived
+            work.versions = versions = self._weights.begin()
             try:
-                with self._weights.call() as work.versions:
-                    if self._cache is not None:
-                        response = await self._kept_or_made(
-                            backend, self._call_of(backend, work), work
-                        )
-                    elif work.progress is None:
-                        response = await backend.create(self._call_of(backend, work))
-                    else:
-                        call = self._call_of(backend, work)
-                        response = await backend.stream(call, work.progress)
+                if self._cache is not None:
+                    response = await self._kept_or_made(backend, self._call_of(backend, work), work)
+                elif work.progress is None:
+                    response = await backend.create(self._call_of(backend, work))
+                else:
+                    response = await backend.stream(self._call_of(backend, work), work.progress)
             finally:
-                self._limiter.leave()
+                self._weights.end(versions)
+                limiter.leave()
         except MeshError as error:
             metrics.MODEL_CALLS.labels(self.name, error.reason_name).inc()
             raise
@@ -267,17 +273,18 @@ class ModelService:
     def _call_of(self, backend: Backend, work: Work) -> ModelCall:
         request, work.request = work.request, None
         assert request is not None  # a call is made once
-        goes_on = request.HasField("conversation") and self._config.max_conversations
+        goes_on = request.HasField("conversation") and self._config.max_conversations > 0
         # Who reads the items themselves needs no JSON of them, which is most of a call's cost.
-        direct = not goes_on and self._cache is None and getattr(backend, "takes_items", False)
-        params, items = _params_of(request.params, direct)
+        direct = self._takes_items and not goes_on and self._cache is None
+        params, items, settings = self._params_of(request.params, direct)
         if goes_on:
             self._take_up(work, request, params)
-        capture = request.capture
-        if (capture.token_ids or capture.logprobs) and backend.capabilities.token_ids:
-            work.record = TokenRecord(logprobs_asked=capture.logprobs)
+        if request.HasField("capture") and backend.capabilities.token_ids:
+            capture = request.capture
+            if capture.token_ids or capture.logprobs:
+                work.record = TokenRecord(logprobs_asked=capture.logprobs)
         return ModelCall(
-            params=merge_params(self._config.params, params, self._model),
+            params=params,
             rollout_id=request.rollout_id,
             request_id=request.request_id,
             seed=request.seed if request.HasField("seed") else None,
@@ -285,7 +292,26 @@ class ModelService:
             record=work.record,
             prefix=work.turn.prefix if work.turn is not None and work.record is not None else None,
             items=items,
+            settings=settings,
         )
+
+    def _params_of(
+        self, params: responses_pb2.ResponseParams, direct: bool
+    ) -> tuple[dict[str, Any], Sequence[responses_pb2.Item] | None, Settings | None]:
+        """The parameters with the configured ones, the input apart from them where that will do,
+        and the settings in them. The dict is the call's own unless the input is apart.
+        """
+        try:
+            items = params.input
+            settings = self._settings.of(params) if items else None
+            if settings is None:
+                whole = merge_params(self._config.params, params_to_dict(params), self._model)
+                return whole, None, None
+            if direct:
+                return settings.params, items, settings
+            return {**settings.params, "input": items_to_list(items)}, None, settings
+        except CodecError as error:
+            raise unreadable(error) from None
 
     def _take_up(
         self, work: Work, request: model_pb2.CreateResponseRequest, params: dict[str, Any]
@@ -304,13 +330,15 @@ class ModelService:
     def _answered(
         self, work: Work, response: responses_pb2.Response
     ) -> model_pb2.CreateResponseResponse:
-        self._count(response, work.from_cache)
-        answer = model_pb2.CreateResponseResponse(
-            response=response,
-            call_id=work.call_id or new_id("call-"),
-            queue_us=int(work.queue_s * 1e6),
-            from_cache=work.from_cache,
-        )
+        self._count(response, work)
+        # Field by field, which costs a third less than the constructor.
+        answer = model_pb2.CreateResponseResponse()
+        answer.response.CopyFrom(response)
+        answer.call_id = work.call_id or new_id("call-")
+        if work.queue_s:
+            answer.queue_us = int(work.queue_s * 1e6)
+        if work.from_cache:
+            answer.from_cache = True
         record = work.record
         if record is not None and record.known:
             answer.tokens.CopyFrom(record.capture())
@@ -324,22 +352,25 @@ class ModelService:
             self._conversations.keep(work.turn, answer, record)
         return answer
 
-    def _count(self, response: responses_pb2.Response, from_cache: bool) -> None:
-        outcome = "incomplete" if response.status == "incomplete" else "completed"
-        metrics.MODEL_CALLS.labels(self.name, outcome).inc()
+    def _count(self, response: responses_pb2.Response, work: Work) -> None:
+        if response.status == "incomplete":
+            metrics.MODEL_CALLS.labels(self.name, "incomplete").inc()
+        else:
+            self._completed.inc()
         # Tokens of a kept answer were counted when it was made.
-        if response.HasField("usage") and not from_cache:
-            self._tokens_in.inc(max(0, response.usage.input_tokens))
-            self._tokens_out.inc(max(0, response.usage.output_tokens))
+        if response.HasField("usage") and not work.from_cache:
+            usage = response.usage
+            self._tokens_in.inc(max(0, usage.input_tokens))
+            self._tokens_out.inc(max(0, usage.output_tokens))
 
-    def _aborted(self, backend: Backend, work: Work) -> model_pb2.CreateResponseResponse:
+    def _aborted(self, work: Work) -> model_pb2.CreateResponseResponse:
         """What there is of an aborted answer: of one that is not streamed, nothing."""
         partial = work.progress.partial if work.progress is not None else None
         response = partial() if partial is not None else None
         if response is None:
             response = responses_pb2.Response(
                 id=new_id("resp_"),
-                model=backend.endpoint_model or work.model,
+                model=(self._backend.endpoint_model if self._backend else "") or work.model,
                 status="incomplete",
                 incomplete_details=responses_pb2.IncompleteDetails(reason="aborted"),
             )
@@ -354,25 +385,11 @@ async def _made(
     return await backend.stream(call, progress)
 
 
-def _params_of(
-    params: responses_pb2.ResponseParams, direct: bool
-) -> tuple[dict[str, Any], Sequence[responses_pb2.Item] | None]:
-    """The parameters, parsed, and their input apart from them where that will do."""
-    try:
-        if direct and params.input:
-            settings = settings_to_dict(params)
-            if "input" not in settings:
-                return settings, params.input
-        return params_to_dict(params), None
-    except CodecError as error:
-        raise invalid("params", f"is not a Responses request: {error}") from None
-
-
 def _with_margin(remaining: float) -> float:
     return remaining - min(_MARGIN_SECONDS, remaining / 10)
 
 
-def _digest(request: model_pb2.CreateResponseRequest) -> int:
+def _digest(request: model_pb2.CreateResponseRequest, params: responses_pb2.ResponseParams) -> int:
     """Of everything that decides the answer; the rest may differ in a retry.
 
     Python's own keyed hash: it never leaves this process, and nothing but a caller's mistake is
@@ -380,8 +397,8 @@ def _digest(request: model_pb2.CreateResponseRequest) -> int:
     """
     return hash(
         (
-            request.params.SerializeToString(deterministic=True),
+            params.SerializeToString(deterministic=True),
             request.seed if request.HasField("seed") else None,
-            request.conversation.parent_call_id,
+            request.conversation.parent_call_id if request.HasField("conversation") else "",
         )
     )

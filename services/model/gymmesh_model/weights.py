@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh_model.errors import invalid
 
@@ -11,8 +13,7 @@ class WeightsClock:
 
     def __init__(self) -> None:
         self.version: int | None = None
-        self._calls: dict[int, list[int]] = {}
-        self._next = 0
+        self._calls: dict[int, list[int]] = {}  # by the list's id
 
     def set(self, version: int) -> int | None:
         """Takes a new version and returns the one before, None when there was none.
@@ -35,32 +36,20 @@ class WeightsClock:
         if self.version is None or version > self.version:
             self.set(version)
 
-    def call(self) -> CallVersions:
-        """A block in which a call runs: gives its versions, oldest first; or none known."""
-        self._next += 1
-        return CallVersions(self.version, self._next, self._calls)
+    def begin(self) -> list[int]:
+        """A call begins: gives its versions, oldest first, followed until `end`; or none known."""
+        if self.version is None:
+            return []
+        seen = [self.version]
+        self._calls[id(seen)] = seen
+        return seen
+
+    def end(self, seen: list[int]) -> None:
+        """The call that `begin` gave this list to is over."""
+        self._calls.pop(id(seen), None)
 
 
-class CallVersions:
-    """A context manager; see `WeightsClock.call`."""
-
-    __slots__ = ("_calls", "_key", "_seen")
-
-    def __init__(self, version: int | None, key: int, calls: dict[int, list[int]]) -> None:
-        self._seen: list[int] = [] if version is None else [version]
-        self._key = key
-        self._calls = calls
-
-    def __enter__(self) -> list[int]:
-        if self._seen:
-            self._calls[self._key] = self._seen
-        return self._seen
-
-    def __exit__(self, *exc: object) -> None:
-        self._calls.pop(self._key, None)
-
-
-def spans(versions: list[int], output_tokens: int) -> list[tokens_pb2.WeightsSpan]:
+def spans(versions: Sequence[int], output_tokens: int) -> list[tokens_pb2.WeightsSpan]:
     """The spans of a call whose swaps happened at tokens that the backend cannot tell.
 
     The later versions begin at the end: the whole answer counts as the oldest weights', so that

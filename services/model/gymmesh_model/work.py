@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from gymmesh.model.v1 import model_pb2
 from gymmesh_model.backends.progress import Progress
@@ -37,4 +38,4 @@ class Work:
     turn: Turn | None = None
     record: TokenRecord | None = None
     from_cache: bool = False
-    versions: list[int] = field(default_factory=list)
+    versions: Sequence[int] = ()

@@ -217,13 +217,16 @@ async def test_the_window_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_weights_versions() -> None:
     clock = WeightsClock()
-    with clock.call() as unknown:
-        assert clock.set(3) is None
+    unknown = clock.begin()
+    assert clock.set(3) is None
+    clock.end(unknown)
     assert unknown == []
-    with clock.call() as seen:
-        assert clock.set(3) == 3
-        assert clock.set(5) == 3
+    seen, other = clock.begin(), clock.begin()
+    assert clock.set(3) == 3
+    assert clock.set(5) == 3
+    clock.end(seen)
     assert clock.set(6) == 5
+    assert other == [3, 5, 6]
     assert [(s.version, s.first_token) for s in spans(seen, 40)] == [(3, 0), (5, 40)]
     with pytest.raises(MeshError) as caught:
         clock.set(4)

@@ -9,12 +9,13 @@ from typing import Any, Protocol
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.progress import Progress
+from gymmesh_model.settings import Settings
 from gymmesh_model.tokens.record import Prefix, TokenRecord
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ModelCall:
-    """One call, as a backend gets it.
+    """One call, as a backend gets it, and never changes it.
 
     params: the Responses parameters as parsed JSON, the configured ones already merged in.
     request_id: the same again when the caller retries; may be empty.
@@ -25,6 +26,8 @@ class ModelCall:
     items: the input as it came, in place of that of `params`; only for a backend that says that
         it `takes_items`, and never for a call that goes on with a conversation.
     prefix: the tokens that the prompt is to begin with, where there are any and `record` is set.
+    settings: `params` without the input, shared by many calls, for who keeps what it makes of
+        them; None where they are not to be had apart. The input is then a list.
     """
 
     params: dict[str, Any]
@@ -35,6 +38,7 @@ class ModelCall:
     record: TokenRecord | None = None
     prefix: Prefix | None = None
     items: Sequence[responses_pb2.Item] | None = None
+    settings: Settings | None = None
 
 
 class Backend(Protocol):

@@ -7,7 +7,7 @@ responses are not offered, and streaming is asked for by the RPC, not by a param
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -22,10 +22,11 @@ from gymmesh_model.backends.read_response import read_response
 from gymmesh_model.backends.responses_stream import ResponsesReader
 from gymmesh_model.backends.sendable import sendable
 from gymmesh_model.config import ModelConfig
-from gymmesh_model.errors import answer_invalid, options_of, unsupported
-from gymmesh_responses import dumps
+from gymmesh_model.errors import answer_invalid, options_of, unreadable, unsupported
+from gymmesh_responses import CodecError, dumps, dumps_clean, items_to_list
 
 _PATH: Final = "/responses"
+_STREAMED: Final = b',"stream":true}'
 
 
 class ResponsesOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -40,6 +41,8 @@ class ResponsesOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 class ResponsesBackend:
     """`POST {url}/responses`."""
+
+    takes_items = True
 
     def __init__(self, name: str, config: ModelConfig) -> None:
         options: ResponsesOptions = options_of(name, config.options, ResponsesOptions)
@@ -59,14 +62,12 @@ class ResponsesBackend:
     async def close(self) -> None:
         await self._http.close()
 
-    async def create(self, call: ModelCall) -> responses_pb2.Response:
-        body = sendable(partial(_written, call.params))
-        answer = self._http.post(_PATH, body, call.timeout, self._read, key=call.rollout_id)
-        del call  # a short body alone is kept
-        return await answer
+    def create(self, call: ModelCall) -> Coroutine[Any, Any, responses_pb2.Response]:
+        body = sendable(partial(_written, call))  # a short one alone is kept
+        return self._http.post(_PATH, body, call.timeout, self._read, key=call.rollout_id)
 
     async def stream(self, call: ModelCall, progress: Progress) -> responses_pb2.Response:
-        body = dumps({**native_body(call.params), "stream": True})
+        body = _written(call, streamed=True)
 
         def reader() -> ResponsesReader:
             return ResponsesReader(self._name, self._http.secrets, progress)
@@ -82,8 +83,25 @@ class ResponsesBackend:
         return read_response(self._name, answer, self._http.secrets)
 
 
-def _written(params: Mapping[str, Any]) -> bytes:
-    return dumps(native_body(params))
+def _written(call: ModelCall, *, streamed: bool = False) -> bytes:
+    """The body as JSON. Raises MeshError PARAMETER_UNSUPPORTED or FIELD_INVALID."""
+    settings = call.settings
+    if settings is None:
+        body = native_body(call.params)
+        return dumps({**body, "stream": True} if streamed else body)
+    rest: bytes | None = settings.made
+    if rest is None:
+        body = native_body(settings.params)
+        rest = settings.made = b",%b" % dumps(body)[1:-1] if body else b""
+    items = call.params["input"] if call.items is None else _parsed(call.items)
+    return b'{"input":%b%b%b' % (dumps_clean(items), rest, _STREAMED if streamed else b"}")
+
+
+def _parsed(items: Sequence[responses_pb2.Item]) -> list[Any]:
+    try:
+        return items_to_list(items)
+    except CodecError as error:
+        raise unreadable(error.within("input")) from None
 
 
 def native_body(params: Mapping[str, Any], backend: str = "responses") -> dict[str, Any]:

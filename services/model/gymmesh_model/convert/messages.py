@@ -25,7 +25,7 @@ from gymmesh_model.convert.parts import (
     plain_text,
     text_content,
 )
-from gymmesh_model.errors import invalid, unsupported
+from gymmesh_model.errors import invalid, unreadable, unsupported
 from gymmesh_responses import CodecError, item_to_dict
 
 Json = dict[str, Any]
@@ -92,8 +92,7 @@ def messages_from_items(
                 raise invalid(f"params.input[{index}]", "must be an object")
             transcript.add(document, f"input[{index}]")
     except CodecError as error:
-        found = error.within(index).within("input")
-        raise invalid("params", f"is not a Responses request: {found}") from None
+        raise unreadable(error.within(index).within("input")) from None
     return messages + transcript.messages
 
 
