@@ -2,14 +2,53 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
+from gymmesh_agent.loop import function_calls
 from gymmesh_responses import overlay_without
 from gymmesh_runtime.errors import MeshError
 
 _NO_ANSWER = frozenset(("failed", "cancelled", "in_progress", "queued"))
 _TOKEN_BYTES = 4  # token ids are little-endian int32
+
+
+@dataclass(slots=True)
+class Answer:
+    """A model's answer, read once for all who need a part of it.
+
+    Attributes:
+        response: the answer, with a call_id for every function call.
+        output: its items.
+        calls: its function calls, in order.
+        input_tokens: how many tokens the prompt has; 0 when the service does not say.
+        output_tokens: how many the answer has; 0 when the service does not say.
+    """
+
+    response: responses_pb2.Response
+    output: tuple[responses_pb2.Item, ...]
+    calls: tuple[responses_pb2.FunctionCall, ...]
+    input_tokens: int
+    output_tokens: int
+
+
+def read_answer(reply: model_pb2.CreateResponseResponse, call_id: str) -> Answer:
+    """What the agent needs of the answer to the model call `call_id`.
+
+    Raises:
+        MeshError: MODEL_ANSWER_INVALID, for a response that is no answer.
+    """
+    response = reply.response
+    check_answer(response)
+    output = tuple(response.output)
+    calls = function_calls(output)
+    if len({call.call_id for call in calls if call.call_id}) < len(calls):
+        response = with_call_ids(response, call_id)
+        output = tuple(response.output)
+        calls = function_calls(output)
+    return Answer(response, output, calls, *token_counts(reply))
 
 
 def check_answer(response: responses_pb2.Response) -> None:
@@ -59,21 +98,17 @@ def with_call_ids(response: responses_pb2.Response, call_id: str) -> responses_p
     return copy
 
 
-def answer_tokens(reply: model_pb2.CreateResponseResponse) -> int:
-    """How many tokens the answer has: as the usage says, else as captured, else 0."""
-    usage = reply.response.usage
-    if usage.HasField("output_tokens"):
-        return max(usage.output_tokens, 0)
-    return len(reply.tokens.output_token_ids) // _TOKEN_BYTES
-
-
-def prompt_tokens(reply: model_pb2.CreateResponseResponse) -> int:
-    """How many tokens the prompt has: as the usage says, else as captured, else 0."""
+def token_counts(reply: model_pb2.CreateResponseResponse) -> tuple[int, int]:
+    """How many tokens prompt and answer have: as the usage says, else as captured, else 0."""
     usage = reply.response.usage
     if usage.HasField("input_tokens"):
-        return max(usage.input_tokens, 0)
-    tokens = reply.tokens
-    return tokens.prompt_prefix_tokens + len(tokens.prompt_token_ids) // _TOKEN_BYTES
+        prompt = max(usage.input_tokens, 0)
+    else:
+        tokens = reply.tokens
+        prompt = tokens.prompt_prefix_tokens + len(tokens.prompt_token_ids) // _TOKEN_BYTES
+    if usage.HasField("output_tokens"):
+        return prompt, max(usage.output_tokens, 0)
+    return prompt, len(reply.tokens.output_token_ids) // _TOKEN_BYTES
 
 
 def _fresh(wanted: str, taken: set[str]) -> str:

@@ -24,8 +24,9 @@ from gymmesh_agent.failures import (
     failure_of,
 )
 from gymmesh_agent.model_caller import ModelFacts
-from gymmesh_agent.scope import RolloutScope, RolloutSetup
+from gymmesh_agent.scope import RolloutScope
 from gymmesh_agent.session import Environments, EnvironmentSession
+from gymmesh_agent.setup import RolloutSetup
 from gymmesh_agent.terms import Readings
 from gymmesh_agent.verdict import (
     add_turn_rewards,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.model.v1 import model_pb2, tokens_pb2
-from gymmesh.responses.v1 import responses_pb2
-from gymmesh_agent.asking import Asking, Hasher, Items, Links, Make
+from gymmesh_agent.answer import Answer
+from gymmesh_agent.asking import Asking, Hasher, Items, Kept
 from gymmesh_agent.conversation import Conversations
 from gymmesh_agent.tokens import Settled, TokenLedger, diverged
 from gymmesh_responses import CodecError
@@ -16,6 +17,25 @@ from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 
 _ALL: Final = tokens_pb2.CaptureOptions(token_ids=True, logprobs=True)
+# Keeping a conversation costs both sides more than sending one as short as this again.
+_FEW_ITEMS: Final = 6
+
+
+class _Link(NamedTuple):
+    """What a model service knows of an answered call, if it still has it.
+
+    Attributes:
+        model: the name of the service.
+        items: how many items the conversation has, the answer included.
+        kept: whether the service was asked to keep the conversation, and the answer is in it
+            as the service sent it.
+        hasher: over these items, where their digest is compared.
+    """
+
+    model: str
+    items: int
+    kept: bool
+    hasher: Hasher | None
 
 
 class Continuity:
@@ -39,7 +59,7 @@ class Continuity:
     ) -> None:
         self._id = conversation
         self._conversations = conversations
-        self._links = Links()
+        self._links: dict[str, _Link] = {}  # by call_id
         self._ledger = TokenLedger()
         self._allowed = options.allow_token_divergence
         capture = _ALL if capture_tokens else None
@@ -49,54 +69,64 @@ class Continuity:
         self._capture = capture
 
     def asking(
-        self, above: str, model: str, *, detached: bool, base: int, items: Items, make: Make
+        self,
+        call_id: str,
+        model: str,
+        role: str,
+        changes: Mapping[str, Any] | None,
+        items: Items,
+        *,
+        above: str,
+        base: int,
     ) -> Asking:
         """A call, before it is known which instance of the model service is asked.
 
         Args:
-            above: the call that this one comes after; empty when there is none.
-            base: how many of the items come from there.
             items: the whole conversation.
-            make: the request for some of these items.
+            above: the call whose conversation it continues; empty when there is none.
+            base: how many of the items come from there.
         """
+        link = self._links.get(above)
+        if link is not None and link.model != model:
+            link = None
+        parent = above if link is not None else ""
+        # Tokens go on only in a conversation that is kept.
+        worth = self._capture is not None or len(items) > _FEW_ITEMS
+        kept = self._kept(parent, link, base) if worth else None
+        return Asking(call_id, model, role, changes, items, parent, kept, not worth)
 
-        parent = "" if detached or not self._links.same(above, model) else above
-        known, unchanged = 0, False
-        if parent:
-            known = base - self._conversations.led_to(parent)
-            unchanged = known == self._links.items(parent)
-        hasher = self._links.hasher(parent)
+    def _kept(self, parent: str, link: _Link | None, base: int) -> Kept:
+        if link is None:
+            return Kept(self._id, self._capture)
+        known = base - self._conversations.led_to(parent)
+        unchanged = known == link.items
         prefix = None
-        if self._capture is not None and parent:
+        if self._capture is not None:
             prefix = partial(self._ledger.prefix, parent, unchanged=unchanged)
-        return Asking(
-            make,
-            items,
-            conversation=self._id,
-            parent=parent,
-            known=known if unchanged and self._links.kept(parent) else 0,
-            prefix=prefix,
-            capture=self._capture,
-            digest=b"" if hasher is None else hasher.digest(),
+        return Kept(
+            self._id,
+            self._capture,
+            known if unchanged and link.kept else 0,
+            prefix,
+            b"" if link.hasher is None else link.hasher.digest(),
         )
 
     def answered(
-        self,
-        call_id: str,
-        model: str,
-        asking: Asking,
-        reply: model_pb2.CreateResponseResponse,
-        response: responses_pb2.Response,
+        self, asking: Asking, reply: model_pb2.CreateResponseResponse, answer: Answer
     ) -> tuple[tokens_pb2.TokenCapture | None, MeshError | None]:
         """Takes an answer: the tokens for the rollout's event, and the breach of the law, if any.
 
         Args:
-            response: the answer as it stands in the conversation from now on.
+            answer: as it stands in the conversation from now on.
         """
-        asked, wrote = len(asking.items), len(response.output)
-        kept = asking.worth_keeping and response is reply.response
-        hasher = self._hasher(asking, response) if kept and self._capture is not None else None
-        self._links.add(call_id, model, asked + wrote, kept=kept, hasher=hasher)
+        call_id, model, kept = asking.call_id, asking.model, asking.kept
+        asked, wrote = len(asking.items), len(answer.output)
+        if answer.response is not reply.response:
+            kept = None  # the service has another answer than the conversation
+        hasher = None
+        if kept is not None and kept.capture is not None:
+            hasher = self._hasher(asking, kept, answer)
+        self._links[call_id] = _Link(model, asked + wrote, kept is not None, hasher)
         if not reply.HasField("tokens"):
             return None, None
         capture = reply.tokens
@@ -109,12 +139,12 @@ class Continuity:
             settled = _not_offered(settled)
         return settled.capture, self._breach(settled, model, call_id)
 
-    def _hasher(self, asking: Asking, response: responses_pb2.Response) -> Hasher | None:
+    def _hasher(self, asking: Asking, kept: Kept, answer: Answer) -> Hasher | None:
         """Over the conversation with its answer; None when it cannot be made."""
-        before = self._links.hasher(asking.parent) if asking.known else None
-        new = asking.items[asking.known :] if before is not None else asking.items
+        before = self._links[asking.parent].hasher if kept.known else None
+        new = asking.items[kept.known :] if before is not None else asking.items
         try:
-            return Hasher((*new, *response.output), before)
+            return Hasher((*new, *answer.output), before)
         except CodecError:
             return None
 

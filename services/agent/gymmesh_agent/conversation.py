@@ -11,27 +11,50 @@ attempt otherwise. Items are shared, never copied and never changed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from gymmesh.responses.v1 import responses_pb2
 
 
-@dataclass(slots=True)
 class _Node:
-    parent: _Node | None
-    detached: bool
-    context: Sequence[responses_pb2.Item]
-    output: Sequence[responses_pb2.Item]
-    tool_outputs: dict[int, responses_pb2.Item] = field(default_factory=dict)
-    turns: list[responses_pb2.Item] = field(default_factory=list)
-    turned: bool = False
-    # The items before the context, where they are known; see Conversations.
-    before: list[responses_pb2.Item] | None = None
-    continued: bool = False
+    """One model call, and what it led to."""
 
-    def items(self) -> list[responses_pb2.Item]:
-        outputs = [self.tool_outputs[place] for place in sorted(self.tool_outputs)]
-        return [*self.context, *self.output, *outputs, *self.turns]
+    __slots__ = (
+        "before",
+        "context",
+        "continued",
+        "detached",
+        "output",
+        "parent",
+        "tool_outputs",
+        "turned",
+        "turns",
+    )
+
+    def __init__(
+        self,
+        parent: _Node | None,
+        detached: bool,
+        context: Sequence[responses_pb2.Item],
+        output: Sequence[responses_pb2.Item],
+    ) -> None:
+        self.parent = parent
+        self.detached = detached
+        self.context = context
+        self.output = output
+        self.tool_outputs: dict[int, responses_pb2.Item] = {}  # by position
+        self.turns: list[responses_pb2.Item] = []
+        self.turned = False
+        # The items before the context, where they are known; see Conversations.
+        self.before: Sequence[responses_pb2.Item] | None = None
+        self.continued = False
+
+    def add_to(self, items: list[responses_pb2.Item]) -> None:
+        """Put this call's items after these."""
+        items += self.context
+        items += self.output
+        if self.tool_outputs:
+            items += [output for _, output in sorted(self.tool_outputs.items())]
+        items += self.turns
 
 
 class Conversations:
@@ -50,9 +73,9 @@ class Conversations:
         self._first = tuple(first)
         self._nodes: dict[str, _Node] = {}
         # The last base given: for which parent, and the items.
-        self._base: tuple[str, list[responses_pb2.Item]] | None = None
+        self._base: tuple[str, Sequence[responses_pb2.Item]] | None = None
 
-    def base(self, parent: str, *, detached: bool) -> list[responses_pb2.Item]:
+    def base(self, parent: str, *, detached: bool) -> Sequence[responses_pb2.Item]:
         """The items before the context items of a call that is yet to be made; not to be changed.
 
         Args:
@@ -61,7 +84,7 @@ class Conversations:
         """
         if detached:
             return []
-        items = self.after(parent) if parent else list(self._first)
+        items = self.after(parent) if parent else self._first
         self._base = (parent, items)
         return items
 
@@ -99,7 +122,9 @@ class Conversations:
         """The whole conversation up to and including all that `call_id` led to."""
         node = self._nodes[call_id]
         if node.before is not None:
-            return [*node.before, *node.items()]
+            items = list(node.before)
+            node.add_to(items)
+            return items
         chain, whole = self._chain(call_id)
         return [*(self._first if whole else ()), *_flatten(chain)]
 
@@ -140,4 +165,7 @@ class Conversations:
 
 
 def _flatten(chain: Sequence[_Node]) -> list[responses_pb2.Item]:
-    return [item for node in chain for item in node.items()]
+    items: list[responses_pb2.Item] = []
+    for node in chain:
+        node.add_to(items)
+    return items

@@ -21,7 +21,7 @@ Rules, in the order in which they are asked:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TypeAlias
@@ -132,7 +132,7 @@ class ToolLoop:
         cut = cut_short(answer)
         if cut is not None:
             return self._stop(cut)
-        calls = function_calls(answer)
+        calls = function_calls(answer.output)
         if calls:
             self._state, self._calls = _State.TOOLS, len(calls)
             return RunTools(calls)
@@ -198,6 +198,8 @@ def cut_short(answer: responses_pb2.Response) -> Stop | None:
     return Stop(rollout_pb2.STOP_REASON_AGENT_RULE, detail)
 
 
-def function_calls(answer: responses_pb2.Response) -> tuple[responses_pb2.FunctionCall, ...]:
-    """The function calls of an answer, in order."""
-    return tuple(item.function_call for item in answer.output if item.HasField("function_call"))
+def function_calls(
+    output: Iterable[responses_pb2.Item],
+) -> tuple[responses_pb2.FunctionCall, ...]:
+    """The function calls among an answer's items, in order."""
+    return tuple([item.function_call for item in output if item.HasField("function_call")])

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable
 from contextlib import aclosing
 from typing import cast
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import model_pb2
+from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_agent.answer import check_answer
-from gymmesh_agent.asking import Asking
+from gymmesh_agent.asking import Asking, Items, Kept
 from gymmesh_agent.clock import RolloutClock
 from gymmesh_agent.events import EventStream
+from gymmesh_agent.params import fill_params, sampling_seed
 from gymmesh_agent.peers import MODEL_SERVICE, ModelPeer
 from gymmesh_agent.session import PICK_S
+from gymmesh_agent.setup import RolloutSetup
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 
 _Frames = AsyncGenerator[model_pb2.StreamResponseResponse, None]
 
-
+_NO_PARAMS = responses_pb2.ResponseParams(input_omitted=True, tools_omitted=True)
 # Conversations that a service dropped so often are dropped again: it holds too few.
 _MOST_UNKNOWN = 2
 _UNANSWERED = frozenset(
@@ -62,70 +64,78 @@ class ModelCaller:
     """The model calls of one attempt, all of them routed by its rollout's id.
 
     Args:
+        setup: what the rollout started with.
+        counts: what was done so far; read alone.
         facts: what is known of model services, shared by all attempts.
-        timeout_s: seconds that one call may take.
         deltas: where OutputDelta events go; None: answers are taken whole.
     """
 
-    __slots__ = ("_clock", "_deltas", "_directory", "_facts", "_timeout_s", "_unknown")
+    __slots__ = ("_clock", "_counts", "_deltas", "_directory", "_facts", "_setup", "_unknown")
 
     def __init__(
         self,
+        setup: RolloutSetup,
+        counts: rollout_pb2.Counts,
         *,
         directory: PeerDirectory,
         facts: ModelFacts,
         clock: RolloutClock,
-        timeout_s: float,
         deltas: EventStream | None,
     ) -> None:
+        self._setup = setup
+        self._counts = counts
         self._directory = directory
         self._facts = facts
         self._unknown = 0
         self._clock = clock
-        self._timeout_s = timeout_s
         self._deltas = deltas
 
-    async def ask(
-        self, model: str, rollout_id: str, asking: Asking
-    ) -> model_pb2.CreateResponseResponse:
-        """One answer of the model service called `model`.
+    def ask(self, asking: Asking) -> Awaitable[model_pb2.CreateResponseResponse]:
+        """The reply of the model service.
 
         A service that keeps conversations is sent what is new, and the whole when it says that
         it does not have the rest.
 
         Raises:
-            MeshError: as the service says; MODEL_ANSWER_INVALID for a response that is none.
+            MeshError: as the service says; at once, or when it is waited for.
         """
-        instance = await self._directory.pick(
-            MODEL_SERVICE, model, affinity=rollout_id, timeout=self._clock.hop(PICK_S)
-        )
+        if asking.kept is not None or self._deltas is not None:
+            return self._ask(asking, asking.kept)
+        setup, directory = self._setup, self._directory
+        instance = directory.choose(MODEL_SERVICE, asking.model, affinity=setup.rollout_id)
+        if instance is None:
+            return self._ask(asking, None)
+        # The usual case without a layer in between: thousands of calls wait here.
+        peer: ModelPeer = directory.peer(instance)
+        timeout = self._clock.hop(setup.model_timeout_s)
+        return peer.CreateResponse(self._request(asking, asking.items), timeout=timeout)
+
+    async def _ask(self, asking: Asking, kept: Kept | None) -> model_pb2.CreateResponseResponse:
+        instance = await self._pick(asking.model)
         peer: ModelPeer = self._directory.peer(instance)
-        if not asking.worth_keeping:
-            if self._deltas is not None:
-                return await self._send(peer, asking.plain())
-            # The usual case without a layer in between: thousands of calls wait here.
-            timeout = self._clock.hop(self._timeout_s)
-            reply = await peer.CreateResponse(asking.plain(), timeout=timeout)
-            check_answer(reply.response)
-            return reply
-        facts = await self._facts.capabilities(instance, peer, self._clock.hop(PICK_S))
-        if not facts.conversations:
-            return await self._send(peer, asking.plain())
-        if asking.continues and self._unknown < _MOST_UNKNOWN:
+        if kept is not None:
+            facts = await self._facts.capabilities(instance, peer, self._clock.hop(PICK_S))
+            if facts.conversations:
+                return await self._ask_kept(peer, asking, kept)
+        asking.is_plain = True
+        return await self._send(peer, self._request(asking, asking.items))
+
+    async def _ask_kept(
+        self, peer: ModelPeer, asking: Asking, kept: Kept
+    ) -> model_pb2.CreateResponseResponse:
+        if asking.parent and kept.known and self._unknown < _MOST_UNKNOWN:
             try:
-                return await self._send(peer, asking.short())
+                return await self._send(peer, self._short(asking, kept))
             except MeshError as error:
                 if error.reason != errors_pb2.ERROR_REASON_CONVERSATION_UNKNOWN:
                     raise
                 self._unknown += 1
-        return await self._send(peer, asking.whole())
+        return await self._send(peer, self._whole(asking, kept))
 
-    async def weights_version(self, model: str, rollout_id: str) -> int | None:
+    async def weights_version(self, model: str) -> int | None:
         """The current version of a model's weights; None when it is not known."""
         try:
-            instance = await self._directory.pick(
-                MODEL_SERVICE, model, affinity=rollout_id, timeout=self._clock.hop(PICK_S)
-            )
+            instance = await self._pick(model)
             peer: ModelPeer = self._directory.peer(instance)
             said = await peer.GetModel(model_pb2.GetModelRequest(), timeout=self._clock.hop(PICK_S))
         except MeshError:
@@ -135,21 +145,19 @@ class ModelCaller:
     async def _send(
         self, peer: ModelPeer, request: model_pb2.CreateResponseRequest
     ) -> model_pb2.CreateResponseResponse:
-        reply = None
         if self._deltas is not None:
             reply = await self._streamed(peer, request, self._deltas)
-        if reply is None:
-            timeout = self._clock.hop(self._timeout_s)
-            reply = await peer.CreateResponse(request, timeout=timeout)
-        check_answer(reply.response)
-        return reply
+            if reply is not None:
+                return reply
+        timeout = self._clock.hop(self._setup.model_timeout_s)
+        return await peer.CreateResponse(request, timeout=timeout)
 
     async def _streamed(
         self, peer: ModelPeer, request: model_pb2.CreateResponseRequest, events: EventStream
     ) -> model_pb2.CreateResponseResponse | None:
         """The answer of StreamResponse, or None when the service does not offer it."""
         call = model_pb2.StreamResponseRequest(call=request)
-        frames = peer.StreamResponse(call, timeout=self._clock.hop(self._timeout_s))
+        frames = peer.StreamResponse(call, timeout=self._clock.hop(self._setup.model_timeout_s))
         try:
             async with aclosing(cast("_Frames", frames)):
                 async for frame in frames:
@@ -163,6 +171,49 @@ class ModelCaller:
         raise MeshError(
             errors_pb2.ERROR_REASON_PEER_UNAVAILABLE, "the streamed answer broke off before its end"
         )
+
+    async def _pick(self, model: str) -> discovery_pb2.Instance:
+        return await self._directory.pick(
+            MODEL_SERVICE,
+            model,
+            affinity=self._setup.rollout_id,
+            timeout=self._clock.hop(PICK_S),
+        )
+
+    def _whole(self, asking: Asking, kept: Kept) -> model_pb2.CreateResponseRequest:
+        """All items, for a service that does not have the conversation (any more)."""
+        request = self._request(asking, asking.items)
+        request.conversation.id = kept.conversation
+        tokens = kept.prefix() if kept.prefix is not None else None
+        if tokens is not None:
+            request.conversation.prefix_tokens.CopyFrom(tokens)
+        return request
+
+    def _short(self, asking: Asking, kept: Kept) -> model_pb2.CreateResponseRequest:
+        """What is new, after the call that the service knows."""
+        request = self._request(asking, asking.items[kept.known :])
+        conversation = request.conversation
+        conversation.id = kept.conversation
+        conversation.parent_call_id = asking.parent
+        conversation.prefix_digest = kept.digest
+        return request
+
+    def _request(self, asking: Asking, items: Items) -> model_pb2.CreateResponseRequest:
+        """The call with these items, without `conversation`."""
+        setup = self._setup
+        base = setup.params if asking.role == "policy" else _NO_PARAMS
+        budget = setup.limits.max_total_output_tokens
+        left = None if budget is None else budget - self._counts.output_tokens
+        request = model_pb2.CreateResponseRequest()
+        fill_params(request.params, base, items, tokens_left=left, changes=asking.changes)
+        request.rollout_id = setup.rollout_id
+        request.request_id = f"{setup.rollout_id}/{setup.attempt}/{asking.call_id}"
+        request.call_id = asking.call_id
+        if setup.task_seed is not None:
+            request.seed = sampling_seed(setup.task_seed, setup.attempt, asking.call_id)
+        if asking.kept is not None and asking.kept.capture is not None:
+            request.capture.CopyFrom(asking.kept.capture)
+        return request
 
 
 def _delta(call_id: str, piece: model_pb2.ResponseDelta) -> rollout_pb2.RolloutEvent:

@@ -15,23 +15,20 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh.model.v1 import model_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.agent import Completion, ContextExceeded, StopRollout
-from gymmesh_agent.answer import answer_tokens, prompt_tokens, with_call_ids
+from gymmesh_agent.answer import read_answer
 from gymmesh_agent.clock import RolloutClock
 from gymmesh_agent.continuity import Continuity
 from gymmesh_agent.conversation import Conversations
 from gymmesh_agent.events import EventStream
 from gymmesh_agent.failures import Stage, StepFailed
-from gymmesh_agent.loop import LoopLimits, function_calls
 from gymmesh_agent.model_caller import ModelCaller, ModelFacts
-from gymmesh_agent.params import fill_params, sampling_seed
 from gymmesh_agent.session import EnvironmentSession
+from gymmesh_agent.setup import RolloutSetup
 from gymmesh_agent.weights import WeightsAge
 from gymmesh_responses import dumps, text_of
 from gymmesh_runtime.errors import MeshError
@@ -48,7 +45,8 @@ _SIDE_BY_SIDE = 32
 Items = Sequence[responses_pb2.Item]
 
 
-@dataclass(frozen=True, slots=True)
+# The records of a step are not frozen: that would make them three times as dear.
+@dataclass(slots=True, eq=False)
 class ModelCall:
     """A model call that was answered.
 
@@ -56,23 +54,20 @@ class ModelCall:
         call_id: its id, unique within the attempt.
         actor: who called; empty for the root agent.
         response: the answer, with a call_id for every function call.
+        function_calls: the answer's function calls, in order.
         output_tokens: how many tokens the answer has; 0 when the backend does not say.
     """
 
     call_id: str
     actor: str
     response: responses_pb2.Response
+    function_calls: tuple[responses_pb2.FunctionCall, ...]
     output_tokens: int
 
     @property
     def text(self) -> str:
         """The text of the answer's messages, joined with nothing between."""
         return "".join(text_of(item) for item in self.response.output)
-
-    @property
-    def function_calls(self) -> tuple[responses_pb2.FunctionCall, ...]:
-        """The answer's function calls, in order."""
-        return function_calls(self.response)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,23 +100,6 @@ class TurnAnswer:
     done: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RolloutSetup:
-    """What a rollout starts with, put together by attempt.py."""
-
-    agent: str
-    rollout_id: str
-    attempt: int
-    params: responses_pb2.ResponseParams
-    items: Items
-    options: agent_pb2.RolloutOptions
-    limits: LoopLimits
-    models: Mapping[str, str]
-    model_timeout_s: float
-    task_seed: int | None
-    capture_tokens: bool = False
-
-
 class RolloutScope:
     """One rollout, as its agent sees it.
 
@@ -145,7 +123,7 @@ class RolloutScope:
         clock: RolloutClock,
         models: ModelFacts,
     ) -> None:
-        self.options = setup.options
+        self.options = options = setup.options
         self.limits = setup.limits
         self.params = setup.params
         self.items = tuple(setup.items)
@@ -154,11 +132,12 @@ class RolloutScope:
         self.turn_rewards: list[float] = []
         self._setup = setup
         self._models = ModelCaller(
+            setup,
+            self.counts,
             directory=directory,
             facts=models,
             clock=clock,
-            timeout_s=setup.model_timeout_s,
-            deltas=events if setup.options.deltas else None,
+            deltas=events if options.deltas else None,
         )
         self._session = session
         self._events = events
@@ -167,7 +146,7 @@ class RolloutScope:
         self._continuity = Continuity(
             f"{setup.rollout_id}/{setup.attempt}",
             self._conversations,
-            setup.options,
+            options,
             capture_tokens=setup.capture_tokens,
         )
         self._last: dict[str, str] = {}  # by actor: its last answered call
@@ -176,8 +155,9 @@ class RolloutScope:
         self._calls = 0
         self._root_calls = 0
         self._turns = 0
-        self._weights = WeightsAge(
-            setup.options.max_staleness if setup.options.HasField("max_staleness") else None
+        # Only where there is a limit to hold it against.
+        self._weights = (
+            WeightsAge(options.max_staleness) if options.HasField("max_staleness") else None
         )
         self._open = True
 
@@ -216,40 +196,46 @@ class RolloutScope:
             StepFailed: the model service failed.
         """
         self._check_open()
-        limit = self._limit(actor)
+        root = not actor
+        # Steps are the root agent's alone, output tokens everyone's.
+        steps = self._root_calls if root else 0
+        limit = self.limits.reached(steps, self.counts.output_tokens)
         if limit is not None:
             raise StopRollout(Completion(limit))
         self._calls += 1
-        self._root_calls += actor == ""
+        self._root_calls += root
         call_id = f"c{self._calls}"
         above = self._parent_id(parent, actor, detached)
         base = self._conversations.base(above, detached=detached)
-        conversation = [*base, *items]
         learn = role == "policy" if trainable is None else trainable
         model = self._setup.models.get(role) or role
         asking = self._continuity.asking(
-            above,
+            call_id,
             model,
-            detached=detached,
+            role,
+            params,
+            [*base, *items] if items else base,
+            above="" if detached else above,
             base=len(base),
-            items=conversation,
-            make=lambda some: self._request(call_id, some, role, params),
         )
         began = time.monotonic_ns()
         try:
-            reply = await self._models.ask(model, self._setup.rollout_id, asking)
+            reply = await self._models.ask(asking)
+            took_us = (time.monotonic_ns() - began) // 1000
+            answer = read_answer(reply, call_id)
         except MeshError as error:
             if learn and error.reason == errors_pb2.ERROR_REASON_MODEL_CONTEXT_EXCEEDED:
                 raise ContextExceeded from error
             raise StepFailed(error, Stage.MODEL, model, call_id) from error
-        took_us = (time.monotonic_ns() - began) // 1000
-        response = with_call_ids(reply.response, call_id)
-        capture, breach = self._continuity.answered(call_id, model, asking, reply, response)
+        capture, breach = self._continuity.answered(asking, reply, answer)
         self._conversations.add_call(
-            call_id, parent=above, detached=detached, context=items, output=response.output
+            call_id, parent=above, detached=detached, context=items, output=answer.output
         )
         self._last[actor] = self._latest = call_id
-        self._count(reply)
+        counts = self.counts
+        counts.model_calls += 1
+        counts.input_tokens += answer.input_tokens
+        counts.output_tokens += answer.output_tokens
         event = rollout_pb2.RolloutEvent()
         done = event.model_call_completed
         done.call_id = call_id
@@ -258,10 +244,12 @@ class RolloutScope:
         done.model = model
         done.trainable = learn
         done.detached = detached
-        done.context_items.extend(items)
-        done.response.CopyFrom(response)
-        done.timings.queue_us = reply.queue_us
-        done.timings.total_us = took_us
+        if items:
+            done.context_items.extend(items)
+        done.response.CopyFrom(answer.response)
+        timings = done.timings
+        timings.queue_us = reply.queue_us
+        timings.total_us = took_us
         if capture is not None:
             done.tokens.CopyFrom(capture)
         await self._events.emit(event)
@@ -269,8 +257,12 @@ class RolloutScope:
             raise StepFailed(breach, Stage.MODEL, model, call_id)
         if learn:
             self._learning = model
-            self._check_weights(reply, model, call_id)
-        return ModelCall(call_id, actor, response, answer_tokens(reply))
+            if self._weights is not None:
+                try:
+                    self._weights.add(reply.tokens.weights)
+                except MeshError as error:
+                    raise StepFailed(error, Stage.MODEL, model, call_id) from error
+        return ModelCall(call_id, actor, answer.response, answer.calls, answer.output_tokens)
 
     async def call_tools(self, call: ModelCall) -> list[ToolAnswer]:
         """Run all function calls of an answer side by side; the answers in the order of the
@@ -339,10 +331,10 @@ class RolloutScope:
         Raises:
             StepFailed: WEIGHTS_STALE.
         """
-        if not self._weights.matters:
+        if self._weights is None or not self._weights.matters:
             return
         model = self._learning
-        version = await self._models.weights_version(model, self._setup.rollout_id)
+        version = await self._models.weights_version(model)
         if version is None:
             return
         try:
@@ -360,25 +352,6 @@ class RolloutScope:
     def close(self) -> None:
         """No step may follow: the agent has returned."""
         self._open = False
-
-    def _request(
-        self,
-        call_id: str,
-        conversation: Items,
-        role: str,
-        changes: Mapping[str, Any] | None,
-    ) -> model_pb2.CreateResponseRequest:
-        base = self.params if role == "policy" else _NO_PARAMS
-        budget = self.limits.max_total_output_tokens
-        left = None if budget is None else budget - self.counts.output_tokens
-        request = model_pb2.CreateResponseRequest()
-        fill_params(request.params, base, conversation, tokens_left=left, changes=changes)
-        request.rollout_id = self._setup.rollout_id
-        request.request_id = self._request_id(call_id)
-        request.call_id = call_id
-        if self._setup.task_seed is not None:
-            request.seed = sampling_seed(self._setup.task_seed, self._setup.attempt, call_id)
-        return request
 
     async def _call_tool(
         self, call: ModelCall, place: int, function: responses_pb2.FunctionCall
@@ -431,24 +404,6 @@ class RolloutScope:
             return ""
         return self._last.get(actor, "")
 
-    def _limit(self, actor: str) -> rollout_pb2.StopReason.ValueType | None:
-        # Steps are the root agent's alone, output tokens everyone's.
-        steps = self._root_calls if actor == "" else 0
-        return self.limits.reached(steps, self.counts.output_tokens)
-
-    def _count(self, reply: model_pb2.CreateResponseResponse) -> None:
-        self.counts.model_calls += 1
-        self.counts.input_tokens += prompt_tokens(reply)
-        self.counts.output_tokens += answer_tokens(reply)
-
-    def _check_weights(
-        self, reply: model_pb2.CreateResponseResponse, model: str, call_id: str
-    ) -> None:
-        try:
-            self._weights.add(reply.tokens.weights)
-        except MeshError as error:
-            raise StepFailed(error, Stage.MODEL, model, call_id) from error
-
     def _request_id(self, step: str) -> str:
         return f"{self._setup.rollout_id}/{self._setup.attempt}/{step}"
 
@@ -461,9 +416,6 @@ class RolloutScope:
     def _check_open(self) -> None:
         if not self._open:
             raise RuntimeError("the rollout's agent has returned; its scope is closed")
-
-
-_NO_PARAMS = responses_pb2.ResponseParams(input_omitted=True, tools_omitted=True)
 
 
 async def _side_by_side(steps: Sequence[Coroutine[Any, Any, ToolAnswer]]) -> list[ToolAnswer]:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +16,7 @@ def says(*texts: str) -> list[Item]:
     return [new_message("user", text) for text in texts]
 
 
-def texts(items: list[Item]) -> list[str]:
+def texts(items: Sequence[Item]) -> list[str]:
     return [item.message.text for item in items]
 
 

@@ -14,7 +14,7 @@ from gymmesh.model.v1 import model_pb2, tokens_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_agent.answer import answer_tokens, check_answer, with_call_ids
+from gymmesh_agent.answer import check_answer, token_counts, with_call_ids
 from gymmesh_agent.clock import RolloutClock
 from gymmesh_agent.loop import function_calls
 from gymmesh_agent.params import (
@@ -41,7 +41,7 @@ def test_every_call_gets_an_id_of_its_own_and_nothing_received_changes(ids: list
     response = calls(*({"name": "t", "arguments": "{}", "call_id": one} for one in ids))
     before = response.SerializeToString(deterministic=True)
     fixed = with_call_ids(response, "c1")
-    got = [one.call_id for one in function_calls(fixed)]
+    got = [one.call_id for one in function_calls(fixed.output)]
     assert len(set(got)) == len(got) == len(ids)
     assert all(got)
     assert response.SerializeToString(deterministic=True) == before
@@ -62,11 +62,11 @@ def test_response_that_is_no_answer_is_refused(more: dict[str, object]) -> None:
 
 
 def test_tokens_are_counted_by_usage_else_as_captured() -> None:
-    captured = tokens_pb2.TokenCapture(output_token_ids=bytes(12))
+    captured = tokens_pb2.TokenCapture(prompt_token_ids=bytes(8), output_token_ids=bytes(12))
     reply = model_pb2.CreateResponseResponse(response=says("x", tokens=7), tokens=captured)
-    assert answer_tokens(reply) == 7
+    assert token_counts(reply) == (10, 7)
     reply.response.ClearField("usage")
-    assert answer_tokens(reply) == 3
+    assert token_counts(reply) == (2, 3)
 
 
 # ---- parameters -------------------------------------------------------------------------------
@@ -253,4 +253,5 @@ def test_which_limit_comes_first() -> None:
 
 
 def test_opaque_items_are_no_calls() -> None:
-    assert function_calls(answer({"type": "computer_call", "call_id": "x"})) == ()
+    opaque = answer({"type": "computer_call", "call_id": "x"})
+    assert function_calls(opaque.output) == ()
