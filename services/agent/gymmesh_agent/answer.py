@@ -13,7 +13,6 @@ from gymmesh_responses import overlay_without
 from gymmesh_runtime.errors import MeshError
 
 _NO_ANSWER = frozenset(("failed", "cancelled", "in_progress", "queued"))
-_NO_ID = frozenset(("",))
 _TOKEN_BYTES = 4  # token ids are little-endian int32
 
 
@@ -46,7 +45,8 @@ def read_answer(reply: model_pb2.CreateResponseResponse, call_id: str) -> Answer
     check_answer(response)
     output = response.output[:]  # a slice takes half as long as an iteration
     calls = function_calls(output)
-    if calls and len({call.call_id for call in calls} - _NO_ID) < len(calls):
+    ids = {call.call_id for call in calls}
+    if len(ids) < len(calls) or "" in ids:
         response = with_call_ids(response, call_id)
         output = response.output[:]
         calls = function_calls(output)
@@ -104,13 +104,16 @@ def token_counts(reply: model_pb2.CreateResponseResponse) -> tuple[int, int]:
     """How many tokens prompt and answer have: as the usage says, else as captured, else 0."""
     usage = reply.response.usage
     if usage.HasField("input_tokens"):
-        prompt = max(usage.input_tokens, 0)
+        prompt = usage.input_tokens
     else:
         tokens = reply.tokens
         prompt = tokens.prompt_prefix_tokens + len(tokens.prompt_token_ids) // _TOKEN_BYTES
     if usage.HasField("output_tokens"):
-        return prompt, max(usage.output_tokens, 0)
-    return prompt, len(reply.tokens.output_token_ids) // _TOKEN_BYTES
+        wrote = usage.output_tokens
+    else:
+        wrote = len(reply.tokens.output_token_ids) // _TOKEN_BYTES
+    # An endpoint may say anything, numbers below zero too.
+    return prompt if prompt > 0 else 0, wrote if wrote > 0 else 0
 
 
 def _fresh(wanted: str, taken: set[str]) -> str:

@@ -99,31 +99,27 @@ class ModelCaller:
         Raises:
             MeshError: as the service says; at once, or when it is waited for.
         """
-        if asking.kept is not None or self._deltas is not None:
-            return self._ask(asking, asking.kept)
-        setup, directory = self._setup, self._directory
-        instance = directory.choose(MODEL_SERVICE, asking.model, affinity=setup.rollout_id)
-        if instance is None:
-            return self._ask(asking, None)
-        # The usual case without a layer in between: thousands of calls wait here.
-        peer: ModelPeer = directory.peer(instance)
-        timeout = self._clock.hop(setup.model_timeout_s)
-        return peer.CreateResponse(self._request(asking, asking.items), timeout=timeout)
+        if asking.kept is None:
+            directory = self._directory
+            affinity = self._setup.rollout_id
+            instance = directory.choose(MODEL_SERVICE, asking.model, affinity=affinity)
+            if instance is not None:
+                # The usual case without a layer in between: thousands of calls wait here.
+                peer: ModelPeer = directory.peer(instance)
+                return self._send(peer, self._request(asking, asking.items))
+        return self._ask(asking, asking.kept)
 
     async def _ask(self, asking: Asking, kept: Kept | None) -> model_pb2.CreateResponseResponse:
         instance = await self._pick(asking.model)
         peer: ModelPeer = self._directory.peer(instance)
         if kept is not None:
             facts = await self._facts.capabilities(instance, peer, self._clock.hop(PICK_S))
-            if facts.conversations:
-                return await self._ask_kept(peer, asking, kept)
-        asking.is_plain = True
-        return await self._send(peer, self._request(asking, asking.items))
-
-    async def _ask_kept(
-        self, peer: ModelPeer, asking: Asking, kept: Kept
-    ) -> model_pb2.CreateResponseResponse:
-        if asking.parent and kept.known and self._unknown < _MOST_UNKNOWN:
+            if not facts.conversations:
+                kept = None
+        if kept is None:
+            asking.is_plain = True
+            return await self._send(peer, self._request(asking, asking.items))
+        if kept.known and self._unknown < _MOST_UNKNOWN:
             try:
                 return await self._send(peer, self._short(asking, kept))
             except MeshError as error:
@@ -142,22 +138,21 @@ class ModelCaller:
             return None
         return said.weights_version if said.HasField("weights_version") else None
 
-    async def _send(
+    def _send(
         self, peer: ModelPeer, request: model_pb2.CreateResponseRequest
-    ) -> model_pb2.CreateResponseResponse:
+    ) -> Awaitable[model_pb2.CreateResponseResponse]:
         if self._deltas is not None:
-            reply = await self._streamed(peer, request, self._deltas)
-            if reply is not None:
-                return reply
+            return self._streamed(peer, request, self._deltas)
         timeout = self._clock.hop(self._setup.model_timeout_s)
-        return await peer.CreateResponse(request, timeout=timeout)
+        return peer.CreateResponse(request, timeout=timeout)
 
     async def _streamed(
         self, peer: ModelPeer, request: model_pb2.CreateResponseRequest, events: EventStream
-    ) -> model_pb2.CreateResponseResponse | None:
-        """The answer of StreamResponse, or None when the service does not offer it."""
+    ) -> model_pb2.CreateResponseResponse:
+        """The answer of StreamResponse; whole at once when the service does not offer that."""
         call = model_pb2.StreamResponseRequest(call=request)
-        frames = peer.StreamResponse(call, timeout=self._clock.hop(self._setup.model_timeout_s))
+        limit_s = self._setup.model_timeout_s
+        frames = peer.StreamResponse(call, timeout=self._clock.hop(limit_s))
         try:
             async with aclosing(cast("_Frames", frames)):
                 async for frame in frames:
@@ -167,10 +162,10 @@ class ModelCaller:
         except MeshError as error:
             if error.reason != errors_pb2.ERROR_REASON_NOT_OFFERED:
                 raise
-            return None
-        raise MeshError(
-            errors_pb2.ERROR_REASON_PEER_UNAVAILABLE, "the streamed answer broke off before its end"
-        )
+        else:
+            problem = "the streamed answer broke off before its end"
+            raise MeshError(errors_pb2.ERROR_REASON_PEER_UNAVAILABLE, problem)
+        return await peer.CreateResponse(request, timeout=self._clock.hop(limit_s))
 
     async def _pick(self, model: str) -> discovery_pb2.Instance:
         return await self._directory.pick(

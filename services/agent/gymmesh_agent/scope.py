@@ -252,7 +252,9 @@ class RolloutScope:
         timings.total_us = took_us
         if capture is not None:
             done.tokens.CopyFrom(capture)
-        await self._events.emit(event)
+        room = self._events.put(event)
+        if room is not None:
+            await room
         if breach is not None:
             raise StepFailed(breach, Stage.MODEL, model, call_id)
         if learn:
