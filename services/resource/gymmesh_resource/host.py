@@ -11,8 +11,6 @@ import inspect
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from functools import lru_cache
-from types import FunctionType, MappingProxyType
 from typing import Any, NoReturn
 
 from gymmesh.errors.v1 import errors_pb2
@@ -27,7 +25,6 @@ __all__ = ["Host"]
 
 _LOGGER = logging.getLogger("gymmesh.resource")
 _Reason = errors_pb2.ErrorReason
-_NOTHING_NAMED: Mapping[str, Any] = MappingProxyType({})
 
 
 class Host:
@@ -38,20 +35,22 @@ class Host:
         self._threads = threads
 
     def call(
-        self,
-        method: Callable[..., Any],
-        *args: Any,
-        limit_s: float,
-        named: Mapping[str, Any] = _NOTHING_NAMED,
+        self, method: Callable[..., Any], *args: Any, limit_s: float
     ) -> Coroutine[Any, Any, Any]:
         """The method's result, had within `limit_s` seconds once it runs; to be awaited.
 
-        `named`: arguments by name. Raises `TookTooLong`, QUEUE_FULL (no thread was free for that
-        time; nothing was run), and what the method raises.
+        Raises `TookTooLong`, QUEUE_FULL (no thread was free for that time; nothing was run),
+        and what the method raises.
         """
+        return self.caller(method, limit_s)(*args)
+
+    def caller(
+        self, method: Callable[..., Any], limit_s: float
+    ) -> Callable[..., Coroutine[Any, Any, Any]]:
+        """What calls a method as `call` does, for one that is called time and again."""
         if _is_async(method):
-            return _begun(method(*args, **named), limit_s)
-        return self._call_plain(method, args, named, limit_s)
+            return lambda *args, **named: _begun(method(*args, **named), limit_s)
+        return lambda *args, **named: self._call_plain(method, args, named, limit_s)
 
     async def _call_plain(
         self,
@@ -114,14 +113,7 @@ class Host:
 
 
 def _is_async(method: Callable[..., Any]) -> bool:
-    function = getattr(method, "__func__", None)
-    if isinstance(function, FunctionType):
-        return _is_async_function(function)
-    return inspect.iscoroutinefunction(method)
-
-
-@lru_cache(maxsize=1024)
-def _is_async_function(function: FunctionType) -> bool:
+    function = getattr(method, "__func__", method)
     return inspect.iscoroutinefunction(function)
 
 

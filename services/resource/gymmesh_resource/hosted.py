@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_runtime import metrics
+from gymmesh_runtime.instruments import Level
 
 from .config import EnvironmentConfig
 from .environment import Environment
 from .errors import TaskInvalid
 from .host import Host, task_invalid
-from .models import Call, Models, in_call
+from .method import Method
+from .models import Models
 from .sessions import Session, SessionStore
 from .task import Task
 from .tools import Toolset
-from .usage import Ledger
 
 __all__ = ["CLOSE_S", "Hosted"]
 
@@ -29,8 +29,6 @@ CLOSE_S = 5.0
 
 # The author's methods that run while a session is opened.
 _WHILE_OPENING = ("create_state", "session_tools", "opening", "close_session")
-
-_NOTHING_NAMED: Mapping[str, Any] = MappingProxyType({})
 
 _LOGGER = logging.getLogger("gymmesh.resource")
 
@@ -41,7 +39,8 @@ class Hosted:
 
     in_order: calls of one session run one after another. verify_needs_session: a verdict needs
     the live session. multi_turn: the environment takes turns. judges_groups: the repeats of a
-    task are judged together. asks_models: it may call models.
+    task are judged together. asks_models: it may call models. creates_state, closes_sessions:
+    it has methods for that. open_sessions: the gauge.
     """
 
     name: str
@@ -59,16 +58,22 @@ class Hosted:
     multi_turn: bool = field(init=False)
     judges_groups: bool = field(init=False)
     asks_models: bool = field(init=False)
+    creates_state: bool = field(init=False)
+    closes_sessions: bool = field(init=False)
+    open_sessions: Level = field(init=False)
 
     def __post_init__(self) -> None:
         environment = self.environment
-        has_state = type(environment).state is not None or self.defines("create_state")
+        self.creates_state = self.defines("create_state")
+        self.closes_sessions = self.defines("close_session")
+        has_state = type(environment).state is not None or self.creates_state
         ordered, needed = environment.in_order, environment.verify_needs_session
         self.in_order = has_state if ordered is None else ordered
         self.verify_needs_session = has_state if needed is None else needed
         self.multi_turn = self.defines("next_turn")
         self.judges_groups = self.defines("verify_group")
         self.asks_models = bool(self.models)
+        self.open_sessions = metrics.SESSIONS_OPEN.labels(self.name)
         self.sessions = SessionStore(
             limit=self.config.session_limit,
             idle_s=self.config.session_idle_s,
@@ -81,38 +86,9 @@ class Hosted:
         """Whether the author wrote this method, so that the default need not be called."""
         return getattr(type(self.environment), method) is not getattr(Environment, method)
 
-    def call(
-        self,
-        method: Callable[..., Any],
-        *args: Any,
-        limit_s: float,
-        deadline: float | None = None,
-        ledger: Ledger | None = None,
-        named: Mapping[str, Any] = _NOTHING_NAMED,
-    ) -> Coroutine[Any, Any, Any]:
-        """As `Host.call`, with what the method needs to ask models: how long the caller waits
-        (`deadline`, monotonic seconds), and where their usage goes (None: to the session).
-        """
-        if not self.asks_models:
-            return self.host.call(method, *args, limit_s=limit_s, named=named)
-        return self._call_asking(method, args, named, limit_s, deadline, ledger)
-
-    async def _call_asking(
-        self,
-        method: Callable[..., Any],
-        args: Sequence[Any],
-        named: Mapping[str, Any],
-        limit_s: float,
-        deadline: float | None,
-        ledger: Ledger | None,
-    ) -> Any:
-        end = time.monotonic() + limit_s
-        call = Call(end if deadline is None else min(end, deadline), ledger)
-        token = in_call.set(call)
-        try:
-            return await self.host.call(method, *args, limit_s=limit_s, named=named)
-        finally:
-            in_call.reset(token)
+    def method(self, method: Callable[..., Any], limit_s: float) -> Method:
+        """A method of the environment, to be called in `limit_s` seconds."""
+        return Method(self.host, method, limit_s, asks_models=self.asks_models)
 
     def check(self, task: Task) -> None:
         """Let the environment look at a task. Raises TASK_INVALID, ENVIRONMENT_FAULT."""
@@ -128,28 +104,27 @@ class Hosted:
         self, session_id: str, task: Task, seed: int, rollout_id: str
     ) -> Session[Any]:
         """A session with fresh state. Raises TASK_INVALID, ENVIRONMENT_FAULT, QUEUE_FULL."""
+        create = self.environment.create_state
         try:
-            state = await self._new_state(task, seed)
+            if self.creates_state:
+                limit_s = self.config.turn_timeout_s
+                state = await self.host.call(create, task, seed, limit_s=limit_s)
+            else:
+                state = create(task, seed)
         except TaskInvalid as error:
             raise task_invalid(error, self.name, task.id) from None
         except Exception as error:
             raise self.host.fault(error, "create_session") from error
-        metrics.SESSIONS_OPEN.labels(self.name).inc()
+        self.open_sessions.inc()
         return Session(session_id, task, seed, state, rollout_id=rollout_id, models=self.models)
 
     async def drop_session(self, session: Session[Any]) -> None:
         """The environment's part of closing a session; its faults harm nobody else."""
-        metrics.SESSIONS_OPEN.labels(self.name).dec()
-        if not self.defines("close_session"):
+        self.open_sessions.dec()
+        if not self.closes_sessions:
             return
         close = self.environment.close_session
         try:
             await self.host.call(close, session, limit_s=CLOSE_S)
         except Exception:
             _LOGGER.exception("environment %s failed while it closed a session", self.name)
-
-    async def _new_state(self, task: Task, seed: int) -> Any:
-        create = self.environment.create_state
-        if self.defines("create_state"):
-            return await self.host.call(create, task, seed, limit_s=self.config.turn_timeout_s)
-        return create(task, seed)

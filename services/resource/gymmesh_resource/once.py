@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from types import CoroutineType
 from typing import Any, Generic, TypeVar
 
@@ -68,17 +69,21 @@ class Once(Generic[T]):
         """
         running = self._running.get(request_id)
         if running is None:
-            if (ended := self._ended_calls.get(request_id)) is not None:
+            ended = self._ended_calls.get(request_id)
+            if ended is not None:
                 return self._again(request_id, mark, ended)
-            self._refuse_forgotten(request_id)
+            if request_id in self._forgotten:
+                raise self._answered_before()
             begun = start()
             if not isinstance(begun, CoroutineType):
                 self._keep(request_id, mark, begun)  # type: ignore[arg-type]  # it is the answer
                 return begun  # type: ignore[return-value]
-            running = self._start(request_id, mark, begun)
+            task: asyncio.Task[T] = asyncio.get_running_loop().create_task(begun)
+            running = self._running[request_id] = _Running(mark, task)
+            task.add_done_callback(partial(self._ended, request_id))
         else:
             self._compare(request_id, mark, running.mark)
-        task = running.task
+            task = running.task
         # Not awaited itself: that would cancel it together with its caller.
         waiter = task.get_loop().create_future()
         running.waiters.append(waiter)
@@ -93,12 +98,6 @@ class Once(Generic[T]):
         for task in tasks:
             task.cancel()
         return tasks
-
-    def _start(self, request_id: str, mark: int, call: Coroutine[Any, Any, T]) -> _Running[T]:
-        task = asyncio.get_running_loop().create_task(call)
-        running = self._running[request_id] = _Running(mark, task)
-        task.add_done_callback(lambda ended: self._ended(request_id, ended))
-        return running
 
     def _ended(self, request_id: str, task: asyncio.Task[T]) -> None:
         running = self._running.pop(request_id)
@@ -130,13 +129,12 @@ class Once(Generic[T]):
             raise answer.with_traceback(None)
         return answer
 
-    def _refuse_forgotten(self, request_id: str) -> None:
-        if request_id in self._forgotten:
-            raise MeshError(
-                errors_pb2.ERROR_REASON_SESSION_STATE,
-                "This request was answered before, too long ago for the answer to be kept.",
-                metadata={"session_id": self._session_id, "state": "answered"},
-            )
+    def _answered_before(self) -> MeshError:
+        return MeshError(
+            errors_pb2.ERROR_REASON_SESSION_STATE,
+            "This request was answered before, too long ago for the answer to be kept.",
+            metadata={"session_id": self._session_id, "state": "answered"},
+        )
 
     def _compare(self, request_id: str, mark: int, known: int) -> None:
         if mark != known:

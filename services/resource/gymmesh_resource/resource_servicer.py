@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
+from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_responses import new_message
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.contract import CONTRACT_VERSION
-from gymmesh_runtime.entropy import token_bytes, token_urlsafe
+from gymmesh_runtime.entropy import token_bytes, token_hex
 from gymmesh_runtime.errors import MeshError
 
 from .environment import Said, Turn
@@ -58,6 +59,9 @@ class ResourceServicer:
         self._tools = ToolCalls(hosted)
         self._has_session_tools = hosted.defines("session_tools")
         self._has_opening = hosted.defines("opening")
+        limit_s = hosted.config.turn_timeout_s
+        self._environment_opening = hosted.method(environment.opening, limit_s)
+        self._environment_turn = hosted.method(environment.next_turn, limit_s)
         #: What the answers to CreateSession have in common.
         self._opened = resource_pb2.CreateSessionResponse(
             instance_id=hosted.instance_id,
@@ -90,7 +94,7 @@ class ResourceServicer:
         seed = request.seed if request.HasField("seed") else None
         mark = hash((task.task_id, task.payload_json, seed, request.rollout_id))
         opened = await self._hosted.sessions.create(
-            request.request_id, mark, lambda: self._open(request, context.deadline)
+            request.request_id, mark, lambda: self._open(request, seed, context.deadline)
         )
         return opened.answer
 
@@ -129,13 +133,16 @@ class ResourceServicer:
     # ---- sessions
 
     async def _open(
-        self, request: resource_pb2.CreateSessionRequest, deadline: float | None
+        self,
+        request: resource_pb2.CreateSessionRequest,
+        asked_seed: int | None,
+        deadline: float | None,
     ) -> Open[Any]:
         hosted = self._hosted
         task = Task(request.task)
         hosted.check(task)
-        seed = _seed(request)
-        session_id = token_urlsafe(_ID_BYTES)
+        seed = _seed(request.task) if asked_seed is None else asked_seed
+        session_id = token_hex(_ID_BYTES)
         session = await hosted.new_session(session_id, task, seed, request.rollout_id)
         answer = resource_pb2.CreateSessionResponse()
         answer.CopyFrom(self._opened)
@@ -158,15 +165,7 @@ class ResourceServicer:
     async def _opening(
         self, session: Session[Any], deadline: float | None
     ) -> list[responses_pb2.Item]:
-        hosted = self._hosted
-        return _items(
-            await hosted.call(
-                hosted.environment.opening,
-                session,
-                limit_s=hosted.config.turn_timeout_s,
-                deadline=deadline,
-            )
-        )
+        return _items(await self._environment_opening.call((session,), deadline=deadline))
 
     # ---- turns
 
@@ -183,13 +182,9 @@ class ResourceServicer:
                 )
             ledger = Ledger()
             try:
-                turn = await hosted.call(
-                    hosted.environment.next_turn,
-                    session,
-                    Transcript(request.new_items),
-                    limit_s=hosted.config.turn_timeout_s,
-                    deadline=deadline,
-                    ledger=ledger,
+                new = Transcript(request.new_items)
+                turn = await self._environment_turn.call(
+                    (session, new), deadline=deadline, ledger=ledger
                 )
                 return self._taken(session, turn, ledger)
             except Exception as error:
@@ -223,11 +218,10 @@ def _items(said: Said | Sequence[Said]) -> list[responses_pb2.Item]:
     return [new_message("user", part) if isinstance(part, str) else part for part in parts]
 
 
-def _seed(request: resource_pb2.CreateSessionRequest) -> int:
-    if request.HasField("seed"):
-        return request.seed
-    if request.task.HasField("seed"):
-        return request.task.seed
+def _seed(task: rollout_pb2.Task) -> int:
+    """The task's seed, or one that is drawn."""
+    if task.HasField("seed"):
+        return task.seed
     return int.from_bytes(token_bytes(8), "big") >> 11  # JSON readers keep integers of 53 bits
 
 

@@ -216,15 +216,13 @@ class SessionStore(Generic[S]):
         return session_id in self._open
 
     def find(self, session_id: str) -> Open[S]:
-        """An open session. Raises SESSION_NOT_FOUND."""
+        """An open session; in a `with` block of it, it is not idle. Raises SESSION_NOT_FOUND."""
         found = self._open.get(session_id)
         if found is None:
             raise session_closed(session_id)
         return found
 
-    def using(self, session_id: str) -> Open[S]:
-        """An open session, for `with`, in which it is not idle. Raises SESSION_NOT_FOUND."""
-        return self.find(session_id)
+    using = find
 
     async def close(self, session_id: str) -> bool:
         """Close a session, its running calls cancelled; whether it was there."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -23,6 +23,7 @@ from gymmesh_runtime.errors import MeshError
 from .arguments import BadArguments, read_arguments, read_object
 from .errors import DefinitionError, TookTooLong, ToolError
 from .hosted import Hosted
+from .method import Method
 from .sessions import Open, Session
 from .tools import answer_of
 
@@ -46,7 +47,7 @@ class _Job:
 
     label: str
     name: str
-    call: Callable[..., Any]
+    method: Method
     args: tuple[Any, ...]
     named: dict[str, Any]
 
@@ -56,16 +57,20 @@ class ToolCalls:
 
     def __init__(self, hosted: Hosted) -> None:
         self._hosted = hosted
+        environment, config = hosted.environment, hosted.config
         self._tools = dict(hosted.tools)
+        self._methods = {
+            name: hosted.method(tool.call, config.tool_timeout_s)
+            for name, tool in self._tools.items()
+        }
         self._calls_others = hosted.defines("call_other")
+        self._call_other = hosted.method(environment.call_other, config.tool_timeout_s)
+        self._session_tools = hosted.method(environment.session_tools, config.turn_timeout_s)
         self.offered = [tool.message for tool in self._tools.values()]
 
     async def further(self, session: Session[Any]) -> list[responses_pb2.Tool]:
         """The tools that a session has beside the environment's. Raises what its code raises."""
-        hosted = self._hosted
-        documents = await hosted.call(
-            hosted.environment.session_tools, session, limit_s=hosted.config.turn_timeout_s
-        )
+        documents = await self._session_tools.call((session,))
         further = [_session_tool(document) for document in documents]
         names = [*self._tools, *(tool.function.name for tool in further)]
         if len(set(names)) < len(names):
@@ -89,11 +94,10 @@ class ToolCalls:
                 named = read_arguments(request.arguments, tool.arguments, tool.schema, name)
                 if tool.wants_session:
                     named["session"] = session
-                job = _Job(label, name, tool.call, (), named)
+                job = _Job(label, name, self._methods[name], (), named)
             elif other is not None:
-                call_other = self._hosted.environment.call_other
                 given = read_object(request.arguments, _schema(other), name)
-                job = _Job(label, name, call_other, (session, name, given), {})
+                job = _Job(label, name, self._call_other, (session, name, given), {})
             else:
                 text = self._unknown(opened, name)
                 return self._told(_UNKNOWN, text, rollout_pb2.TOOL_OUTCOME_UNKNOWN_TOOL)
@@ -112,9 +116,7 @@ class ToolCalls:
         label, name = job.label, job.name
         started = time.perf_counter()
         try:
-            value = await hosted.call(
-                job.call, *job.args, limit_s=limit_s, deadline=deadline, named=job.named
-            )
+            value = await job.method.call(job.args, job.named, deadline=deadline)
             output = answer_of(value)
         except ToolError as error:
             text = str(error) or f"The tool {name} failed and gave no reason."

@@ -95,7 +95,11 @@ def write_verification(
     message.verifier = verifier
     message.verifier_version = version
     for stage in stages:
-        message.stages.add(name=stage.name, duration_us=stage.duration_us, note=stage.note)
+        added = message.stages.add()
+        added.name = stage.name
+        added.duration_us = stage.duration_us
+        if stage.note:
+            added.note = stage.note
     if usage:
         message.model_usage.extend(usage)
     if isinstance(outcome, Pending):

@@ -45,6 +45,9 @@ class VerifyServicer:
     def __init__(self, hosted: Hosted) -> None:
         self._hosted = hosted
         self._judges = hosted.defines("verify")
+        environment, limit_s = hosted.environment, hosted.config.verify_timeout_s
+        self._environment_verify = hosted.method(environment.verify, limit_s)
+        self._environment_group = hosted.method(environment.verify_group, limit_s)
 
     async def Verify(
         self, request: verify_pb2.VerifyRequest, context: CallContext
@@ -91,12 +94,8 @@ class VerifyServicer:
         members = [_member(task, member, hosted.models) for member in request.members]
         started = time.perf_counter()
         try:
-            outcomes: Sequence[Any] = await hosted.call(
-                hosted.environment.verify_group,
-                task,
-                members,
-                limit_s=hosted.config.verify_timeout_s,
-                deadline=context.deadline,
+            outcomes: Sequence[Any] = await self._environment_group.call(
+                (task, members), deadline=context.deadline
             )
         except Exception as error:
             self._raise(error, "verify_group", task)
@@ -120,11 +119,8 @@ class VerifyServicer:
         if not self._judges:
             return _WITH_GROUP, 0.0
         try:
-            outcome = await hosted.call(
-                hosted.environment.verify,
-                session,
-                rollout,
-                limit_s=hosted.config.verify_timeout_s,
+            outcome = await self._environment_verify.call(
+                (session, rollout),
                 deadline=deadline,
                 ledger=rollout.usage if hosted.asks_models else None,
             )

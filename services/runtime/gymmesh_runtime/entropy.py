@@ -6,7 +6,6 @@ seen to hold the event loop up for tenths of a second on a busy machine.
 
 from __future__ import annotations
 
-import base64
 import os
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
@@ -44,7 +43,7 @@ class _Stock(Generic[T]):
 
 
 _bytes: Final = _Stock(bytes)
-_texts: Final = _Stock(lambda drawn: base64.urlsafe_b64encode(drawn).rstrip(b"=").decode())
+_texts: Final = _Stock(bytes.hex)
 
 
 def token_bytes(count: int) -> bytes:
@@ -52,6 +51,6 @@ def token_bytes(count: int) -> bytes:
     return _bytes.take(count)
 
 
-def token_urlsafe(count: int) -> str:
-    """So many bytes in letters that a URL may have, as `secrets.token_urlsafe` gives them."""
+def token_hex(count: int) -> str:
+    """So many bytes in hexadecimal digits, as `secrets.token_hex` gives them."""
     return _texts.take(count)

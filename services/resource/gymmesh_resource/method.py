@@ -1,0 +1,63 @@
+"""An environment's methods, as the servicers call them: time and again, each in its time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from .host import Host
+from .models import Call, in_call
+from .usage import Ledger
+
+__all__ = ["Method"]
+
+_NOTHING_NAMED: Mapping[str, Any] = MappingProxyType({})
+
+
+class Method:
+    """One method, with what does not change from call to call.
+
+    `limit_s`: seconds that a call may take. `asks_models`: whether it may ask models.
+    """
+
+    __slots__ = ("_asks_models", "_call", "_limit_s")
+
+    def __init__(
+        self, host: Host, method: Callable[..., Any], limit_s: float, *, asks_models: bool
+    ) -> None:
+        self._call = host.caller(method, limit_s)
+        self._limit_s = limit_s
+        self._asks_models = asks_models
+
+    def call(
+        self,
+        args: Sequence[Any],
+        named: Mapping[str, Any] = _NOTHING_NAMED,
+        *,
+        deadline: float | None = None,
+        ledger: Ledger | None = None,
+    ) -> Coroutine[Any, Any, Any]:
+        """The result; to be awaited. Raises as `Host.call`.
+
+        The method can ask models for as long as the caller waits (`deadline`, monotonic seconds);
+        their usage goes to `ledger` (None: to the session's).
+        """
+        if self._asks_models:
+            return self._call_asking(args, named, deadline, ledger)
+        return self._call(*args, **named)
+
+    async def _call_asking(
+        self,
+        args: Sequence[Any],
+        named: Mapping[str, Any],
+        deadline: float | None,
+        ledger: Ledger | None,
+    ) -> Any:
+        end = time.monotonic() + self._limit_s
+        token = in_call.set(Call(end if deadline is None else min(end, deadline), ledger))
+        try:
+            return await self._call(*args, **named)
+        finally:
+            in_call.reset(token)
