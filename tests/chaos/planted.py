@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from gymmesh_client.journal.disk import Disk
+from gymmesh_client.journal.writer import Done
 from gymmesh_client.output import RunOutput
 
 _HONEST_SYNCS: Final = 4
@@ -36,16 +37,16 @@ def _early_ack() -> None:
 
 
 def _zero() -> None:
-    async def failed(
-        self: RunOutput, rollout: str, attempt: int, boundary: int, row: bytes
+    def put_failed(
+        self: RunOutput, rollout: str, attempt: int, boundary: int, row: bytes, done: Done
     ) -> None:
         made: dict[str, Any] = json.loads(row)
         made.pop("failure")
         made |= {"reward": 0.0, "stop_reason": "MODEL_FINISHED"}
         made["verification"] = {"status": "VERIFIED", "reward": 0.0}
-        await self.completed(rollout, attempt, json.dumps(made).encode())
+        self.put_completed(rollout, attempt, json.dumps(made).encode(), done)
 
-    RunOutput.failed = failed  # type: ignore[method-assign]
+    RunOutput.put_failed = put_failed  # type: ignore[method-assign]
 
 
 def _twice() -> None:

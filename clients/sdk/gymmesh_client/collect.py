@@ -18,25 +18,21 @@ from functools import partial
 from typing import Final
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.attempt import (
-    AgentConnector,
-    Attempt,
-    EventListener,
-)
+from gymmesh_client.attempt import AgentConnector
+from gymmesh_client.carrier import Carrier
 from gymmesh_client.collect_options import CollectOptions
-from gymmesh_client.dispatch import Assignment, Dispatcher, Ended, RunStateError, Verdict
+from gymmesh_client.dispatch import Assignment, Dispatcher, RunStateError
 from gymmesh_client.feed import GroupFeed
 from gymmesh_client.figures import AgentLoad, Figures, Rates
 from gymmesh_client.flight import Flight
-from gymmesh_client.groups import Held, awaits_group, unjudged
-from gymmesh_client.jobs import missing_jobs, request_for
+from gymmesh_client.groups import unjudged
+from gymmesh_client.jobs import missing_jobs
+from gymmesh_client.journal.writer import waited
 from gymmesh_client.order import Job
 from gymmesh_client.outcomes import Outcomes
 from gymmesh_client.output import RunOutput
-from gymmesh_client.rows import FailedAttempt
 from gymmesh_client.shelf import Group, GroupShelf
 from gymmesh_client.summary import Tally
-from gymmesh_runtime.errors import from_status
 
 _CANCEL_S: Final = 5.0
 _TICK_S: Final = 1.0
@@ -44,8 +40,6 @@ _TICK_S: Final = 1.0
 _STARTS_AT_ONCE: Final = 128
 # So many outcomes may wait for the disk or for judges, and as many as may be in flight.
 _ENDING_MOST: Final = 256
-
-Assigned = Assignment[Job]
 
 
 class Collector:
@@ -96,6 +90,7 @@ class Collector:
             feed=self._feed,
         )
         self._dispatcher: Dispatcher[Job] | None = None
+        self._carrier: Carrier | None = None
         self._concurrency = options.concurrency
         self._paused = False
         self._flights: set[Flight] = set()
@@ -123,6 +118,18 @@ class Collector:
         takes = None if shelf is None else shelf.takes
         dispatcher = self._dispatcher = Dispatcher(numbered, self.options, takes)
         dispatcher.tune(self._concurrency)
+        self._carrier = Carrier(
+            dispatcher,
+            self._outcomes,
+            self.output,
+            self.options,
+            self._connect,
+            tally=self.tally,
+            stored=self._stored,
+            changed=self._pump_soon,
+            go_on=self._go_on,
+            landed=self._landed,
+        )
         if self.why:
             dispatcher.drain()
         elif self._paused:
@@ -295,14 +302,15 @@ class Collector:
 
     def _start_some(self, dispatcher: Dispatcher[Job], now: float) -> bool:
         """Start a few; whether there may be more to start at once."""
-        flights = self._flights
+        flights, carrier = self._flights, self._carrier
+        assert carrier is not None
         for _ in range(_STARTS_AT_ONCE):
             if len(flights) - dispatcher.in_flight > dispatcher.limit + _ENDING_MOST:
                 break  # the disk, or a judge, does not keep up
             assignment = dispatcher.next(now)
             if assignment is None:
                 break
-            self._start(assignment)
+            self._start(assignment, carrier)
         else:
             return True
         dropped = dispatcher.dropped_work()
@@ -310,17 +318,23 @@ class Collector:
             self._chore(self._outcomes.cancelled(dropped))
         return False
 
-    def _start(self, assignment: Assigned) -> None:
-        assert self._over is not None
+    def _start(self, assignment: Assignment[Job], carrier: Carrier) -> None:
         flight = Flight(assignment)
         self._flights.add(flight)
         if self._feed is not None:
             self._feed.shelf.began(assignment.work.task.task_id)
-        flight.task = self._over.get_loop().create_task(self._carry_out(flight))
-        flight.task.add_done_callback(partial(self._landed, flight))
+        self._go_on(flight, carrier.carry_out(flight))
 
-    def _landed(self, flight: Flight, task: asyncio.Task[None]) -> None:
-        error = None if task.cancelled() else task.exception()
+    def _go_on(self, flight: Flight, work: Coroutine[None, None, None]) -> None:
+        assert self._over is not None
+        flight.task = self._over.get_loop().create_task(work)
+        flight.task.add_done_callback(partial(self._worked, flight))
+
+    def _worked(self, flight: Flight, task: asyncio.Task[None]) -> None:
+        if not flight.writing:
+            self._landed(flight, None if task.cancelled() else task.exception())
+
+    def _landed(self, flight: Flight, error: BaseException | None) -> None:
         if flight.left_behind:
             return
         self._flights.discard(flight)
@@ -331,71 +345,6 @@ class Collector:
             if flight.unwanted and self._over is not None and not self._over.done():
                 self._chore(self._outcomes.cancelled([flight.assignment], flight.attempt))
         self._pump_soon()
-
-    # -- one rollout --------------------------------------------------------------------------
-
-    async def _carry_out(self, flight: Flight) -> None:
-        assignment = flight.assignment
-        job, number = assignment.work, assignment.attempt
-        rollout_id = self._rollout_id(job)
-        if assignment.failures:
-            await self.output.reserve(rollout_id, number)
-        recording = await self.output.recording(rollout_id, number)
-        listener = self._listener(assignment, None if recording is None else recording.add)
-        request = request_for(job, rollout_id, number, self.output.run_id, self.options.rollout)
-        attempt = flight.attempt = Attempt(request, job.repeat_index, listener)
-        try:
-            outcome = await attempt.run(self._connect, self._seconds_for(assignment))
-        finally:
-            if recording is not None:
-                recording.end()
-        if flight.left_behind:
-            return
-        # From here on there is an outcome, and no interrupt may come between it and disk.
-        flight.may_cancel, flight.concluded = False, True
-        if isinstance(outcome, FailedAttempt):
-            await self._settle(flight, attempt.begun, outcome)
-            return
-        assert self._dispatcher is not None
-        self._dispatcher.completed(assignment)
-        self._pump_soon()
-        held = Held(job.task, outcome)
-        if awaits_group(outcome):
-            group = self._outcomes.groups.hold(held)
-        else:
-            await self._outcomes.record(held)
-            group = self._outcomes.groups.ended(job.task.task_id)
-        if group:
-            await self._outcomes.judge(group, flight)
-
-    async def _settle(self, flight: Flight, begun: bool, failed: FailedAttempt) -> None:
-        assert self._dispatcher is not None
-        assignment, failure = flight.assignment, failed.failure
-        error = from_status(failure.status)
-        verdict = self._dispatcher.failed(
-            assignment,
-            time.monotonic(),
-            Ended(
-                reason=error.reason,
-                boundary=failure.boundary,
-                retry_safe=failure.retry_safe,
-                begun=begun,
-                retry_after_s=error.retry_after_s,
-            ),
-        )
-        self._pump_soon()
-        if verdict is Verdict.PUT_BACK:
-            self.tally.put_back += 1
-        elif verdict is Verdict.RETRY:
-            self.tally.add_retry(failure.boundary, error.reason_name)
-            rollout_id = failed.partial.rollout_id
-            await self.output.tried(rollout_id, assignment.attempt, failure.boundary)
-            self._stored(rollout_id, assignment.attempt)
-        else:
-            await self._outcomes.give_up(assignment.work.task, failed)
-            group = self._outcomes.groups.ended(assignment.work.task.task_id)
-            if group:
-                await self._outcomes.judge(group, flight)
 
     def _chore(self, work: Coroutine[None, None, None]) -> None:
         assert self._over is not None
@@ -409,32 +358,8 @@ class Collector:
             self._fail(chore.exception())
         self._pump_soon()
 
-    # -- what an attempt needs ----------------------------------------------------------------
-
     def _rollout_id(self, job: Job) -> str:
         return self.output.rollout_id(job.task.task_id, job.repeat_index)
-
-    def _seconds_for(self, assignment: Assigned) -> float:
-        seconds, all_together = self.options.timeout_s, self.options.rollout_s
-        if assignment.first_at is not None and not math.isinf(all_together):
-            left = assignment.first_at + all_together - time.monotonic()
-            seconds = max(0.001, min(seconds, left))
-        return seconds
-
-    def _listener(self, assignment: Assigned, add: EventListener | None) -> EventListener | None:
-        dispatcher = self._dispatcher
-        assert dispatcher is not None
-        if not dispatcher.is_probe(assignment):
-            return add
-
-        def told(event: pb.RolloutEvent) -> None:
-            if event.sequence == 1:
-                dispatcher.begun(assignment)
-                self._pump_soon()
-            if add is not None:
-                add(event)
-
-        return told
 
     # -- time, and the end --------------------------------------------------------------------
 
@@ -514,7 +439,7 @@ class Collector:
         if intact:
             rest = self._outcomes.groups.rest()
             for held in unjudged(rest, "the run ended before its group did"):
-                await self._outcomes.record(held)
+                await waited(partial(self._outcomes.record, held))
         self._closed = True
         if self._feed is not None:
             self._feed.close()

@@ -20,6 +20,7 @@ class Flight:
         "may_cancel",
         "task",
         "unwanted",
+        "writing",
     )
 
     def __init__(self, assignment: Assignment[Job]) -> None:
@@ -34,6 +35,8 @@ class Flight:
         self.left_behind = False
         #: Whether its group was cancelled.
         self.unwanted = False
+        #: Whether its row is on the way to disk, and nothing else is to be done for it.
+        self.writing = False
 
     def cancel(self) -> None:
         """Cancel what it does, where that may be."""

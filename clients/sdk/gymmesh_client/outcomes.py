@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
@@ -12,11 +13,13 @@ from gymmesh_client.dispatch import Assignment
 from gymmesh_client.feed import GroupFeed
 from gymmesh_client.flight import Flight
 from gymmesh_client.groups import GroupBook, Held, group_request, judged, unjudged
+from gymmesh_client.journal.writer import Done, waited
 from gymmesh_client.order import Job
 from gymmesh_client.output import RunOutput
 from gymmesh_client.rows import FailedAttempt, completed_row, failure_row, row_to_json
-from gymmesh_client.summary import Tally
+from gymmesh_client.summary import Counted, Tally, counted
 from gymmesh_client.turns import Turns
+from gymmesh_responses import JsonValue
 from gymmesh_runtime.errors import MeshError
 
 # Rows made in one turn of the loop; one takes a fraction of a millisecond.
@@ -53,35 +56,83 @@ class Outcomes:
         self._feed = feed
         self._turns = Turns(_ROWS_A_TURN)
 
-    async def record(self, held: Held) -> None:
-        """Write an outcome: a row, or a failure where the rollout makes none."""
-        rollout = held.rollout
-        if self._turns.full():
-            await self._turns.mine()
-        try:
-            row = completed_row(held.task, rollout)
-        except ValueError as error:  # CodecError is one: what the agent sent is not JSON
-            await self.give_up(held.task, failed_recording(rollout, held.task.agent, error))
-            return
-        await self._output.completed(rollout.rollout_id, rollout.attempt, row_to_json(row))
-        self._stored(rollout.rollout_id, rollout.attempt)
-        self._tally.add_row(row)
-        self._tally.add_waits(rollout)
-        self._shelve(held.task, rollout)
+    def record(self, held: Held, done: Done) -> None:
+        """Write an outcome, in its turn: a row, or a failure where the rollout makes none.
 
-    async def give_up(self, task: pb.Task, failed: FailedAttempt) -> None:
-        """Write the failure of a rollout that is not tried again."""
-        if self._turns.full():
-            await self._turns.mine()
-        row, rollout = failure_row(task, failed), failed.partial
-        await self._output.failed(
-            rollout.rollout_id, rollout.attempt, failed.failure.boundary, row_to_json(row)
-        )
-        self._stored(rollout.rollout_id, rollout.attempt)
-        self._tally.add_failure(row)
-        if self._feed is not None and not rollout.HasField("failed"):
-            rollout.failed.failure.CopyFrom(failed.failure)  # the partial rollout is our own
-        self._shelve(task, rollout)
+        `done` is called once it is on disk and counted, or with what went wrong.
+        """
+        self._turns.call(partial(self._record, held, done))
+
+    def give_up(self, task: pb.Task, failed: FailedAttempt, done: Done) -> None:
+        """Write the failure of a rollout that is not tried again; `done` as for `record`."""
+        self._turns.call(partial(self._give_up, task, failed, done))
+
+    def _record(self, held: Held, done: Done) -> None:
+        task, rollout = held.task, held.rollout
+        try:
+            try:
+                row = completed_row(task, rollout)
+            except ValueError as error:  # CodecError is one: what the agent sent is not JSON
+                self._give_up(task, failed_recording(rollout, task.agent, error), done)
+                return
+            # The row is let go at once, not when it is on disk: the next one reuses its memory.
+            on_disk = partial(self._completed, held, counted(row), done)
+            self._output.put_completed(
+                rollout.rollout_id, rollout.attempt, row_to_json(row), on_disk
+            )
+        except Exception as error:
+            done(error)
+
+    def _completed(
+        self, held: Held, figures: Counted, done: Done, error: BaseException | None
+    ) -> None:
+        """A row is on disk, or is not."""
+        try:
+            if error is None:
+                rollout = held.rollout
+                self._stored(rollout.rollout_id, rollout.attempt)
+                self._tally.add(figures)
+                self._tally.add_waits(rollout)
+                self._shelve(held.task, rollout)
+        except Exception as problem:
+            error = problem
+        done(error)
+
+    def _give_up(self, task: pb.Task, failed: FailedAttempt, done: Done) -> None:
+        rollout = failed.partial
+        try:
+            row = failure_row(task, failed)
+            on_disk = partial(self._failed, task, failed, row, done)
+            self._output.put_failed(
+                rollout.rollout_id,
+                rollout.attempt,
+                failed.failure.boundary,
+                row_to_json(row),
+                on_disk,
+            )
+        except Exception as error:
+            done(error)
+
+    def _failed(
+        self,
+        task: pb.Task,
+        failed: FailedAttempt,
+        row: dict[str, JsonValue],
+        done: Done,
+        error: BaseException | None,
+    ) -> None:
+        """A failure is on disk, or is not."""
+        try:
+            if error is None:
+                rollout = failed.partial
+                self._stored(rollout.rollout_id, rollout.attempt)
+                self._tally.add_failure(row)
+                if self._feed is not None and not rollout.HasField("failed"):
+                    rollout.failed.failure.CopyFrom(failed.failure)  # the partial one is our own
+                self._shelve(task, rollout)
+        except Exception as problem:
+            error = problem
+        done(error)
 
     async def judge(self, group: list[Held], flight: Flight | None) -> None:
         """Have a whole group judged, and write its rollouts."""
@@ -102,7 +153,7 @@ class Outcomes:
         if flight is not None:
             flight.may_cancel = False
         for held in group:
-            await self.record(held)
+            await waited(partial(self.record, held))
 
     def _shelve(self, task: pb.Task, rollout: pb.Rollout) -> None:
         if self._feed is not None and self._feed.shelf.ended(task.task_id, rollout):
@@ -126,7 +177,7 @@ class Outcomes:
                 attempt=assignment.attempt,
             )
             failed.append((task, cancelled_attempt(task.agent, nothing, _CANCELLED)))
-        await asyncio.gather(*(self.give_up(task, one) for task, one in failed))
+        await asyncio.gather(*(waited(partial(self.give_up, task, one)) for task, one in failed))
         for task, _ in failed:
             group = self.groups.ended(task.task_id)
             if group:

@@ -13,6 +13,7 @@ import os
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -38,7 +39,7 @@ from gymmesh_client.journal.records import (
 )
 from gymmesh_client.journal.row_files import read_lines
 from gymmesh_client.journal.store import Journal, NewOutcome, latest_session
-from gymmesh_client.journal.writer import COMMIT_DELAY_S, GroupWriter, Ticket
+from gymmesh_client.journal.writer import COMMIT_DELAY_S, Done, GroupWriter, Ticket, waited
 from gymmesh_client.problems import UserError
 from gymmesh_client.retry_choice import RetryChoice
 from gymmesh_client.traces.writer import Recording, TraceWriter
@@ -109,18 +110,31 @@ class RunOutput:
                 self._unsent.pop(key, None)
                 yield job, attempt
 
+    def put_completed(self, rollout: str, attempt: int, row: bytes, done: Done) -> None:
+        """Write a completed rollout's row, a line of JSON; `done` is called once it is on disk, or
+        with an OutputError when it could not be written, and then nothing more will be.
+
+        Raises:
+            ValueError: the rollout has an outcome already.
+        """
+        self._writer.put(NewOutcome(rollout_key(rollout), attempt, COMPLETED, 0, row), done)
+
+    def put_failed(self, rollout: str, attempt: int, boundary: int, row: bytes, done: Done) -> None:
+        """Write a failed rollout's row; as `put_completed`."""
+        self._writer.put(NewOutcome(rollout_key(rollout), attempt, FAILED, boundary, row), done)
+
     async def completed(self, rollout: str, attempt: int, row: bytes) -> None:
-        """Write a completed rollout's row, a line of JSON; returns once it is on disk.
+        """As `put_completed`; returns once it is on disk.
 
         Raises:
             OutputError: it could not be written; nothing more will be.
             ValueError: the rollout has an outcome already.
         """
-        await self._writer.append(NewOutcome(rollout_key(rollout), attempt, COMPLETED, 0, row))
+        await waited(partial(self.put_completed, rollout, attempt, row))
 
     async def failed(self, rollout: str, attempt: int, boundary: int, row: bytes) -> None:
         """Write a failed rollout's row; as `completed`."""
-        await self._writer.append(NewOutcome(rollout_key(rollout), attempt, FAILED, boundary, row))
+        await waited(partial(self.put_failed, rollout, attempt, boundary, row))
 
     async def reserve(self, rollout: str, attempt: int) -> None:
         """Use up the number of a further attempt; returns when it may be sent.
@@ -138,14 +152,19 @@ class RunOutput:
         """
         await self._writer.append(AttemptFailed(rollout_key(rollout), attempt, boundary))
 
-    async def recording(self, rollout: str, attempt: int) -> Recording | None:
-        """Where an attempt's events go, once the trace is not too far behind; None without one.
+    @property
+    def traced(self) -> bool:
+        """Whether every event is kept."""
+        return self._traces is not None
+
+    async def recording(self, rollout: str, attempt: int) -> Recording:
+        """Where an attempt's events go, once the trace, which there must be, is not too far
+        behind.
 
         Raises:
             OutputError: the trace can no longer be written.
         """
-        if self._traces is None:
-            return None
+        assert self._traces is not None
         await self._traces.room()
         return self._traces.record(rollout, attempt)
 

@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gymmesh.rollout.v1 import rollout_pb2
 
@@ -42,6 +42,36 @@ def pass_at_k(counts: Iterable[tuple[int, int]], k: int) -> float | None:
     return math.fsum(chances) / len(chances) if chances else None
 
 
+class Counted(NamedTuple):
+    """What a tally takes from a completed rollout's row, which need not be kept for it.
+
+    Attributes:
+        status: of the verification.
+        reward: None where there is none.
+    """
+
+    task_id: str
+    stop_reason: str
+    status: str
+    reward: float | None
+    input_tokens: int
+    output_tokens: int
+
+
+def counted(row: Mapping[str, Any]) -> Counted:
+    """What there is to count of a row, which an earlier version may have written."""
+    usage = (row.get("response") or {}).get("usage") or {}
+    reward = row.get("reward")
+    return Counted(
+        str(row.get("task_id")),
+        str(row.get("stop_reason")),
+        str((row.get("verification") or {}).get("status")),
+        None if reward is None else float(reward),
+        usage.get("input_tokens") or 0,
+        usage.get("output_tokens") or 0,
+    )
+
+
 @dataclass(slots=True)
 class Tally:
     """What has come of a run so far.
@@ -69,24 +99,27 @@ class Tally:
 
     def add_row(self, row: Mapping[str, Any], *, kept: bool = False) -> None:
         """Count a completed rollout's row; `kept` when an earlier run wrote it."""
+        self.add(counted(row), kept=kept)
+
+    def add(self, one: Counted, *, kept: bool = False) -> None:
+        """Count what there is to count of a row, as `add_row`."""
         self.completed += 1
         self.kept += kept
-        self.stop_reasons[str(row.get("stop_reason"))] += 1
-        usage = (row.get("response") or {}).get("usage") or {}
-        self.input_tokens += usage.get("input_tokens") or 0
-        tokens = usage.get("output_tokens") or 0
-        self.output_tokens += tokens
+        self.stop_reasons[one.stop_reason] += 1
+        self.input_tokens += one.input_tokens
+        self.output_tokens += one.output_tokens
         if not kept:
-            self.new_output_tokens += tokens
-        reward = row.get("reward")
-        if reward is None:
-            self.unjudged[str((row.get("verification") or {}).get("status"))] += 1
+            self.new_output_tokens += one.output_tokens
+        if one.reward is None:
+            self.unjudged[one.status] += 1
             return
         # Rewards of a continuous kind would otherwise fill the counter without bound.
-        self.rewards[round(float(reward), 3)] += 1
-        counts = self.per_task.setdefault(str(row.get("task_id")), [0, 0])
+        self.rewards[round(one.reward, 3)] += 1
+        counts = self.per_task.get(one.task_id)
+        if counts is None:
+            counts = self.per_task[one.task_id] = [0, 0]
         counts[0] += 1
-        counts[1] += reward >= SOLVED
+        counts[1] += one.reward >= SOLVED
 
     def add_failure(self, row: Mapping[str, Any], *, kept: bool = False) -> None:
         """Count a failed rollout's row; `kept` when an earlier run wrote it."""
@@ -109,8 +142,9 @@ class Tally:
 
     def add_waits(self, rollout: rollout_pb2.Rollout) -> None:
         """Count how long a rollout's model calls waited for a place."""
-        for call in rollout.model_calls:
-            self.model_calls += 1
+        calls = rollout.model_calls[:]
+        self.model_calls += len(calls)
+        for call in calls:
             self.model_queue_us += call.timings.queue_us
 
     @property

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 
 
 class Turns:
     """At most so many pieces of work start in one turn of the loop; the others wait, in order.
+
+        turns.call(work)
+
+    or, for what is to be waited for,
 
         if turns.full():
             await turns.mine()
@@ -21,7 +26,7 @@ class Turns:
         self._most = most
         self._taken = 0
         self._next_turn: asyncio.Handle | None = None
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: deque[asyncio.Future[None] | Callable[[], None]] = deque()
 
     def full(self) -> bool:
         """Whether this turn has no place left; otherwise one is taken."""
@@ -30,6 +35,14 @@ class Turns:
         self._taken += 1
         self._go_on()
         return False
+
+    def call(self, work: Callable[[], None]) -> None:
+        """Call something now where there is a place left, else in its turn; it raises nothing."""
+        if self.full():
+            self._waiting.append(work)
+            self._go_on()
+        else:
+            work()
 
     async def mine(self) -> None:
         """Wait for a place."""
@@ -45,9 +58,13 @@ class Turns:
     def _next(self) -> None:
         self._taken, self._next_turn = 0, None
         while self._waiting and self._taken < self._most:
-            place = self._waiting.popleft()
-            if not place.done():
-                place.set_result(None)
-                self._taken += 1
+            waiting = self._waiting.popleft()
+            if not isinstance(waiting, asyncio.Future):
+                waiting()
+            elif not waiting.done():
+                waiting.set_result(None)
+            else:
+                continue
+            self._taken += 1
         if self._taken:
             self._go_on()

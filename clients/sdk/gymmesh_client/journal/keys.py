@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from functools import lru_cache
 from typing import Final
 
 KEY_BYTES: Final = 16
 _ENTRY: Final = KEY_BYTES + 4
 _BUCKETS: Final = 1 << 14
+# A rollout in flight is asked for its id and key again and again, and each takes a digest.
+_KNOWN: Final = 1 << 13
 _VALUE: Final = struct.Struct("<I")
 
 
+@lru_cache(maxsize=_KNOWN)
 def rollout_id(run_id: str, task_id: str, repeat_index: int) -> str:
     """The id that stands for (run, task, repeat): the same for every attempt."""
     name = f"{run_id}\0{task_id}\0{repeat_index}".encode()
@@ -19,6 +23,7 @@ def rollout_id(run_id: str, task_id: str, repeat_index: int) -> str:
     return f"ro-{hashlib.blake2b(name, digest_size=10).hexdigest()}-{repeat_index}"
 
 
+@lru_cache(maxsize=_KNOWN)
 def rollout_key(rollout: str) -> bytes:
     """16 bytes that stand for a rollout's id."""
     return hashlib.blake2b(rollout.encode(), digest_size=KEY_BYTES).digest()

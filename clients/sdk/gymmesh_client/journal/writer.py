@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from queue import SimpleQueue
 from typing import Final
 
@@ -20,8 +21,26 @@ from gymmesh_client.journal.store import Entry, Journal, NewOutcome, Replace
 
 COMMIT_DELAY_S: Final = 0.02
 
-_Done = Callable[[BaseException | None], None]
-_Batch = tuple[Sequence[Entry], _Done]
+Done = Callable[[BaseException | None], None]
+"""Told that an entry is on disk, or why it is not. Raises nothing."""
+
+_Batch = tuple[Sequence[Entry], Done]
+
+
+async def waited(put: Callable[[Done], None]) -> None:
+    """Call something that takes a `Done`, and wait until it is told; raises what it is told."""
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def done(error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)
+
+    put(done)
+    await future
 
 
 class Ticket:
@@ -57,15 +76,31 @@ class GroupWriter:
         self._queue: SimpleQueue[_Batch | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._entries: list[Entry] = []
-        self._waiting: list[asyncio.Future[None]] = []
+        self._waiting: list[Done] = []
         self._timer: asyncio.TimerHandle | None = None
         self._writing = False
         self._began = 0.0  # when the last group was handed over, in the loop's seconds
         self._closed = False
         self._unsettled: set[bytes] = set()
 
+    def put(self, entry: Entry, done: Done) -> None:
+        """Commit an entry with its group; `done` is called once it is on disk, or with an
+        OutputError when it could not be written, and then nothing more will be.
+
+        Raises:
+            ValueError: the rollout has a current outcome already.
+        """
+        if self._closed:
+            raise ValueError("the journal is closed")
+        self._claim(entry)
+        loop = self._start()
+        self._entries.append(entry)
+        self._waiting.append(done)
+        if self._timer is None and not self._writing:
+            self._timer = loop.call_later(self._delay_s, self._hand_over)
+
     async def append(self, entry: Entry) -> None:
-        """Commit an entry with its group; returns once it is on disk.
+        """As `put`, to be waited for.
 
         When the caller is cancelled the entry is written all the same.
 
@@ -73,16 +108,7 @@ class GroupWriter:
             OutputError: it could not be written; nothing more will be.
             ValueError: the rollout has a current outcome already.
         """
-        if self._closed:
-            raise ValueError("the journal is closed")
-        self._claim(entry)
-        loop = self._start()
-        done = loop.create_future()
-        self._entries.append(entry)
-        self._waiting.append(done)
-        if self._timer is None and not self._writing:
-            self._timer = loop.call_later(self._delay_s, self._hand_over)
-        await done
+        await waited(partial(self.put, entry))
 
     def submit(self, records: Sequence[Record]) -> Ticket:
         """Commit records at once, without waiting for it; from the loop's thread."""
@@ -142,7 +168,7 @@ class GroupWriter:
     def _committed(
         self,
         entries: list[Entry],
-        waiting: list[asyncio.Future[None]],
+        waiting: list[Done],
         error: BaseException | None,
     ) -> None:
         self._writing = False
@@ -157,13 +183,8 @@ class GroupWriter:
                 self._unsettled.discard(entry.key)
             elif isinstance(entry, Replace):
                 self._unsettled.discard(entry.old.key)
-        for one in waiting:
-            if one.done():
-                continue
-            if error is None:
-                one.set_result(None)
-            else:
-                one.set_exception(error)
+        for done in waiting:
+            done(error)
 
     def _run(self) -> None:
         while (batch := self._queue.get()) is not None:
