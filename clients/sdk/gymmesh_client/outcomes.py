@@ -75,25 +75,32 @@ class Outcomes:
             except ValueError as error:  # CodecError is one: what the agent sent is not JSON
                 self._give_up(task, failed_recording(rollout, task.agent, error), done)
                 return
-            # The row is let go at once, not when it is on disk: the next one reuses its memory.
-            on_disk = partial(self._completed, held, counted(row), done)
-            self._output.put_completed(
-                rollout.rollout_id, rollout.attempt, row_to_json(row), on_disk
-            )
+            # The row, and the rollout where nobody wants it, are let go at once and not when the
+            # row is on disk: what comes next finds their memory still at hand.
+            rollout_id, attempt = rollout.rollout_id, rollout.attempt
+            wanted = None if self._feed is None else held
+            on_disk = partial(self._completed, rollout_id, attempt, counted(row), wanted, done)
+            self._output.put_completed(rollout_id, attempt, row_to_json(row), on_disk)
+            self._tally.add_waits(rollout)
         except Exception as error:
             done(error)
 
     def _completed(
-        self, held: Held, figures: Counted, done: Done, error: BaseException | None
+        self,
+        rollout_id: str,
+        attempt: int,
+        figures: Counted,
+        wanted: Held | None,
+        done: Done,
+        error: BaseException | None,
     ) -> None:
         """A row is on disk, or is not."""
         try:
             if error is None:
-                rollout = held.rollout
-                self._stored(rollout.rollout_id, rollout.attempt)
+                self._stored(rollout_id, attempt)
                 self._tally.add(figures)
-                self._tally.add_waits(rollout)
-                self._shelve(held.task, rollout)
+                if wanted is not None:
+                    self._shelve(wanted.task, wanted.rollout)
         except Exception as problem:
             error = problem
         done(error)

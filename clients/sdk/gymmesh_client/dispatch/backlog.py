@@ -96,18 +96,13 @@ class Backlog(Generic[W]):
 
     def take(self, admits: Callable[[str], bool]) -> Assignment[W] | None:
         """The next assignment whose agent is admitted."""
-        self._fill(admits)
-        best: tuple[float, int] | None = None
-        chosen: tuple[str, str] | None = None
-        takes_group = self._takes_group
-        for key, lane in self._lanes.items():
-            if not lane or not admits(key[1]):
-                continue
-            if takes_group is not None and not takes_group(lane[0].work.group):
-                continue
-            rank = (self._passed.get(key[0], 0.0) if self._shares else 0.0, lane[0].order)
-            if best is None or rank < best:
-                best, chosen = rank, key
+        if self._shares:
+            # A few of each environment are needed for a choice.
+            self._read_until(_AHEAD)
+        chosen, some = self._choose(admits)
+        while not some and not self._exhausted and self._waiting < _AHEAD:
+            self._read_until(self._waiting + 1)
+            chosen, some = self._choose(admits)
         if chosen is None:
             return None
         if self._shares:
@@ -142,14 +137,27 @@ class Backlog(Generic[W]):
         """Whether the group was dropped."""
         return group in self._unwanted
 
-    def _fill(self, admits: Callable[[str], bool]) -> None:
-        """Read until there is a choice: one admitted rollout, or with shares a few of each."""
-        wanted = _AHEAD if self._shares else 1
-        while not self._exhausted and self._waiting < _AHEAD:
-            if self._waiting >= wanted and any(
-                lane and admits(key[1]) for key, lane in self._lanes.items()
-            ):
-                return
+    def _choose(self, admits: Callable[[str], bool]) -> tuple[tuple[str, str] | None, bool]:
+        """Whose turn it is, if anybody's; and whether any waits whose agent is admitted."""
+        best: tuple[float, int] | None = None
+        chosen: tuple[str, str] | None = None
+        some = False
+        takes_group = self._takes_group
+        for key, lane in self._lanes.items():
+            if not lane or not admits(key[1]):
+                continue
+            some = True
+            first = lane[0]
+            if takes_group is not None and not takes_group(first.work.group):
+                continue
+            rank = (self._passed.get(key[0], 0.0) if self._shares else 0.0, first.order)
+            if best is None or rank < best:
+                best, chosen = rank, key
+        return chosen, some
+
+    def _read_until(self, waiting: int) -> None:
+        """Read until so many wait, or nothing is left to read."""
+        while self._waiting < waiting and not self._exhausted:
             self._read_one()
 
     def _read_one(self) -> None:

@@ -160,12 +160,19 @@ class Dispatcher(Generic[W]):
 
     def next(self, now: float) -> Assignment[W] | None:
         """The attempt to start now, if any."""
-        self._release(now)
-        if self._state is not State.RUNNING or self.in_flight >= self.limit:
+        if self._later:
+            self._release(now)
+        if self._state is not State.RUNNING or len(self._in_flight) >= self._concurrency.limit:
             return None
         if not self._pace.admits(now):
             return None
-        found = self._backlog.take(lambda agent: self._gate(agent).admits(now))
+        gates = self._gates
+
+        def admits(agent: str) -> bool:
+            gate = gates.get(agent)
+            return gate is None or gate.admits(now)
+
+        found = self._backlog.take(admits)
         if found is None:
             return None
         if found.first_at is None:
