@@ -91,7 +91,7 @@ class CallTable:
         """
         while True:
             if request_id in self._done:
-                self._forget_old()
+                self._forget_old(self._clock())
                 done = self._done.get(request_id)
                 if done is not None:
                     _require_same(request_id, digest, done[0])
@@ -140,10 +140,11 @@ class CallTable:
     def _answered(self, request_id: str, running: _Running, answer: Answer) -> None:
         self._remove(request_id, running)
         kept = answer.SerializeToString()
-        self._done[request_id] = (running.digest, kept, self._clock())
+        now = self._clock()
+        self._done[request_id] = (running.digest, kept, now)
         self._oldest.append(request_id)
         self._bytes += len(kept)
-        self._forget_old()
+        self._forget_old(now)
         for waiter in running.waiters or ():
             if not waiter.done():
                 waiter.set_result(_again(kept))
@@ -161,13 +162,14 @@ class CallTable:
 
     def _remove(self, request_id: str, running: _Running) -> None:
         del self._running[request_id]
-        running.stopped()  # an end that came too late
+        if running.stop:
+            running.stopped()  # an end that came too late
         if self._emptied is not None and not self._running and not self._emptied.done():
             self._emptied.set_result(None)
 
-    def _forget_old(self) -> None:
+    def _forget_old(self, now: float) -> None:
         """Throws out what is too old, and what is too much."""
-        limit = self._clock() - WINDOW_SECONDS
+        limit = now - WINDOW_SECONDS
         while self._oldest and (
             len(self._done) > WINDOW_ANSWERS
             or self._bytes > WINDOW_BYTES

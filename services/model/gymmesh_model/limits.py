@@ -59,9 +59,13 @@ class Breaker:
         if self.is_open and not was_open:
             self._next_probe = now + self.cooldown_s
 
-    def answered(self) -> None:
-        """The endpoint answered, be it to refuse."""
+    def answered(self) -> bool:
+        """The endpoint answered, be it to refuse; True when that closed the circuit."""
+        if not self._failures:
+            return False
+        was_open = self.is_open
         self._failures = self._probes = 0
+        return was_open
 
     def _pause(self) -> float:
         if self.growth == 1.0:
@@ -87,7 +91,8 @@ class RetryBudget:
 
     def called(self) -> None:
         """A call, not counting its retries."""
-        self._tokens = min(self.capacity, self._tokens + self.share)
+        if self._tokens < self.capacity:
+            self._tokens = min(self.capacity, self._tokens + self.share)
 
     def take(self) -> bool:
         """Takes a token for one retry; False when there is none."""

@@ -44,14 +44,15 @@ class Endpoint:
     """
 
     __slots__ = (
-        "_root", "answered", "base", "breaker", "down", "gauge", "in_flight", "index", "limit",
-        "others", "report",
+        "_root", "_urls", "answered", "base", "breaker", "down", "gauge", "in_flight", "index",
+        "limit", "others", "report",
     )  # fmt: skip
 
     def __init__(self, model: str, index: int, base: str, breaker: Breaker, limit: Aimd) -> None:
         self.index = index
         self.base = base
         self._root = base.rsplit("/", 1)[0] if urlsplit(base).path.strip("/") else base
+        self._urls: dict[str, str] = {}  # of the few paths that there are
         self.breaker = breaker
         self.limit = limit
         self.in_flight = 0
@@ -81,7 +82,11 @@ class Endpoint:
         """The URL of a path below the base, or, as `/../path`, beside it; whole URLs stay."""
         if not path.startswith("/"):
             return path
-        return self._root + path[3:] if path.startswith("/../") else self.base + path
+        url = self._urls.get(path)
+        if url is None:
+            beside = path.startswith("/../")
+            url = self._urls[path] = self._root + path[3:] if beside else self.base + path
+        return url
 
 
 class Pool:
@@ -142,10 +147,12 @@ class Pool:
         tried: the indices of those that have failed this very call. A circuit that lets a probe
         through counts the call as one.
         """
-        now = self.clock()
         if len(self.endpoints) == 1:
             only = self.endpoints[0]
-            return None if tried or only.breaker.admit(now) is not None else only
+            if tried or (only.breaker.is_open and only.breaker.admit(self.clock()) is not None):
+                return None
+            return only
+        now = self.clock()
         barred = self._barred(now, tried)
         place = self._router.choose(key, [one.load for one in self.endpoints], barred)
         if place is None:
@@ -173,11 +180,13 @@ class Pool:
     def answered(self, endpoint: Endpoint, started: float, key: str) -> None:
         """A call of the rollout `key`, begun at `started`, got its answer."""
         self._alive(endpoint)
-        self._router.answered(key, endpoint.index)
-        limiter = self._limiter
-        waiting = limiter is not None and limiter.waiting > 0
-        if endpoint.limit.succeeded(started, waiting):
-            self._resize()
+        if len(self.endpoints) > 1:
+            self._router.answered(key, endpoint.index)
+        limit, limiter = endpoint.limit, self._limiter
+        if limit.limit < limit.cap:  # else nothing could raise it
+            waiting = limiter is not None and limiter.waiting > 0
+            if limit.succeeded(started, waiting):
+                self._resize()
 
     def failed(self, endpoint: Endpoint, started: float, error: MeshError) -> None:
         """A call, begun at `started`, failed."""
@@ -222,9 +231,8 @@ class Pool:
 
     def _alive(self, endpoint: Endpoint) -> None:
         endpoint.answered = self.clock()
-        if endpoint.breaker.is_open:
+        if endpoint.breaker.answered():
             endpoint.down.set(0)
-        endpoint.breaker.answered()
 
     def _back_off(self, endpoint: Endpoint, started: float) -> None:
         if endpoint.limit.overloaded(started, self.clock()):

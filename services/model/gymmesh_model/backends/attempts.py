@@ -58,8 +58,9 @@ class Attempts:
         for. Raises MeshError with a MODEL_* reason; after retries it is the last failure, whose
         metadata then has `attempts`.
         """
-        now = asyncio.get_running_loop().time
-        deadline = now() + timeout
+        clock = self._pool.clock
+        started = clock()
+        deadline = started + timeout
         tries = 0
         tried: set[int] | None = None  # most calls need none, and thousands wait here
         self._budget.called()
@@ -68,10 +69,9 @@ class Attempts:
             if endpoint is None:
                 error = self._pool.left_alone()
             else:
-                started = self._pool.clock()
                 endpoint.begin()
                 try:
-                    with Limit(deadline - now()):
+                    with Limit(deadline - started):
                         answer = await once(endpoint)
                     self._pool.answered(endpoint, started, key)
                     return answer
@@ -84,7 +84,7 @@ class Attempts:
                 self._pool.failed(endpoint, started, error)
                 tried = {*(tried or ()), endpoint.index}
             tried = tried or set()
-            delay = None if begun() else self._delay(tries, error, deadline - now(), tried)
+            delay = None if begun() else self._delay(tries, error, deadline - clock(), tried)
             tries += 1
             if delay is None or not self._budget.take():
                 if tries > 1:
@@ -93,6 +93,7 @@ class Attempts:
             metrics.MODEL_RETRIES.labels(self._pool.name, error.reason_name).inc()
             if delay > 0.0:
                 await asyncio.sleep(delay)
+            started = clock()
 
     def _delay(
         self, tries: int, error: MeshError, remaining: float, tried: set[int]

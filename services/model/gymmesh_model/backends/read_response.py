@@ -9,6 +9,9 @@ from gymmesh_model.backends.classify import failed_response
 from gymmesh_model.errors import answer_invalid
 from gymmesh_responses import CodecError, loads, response_from_json, response_to_dict
 
+# Of the class, since a message looks through the names of its fields to find its methods.
+_HAS: Final = responses_pb2.Response.HasField
+_KIND_OF: Final = responses_pb2.Item.WhichOneof
 _OVER: Final = ("completed", "incomplete", "")
 
 
@@ -21,16 +24,17 @@ def read_response(name: str, answer: bytes, secrets: tuple[str, ...]) -> respons
         response = response_from_json(answer)
     except CodecError as error:
         raise answer_invalid(name, _cause(answer, error)) from None
-    if response.status == "failed" or response.HasField("error"):
+    status = response.status
+    if status == "failed" or _HAS(response, "error"):
         error_of: Any = response_to_dict(response).get("error") or {}
         raise failed_response(name, error_of, secrets)
     if response.output_omitted:
         raise answer_invalid(name, "it has no list 'output'")
     for index, item in enumerate(response.output):
-        if item.WhichOneof("kind") == "opaque" and not item.opaque.type:
+        if _KIND_OF(item, "kind") == "opaque" and not item.opaque.type:
             raise answer_invalid(name, f"output[{index}] is not an item")
-    if response.status not in _OVER:
-        raise answer_invalid(name, f"its status is '{response.status}'")
+    if status not in _OVER:
+        raise answer_invalid(name, f"its status is '{status}'")
     return response
 
 

@@ -110,7 +110,10 @@ class Client:
         connection = self._kept(target) or await self._acquire(target)
         kept = connection.used
         while True:
-            waiter = self._send(connection, target, body, headers)
+            sent = body if isinstance(body, bytes) else body()
+            waiter: asyncio.Future[Answer] = self._loop.create_future()
+            connection.ask(waiter, target.head(len(sent), headers), sent, self._parser(target))
+            del sent  # the answer may be long in coming
             try:
                 return await waiter
             except asyncio.CancelledError:
@@ -164,12 +167,6 @@ class Client:
         connection.idle_since = self._loop.time()
         if self._sweep is None and not self._closed:
             self._sweep = self._loop.call_later(self._idle_timeout, self._close_idle)
-
-    def _send(
-        self, connection: Connection, target: Target, body: Body, headers: Mapping[str, str] | None
-    ) -> asyncio.Future[Answer]:
-        sent = body if isinstance(body, bytes) else body()
-        return connection.ask(target.head(len(sent), headers), sent, self._parser(target))
 
     def _parser(self, target: Target) -> Parser:
         return Parser(self._max_body, self._max_head, bodiless=target.method == "HEAD")

@@ -79,15 +79,13 @@ class Connection(asyncio.Protocol):
         """Whether a request may be sent."""
         return self._transport is not None and not self._transport.is_closing()
 
-    def ask(self, head: bytes, body: bytes, parser: Parser) -> asyncio.Future[Answer]:
-        """Sends a request and gives what the whole answer, or an Http1Error, will come in.
+    def ask(self, waiter: asyncio.Future[Answer], head: bytes, body: bytes, parser: Parser) -> None:
+        """Sends a request, whose whole answer, or an Http1Error, `waiter` gets.
 
         Whoever stops waiting for it calls `leave`.
         """
-        waiter: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiter = waiter
         self._send(head, body, parser)
-        return waiter
 
     def leave(self, waiter: asyncio.Future[Answer]) -> None:
         """Nobody waits for that answer any more: closes the connection."""

@@ -21,9 +21,9 @@ _HEAD: Final = re.compile(
 _LINES: Final = re.compile(rb"\r\n(%b):[ \t]*+([^\r]*+)" % _NAME)
 # Those that are read here; in lower case.
 _READ: Final = re.compile(
-    rb"\r\n(content-length|transfer-encoding|connection|content-type|content-encoding):"
-    rb"[ \t]*+([^\r]*+)"
+    rb"\r\n(content-length|transfer-encoding|connection|content-encoding):[ \t]*+([^\r]*+)"
 )
+_TYPE: Final = re.compile(rb"\r\ncontent-type:([^\r]*+)")
 _DIGITS: Final = re.compile(rb"[0-9]{1,18}")
 FIELD_LINE: Final = re.compile(rb"%b:%b\r\n" % (_NAME, _TEXT))
 """A header's line, which may also stand in a trailer."""
@@ -56,7 +56,7 @@ class Head:
     comes in chunks. keeps: whether the connection may be used again.
     """
 
-    __slots__ = ("_lines", "_type", "chunked", "keeps", "length", "status")
+    __slots__ = ("_lines", "chunked", "keeps", "length", "status")
 
     def __init__(self, raw: bytes) -> None:
         """raw: the head up to and with its last header's line end.
@@ -71,7 +71,6 @@ class Head:
         self.length: int | None = None
         self.chunked = False
         self.keeps = minor == b"1"
-        self._type = b""
         for name, value in _READ.findall(self._lines.lower()):
             _READERS[name](self, value.rstrip(b" \t"))
         if self.chunked and (self.length is not None or minor == b"0"):
@@ -86,7 +85,8 @@ class Head:
     @property
     def content_type(self) -> str:
         """In lower case, without parameters; empty when there is none."""
-        return self._type.partition(b";")[0].strip().decode("latin-1")
+        found: list[bytes] = _TYPE.findall(self._lines.lower())
+        return found[-1].partition(b";")[0].strip().decode("latin-1") if found else ""
 
     def _length(self, value: bytes) -> None:
         if self.length is not None or not _DIGITS.fullmatch(value):
@@ -106,9 +106,6 @@ class Head:
             # Of an HTTP/1.0 server; one that said close before stays closed.
             self.keeps = b"close" not in self._lines.lower()
 
-    def _typed(self, value: bytes) -> None:
-        self._type = value
-
     def _compressed(self, value: bytes) -> None:
         if value not in (b"", b"identity"):
             raise ProtocolViolated("it is compressed, which it was asked not to be")
@@ -118,6 +115,5 @@ _READERS: Final = {
     b"content-length": Head._length,
     b"transfer-encoding": Head._coding,
     b"connection": Head._connection,
-    b"content-type": Head._typed,
     b"content-encoding": Head._compressed,
 }

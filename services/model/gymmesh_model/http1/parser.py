@@ -22,8 +22,8 @@ class Parser:
     """One answer, fed piece by piece.
 
     head: once it has come. pieces: of the body, as they came; whoever takes some out may.
-    size: bytes of the body so far. done: the answer is whole. touched: any byte came. surplus:
-    more came than belongs to the answer.
+    size: bytes of the body so far. done: the answer is whole. surplus: more came than belongs to
+    the answer.
 
     max_head, max_body: bytes. bodiless: the answer to a HEAD request.
     """
@@ -41,7 +41,6 @@ class Parser:
         "pieces",
         "size",
         "surplus",
-        "touched",
     )
 
     def __init__(self, max_body: int, max_head: int = MAX_HEAD, *, bodiless: bool = False) -> None:
@@ -49,7 +48,6 @@ class Parser:
         self.pieces: list[bytes] = []
         self.done = False
         self.surplus = False
-        self.touched = False
         self._max_body = max_body
         self._max_head = max_head
         self._bodiless = bodiless
@@ -61,8 +59,6 @@ class Parser:
 
     def feed(self, data: bytes) -> None:
         """Takes the next bytes. Raises ProtocolViolated or TooLarge, and is of no use then."""
-        if data:
-            self.touched = True
         if self._state == _HEAD:
             data = self._read_head(data)
         while data:
@@ -80,6 +76,11 @@ class Parser:
                 return
             else:
                 data = self._read_line(data)
+
+    @property
+    def touched(self) -> bool:
+        """Whether any byte came."""
+        return self._state != _HEAD or self._head_size > 0 or len(self._held) > 0
 
     def end(self) -> None:
         """The connection has ended. Raises ConnectionLost unless that makes the answer whole."""
