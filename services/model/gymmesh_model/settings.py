@@ -21,6 +21,8 @@ _MOST: Final = 1024
 _MOST_BYTES: Final = 8 * 1024 * 1024
 _INPUT: Final = pb.ResponseParams.DESCRIPTOR.fields_by_name["input"].number
 _INPUT_TEXT: Final = pb.ResponseParams.DESCRIPTOR.fields_by_name["input_text"].number
+# Of the class, since a message looks through the names of its fields to find its methods.
+_FIELDS_OF: Final = pb.ResponseParams.ListFields
 _SCALARS: Final = frozenset((str, bytes, bool, int, float))
 
 
@@ -83,7 +85,7 @@ def _key(params: pb.ResponseParams) -> Hashable | None:
     The items are not looked at, so that it costs the same for a conversation of any length.
     """
     key: list[Hashable] = []
-    for field, value in params.ListFields():
+    for field, value in _FIELDS_OF(params):
         number = field.number
         if number == _INPUT:
             continue

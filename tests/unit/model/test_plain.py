@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.convert import (
+    echo_of,
     from_chat,
     messages_from_input,
     messages_from_items,
@@ -66,6 +67,8 @@ def check(answer: Json, params: Json = PARAMS) -> bool:
     assert (dumps(answer), dumps(params)) == before
     if made is None:
         return False
+    echoed = plain_response(answer, params, new_id=ids(), now=7, echo=echo_of(params))
+    assert echoed == made
     wanted = the_long_way(answer, params)
     assert made == wanted
     assert made.SerializeToString(deterministic=True) == wanted.SerializeToString(

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from gymmesh_model.convert import ChatOptions, to_chat
+from gymmesh_model.convert import ChatOptions, settings_to_chat, to_chat
 from gymmesh_runtime.errors import MeshError
 from tests.unit.model import documents
 
@@ -229,3 +229,19 @@ def test_every_parameter_has_an_effect_or_is_at_its_default(params: Json) -> Non
     if params.get("tools"):
         assert body.get("parallel_tool_calls") == params.get("parallel_tool_calls")
     assert not {"metadata", "store", "include", "background", "truncation"} & set(body)
+
+
+@given(documents.params)
+def test_what_is_made_of_the_settings_once_serves_every_call(params: Json) -> None:
+    shared = settings_to_chat(params)
+    kept = copy.deepcopy(shared)
+    for seed in (None, 3):
+        assert to_chat(params, seed=seed, shared=shared) == to_chat(params, seed=seed)
+    assert shared == kept
+    assert "messages" not in shared
+
+
+def test_a_parameter_that_is_what_the_input_becomes_is_refused() -> None:
+    with pytest.raises(MeshError, match="messages") as caught:
+        to_chat({"input": "hi", "messages": []})
+    assert caught.value.reason_name == "PARAMETER_UNSUPPORTED"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any, Final, Literal
 
 import msgspec
@@ -11,6 +12,7 @@ import msgspec
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.base import ModelCall
+from gymmesh_model.backends.chat_settings import chat_body, chat_echo
 from gymmesh_model.backends.chat_stream import ChatFold
 from gymmesh_model.backends.classify import http_failure
 from gymmesh_model.backends.http import HttpEndpoint
@@ -23,7 +25,6 @@ from gymmesh_model.convert import (
     lift_thinking,
     lower_thinking,
     plain_response,
-    to_chat,
 )
 from gymmesh_model.errors import AnswerInvalid, answer_invalid, options_of
 from gymmesh_model.ids import new_id
@@ -77,17 +78,10 @@ class ChatBackend:
     async def close(self) -> None:
         await self._http.close()
 
-    async def create(self, call: ModelCall) -> responses_pb2.Response:
-        answer = await self._http.post(
-            _PATH,
-            sendable(lambda: dumps_clean(self._body(call))),
-            call.timeout,
-            self._read,
-            key=call.rollout_id,
-        )
-        if self._lifts:
-            answer = lift_thinking(answer)
-        return respond(self._name, answer, call.params)
+    def create(self, call: ModelCall) -> Coroutine[Any, Any, responses_pb2.Response]:
+        body = sendable(lambda: dumps_clean(self._body(call)))  # a short one alone is kept
+        read = partial(self._respond, call.params, chat_echo(call, self._options))
+        return self._http.post(_PATH, body, call.timeout, read, key=call.rollout_id)
 
     async def stream(self, call: ModelCall, progress: Progress) -> responses_pb2.Response:
         body = self._body(call)
@@ -107,11 +101,16 @@ class ChatBackend:
         )
         return read.respond()
 
-    def _read(self, raw: bytes) -> dict[str, Any]:
-        return read_answer(self._name, raw, self._http.secrets)
+    def _respond(
+        self, params: Mapping[str, Any], echo: bytes | None, raw: bytes
+    ) -> responses_pb2.Response:
+        answer = read_answer(self._name, raw, self._http.secrets)
+        if self._lifts:
+            answer = lift_thinking(answer)
+        return respond(self._name, answer, params, echo=echo)
 
     def _body(self, call: ModelCall) -> dict[str, Any]:
-        body = to_chat(call.params, self._options, seed=call.seed, items=call.items)
+        body = chat_body(call, self._options)
         return lower_thinking(body) if self._lowers else body
 
 
@@ -211,14 +210,15 @@ def respond(
     answer: Mapping[str, Any],
     params: Mapping[str, Any],
     in_order: Callable[[list[Any]], list[Any]] | None = None,
+    echo: bytes | None = None,
 ) -> responses_pb2.Response:
     """The response for a chat answer. Raises MeshError MODEL_ANSWER_INVALID.
 
-    in_order: puts the output items into their order.
+    in_order: puts the output items into their order. echo: see `plain_response`.
     """
     now = int(time.time())
     if in_order is None:
-        plain = plain_response(answer, params, new_id=new_id, now=now)
+        plain = plain_response(answer, params, new_id=new_id, now=now, echo=echo)
         if plain is not None:
             return plain
     try:

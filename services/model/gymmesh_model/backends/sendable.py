@@ -13,11 +13,11 @@ def sendable(make: Callable[[], bytes]) -> bytes | Sendable:
     """The body that `make` writes, for `HttpEndpoint.post`.
 
     A short one is kept, and what it is made of need not be; a long one is given up once it was
-    sent. `make` joins it of its parts, so that no JSON writer's buffer, which may be far larger
-    than what is in it, is kept. Raises what `make` raises.
+    sent. Raises what `make` raises.
     """
     body = make()
-    return body if len(body) <= _SHORT else Sendable(make, body)
+    # Copied, since the JSON writer's own buffer may be far larger than what is in it.
+    return bytes(memoryview(body)) if len(body) <= _SHORT else Sendable(make, body)
 
 
 class Sendable:

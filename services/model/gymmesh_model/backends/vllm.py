@@ -28,6 +28,7 @@ from gymmesh_model.backends.chat import (
     read_answer,
     respond,
 )
+from gymmesh_model.backends.chat_settings import chat_body, chat_echo
 from gymmesh_model.backends.chat_stream import ChatFold
 from gymmesh_model.backends.http import HttpEndpoint
 from gymmesh_model.backends.progress import Progress
@@ -38,7 +39,7 @@ from gymmesh_model.backends.vllm_probe import probe
 from gymmesh_model.backends.vllm_render import Continued, Renderer
 from gymmesh_model.backends.vllm_weights import WeightsPoll
 from gymmesh_model.config import ModelConfig
-from gymmesh_model.convert import ChatOptions, lift_thinking, lower_thinking, to_chat
+from gymmesh_model.convert import ChatOptions, lift_thinking, lower_thinking
 from gymmesh_model.errors import options_of, timed_out
 from gymmesh_model.ids import new_id
 from gymmesh_model.tokens import Prefix, TokenRecord, unpack_ids
@@ -261,7 +262,7 @@ class VllmBackend:
             take_answer(self._name, sample, answer)
         if self._lifts:
             answer = lift_thinking(answer)
-        return respond(self._name, answer, call.params)
+        return respond(self._name, answer, call.params, echo=chat_echo(call, self._options))
 
     def _read(self, raw: bytes) -> Json:
         return read_answer(self._name, raw, self._http.secrets)
@@ -324,7 +325,7 @@ class VllmBackend:
         return self._takes_tokens
 
     def _body(self, call: ModelCall) -> Json:
-        body = to_chat(call.params, self._options, seed=call.seed, items=call.items)
+        body = chat_body(call, self._options)
         return lower_thinking(body) if self._lowers else body
 
 

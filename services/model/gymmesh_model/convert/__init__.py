@@ -8,12 +8,13 @@ for is refused by name; `to_chat` says what has no effect there, and why.
 from gymmesh_model.convert.from_chat import from_chat, items_from_message
 from gymmesh_model.convert.messages import messages_from_input, messages_from_items
 from gymmesh_model.convert.options import ChatOptions
-from gymmesh_model.convert.plain import plain_response
+from gymmesh_model.convert.plain import echo_of, plain_response
 from gymmesh_model.convert.thinking import lift_thinking, lower_thinking
-from gymmesh_model.convert.to_chat import to_chat
+from gymmesh_model.convert.to_chat import settings_to_chat, to_chat
 
 __all__ = [
     "ChatOptions",
+    "echo_of",
     "from_chat",
     "items_from_message",
     "lift_thinking",
@@ -21,5 +22,6 @@ __all__ = [
     "messages_from_input",
     "messages_from_items",
     "plain_response",
+    "settings_to_chat",
     "to_chat",
 ]

@@ -21,18 +21,44 @@ _ECHO: Final[_Init] = {"store": False, **ECHO}
 
 
 def plain_response(
-    answer: Mapping[str, Any], params: Mapping[str, Any], *, new_id: NewId, now: float
+    answer: Mapping[str, Any],
+    params: Mapping[str, Any],
+    *,
+    new_id: NewId,
+    now: float,
+    echo: bytes | None = None,
 ) -> pb.Response | None:
-    """The response for a chat answer, or None; arguments as for `from_chat`."""
+    """The response for a chat answer, or None; arguments as for `from_chat`.
+
+    echo: what `echo_of` gave for the parameters, if it was asked before.
+    """
     try:
-        return _response(answer, params, new_id, now)
+        return _response(answer, echo or _echo(params), new_id, now)
     except (KeyError, IndexError, TypeError, ValueError, AttributeError):
         # Another shape, or text and numbers that fit no typed field: not for here.
         return None
 
 
+def echo_of(params: Mapping[str, Any]) -> bytes | None:
+    """What a response repeats of the parameters; None where the longer way has to."""
+    try:
+        return _echo(params)
+    except TypeError:
+        return None
+
+
+def _echo(params: Mapping[str, Any]) -> bytes:
+    """Members of a JSON object, without its braces."""
+    given = {key: value for key, value in params.items() if value is not None and key in ECHO}
+    return _members({**_ECHO, **given})
+
+
+def _members(document: _Init) -> bytes:
+    return orjson.dumps(document, option=orjson.OPT_PASSTHROUGH_SUBCLASS)[1:-1]
+
+
 def _response(
-    answer: Mapping[str, Any], params: Mapping[str, Any], new_id: NewId, now: float
+    answer: Mapping[str, Any], echo: bytes, new_id: NewId, now: float
 ) -> pb.Response | None:
     choice = answer["choices"][0]
     finish = choice["finish_reason"]
@@ -71,14 +97,9 @@ def _response(
         rest["usage"] = None
     else:
         init["usage"] = _usage(usage)
-    rest.update(_ECHO)
-    for key, value in params.items():
-        if value is not None and key in ECHO:
-            rest[key] = value
-    for key in CARRIED:
-        if answer.get(key) is not None:
-            rest[key] = answer[key]
-    init["overlay_json"] = orjson.dumps(rest, option=orjson.OPT_PASSTHROUGH_SUBCLASS)
+    carried = {key: answer[key] for key in CARRIED if answer.get(key) is not None}
+    more = b",%b" % _members(carried) if carried else b""
+    init["overlay_json"] = b"{%b,%b%b}" % (_members(rest), echo, more)
     return pb.Response(**init)
 
 

@@ -46,19 +46,34 @@ def to_chat(
     *,
     seed: int | None = None,
     items: Sequence[pb.Item] | None = None,
+    shared: Json | None = None,
 ) -> Json:
     """The chat request that asks for what `params` ask for.
 
     params: the body of a Responses request, parsed; not changed. seed: used when the
-    parameters have none of their own. items: the input, in place of that of `params`. Raises
-    MeshError PARAMETER_UNSUPPORTED or FIELD_INVALID.
+    parameters have none of their own. items: the input, in place of that of `params`. shared:
+    what `settings_to_chat` gave for them, if it was asked before; not changed. Raises MeshError
+    PARAMETER_UNSUPPORTED or FIELD_INVALID.
     """
     instructions = params.get("instructions")
     if items is None:
         messages = messages_from_input(params.get("input"), instructions, options)
     else:
         messages = messages_from_items(items, instructions, options)
-    body: Json = {"messages": messages}
+    if shared is None:
+        shared = settings_to_chat(params, options)
+    body: Json = {"messages": messages, **shared}
+    if seed is not None:
+        body.setdefault("seed", seed)
+    return body
+
+
+def settings_to_chat(params: Mapping[str, Any], options: ChatOptions = DEFAULT) -> Json:
+    """The chat request but its messages; raises MeshError PARAMETER_UNSUPPORTED or FIELD_INVALID.
+
+    params: as for `to_chat`; their input does not count.
+    """
+    body: Json = {}
     rest: Json = {}
     for key, value in params.items():
         if value is None or key in ("input", "instructions") or key in _ECHOED:
@@ -72,11 +87,9 @@ def to_chat(
         else:
             rest[key] = value
     for key, value in rest.items():
-        if key in body:
+        if key in body or key == "messages":
             raise unsupported(key, "it collides with what the other parameters become")
         body[key] = value
-    if seed is not None:
-        body.setdefault("seed", seed)
     return _without_idle_tool_keys(body)
 
 
