@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from gymmesh.responses.v1 import responses_pb2 as pb
 from gymmesh_responses.errors import CodecError
@@ -21,9 +21,7 @@ Init: TypeAlias = dict[str, Any]
 Fit: TypeAlias = Callable[[JsonValue, Init], bool]
 """Puts a value into the field that it fits and says True, or says False."""
 
-M = TypeVar("M")
-
-_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 
 def fill(
@@ -63,13 +61,6 @@ def each(read: Callable[[JsonValue], Init], values: Iterable[JsonValue]) -> list
     return inits
 
 
-def build(message_type: type[M], init: Init) -> M:
-    """The message that `init` describes."""
-    construct: Any = message_type
-    message: M = construct(**init)
-    return message
-
-
 def require_object(document: JsonValue, noun: str) -> dict[str, JsonValue]:
     """The document, which must be an object."""
     if type(document) is not dict:
@@ -86,7 +77,7 @@ def require_list(document: JsonValue, noun: str) -> list[JsonValue]:
 
 def is_int64(value: JsonValue) -> bool:
     """Whether the value is an integer (a boolean is none) in the range of int64."""
-    return type(value) is int and _INT64_MIN <= value <= _INT64_MAX
+    return type(value) is int and INT64_MIN <= value <= INT64_MAX
 
 
 def int64(field: str) -> Fit:

@@ -11,7 +11,6 @@ from gymmesh_responses.errors import CodecError
 from gymmesh_responses.fields import (
     Fit,
     Init,
-    build,
     each,
     fill,
     opaque,
@@ -37,7 +36,7 @@ def item_from_json(source: JsonSource) -> pb.Item:
     Raises:
         CodecError: not JSON, or nested too deeply.
     """
-    return build(pb.Item, item_init(read(source)))
+    return pb.Item(**item_init(read(source)))
 
 
 def item_to_json(item: pb.Item) -> bytes:
@@ -56,7 +55,7 @@ def items_from_json(source: JsonSource) -> list[pb.Item]:
         CodecError: not JSON, not an array, or nested too deeply.
     """
     inits = each(item_init, require_list(read(source), "items"))
-    return [build(pb.Item, init) for init in inits]
+    return [pb.Item(**init) for init in inits]
 
 
 def items_to_json(items: Iterable[pb.Item]) -> bytes:

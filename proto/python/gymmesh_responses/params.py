@@ -10,7 +10,6 @@ from gymmesh_responses.errors import CodecError
 from gymmesh_responses.fields import (
     Fit,
     Init,
-    build,
     each,
     fill,
     int64,
@@ -48,7 +47,7 @@ def params_from_json(source: JsonSource) -> pb.ResponseParams:
     Raises:
         CodecError: not JSON, not an object, or nested too deeply.
     """
-    return build(pb.ResponseParams, params_init(require_object(read(source), "parameters")))
+    return pb.ResponseParams(**params_init(require_object(read(source), "parameters")))
 
 
 def params_to_json(params: pb.ResponseParams) -> bytes:

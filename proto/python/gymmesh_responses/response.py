@@ -6,7 +6,6 @@ from gymmesh.responses.v1 import responses_pb2 as pb
 from gymmesh_responses.fields import (
     Fit,
     Init,
-    build,
     each,
     fill,
     put,
@@ -25,7 +24,7 @@ def response_from_json(source: JsonSource) -> pb.Response:
     Raises:
         CodecError: not JSON, not an object, or nested too deeply.
     """
-    return build(pb.Response, response_init(require_object(read(source), "a response")))
+    return pb.Response(**response_init(require_object(read(source), "a response")))
 
 
 def response_to_json(response: pb.Response) -> bytes:

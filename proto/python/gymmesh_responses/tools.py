@@ -7,7 +7,7 @@ from typing import Any
 
 from gymmesh.responses.v1 import responses_pb2 as pb
 from gymmesh_responses.content import write_kind, write_opaque
-from gymmesh_responses.fields import Init, build, fill, opaque, put, put_overlay, raw_json
+from gymmesh_responses.fields import Init, fill, opaque, put, put_overlay, raw_json
 from gymmesh_responses.jsonio import JsonSource, JsonValue, read, read_field, write
 
 _EXACT: dict[str, type] = {"type": str, "name": str, "description": str, "strict": bool}
@@ -20,7 +20,7 @@ def tool_from_json(source: JsonSource) -> pb.Tool:
     Raises:
         CodecError: not JSON, or nested too deeply.
     """
-    return build(pb.Tool, tool_init(read(source)))
+    return pb.Tool(**tool_init(read(source)))
 
 
 def tool_to_json(tool: pb.Tool) -> bytes:

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from gymmesh.responses.v1 import responses_pb2 as pb
-from gymmesh_responses.fields import Init, build, is_int64, put, put_overlay, require_object
+from gymmesh_responses.fields import (
+    INT64_MAX,
+    INT64_MIN,
+    Init,
+    put,
+    put_overlay,
+    require_object,
+)
 from gymmesh_responses.jsonio import JsonSource, JsonValue, read, store, write
 
 _COUNTS = frozenset(("input_tokens", "output_tokens", "total_tokens"))
@@ -17,7 +24,7 @@ def usage_from_json(source: JsonSource) -> pb.Usage:
     Raises:
         CodecError: not JSON, not an object, or nested too deeply.
     """
-    return build(pb.Usage, usage_init(require_object(read(source), "usage")))
+    return pb.Usage(**usage_init(require_object(read(source), "usage")))
 
 
 def usage_to_json(usage: pb.Usage) -> bytes:
@@ -52,7 +59,7 @@ def usage_init(usage: dict[str, JsonValue]) -> Init:
         elif key not in _COUNTS:
             rest[key] = value
             continue
-        if is_int64(number):
+        if type(number) is int and INT64_MIN <= number <= INT64_MAX:
             init[field] = number
         else:
             rest[key] = value

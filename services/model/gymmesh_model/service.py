@@ -203,7 +203,8 @@ class ModelService:
         progress: Progress | None,
     ) -> Coroutine[Any, Any, model_pb2.CreateResponseResponse]:
         """progress: of a call that is to be streamed, None for one that is not."""
-        timeout = min(self._config.timeout_s, _with_margin(context.time_remaining()))
+        remaining = context.time_remaining()
+        timeout = min(self._config.timeout_s, remaining - min(_MARGIN_SECONDS, remaining / 10))
         params = request.params
         work = Work(request, timeout, progress, request.call_id, params.model)
         request_id = request.request_id
@@ -218,7 +219,7 @@ class ModelService:
 
     async def _generate(self, work: Work) -> model_pb2.CreateResponseResponse:
         """One coroutine for all of it: thousands of calls wait here, each frame in memory."""
-        backend, limiter = self._opened(), self._limiter
+        backend, limiter = self._backend or self._opened(), self._limiter
         arrived = started = time.monotonic()
         try:
             if not limiter.enter():
@@ -383,10 +384,6 @@ async def _made(
     if progress is None:
         return await backend.create(call)
     return await backend.stream(call, progress)
-
-
-def _with_margin(remaining: float) -> float:
-    return remaining - min(_MARGIN_SECONDS, remaining / 10)
 
 
 def _digest(request: model_pb2.CreateResponseRequest, params: responses_pb2.ResponseParams) -> int:

@@ -91,13 +91,9 @@ class HttpEndpoint:
         """
 
         async def once(endpoint: Endpoint) -> T:
-            transport = self._opened()
+            transport = self._transport or self._opened()
             try:
-                if isinstance(transport, DirectTransport):
-                    answer: Whole = await transport.post(endpoint.at(url), body, headers)
-                else:
-                    sent = body if isinstance(body, bytes) else body()
-                    answer = await transport.post(endpoint.at(url), sent, headers)
+                answer = await transport.post(endpoint.at(url), body, headers)
             except Http1Error as error:
                 raise self._failure(error) from None
             if answer.status != 200:

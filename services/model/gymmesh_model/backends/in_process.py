@@ -15,7 +15,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from gymmesh_model.backends.transport import MAX_ANSWER_BYTES, Live, Whole
-from gymmesh_model.http1 import ConnectionLost, TooLarge
+from gymmesh_model.http1 import Body, ConnectionLost, TooLarge
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -131,9 +131,10 @@ class InProcessTransport:
         self._headers = dict(headers)
         self._running: set[asyncio.Task[None]] = set()
 
-    async def post(self, url: str, body: bytes, headers: Mapping[str, str] | None) -> Whole:
+    async def post(self, url: str, body: Body, headers: Mapping[str, str] | None) -> Whole:
         """See Transport."""
-        async with self.stream(url, body, headers) as answer:
+        sent = body if isinstance(body, bytes) else body()
+        async with self.stream(url, sent, headers) as answer:
             return _Whole(answer.status, answer.headers, await answer.read())
 
     async def get(self, url: str) -> Whole:

@@ -12,6 +12,7 @@ import aiohttp
 
 from gymmesh_model.backends.transport import MAX_ANSWER_BYTES, Live, Whole
 from gymmesh_model.http1 import (
+    Body,
     ConnectFailed,
     ConnectionLost,
     ConnectTimedOut,
@@ -64,9 +65,10 @@ class ProxiedTransport:
             cookie_jar=aiohttp.DummyCookieJar(),
         )
 
-    async def post(self, url: str, body: bytes, headers: Mapping[str, str] | None) -> Whole:
+    async def post(self, url: str, body: Body, headers: Mapping[str, str] | None) -> Whole:
         """See Transport."""
-        async with self.stream(url, body, headers) as answer:
+        sent = body if isinstance(body, bytes) else body()
+        async with self.stream(url, sent, headers) as answer:
             return _Whole(answer.status, answer.headers, await answer.read())
 
     @contextlib.asynccontextmanager

@@ -61,9 +61,12 @@ class Transport(Protocol):
     """Posts to endpoints. Made in the event loop, closed once."""
 
     def post(
-        self, url: str, body: bytes, headers: Mapping[str, str] | None
+        self, url: str, body: Body, headers: Mapping[str, str] | None
     ) -> Coroutine[Any, Any, Whole]:
-        """The whole answer, whatever its status. Raises Http1Error."""
+        """The whole answer, whatever its status; the body may also be made when it is sent.
+
+        Raises Http1Error.
+        """
 
     def stream(
         self, url: str, body: bytes, headers: Mapping[str, str] | None
@@ -121,9 +124,10 @@ class DirectTransport:
     def post(
         self, url: str, body: Body, headers: Mapping[str, str] | None
     ) -> Coroutine[Any, Any, Answer]:
-        """See Transport; the body may also be made when it is sent."""
+        """See Transport."""
+        target = self._targets.get(url) or self.target(url)
         # Asking for an answer again is safe: sampling has no side effect.
-        return self.client.ask(self.target(url), body, headers, resend=True)
+        return self.client.ask(target, body, headers, resend=True)
 
     @asynccontextmanager
     async def stream(
