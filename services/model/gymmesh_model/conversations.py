@@ -107,7 +107,7 @@ class _Conversation:
     bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Turn:
     """A call of a conversation, found but not answered yet.
 

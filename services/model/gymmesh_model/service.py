@@ -361,8 +361,11 @@ class ModelService:
         # Tokens of a kept answer were counted when it was made.
         if response.HasField("usage") and not work.from_cache:
             usage = response.usage
-            self._tokens_in.inc(max(0, usage.input_tokens))
-            self._tokens_out.inc(max(0, usage.output_tokens))
+            read, written = usage.input_tokens, usage.output_tokens
+            if read > 0:
+                self._tokens_in.inc(read)
+            if written > 0:
+                self._tokens_out.inc(written)
 
     def _aborted(self, work: Work) -> model_pb2.CreateResponseResponse:
         """What there is of an aborted answer: of one that is not streamed, nothing."""

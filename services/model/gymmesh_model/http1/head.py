@@ -24,7 +24,7 @@ _READ: Final = re.compile(
     rb"\r\n(content-length|transfer-encoding|connection|content-encoding):[ \t]*+([^\r]*+)"
 )
 _TYPE: Final = re.compile(rb"\r\ncontent-type:([^\r]*+)")
-_DIGITS: Final = re.compile(rb"[0-9]{1,18}")
+_MOST_DIGITS: Final = 18
 FIELD_LINE: Final = re.compile(rb"%b:%b\r\n" % (_NAME, _TEXT))
 """A header's line, which may also stand in a trailer."""
 
@@ -89,7 +89,7 @@ class Head:
         return found[-1].partition(b";")[0].strip().decode("latin-1") if found else ""
 
     def _length(self, value: bytes) -> None:
-        if self.length is not None or not _DIGITS.fullmatch(value):
+        if self.length is not None or not value.isdigit() or len(value) > _MOST_DIGITS:
             raise ProtocolViolated("its Content-Length is not one number")
         self.length = int(value)
 
