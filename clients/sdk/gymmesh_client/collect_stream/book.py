@@ -38,7 +38,8 @@ class StreamLimits:
         backoff_s: the first wait before connecting again; it doubles up to `backoff_cap_s`.
         backoff_cap_s: the longest of these waits.
         acknowledge_s: seconds for which an acknowledgement waits for others.
-        flush_s: the longest that a start waits for others, in seconds.
+        flush_s: the longest that a start waits for others, in seconds; less when fewer than some
+            hundred attempts are in flight.
     """
 
     credit: int = 8192
@@ -48,7 +49,7 @@ class StreamLimits:
     backoff_s: float = 0.1
     backoff_cap_s: float = 2.0
     acknowledge_s: float = 0.1
-    flush_s: float = 0.005
+    flush_s: float = 0.02
 
 
 @dataclass(slots=True, eq=False)
@@ -159,19 +160,38 @@ class Book:
 
     def take(self, batch: agent_pb2.CollectEvents) -> int:
         """Hand a batch's events to those who wait for them; returns how many it had."""
-        count = len(batch.events)
+        events = batch.events
+        count = len(events)
         if batch.cursor <= self.received:
             return count
         self.received = batch.cursor
         came = _Batch(batch.cursor)
         self._batches.append(came)
         in_flight = self.in_flight
-        for event in batch.events:
-            asked = in_flight.get((event.rollout_id, event.attempt))
+        for event in events:
+            key = (event.rollout_id, event.attempt)
+            asked = in_flight.get(key)
             if asked is None:
                 self._stray(event)
-            elif event.sequence > asked.repeated:
-                self._hand_over(asked, event, came)
+                continue
+            sequence = event.sequence
+            if sequence <= asked.repeated:
+                continue
+            asked.sequence = sequence
+            ended = event.WhichOneof("event") in _TERMINAL
+            try:
+                asked.sink(event)
+            except Exception as error:
+                # Whatever a sink makes of an event is its attempt's affair, and no other's.
+                self._objected(key, ended)
+                asked.done(error)
+                continue
+            if ended:
+                del in_flight[key]
+                if asked.held:
+                    came.unstored += 1
+                    self._unstored[key] = came
+                asked.done(None)
         self._advance()
         return count
 
@@ -219,27 +239,11 @@ class Book:
                 )
             )
 
-    def _hand_over(self, asked: Asked, event: pb.RolloutEvent, came: _Batch) -> None:
-        asked.sequence = event.sequence
-        ended = event.WhichOneof("event") in _TERMINAL
-        try:
-            asked.sink(event)
-        except Exception as error:
-            # Whatever a sink makes of an event is its attempt's affair, and no other's.
-            key = asked.key
-            del self.in_flight[key]
-            if not ended:
-                self._abandoned.add(key)
-                self.unwanted.append(key)
-            asked.done(error)
-            return
-        if ended:
-            key = (event.rollout_id, event.attempt)
-            del self.in_flight[key]
-            if asked.held:
-                came.unstored += 1
-                self._unstored[key] = came
-            asked.done(None)
+    def _objected(self, key: Key, ended: bool) -> None:
+        del self.in_flight[key]
+        if not ended:
+            self._abandoned.add(key)
+            self.unwanted.append(key)
 
     def _stray(self, event: pb.RolloutEvent) -> None:
         self.stale += 1

@@ -29,14 +29,14 @@ class Link:
         self._outbox: Outbox[_Item] = Outbox(BatchLimits(max_items=_MAX_STARTS, delay_s=flush_s))
         self._now = now
 
-    def start(self, asked: Asked, *, urgent: bool = False) -> None:
-        """Have the agent start an attempt."""
+    def start(self, asked: Asked, delay_s: float | None = None) -> None:
+        """Have the agent start an attempt; `delay_s`: it waits less for others than it may."""
         asked.sent = True
-        self._put(asked, asked.request.ByteSize(), urgent=urgent)
+        self._put(asked, asked.request.ByteSize(), delay_s)
 
     def cancel(self, key: Key) -> None:
         """Have the agent cancel an attempt."""
-        self._put(key, _CANCEL_BYTES, urgent=True)
+        self._put(key, _CANCEL_BYTES, 0.0)
 
     def grant(self, events: int) -> None:
         """Let the agent send more events."""
@@ -61,11 +61,11 @@ class Link:
                 yield message
 
     def _say(self, message: agent_pb2.CollectRequest) -> None:
-        self._put(message, message.ByteSize(), urgent=False)
+        self._put(message, message.ByteSize())
 
-    def _put(self, item: _Item, size: int, *, urgent: bool) -> None:
+    def _put(self, item: _Item, size: int, delay_s: float | None = None) -> None:
         if not self._outbox.closed:
-            self._outbox.put(item, size, urgent=urgent)
+            self._outbox.put(item, size, delay_s=delay_s)
 
 
 def _messages(batch: Iterable[_Item], now: float) -> Iterator[agent_pb2.CollectRequest]:

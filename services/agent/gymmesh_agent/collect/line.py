@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Final
 
 from gymmesh.agent.v1 import agent_pb2
@@ -13,6 +14,7 @@ from gymmesh_runtime.wire.batch import BatchLimits, Outbox
 # An event is kept as its bytes, and a batch is made by putting them together: each stands after
 # the tag of CollectEvents.events (a message: wire type 2) and its length.
 _TAG: Final = bytes([agent_pb2.CollectEvents.EVENTS_FIELD_NUMBER << 3 | 2])
+_LENGTHS: Final = 4096  # different lengths of events whose varints are kept
 
 
 class Line:
@@ -36,9 +38,9 @@ class Line:
         """Whether nothing more can leave on it."""
         return self._outbox.closed
 
-    def put(self, entry: Entry, *, urgent: bool = False) -> None:
-        """Have an event leave."""
-        self._outbox.put(entry, len(entry.data), urgent=urgent)
+    def put(self, entry: Entry, delay_s: float | None = None) -> None:
+        """Have an event leave; `delay_s`: it waits less for others than it otherwise may."""
+        self._outbox.put(entry, len(entry.data), delay_s=delay_s)
 
     def say(self, message: agent_pb2.CollectResponse) -> None:
         """Have a message other than events leave; nothing happens on a closed line."""
@@ -77,13 +79,15 @@ def events_message(entries: list[Entry]) -> agent_pb2.CollectResponse:
     """The message that carries these events."""
     message = agent_pb2.CollectResponse()
     parts: list[bytes] = []
-    for entry in entries:
-        parts += (_TAG, _length(len(entry.data)), entry.data)
-    message.events.MergeFromString(b"".join(parts))
-    message.events.cursor = entries[-1].cursor
+    for _, data, _ in entries:
+        parts += (_TAG, _length(len(data)), data)
+    events = message.events
+    events.MergeFromString(b"".join(parts))
+    events.cursor = entries[-1].cursor
     return message
 
 
+@lru_cache(_LENGTHS)
 def _length(size: int) -> bytes:
     """A length as the varint of the wire format."""
     if size < 0x80:

@@ -24,6 +24,10 @@ METHOD: Final = "gymmesh.agent.v1.AgentService/Collect"
 
 # With few rollouts under way, whoever waits for one to end should not wait for others' events.
 _FEW: Final = 8
+# With more, so long for each of them, in seconds: what a batch saves then costs no throughput, as
+# it takes longer to run as many.
+_DELAY_PER_ATTEMPT_S: Final = 160e-6
+_TERMINAL: Final = frozenset(("completed", "failed"))
 _RETRY_S: Final = 1.0
 _RUN_ROLLOUT: Final = methods_of("gymmesh.agent.v1.AgentService")["RunRollout"]
 
@@ -139,20 +143,24 @@ class CollectStream:
 
     def send(self, event: rollout_pb2.RolloutEvent) -> Awaitable[None] | None:
         """Take an attempt's event over; a Send of gymmesh_agent.events."""
-        key = (event.rollout_id, event.attempt)
         if self._gone:
             return None
-        terminal = event.WhichOneof("event") in ("completed", "failed")
-        if terminal:
+        key = (event.rollout_id, event.attempt)
+        ends: Key | None = None
+        delay_s: float | None = None
+        if event.WhichOneof("event") in _TERMINAL:
+            running = self.roster.running
+            ends, delay_s = key, running * _DELAY_PER_ATTEMPT_S if running > _FEW else 0.0
             self.roster.told(key)
-        self._last[key] = None if terminal else event.sequence
-        data, ends = event.SerializeToString(), key if terminal else None
-        line = self.line
+            self._last[key] = None
+        else:
+            self._last[key] = event.sequence
+        data, line, ledger = event.SerializeToString(), self.line, self._ledger
         if line is None or line.closed:
-            self._ledger.push(data, ends)
-        elif (entry := self._ledger.pass_on(data, ends)) is not None:
-            line.put(entry, urgent=terminal and self.roster.running <= _FEW)
-        if terminal or not self._ledger.full:
+            ledger.push(data, ends)
+        elif (entry := ledger.pass_on(data, ends)) is not None:
+            line.put(entry, delay_s)
+        if ends is not None or not ledger.full:
             return None
         room = asyncio.get_running_loop().create_future()
         self._room.append(room)

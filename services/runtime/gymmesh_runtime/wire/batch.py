@@ -44,17 +44,23 @@ class Coalescer(Generic[T]):
     after the oldest waiting item came.
     """
 
-    __slots__ = ("_due", "_items", "_last", "_limits", "size")
+    __slots__ = ("_delay_s", "_due", "_items", "_last", "_max_bytes", "_max_items", "_sizes",
+                 "count", "size")  # fmt: skip
 
     def __init__(self, limits: BatchLimits) -> None:
-        self._limits = limits
-        self._items: deque[tuple[T, int]] = deque()
+        self._max_items = limits.max_items
+        self._max_bytes = limits.max_bytes
+        self._delay_s = limits.delay_s
+        # Side by side: a pair for each item would be one more object.
+        self._items: list[T] = []
+        self._sizes: list[int] = []
         self._due: float | None = None
         self._last = float("-inf")  # when the last batch left
-        self.size = 0  # bytes that wait
+        self.count = 0  # items that wait
+        self.size = 0  # their bytes
 
     def __len__(self) -> int:
-        return len(self._items)
+        return self.count
 
     def add(
         self,
@@ -70,17 +76,25 @@ class Coalescer(Generic[T]):
         ``urgent`` makes it leave now, with whatever waits before it; ``delay_s``
         makes it leave sooner than the limits say.
         """
-        self._items.append((item, size))
+        self._items.append(item)
+        self._sizes.append(size)
+        self.count += 1
         self.size += size
-        limits = self._limits
-        if urgent or self.size >= limits.max_bytes or len(self._items) >= limits.max_items:
-            self._due = now
-        elif self._due is None or delay_s is not None:
-            delay = limits.delay_s if delay_s is None else min(delay_s, limits.delay_s)
-            due = max(now, min(self._last, now) + delay)
-            if self._due is None or due < self._due:
-                self._due = due
-        return self._due <= now
+        due = self._due
+        if urgent or self.size >= self._max_bytes or self.count >= self._max_items:
+            due = now
+        elif due is None or delay_s is not None:
+            delay = self._delay_s
+            if delay_s is not None and delay_s < delay:
+                delay = delay_s
+            # Comparisons, as min and max would cost as much as all the rest.
+            wanted = (self._last if self._last < now else now) + delay
+            if wanted < now:
+                wanted = now
+            if due is None or wanted < due:
+                due = wanted
+        self._due = due
+        return due <= now
 
     def due(self) -> float | None:
         """When the next batch should leave; None when nothing waits."""
@@ -88,30 +102,28 @@ class Coalescer(Generic[T]):
 
     def take(self, now: float) -> list[T]:
         """Removes the next batch and returns it; empty when nothing waits."""
-        items, limits = self._items, self._limits
         self._last = now
-        if self.size <= limits.max_bytes and len(items) <= limits.max_items:
-            batch = [item for item, _ in items]
-            items.clear()
-            self.size = 0
+        if self.size <= self._max_bytes and self.count <= self._max_items:
+            batch, self._items = self._items, []
+            self._sizes.clear()
+            self.count = self.size = 0
         else:
             batch = self._take_some()
         # What did not fit has waited already.
-        self._due = now if items else None
+        self._due = now if self.count else None
         return batch
 
     def _take_some(self) -> list[T]:
-        items, limits = self._items, self._limits
-        batch: list[T] = []
-        room = limits.max_bytes
-        while items and len(batch) < limits.max_items:
-            item, size = items[0]
-            if size > room and batch:
+        taken, room = 0, self._max_bytes
+        for size in self._sizes[: self._max_items]:
+            if size > room and taken:
                 break
-            items.popleft()
-            batch.append(item)
+            taken += 1
             room -= size
-            self.size -= size
+        batch = self._items[:taken]
+        self.size -= sum(self._sizes[:taken])
+        self.count -= taken
+        del self._items[:taken], self._sizes[:taken]
         return batch
 
 
@@ -143,17 +155,13 @@ class Outbox(Generic[T]):
         self._timer_due = 0.0
         self._room: deque[asyncio.Future[None]] = deque()
         self._ripe = False
-        self._closed = False
-
-    @property
-    def closed(self) -> bool:
-        """Whether it was closed; what is in it can still be taken."""
-        return self._closed
+        #: Whether it was closed; what is in it can still be taken.
+        self.closed = False
 
     @property
     def queued_items(self) -> int:
         """Items that wait."""
-        return len(self._coalescer)
+        return self._coalescer.count
 
     @property
     def queued_bytes(self) -> int:
@@ -164,7 +172,7 @@ class Outbox(Generic[T]):
     def full(self) -> bool:
         """Whether whoever can wait should."""
         coalescer = self._coalescer
-        return coalescer.size >= self._max_bytes or len(coalescer) >= self._max_items
+        return coalescer.size >= self._max_bytes or coalescer.count >= self._max_items
 
     def put(
         self, item: T, size: int, *, urgent: bool = False, delay_s: float | None = None
@@ -173,19 +181,14 @@ class Outbox(Generic[T]):
 
         ``delay_s``: hold it back for less than the limits allow. Raises OutboxClosed.
         """
-        if self._closed:
+        if self.closed:
             raise OutboxClosed
         now = self._loop.time()
         if self._coalescer.add(item, size, now, urgent=urgent, delay_s=delay_s):
             if not self._ripe:
                 self._ripen()
-            return
-        due = self._coalescer.due()
-        assert due is not None  # an item waits
-        if self._timer is None or due < self._timer_due:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer, self._timer_due = self._loop.call_at(due, self._ripen), due
+        elif self._timer is None or delay_s is not None:
+            self._set_timer()
 
     async def room(self) -> None:
         """Waits, first come first served, until it is not full. Raises OutboxClosed.
@@ -193,12 +196,12 @@ class Outbox(Generic[T]):
         Bounded by the caller's own deadline.
         """
         while self.full:
-            if self._closed:
+            if self.closed:
                 raise OutboxClosed
             waiter = self._loop.create_future()
             self._room.append(waiter)
             await waiter
-        if self._closed:
+        if self.closed:
             raise OutboxClosed
 
     async def batch(self) -> list[T]:
@@ -206,7 +209,7 @@ class Outbox(Generic[T]):
 
         For one writer, which calls it again after the last batch is written.
         """
-        while not self._ripe and not self._closed:
+        while not self._ripe and not self.closed:
             self._writer = self._loop.create_future()
             try:
                 await self._writer
@@ -216,19 +219,28 @@ class Outbox(Generic[T]):
             self._timer.cancel()
             self._timer = None
         batch = self._coalescer.take(self._loop.time())
-        self._ripe = len(self._coalescer) > 0
+        self._ripe = self._coalescer.count > 0
         if self._room and not self.full:
             self._wake_all()
         return batch
 
     def close(self) -> None:
         """Takes no more; the writer gets what is in it, and then an empty batch."""
-        self._closed = True
+        self.closed = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self._ripen()
         self._wake_all()
+
+    def _set_timer(self) -> None:
+        due = self._coalescer.due()
+        assert due is not None  # an item waits
+        if self._timer is not None:
+            if due >= self._timer_due:
+                return
+            self._timer.cancel()
+        self._timer, self._timer_due = self._loop.call_at(due, self._ripen), due
 
     def _ripen(self) -> None:
         self._ripe = True

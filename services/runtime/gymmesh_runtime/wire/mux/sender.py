@@ -10,12 +10,12 @@ from gymmesh_runtime.wire.batch import KIB, MIB, BatchLimits, Outbox, OutboxClos
 from gymmesh_runtime.wire.mux.frames import Frame, size_of
 from gymmesh_runtime.wire.mux.lanes import Lanes
 
-BATCHING: Final = BatchLimits(max_items=1024, max_bytes=256 * KIB, delay_s=0.005)
-#: With fewer calls in flight than this a frame does not wait for company, with fewer
-#: than the second number not as long as it otherwise may.
+BATCHING: Final = BatchLimits(max_items=1024, max_bytes=256 * KIB, delay_s=0.02)
+#: With fewer calls in flight than this a frame does not wait for company.
 _QUIET: Final = 16
-_BUSY: Final = 256
-_SHORT_DELAY_S: Final = 0.002
+#: With more it waits so long for each of them, in seconds: less than a process needs for a call
+#: of each anyway, so that what a batch saves costs no throughput.
+_DELAY_PER_CALL_S: Final = 40e-6
 QUEUED_BYTES: Final = 8 * MIB
 #: Of large messages; who has another one waits.
 _LANE_BYTES: Final = 64 * MIB
@@ -105,15 +105,14 @@ class Sender:
         self._wake()
 
     def _queue(self, frame: Frame, size: int, crowd: int) -> None:
-        if self._outbox.closed:
+        outbox = self._outbox
+        if outbox.closed:
             return
         self._put += 1
         if crowd < _QUIET:
-            self._outbox.put(frame, size, urgent=True)
-        elif crowd < _BUSY:
-            self._outbox.put(frame, size, delay_s=_SHORT_DELAY_S)
+            outbox.put(frame, size, urgent=True)
         else:
-            self._outbox.put(frame, size)
+            outbox.put(frame, size, delay_s=crowd * _DELAY_PER_CALL_S)
 
     def _feed(self) -> None:
         # One piece of a large message in the queue at a time.
