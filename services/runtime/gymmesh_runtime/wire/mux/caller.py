@@ -6,7 +6,6 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
@@ -14,7 +13,7 @@ from google.protobuf.message import DecodeError
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.contract import MethodSpec
 from gymmesh_runtime.errors import MeshError, deadline_passed, from_status
-from gymmesh_runtime.timers import call_within
+from gymmesh_runtime.timers import Timer
 from gymmesh_runtime.wire.batch import OutboxClosed
 from gymmesh_runtime.wire.mux import frames, table
 from gymmesh_runtime.wire.mux.frames import BEGIN, CANCEL, CHUNK_BYTES, CREDIT, FRAME_BYTES
@@ -53,6 +52,21 @@ class Inbox:
 _Sink = asyncio.Future[bytes] | Inbox
 
 
+class _Expiry(Timer):
+    """The end of a call's time."""
+
+    __slots__ = ("_caller", "_sink", "_spec", "number")
+
+    def __init__(self, caller: Caller, number: int, sink: _Sink, spec: MethodSpec) -> None:
+        self._caller = caller
+        self._sink = sink
+        self._spec = spec
+        self.number = number
+
+    def ring(self) -> None:
+        self._caller.expire(self.number, self._sink, self._spec)
+
+
 class Caller:
     """Makes calls over a link; each ends with a result or a MeshError."""
 
@@ -67,20 +81,17 @@ class Caller:
     async def unary(
         self, spec: MethodSpec, request: Any, timeout: float, metadata: Mapping[str, str]
     ) -> Any:
-        """Makes a call with one response. ``timeout`` in seconds, more than zero."""
-        payload = _payload(request)
-        timeout = min(timeout, MAX_TIMEOUT_S)
+        """Makes a call with one response. ``timeout`` in seconds."""
         if self._sender.full:
             timeout = await self._room(timeout, spec)
         reply: asyncio.Future[bytes] = self._loop.create_future()
-        number = self._begin(reply, spec, payload, timeout, metadata, 0)
-        timer = call_within(timeout, partial(self._expire, number, reply, spec))
+        timer = self._begin(reply, spec, request, timeout, metadata, 0)
         try:
             answer = await reply
         except asyncio.CancelledError:
             if reply.done() and not reply.cancelled():
                 reply.exception()  # it failed in the same turn, and nobody else will ask
-            self._give_up(number)
+            self._give_up(timer.number)
             raise
         finally:
             timer.stop()
@@ -90,13 +101,11 @@ class Caller:
         self, spec: MethodSpec, request: Any, timeout: float, metadata: Mapping[str, str]
     ) -> AsyncIterator[Any]:
         """Makes a call with a response stream."""
-        payload = _payload(request)
-        timeout = min(timeout, MAX_TIMEOUT_S)
         if self._sender.full:
             timeout = await self._room(timeout, spec)
         inbox = Inbox()
-        number = self._begin(inbox, spec, payload, timeout, metadata, WINDOW)
-        timer = call_within(timeout, partial(self._expire, number, inbox, spec))
+        timer = self._begin(inbox, spec, request, timeout, metadata, WINDOW)
+        number = timer.number
         messages = inbox.messages
         read = 0
         try:
@@ -151,11 +160,17 @@ class Caller:
         self,
         sink: _Sink,
         spec: MethodSpec,
-        payload: bytes,
+        request: Any,
         timeout: float,
         metadata: Mapping[str, str],
         credit: int,
-    ) -> int:
+    ) -> _Expiry:
+        """Sends what begins a call; returns its timer, which is set."""
+        if timeout <= 0:
+            raise deadline_passed(spec.full_name)
+        if timeout > MAX_TIMEOUT_S:
+            timeout = MAX_TIMEOUT_S
+        payload = _payload(request)
         if not self._link.usable:
             raise self._link.error()
         if metadata:
@@ -171,10 +186,13 @@ class Caller:
         else:
             large = frames.begin(number, spec.full_name, timeout_ms, metadata, payload, credit)
             self._sender.send(number, large, crowd)
-        return number
+        timer = _Expiry(self, number, sink, spec)
+        timer.set(timeout)
+        return timer
 
     async def _room(self, timeout: float, spec: MethodSpec) -> float:
         """Waits for room to send; returns what is left of the timeout, in seconds."""
+        timeout = min(timeout, MAX_TIMEOUT_S)
         deadline = self._loop.time() + timeout
         scope = asyncio.timeout(timeout)
         try:
@@ -191,7 +209,8 @@ class Caller:
             frame = (CREDIT, number, messages)
             self._sender.send_one(number, frame, FRAME_BYTES, self._table.ours)
 
-    def _expire(self, number: int, sink: _Sink, spec: MethodSpec) -> None:
+    def expire(self, number: int, sink: _Sink, spec: MethodSpec) -> None:
+        """A call's time is up."""
         if self._give_up(number):
             if isinstance(sink, Inbox):
                 sink.messages.clear()

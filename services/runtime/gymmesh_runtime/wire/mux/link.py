@@ -74,7 +74,8 @@ class Link:
         self._side = "client" if opener else "server"
         self._pipe = pipe
         self._callee = Callee(self, methods or {})
-        self._leaving = False
+        #: Whether this side may begin a call.
+        self.usable = True
         self._peer_done = False
         self._over = asyncio.Event()
         self._why: Callable[[], MeshError] | None = None
@@ -85,11 +86,6 @@ class Link:
     def idle(self) -> bool:
         """Whether no call is in flight."""
         return self.table.ours == 0 and self.table.theirs == 0
-
-    @property
-    def usable(self) -> bool:
-        """Whether this side may begin a call."""
-        return not self._leaving
 
     @property
     def broken(self) -> bool:
@@ -118,7 +114,7 @@ class Link:
             if self.broken:
                 metrics.MUX_BROKEN.labels(self._side).inc()
             self._over.set()
-            self._leaving = True
+            self.usable = False
             self.on_leaving()
             self.sender.abort()
             self.caller.fail_all()
@@ -129,14 +125,14 @@ class Link:
 
     def leave(self, reason: str) -> None:
         """Takes no new calls and tells the peer so; ends when those in flight have."""
-        if not self._leaving:
-            self._leaving = self.table.leaving = True
+        if self.usable:
+            self.usable, self.table.leaving = False, True
             self.sender.send_one(0, (GO_AWAY, 0, reason), FRAME_BYTES)
             self.settle()
 
     def settle(self) -> None:
         """Ends the link when it is time; to be called when a call has ended."""
-        if not (self._leaving or self._peer_done) or not self.idle:
+        if (self.usable and not self._peer_done) or not self.idle:
             return
         if self._opener or self._peer_done:
             self.sender.close()
@@ -218,7 +214,7 @@ class Link:
 
     def _peer_leaves(self, event: events.Leaving) -> None:
         _log.info("%s takes no new calls: %s", self.peer, event.reason)
-        self._leaving = True
+        self.usable = False
         self.on_leaving()
         self.settle()
 

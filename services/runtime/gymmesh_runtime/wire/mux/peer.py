@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from typing import Any
 
 from gymmesh_runtime.context import NO_METADATA
@@ -30,18 +30,22 @@ class MuxPeer:
 
 
 def _unary(trunk: Trunk, spec: MethodSpec, plain: Any) -> Any:
-    async def call(
+    def call(
         request: Any, *, timeout: float, metadata: Mapping[str, str] = NO_METADATA
-    ) -> Any:
-        if timeout <= 0:
-            raise deadline_passed(spec.full_name)
+    ) -> Coroutine[Any, Any, Any]:
         link = trunk.link
         if link is None:
-            started = time.monotonic()
-            link = await trunk.open(timeout, spec.full_name)
-            timeout -= time.monotonic() - started
-            if link is None or timeout <= 0:
-                return await plain(request, timeout=timeout, metadata=metadata)
+            return opening(request, timeout, metadata)
+        return link.caller.unary(spec, request, timeout, metadata)
+
+    async def opening(request: Any, timeout: float, metadata: Mapping[str, str]) -> Any:
+        if timeout <= 0:
+            raise deadline_passed(spec.full_name)
+        started = time.monotonic()
+        link = await trunk.open(timeout, spec.full_name)
+        timeout -= time.monotonic() - started
+        if link is None or timeout <= 0:
+            return await plain(request, timeout=timeout, metadata=metadata)
         return await link.caller.unary(spec, request, timeout, metadata)
 
     return call

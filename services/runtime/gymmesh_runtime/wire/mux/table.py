@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from google.rpc import status_pb2
@@ -27,6 +28,7 @@ from gymmesh_runtime.wire.batch import MIB
 from gymmesh_runtime.wire.mux.frames import MAX_MESSAGE, MAX_PAYLOAD_BYTES
 
 _MAX_CREDIT: Final = 2**31
+_NO_METADATA: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Violation(Exception):
@@ -133,7 +135,8 @@ class Theirs:
         self.number = number
         self.method = begin.method
         self.timeout_ms = begin.timeout_ms
-        self.metadata: Mapping[str, str] = dict(begin.metadata)
+        metadata = begin.metadata
+        self.metadata: Mapping[str, str] = dict(metadata) if metadata else _NO_METADATA
         self.credit = begin.credit  # messages that may still be sent
         self.sink: Any = None
         self.parts: list[bytes] | None = None  # None: the request is complete
