@@ -11,7 +11,7 @@ import asyncio
 import difflib
 import hashlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal, TypeAlias
 
@@ -42,7 +42,7 @@ class PeerDirectory:
 
     def __init__(self, *, watched: bool = False, transport: Transport = "auto") -> None:
         self._instances: dict[str, Instance] = {}
-        self._direct: dict[str, Mapping[str, DirectPeer]] = {}
+        self._direct: dict[str, Mapping[str | None, DirectPeer]] = {}
         self._plain: dict[tuple[str, str], PlainPeer] = {}  # by address and service
         self._muxed: dict[tuple[str, str], MuxPeer] = {}  # by address and service
         self._trunks: dict[str, Trunk] = {}  # by address
@@ -55,10 +55,13 @@ class PeerDirectory:
 
     def add_direct(self, instance: Instance, servicers: Mapping[str, object]) -> None:
         """Adds an instance whose servicers live in this process."""
-        self._direct[instance.id] = {
+        peers: dict[str | None, DirectPeer] = {
             service: DirectPeer(Binding(service, servicer))
             for service, servicer in servicers.items()
         }
+        if instance.service in peers:
+            peers[None] = peers[instance.service]  # the main one needs no name
+        self._direct[instance.id] = peers
         self._take({**self._instances, instance.id: instance})
 
     def upsert(self, instance: Instance) -> None:
@@ -81,6 +84,22 @@ class PeerDirectory:
         """All known instances, by id."""
         return [self._instances[key] for key in sorted(self._instances)]
 
+    def serving(self, service: str, name: str) -> Sequence[Instance]:
+        """The instances of a kind and name that take calls."""
+        found = self._found.get((service, name))
+        if found is None:
+            found = [
+                instance
+                for instance in self._instances.values()
+                if instance.name == name
+                and instance.service == service
+                and instance.health == discovery_pb2.HEALTH_SERVING
+            ]
+            # What is not there is asked for too seldom, and under too many names, to be kept.
+            if found:
+                self._found[service, name] = found
+        return found
+
     async def pick(
         self, service: str, name: str, *, affinity: str = "", timeout: float = 5.0
     ) -> Instance:
@@ -101,7 +120,7 @@ class PeerDirectory:
 
     def choose(self, service: str, name: str, *, affinity: str = "") -> Instance | None:
         """As `pick`, without the wait: None when there is none to be had now."""
-        candidates = self._candidates(service, name)
+        candidates = self._found.get((service, name)) or self.serving(service, name)
         if len(candidates) == 1:
             return candidates[0]
         if not candidates:
@@ -119,14 +138,15 @@ class PeerDirectory:
         ``service`` defaults to the instance's main service. Raises NOT_OFFERED
         when an instance in this process does not have that service.
         """
-        service = service or instance.service
         direct = self._direct.get(instance.id)
         if direct is None:
+            service = service or instance.service
             if self.transport == "plain":
                 return self.plain_peer(instance.address, service)
             return self._mux_peer(instance.address, service)
-        peer = direct.get(service)
+        peer = direct.get(service or None)
         if peer is None:
+            service = service or instance.service
             raise MeshError(
                 errors_pb2.ERROR_REASON_NOT_OFFERED,
                 f"the instance '{instance.id}' does not offer {service}",
@@ -179,26 +199,11 @@ class PeerDirectory:
                 self._trunks[address].restore()
         self._notify()
 
-    def _candidates(self, service: str, name: str) -> list[Instance]:
-        found = self._found.get((service, name))
-        if found is None:
-            found = [
-                instance
-                for instance in self._instances.values()
-                if instance.name == name
-                and instance.service == service
-                and instance.health == discovery_pb2.HEALTH_SERVING
-            ]
-            # What is not there is asked for too seldom, and under too many names, to be kept.
-            if found:
-                self._found[service, name] = found
-        return found
-
     async def _wait_for(self, service: str, name: str, timeout: float) -> None:
         """Until there is one, or the time is up."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
-                while not self._candidates(service, name):
+                while not self.serving(service, name):
                     await self._changed.wait()
 
     def _notify(self) -> None:

@@ -32,6 +32,10 @@ class Directory(Protocol):
         """All known instances."""
         ...
 
+    def serving(self, service: str, name: str) -> Sequence[discovery_pb2.Instance]:
+        """Those of a kind and name that take calls."""
+        ...
+
     def peer(self, instance: discovery_pb2.Instance) -> Any:
         """The peer for an instance, with its RPCs as methods."""
         ...
@@ -187,9 +191,7 @@ class AgentPool:
     def _choose(self, name: str) -> discovery_pb2.Instance | None:
         best: discovery_pb2.Instance | None = None
         lowest: tuple[bool, float, int] | None = None
-        for one in self._directory.instances():
-            if one.service != AGENT or one.name != name or one.health != _SERVING:
-                continue
+        for one in self._directory.serving(AGENT, name):
             if is_direct(one):
                 return one
             rank = self._seat(one).rank
