@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gymmesh_runtime.timers import Limit, Timer, call_within
+from gymmesh_runtime.timers import Limit, Timer, Wheel, call_within
 
 _SHORT = 0.02  # the loop's own timers
 _LONG = 1.3  # a bucket
@@ -41,6 +41,16 @@ async def test_those_of_one_bucket_ring_together_but_for_the_stopped() -> None:
     await asyncio.sleep(_LONG + 0.3)
     timers[1].stop()  # harmless, too
     assert sorted(rung) == list(range(1, 20, 2))
+
+
+async def test_a_wheel_that_rang_is_empty() -> None:
+    wheel = Wheel(asyncio.get_running_loop())
+    timers = [Limit(_LONG, wheel), Limit(_LONG + 0.2, wheel)]
+    for timer in timers:
+        timer.leave()
+    await asyncio.sleep(_LONG + 0.3)
+    assert not any(timer.expired for timer in timers)
+    assert not wheel.buckets
 
 
 async def test_an_earlier_timer_set_later_rings_first() -> None:
@@ -143,3 +153,19 @@ async def test_a_cancellation_from_elsewhere_stays_one() -> None:
     task = asyncio.create_task(work())
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+async def test_a_limit_says_whether_it_alone_cancelled() -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    limit = Limit(_SHORT)
+    assert not limit.alone
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.sleep(30)
+    assert limit.alone
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.sleep(30)
+    assert not limit.alone
+    limit.leave()
+    assert task.uncancel() == 0
