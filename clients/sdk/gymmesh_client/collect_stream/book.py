@@ -275,13 +275,13 @@ def key_of(one: agent_pb2.RunRolloutRequest | agent_pb2.AttemptRef) -> Key:
 
 def starts_message(asked: Iterable[Asked], now: float) -> agent_pb2.CollectRequest:
     """The message that starts these; each must end in the time that it still has."""
-    starts = [
-        agent_pb2.CollectStart(
-            request=one.request, timeout_ms=max(1, round((one.due - now) * 1000))
-        )
-        for one in asked
-    ]
-    return agent_pb2.CollectRequest(starts=agent_pb2.CollectStarts(starts=starts))
+    message = agent_pb2.CollectRequest()
+    add = message.starts.starts.add
+    for one in asked:
+        start = add()
+        start.request.CopyFrom(one.request)
+        start.timeout_ms = max(1, round((one.due - now) * 1000))
+    return message
 
 
 def cancels_message(keys: Iterable[Key]) -> agent_pb2.CollectRequest:

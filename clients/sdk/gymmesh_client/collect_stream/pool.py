@@ -48,29 +48,29 @@ class _Seat:
         self.peer = peer
         self.address = address
         self.stream: CollectStream | None = None
-        self.offers: asyncio.Task[bool] | None = None
+        #: Whether it offers Collect; None: not known yet.
+        self.collects: bool | None = None
+        self.asking: asyncio.Task[bool] | None = None
         self.calls = 0  # RunRollout
         self.turn = 0  # when it was last chosen
         self.broke_at = -_AVOID_S
 
-    @property
-    def rank(self) -> tuple[bool, float, int]:
+    def rank(self, now: float) -> tuple[bool, float, int]:
         """What to choose instances by; the lowest is the best."""
-        self._look()
-        avoid = time.monotonic() - self.broke_at < _AVOID_S
+        self._look(now)
         busyness = 0.0 if self.stream is None else self.stream.busyness
-        return avoid, busyness + self.calls / ASSUMED_CAPACITY, self.turn
+        return now - self.broke_at < _AVOID_S, busyness + self.calls / ASSUMED_CAPACITY, self.turn
 
     def whole_stream(self, limits: StreamLimits | None) -> CollectStream:
         """The stream to it, made anew when it broke."""
-        self._look()
+        self._look(time.monotonic())
         if self.stream is None:
             self.stream = CollectStream(self.peer, self.address, limits)
         return self.stream
 
-    def _look(self) -> None:
+    def _look(self, now: float) -> None:
         if self.stream is not None and self.stream.broken is not None:
-            self.broke_at = time.monotonic()
+            self.broke_at = now
             self.stream = None
 
 
@@ -137,6 +137,7 @@ class AgentPool:
         self._seats: dict[str, _Seat] = {}
         self._leaving: set[asyncio.Task[None]] = set()
         self._turn = 0
+        # The agents of each name among the instances that were last listed.
 
     async def connect(self, name: str, *, held: bool = False) -> Any:
         """The agent to run the next attempt at: an AgentPeer, maybe a CollectingAgent.
@@ -153,7 +154,9 @@ class AgentPool:
         seat = self._seat(instance)
         self._turn += 1
         seat.turn = self._turn
-        if not await self._offers(seat):
+        if seat.collects is None:
+            seat.collects = await self._offers(seat)
+        if not seat.collects:
             return CalledAgent(seat)
         return CollectingAgent(seat, seat.whole_stream(self._limits), held=held)
 
@@ -189,15 +192,15 @@ class AgentPool:
             await asyncio.wait(self._leaving)
 
     def _choose(self, name: str) -> discovery_pb2.Instance | None:
-        best: discovery_pb2.Instance | None = None
-        lowest: tuple[bool, float, int] | None = None
-        for one in self._directory.serving(AGENT, name):
+        """The least busy instance of a name, one in this process before all others."""
+        named = self._directory.serving(AGENT, name)
+        for one in named:
             if is_direct(one):
                 return one
-            rank = self._seat(one).rank
-            if lowest is None or rank < lowest:
-                best, lowest = one, rank
-        return best
+        if len(named) == 1:
+            return named[0]
+        now = time.monotonic()
+        return min(named, key=lambda one: self._seat(one).rank(now), default=None)
 
     def _seat(self, instance: discovery_pb2.Instance) -> _Seat:
         seat = self._seats.get(instance.id)
@@ -208,14 +211,14 @@ class AgentPool:
         return seat
 
     async def _offers(self, seat: _Seat) -> bool:
-        """Whether an instance offers Collect; asked once."""
-        if seat.offers is None:
-            seat.offers = asyncio.create_task(_ask(seat.peer))
+        """Asks an instance whether it offers Collect; all who want to know ask together."""
+        if seat.asking is None:
+            seat.asking = asyncio.create_task(_ask(seat.peer))
         try:
             # Many may wait for this answer, and any of them may give up.
-            return await asyncio.shield(seat.offers)
+            return await asyncio.shield(seat.asking)
         except Exception:
-            seat.offers = None
+            seat.asking = None
             seat.broke_at = time.monotonic()
             raise
 
@@ -223,8 +226,8 @@ class AgentPool:
         seat = self._seats.pop(instance_id, None)
         if seat is None:
             return
-        if seat.offers is not None:
-            seat.offers.cancel()
+        if seat.asking is not None:
+            seat.asking.cancel()
         if seat.stream is not None:
             task = asyncio.create_task(seat.stream.close())
             self._leaving.add(task)

@@ -107,7 +107,7 @@ class CollectStream:
     def busyness(self) -> float:
         """How busy the agent is with this collector's attempts; 1: it has no place left."""
         target = self.load.target if self.load is not None else 0
-        return self.in_flight / (target or self.capacity or ASSUMED_CAPACITY)
+        return len(self._book.in_flight) / (target or self.capacity or ASSUMED_CAPACITY)
 
     @property
     def connected(self) -> bool:

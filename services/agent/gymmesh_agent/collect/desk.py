@@ -11,7 +11,7 @@ from typing import Final
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_agent.collect.config import CollectConfig
-from gymmesh_agent.collect.line import Line
+from gymmesh_agent.collect.line import Line, messages
 from gymmesh_agent.collect.roster import fair_share, whose_turn
 from gymmesh_agent.collect.stream import METHOD, CollectStream, Host
 from gymmesh_runtime import metrics
@@ -69,7 +69,7 @@ class CollectDesk:
         try:
             yield self._welcome(resumed)
             while batch := await line.batch():
-                for message in batch:
+                for message in messages(batch):
                     yield message
             if line.error is not None:
                 raise line.error

@@ -17,7 +17,7 @@ _TAG: Final = bytes([agent_pb2.CollectEvents.EVENTS_FIELD_NUMBER << 3 | 2])
 _LENGTHS: Final = 4096  # different lengths of events whose varints are kept
 
 
-class Line:
+class Line(Outbox[Entry | agent_pb2.CollectResponse]):
     """What leaves on one connection.
 
     Args:
@@ -25,37 +25,22 @@ class Line:
     """
 
     def __init__(self, flush_s: float) -> None:
-        self._outbox: Outbox[Entry | agent_pb2.CollectResponse] = Outbox(
-            BatchLimits(delay_s=flush_s)
-        )
+        super().__init__(BatchLimits(delay_s=flush_s))
         #: Why it ends; None: well.
         self.error: MeshError | None = None
         #: Whether the collector has said all that it had to say.
         self.finishing = False
 
-    @property
-    def closed(self) -> bool:
-        """Whether nothing more can leave on it."""
-        return self._outbox.closed
-
-    def put(self, entry: Entry, delay_s: float | None = None) -> None:
-        """Have an event leave; `delay_s`: it waits less for others than it otherwise may."""
-        self._outbox.put(entry, len(entry.data), delay_s=delay_s)
-
     def say(self, message: agent_pb2.CollectResponse) -> None:
         """Have a message other than events leave; nothing happens on a closed line."""
-        if not self._outbox.closed:
-            self._outbox.put(message, message.ByteSize(), urgent=True)
+        if not self.closed:
+            self.put(message, message.ByteSize(), urgent=True)
 
     def end(self, error: MeshError | None = None) -> None:
         """Take no more; what is on its way leaves, and then the connection ends."""
-        if not self._outbox.closed:
+        if not self.closed:
             self.error = error
-            self._outbox.close()
-
-    async def batch(self) -> list[agent_pb2.CollectResponse]:
-        """The next messages to send; none: the line has ended."""
-        return list(messages(await self._outbox.batch()))
+            self.close()
 
 
 def messages(

@@ -7,15 +7,13 @@ import heapq
 import math
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh_agent.collect.ledger import Key
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(NamedTuple):
     """An attempt that was asked for. `due` is when it must end, in the clock's seconds."""
 
     key: Key

@@ -6,6 +6,7 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Final, Protocol
 
 from gymmesh.agent.v1 import agent_pb2
@@ -53,6 +54,20 @@ class Host(Protocol):
         """Start an attempt as RunRollout would; MeshError when there is none to speak of."""
 
 
+class _Running:
+    """An attempt that runs."""
+
+    __slots__ = ("attempt", "cancelled", "key", "last")
+
+    def __init__(self, key: Key) -> None:
+        self.key = key
+        #: None before it has started, and once it is over.
+        self.attempt: Runnable | None = None
+        #: The sequence of its last event; None: that was the terminal one.
+        self.last: int | None = 0
+        self.cancelled = False
+
+
 class CollectStream:
     """One stream.
 
@@ -77,10 +92,7 @@ class CollectStream:
         self._freed = freed
         self._ledger = Ledger(int(config.buffer_mb * 1024 * 1024), cursor=cursor)
         self._room: list[asyncio.Future[None]] = []
-        self._attempts: dict[Key, Runnable] = {}
-        # The sequence of the last event of those that run; None: the last one was terminal.
-        self._last: dict[Key, int | None] = {}
-        self._cancelled: set[Key] = set()
+        self._running: dict[Key, _Running] = {}
         self._refusal: MeshError | None = None
         self._gone = False
 
@@ -141,46 +153,21 @@ class CollectStream:
         else:
             raise _problem(errors_pb2.ERROR_REASON_FIELD_INVALID, kind, "comes only once")
 
-    def send(self, event: rollout_pb2.RolloutEvent) -> Awaitable[None] | None:
-        """Take an attempt's event over; a Send of gymmesh_agent.events."""
-        if self._gone:
-            return None
-        key = (event.rollout_id, event.attempt)
-        ends: Key | None = None
-        delay_s: float | None = None
-        if event.WhichOneof("event") in _TERMINAL:
-            running = self.roster.running
-            ends, delay_s = key, running * _DELAY_PER_ATTEMPT_S if running > _FEW else 0.0
-            self.roster.told(key)
-            self._last[key] = None
-        else:
-            self._last[key] = event.sequence
-        data, line, ledger = event.SerializeToString(), self.line, self._ledger
-        if line is None or line.closed:
-            ledger.push(data, ends)
-        elif (entry := ledger.pass_on(data, ends)) is not None:
-            line.put(entry, delay_s)
-        if ends is not None or not ledger.full:
-            return None
-        room = asyncio.get_running_loop().create_future()
-        self._room.append(room)
-        return room
-
     def launch(self, start: Start) -> None:
         """Run an attempt whose turn it is."""
-        key = start.key
-        deadline = None if math.isinf(start.due) else start.due
-        self._last[key] = 0
+        key, request, due = start
+        running = _Running(key)
+        context = CallContext(METHOD, None if math.isinf(due) else due)
         try:
-            attempt = self._host.start(start.request, CallContext(METHOD, deadline), self.send)
+            attempt = self._host.start(request, context, partial(self._send, running))
         except Exception as exc:
             error = exc if isinstance(exc, MeshError) else unforeseen(exc, "starting an attempt")
-            del self._last[key]
             self.roster.over(key)
             self._refuse([key], error)
             return
-        self._attempts[key] = attempt
-        attempt.over.add_done_callback(lambda over: self._over(key, over))
+        running.attempt = attempt
+        self._running[key] = running
+        attempt.over.add_done_callback(partial(self._over, running))
 
     def sweep(self, now: float) -> None:
         """Refuse those that waited until their time was over."""
@@ -202,7 +189,7 @@ class CollectStream:
 
     def stop(self) -> list[asyncio.Future[None]]:
         """Stop all that runs; each still gets its terminal event."""
-        attempts = list(self._attempts.values())
+        attempts = [one.attempt for one in self._running.values() if one.attempt is not None]
         for attempt in attempts:
             attempt.stop()
         return [attempt.over for attempt in attempts]
@@ -247,53 +234,79 @@ class CollectStream:
         for key in keys:
             where = self.roster.cancel(key)
             if where is Whereabouts.RUNS:
-                self._cancelled.add(key)
-                self._attempts[key].stop()
+                running = self._running[key]
+                running.cancelled = True
+                if running.attempt is not None:
+                    running.attempt.stop()
             elif where is Whereabouts.WAITED:
                 waited.append(key)
         if waited:
             self._refuse(waited, _cancelled())
 
-    def _over(self, key: Key, over: asyncio.Future[None]) -> None:
-        del self._attempts[key]
-        last = self._last.pop(key)
+    def _send(self, running: _Running, event: rollout_pb2.RolloutEvent) -> Awaitable[None] | None:
+        """Take an attempt's event over; with the attempt, a Send of gymmesh_agent.events."""
+        if self._gone:
+            return None
+        ends: Key | None = None
+        delay_s: float | None = None
+        if event.WhichOneof("event") in _TERMINAL:
+            running.last, ends = None, running.key
+            crowd = self.roster.running
+            delay_s = crowd * _DELAY_PER_ATTEMPT_S if crowd > _FEW else 0.0
+            self.roster.told(ends)
+        else:
+            running.last = event.sequence
+        data, line, ledger = event.SerializeToString(), self.line, self._ledger
+        if line is None or line.closed:
+            ledger.push(data, ends)
+        elif (entry := ledger.pass_on(data, ends)) is not None:
+            line.put(entry, len(data), delay_s=delay_s)
+        if ends is not None or not ledger.full:
+            return None
+        room = asyncio.get_running_loop().create_future()
+        self._room.append(room)
+        return room
+
+    def _over(self, running: _Running, over: asyncio.Future[None]) -> None:
+        key, last = running.key, running.last
+        del self._running[key]
+        running.attempt = None  # or the two would keep each other
         if last is not None and not self._gone:
             # Every attempt ends with something that the collector hears.
-            error = self._cause(key, over)
+            error = self._cause(running, over)
             if last:
-                self._fail(key, last + 1, error)
+                self._fail(running, last + 1, error)
             else:
                 self._refuse([key], error)
-        self._cancelled.discard(key)
-        self._last.pop(key, None)
         self.roster.over(key)
         self._freed(self)
 
-    def _cause(self, key: Key, over: asyncio.Future[None]) -> MeshError:
+    def _cause(self, running: _Running, over: asyncio.Future[None]) -> MeshError:
         """Why an attempt ended without a terminal event."""
         fault = None if over.cancelled() else over.exception()
         if fault is not None:
             return unforeseen(fault, f"agent '{self._host.name}'")
-        return _cancelled() if key in self._cancelled else _draining(self._host.name)
+        return _cancelled() if running.cancelled else _draining(self._host.name)
 
-    def _fail(self, key: Key, sequence: int, error: MeshError) -> None:
-        cancelled = key in self._cancelled
+    def _fail(self, running: _Running, sequence: int, error: MeshError) -> None:
+        boundary = (
+            rollout_pb2.BOUNDARY_CANCELLED if running.cancelled else rollout_pb2.BOUNDARY_AGENT
+        )
         failure = rollout_pb2.Failure(
-            boundary=rollout_pb2.BOUNDARY_CANCELLED if cancelled else rollout_pb2.BOUNDARY_AGENT,
+            boundary=boundary,
             status=to_status(error),
             retry_safe=True,
             component=self._host.name,
         )
-        failed = rollout_pb2.Failed(failure=failure, events=sequence)
-        self.send(
-            rollout_pb2.RolloutEvent(
-                rollout_id=key[0],
-                attempt=key[1],
-                sequence=sequence,
-                record_time_unix_nano=time.time_ns(),
-                failed=failed,
-            )
+        rollout_id, attempt = running.key
+        event = rollout_pb2.RolloutEvent(
+            rollout_id=rollout_id,
+            attempt=attempt,
+            sequence=sequence,
+            record_time_unix_nano=time.time_ns(),
+            failed=rollout_pb2.Failed(failure=failure, events=sequence),
         )
+        self._send(running, event)
 
     def _refuse(self, keys: Sequence[Key], error: MeshError) -> None:
         # A refusal that is lost with its connection is no loss: the collector asks again.
@@ -307,7 +320,7 @@ class CollectStream:
         line = self.line
         if line is not None and not line.closed:
             for entry in self._ledger.release():
-                line.put(entry)
+                line.put(entry, len(entry.data))
 
     def _make_room(self) -> None:
         if self._room and (self._gone or not self._ledger.full):

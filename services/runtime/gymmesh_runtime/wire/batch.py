@@ -89,10 +89,9 @@ class Coalescer(Generic[T]):
                 delay = delay_s
             # Comparisons, as min and max would cost as much as all the rest.
             wanted = (self._last if self._last < now else now) + delay
-            if wanted < now:
-                wanted = now
             if due is None or wanted < due:
-                due = wanted
+                # Before the first batch `wanted` is no number if the delay has no end.
+                due = wanted if wanted > now else now
         self._due = due
         return due <= now
 
