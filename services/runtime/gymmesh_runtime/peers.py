@@ -21,6 +21,7 @@ from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.wire.channels import ChannelPool
 from gymmesh_runtime.wire.direct import DirectPeer
+from gymmesh_runtime.wire.mux.caller import Crowd
 from gymmesh_runtime.wire.mux.peer import MuxPeer
 from gymmesh_runtime.wire.mux.trunk import Trunk
 from gymmesh_runtime.wire.plain import PlainPeer
@@ -48,6 +49,7 @@ class PeerDirectory:
         self._trunks: dict[str, Trunk] = {}  # by address
         self.transport = transport
         self._channels = ChannelPool()
+        self._crowd = Crowd()
         self._turn = 0
         self._found: dict[tuple[str, str], list[Instance]] = {}
         self._watched = watched
@@ -179,7 +181,7 @@ class PeerDirectory:
         if peer is None:
             trunk = self._trunks.get(address)
             if trunk is None:
-                trunk = self._trunks[address] = Trunk(self._channels.get(address))
+                trunk = self._trunks[address] = Trunk(self._channels.get(address), self._crowd)
             plain = self.plain_peer(address, service)
             peer = self._muxed[address, service] = MuxPeer(trunk, plain, service)
         return peer

@@ -52,6 +52,15 @@ class Inbox:
 _Sink = asyncio.Future[bytes] | Inbox
 
 
+class Crowd:
+    """How many calls a process has in flight, over all its links."""
+
+    __slots__ = ("calls",)
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+
 class _Expiry(Timer):
     """The end of a call's time."""
 
@@ -70,10 +79,11 @@ class _Expiry(Timer):
 class Caller:
     """Makes calls over a link; each ends with a result or a MeshError."""
 
-    __slots__ = ("_link", "_loop", "_sender", "_table")
+    __slots__ = ("_crowd", "_link", "_loop", "_sender", "_table")
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, crowd: Crowd) -> None:
         self._link = link
+        self._crowd = crowd
         self._table = link.table
         self._sender = link.sender
         self._loop = asyncio.get_running_loop()
@@ -95,6 +105,7 @@ class Caller:
             raise
         finally:
             timer.stop()
+            self._crowd.calls -= 1
         return _parsed(spec, answer)
 
     async def stream(
@@ -124,6 +135,7 @@ class Caller:
                 yield _parsed(spec, messages.popleft())
         finally:
             timer.stop()
+            self._crowd.calls -= 1
             self._give_up(number)
 
     # ---- what arrives ---------------------------------------------------------------
@@ -165,7 +177,7 @@ class Caller:
         metadata: Mapping[str, str],
         credit: int,
     ) -> _Expiry:
-        """Sends what begins a call; returns its timer, which is set."""
+        """Sends what begins a call, which is one of the crowd then; returns its timer, set."""
         if timeout <= 0:
             raise deadline_passed(spec.full_name)
         if timeout > MAX_TIMEOUT_S:
@@ -177,7 +189,7 @@ class Caller:
             _check(metadata)
         call_table = self._table
         number = call_table.open(sink, streaming=credit > 0, credit=credit)
-        crowd = call_table.ours
+        crowd = self._crowd.calls = self._crowd.calls + 1
         timeout_ms = math.ceil(timeout * 1000)
         size = len(payload)
         if size <= CHUNK_BYTES:
@@ -207,7 +219,7 @@ class Caller:
     def _grant(self, number: int, messages: int) -> None:
         if self._table.grant(number, messages):
             frame = (CREDIT, number, messages)
-            self._sender.send_one(number, frame, FRAME_BYTES, self._table.ours)
+            self._sender.send_one(number, frame, FRAME_BYTES, self._crowd.calls)
 
     def expire(self, number: int, sink: _Sink, spec: MethodSpec) -> None:
         """A call's time is up."""

@@ -23,7 +23,7 @@ from gymmesh_runtime.errors import MeshError, unforeseen
 from gymmesh_runtime.wire.batch import BatchLimits
 from gymmesh_runtime.wire.mux import table as events
 from gymmesh_runtime.wire.mux.callee import Callee
-from gymmesh_runtime.wire.mux.caller import Caller
+from gymmesh_runtime.wire.mux.caller import Caller, Crowd
 from gymmesh_runtime.wire.mux.frames import FRAME_BYTES, GO_AWAY, pack, unpack
 from gymmesh_runtime.wire.mux.sender import BATCHING, Sender
 from gymmesh_runtime.wire.mux.table import CallTable, TableLimits, Violation
@@ -51,7 +51,8 @@ class Link:
     """One end of a mux stream.
 
     ``opener`` is the side that opened the stream; ``peer`` is what errors and
-    logs call the other end; ``methods`` are those served to it, by full name.
+    logs call the other end; ``methods`` are those served to it, by full name; ``crowd``
+    counts the calls made over this link and others.
     """
 
     def __init__(
@@ -63,11 +64,12 @@ class Link:
         methods: Mapping[str, BoundMethod] | None = None,
         limits: TableLimits | None = None,
         batching: BatchLimits = BATCHING,
+        crowd: Crowd | None = None,
     ) -> None:
         self.peer = peer
         self.table = CallTable(opener=opener, limits=limits)
         self.sender = Sender(batching)
-        self.caller = Caller(self)
+        self.caller = Caller(self, crowd or Crowd())
         #: Called when no new call should be made, at the latest when the link has ended.
         self.on_leaving: Callable[[], None] = _nothing
         self._opener = opener

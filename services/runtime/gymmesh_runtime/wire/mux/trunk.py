@@ -18,6 +18,7 @@ from gymmesh_runtime.errors import (
     from_rpc_error,
 )
 from gymmesh_runtime.wire.channels import Line
+from gymmesh_runtime.wire.mux.caller import Crowd
 from gymmesh_runtime.wire.mux.frames import EXCHANGE, OFFERED
 from gymmesh_runtime.wire.mux.link import Link
 from gymmesh_runtime.wire.mux.pipes import GrpcPipe
@@ -42,9 +43,10 @@ class Trunk:
     says that the peer is to be called by plain RPCs.
     """
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: Line, crowd: Crowd | None = None) -> None:
         self.link: Link | None = None
         self._line = line
+        self._crowd = crowd
         self._running: dict[asyncio.Task[None], Link] = {}  # those that leave, too
         self._opening: asyncio.Task[Link | None] | None = None
         self._plain_only = False
@@ -150,7 +152,8 @@ class Trunk:
             self._line.leave()
             return None
         address = self._line.address
-        link = Link(GrpcPipe(call, address, opener=True), opener=True, peer=address)
+        pipe = GrpcPipe(call, address, opener=True)
+        link = Link(pipe, opener=True, peer=address, crowd=self._crowd)
         link.on_leaving = lambda: self._let_go(link)
         task = asyncio.create_task(self._run(link, call))
         self._running[task] = link
