@@ -7,10 +7,12 @@ the log, under the `error_id` that the MeshError carries.
 
 from __future__ import annotations
 
+import dis
 import inspect
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from types import FunctionType
 from typing import Any, NoReturn
 
 from gymmesh.errors.v1 import errors_pb2
@@ -21,7 +23,7 @@ from gymmesh_runtime.timers import Limit
 from .errors import TaskInvalid, TookTooLong
 from .threads import Threads, ThreadsBusy
 
-__all__ = ["Host"]
+__all__ = ["Host", "never_waits"]
 
 _LOGGER = logging.getLogger("gymmesh.resource")
 _Reason = errors_pb2.ErrorReason
@@ -115,6 +117,15 @@ class Host:
 def _is_async(method: Callable[..., Any]) -> bool:
     function = getattr(method, "__func__", method)
     return inspect.iscoroutinefunction(function)
+
+
+def never_waits(method: Callable[..., Any]) -> bool:
+    """Whether a method is known to end without waiting: async, and nothing awaited in its code."""
+    function = getattr(method, "__func__", method)
+    if not (_is_async(function) and isinstance(function, FunctionType)):
+        return False
+    # Only this lets a coroutine pause: whatever is awaited is compiled to it.
+    return all(step.opname != "YIELD_VALUE" for step in dis.get_instructions(function))
 
 
 async def _begun(call: Coroutine[Any, Any, Any], limit_s: float) -> Any:

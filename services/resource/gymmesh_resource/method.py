@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from .host import Host
+from .host import Host, never_waits
 from .models import Call, in_call
 from .usage import Ledger
 
@@ -20,15 +20,17 @@ class Method:
     """One method, with what does not change from call to call.
 
     `limit_s`: seconds that a call may take. `asks_models`: whether it may ask models.
+    `never_waits`: whether a call is known to end in one step.
     """
 
-    __slots__ = ("_asks_models", "_call", "_limit_s")
+    __slots__ = ("_asks_models", "_call", "_limit_s", "never_waits")
 
     def __init__(
         self, host: Host, method: Callable[..., Any], limit_s: float, *, asks_models: bool
     ) -> None:
         self._call = host.caller(method, limit_s)
         self._limit_s = limit_s
+        self.never_waits = never_waits(method)
         self._asks_models = asks_models
 
     def call(

@@ -74,7 +74,11 @@ class Once(Generic[T]):
                 return self._again(request_id, mark, ended)
             if request_id in self._forgotten:
                 raise self._answered_before()
-            begun = start()
+            try:
+                begun = start()
+            except Exception as error:
+                self._keep_error(request_id, mark, error)
+                raise
             if not isinstance(begun, CoroutineType):
                 self._keep(request_id, mark, begun)  # type: ignore[arg-type]  # it is the answer
                 return begun  # type: ignore[return-value]
@@ -105,8 +109,10 @@ class Once(Generic[T]):
             self._keep(request_id, running.mark, session_closed(self._session_id))
         else:
             error = task.exception()  # also marks it as seen, when no caller is left to see it
-            if not (isinstance(error, MeshError) and error.reason in _NOT_RUN):
-                self._keep(request_id, running.mark, task.result() if error is None else error)
+            if error is None:
+                self._keep(request_id, running.mark, task.result())
+            else:
+                self._keep_error(request_id, running.mark, error)
         for waiter in running.waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -120,6 +126,10 @@ class Once(Generic[T]):
             self._forgotten[oldest] = None
             if len(self._forgotten) > KEPT_IDS:
                 del self._forgotten[next(iter(self._forgotten))]
+
+    def _keep_error(self, request_id: str, mark: int, error: BaseException) -> None:
+        if not (isinstance(error, MeshError) and error.reason in _NOT_RUN):
+            self._keep(request_id, mark, error)
 
     def _again(self, request_id: str, mark: int, ended: tuple[int, T | BaseException]) -> T:
         self._compare(request_id, mark, ended[0])

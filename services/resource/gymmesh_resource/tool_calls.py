@@ -18,6 +18,7 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_responses import CodecError, loads, text_to_bytes, tool_from_json
 from gymmesh_runtime import metrics
+from gymmesh_runtime.begun import finish
 from gymmesh_runtime.errors import MeshError
 
 from .arguments import BadArguments, read_arguments, read_object
@@ -81,9 +82,9 @@ class ToolCalls:
     def call(
         self, opened: Open[Any], request: resource_pb2.CallToolRequest, deadline: float | None
     ) -> _Answer | Coroutine[Any, Any, _Answer]:
-        """The answer to a call, or, where a tool is to be run, the coroutine that gives it.
+        """The answer to a call, or, where it may have to be waited for, the coroutine for it.
 
-        `deadline`: when the caller stops waiting.
+        `deadline`: when the caller stops waiting. Raises as the coroutine does.
         """
         name, session = request.name, opened.session
         tool = self._tools.get(name)
@@ -105,7 +106,8 @@ class ToolCalls:
             return self._told(label, str(error), rollout_pb2.TOOL_OUTCOME_BAD_ARGUMENTS)
         if self._hosted.in_order:
             return self._run_in_order(job, opened, deadline)
-        return self._run(job, session, deadline)
+        call = self._run(job, session, deadline)
+        return finish(call) if job.method.never_waits else call
 
     async def _run_in_order(self, job: _Job, opened: Open[Any], deadline: float | None) -> _Answer:
         async with opened.order:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Generator
 from types import coroutine
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 @coroutine
@@ -30,3 +32,14 @@ def resumed(call: Coroutine[Any, Any, Any], waits_for: Any) -> Generator[Any, An
                 waits_for = call.send(sent)
             except StopIteration as ended:
                 return ended.value
+
+
+def finish(call: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that never waits; raises what it raises."""
+    try:
+        call.send(None)
+    except StopIteration as ended:
+        result: T = ended.value
+        return result
+    call.close()
+    raise RuntimeError(f"{call!r} waits")

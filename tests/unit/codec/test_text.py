@@ -52,6 +52,19 @@ def test_function_call_output(call_id: str, text: str) -> None:
             },
             "a\ud800",
         ),
+        (
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "output_text", "text": "a", "annotations": []},
+                    {"type": "input_text", "text": "b"},
+                    {"type": "output_text"},
+                ],
+            },
+            "ab",
+        ),
+        ({"role": "user", "content": "a"}, "a"),
+        ({"type": "message", "content": [{"type": "output_text", "text": 5}]}, ""),
         ({"type": "message"}, ""),
         ({"type": "message", "content": 5}, ""),
         ({"type": "function_call_output", "output": [{"type": "input_text", "text": "x"}]}, "x"),

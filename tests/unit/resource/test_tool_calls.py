@@ -8,6 +8,7 @@ import pytest
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_resource import Environment, Rollout, Session, tool
 from gymmesh_runtime.errors import MeshError
 
 from .environments import Blocking, Notebook
@@ -142,3 +143,41 @@ async def test_answers_without_a_tool_count_under_their_request_id_too() -> None
     assert first == again
     assert kept == 1
     assert caught.value.reason == errors_pb2.ERROR_REASON_REQUEST_ID_REUSED
+
+
+class Counting(Environment[None]):
+    """Has tools that never wait."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+
+    @tool
+    async def count(self) -> int:
+        """Count."""
+        self.runs += 1
+        return self.runs
+
+    @tool
+    async def fail(self) -> None:
+        """Fail."""
+        self.runs += 1
+        raise LookupError("secret")
+
+    async def verify(self, session: Session[None], rollout: Rollout) -> float:
+        return 1.0
+
+
+async def test_a_tool_that_never_waits_acts_once_too_whatever_comes_of_it() -> None:
+    environment = Counting()
+    async with served(environment) as mesh:
+        session_id = (await mesh.create()).session_id
+        answers = [await mesh.call(session_id, "count", request_id="a") for _ in range(2)]
+        faults = []
+        for _ in range(2):
+            with pytest.raises(MeshError) as caught:
+                await mesh.call(session_id, "fail", request_id="b")
+            faults.append(caught.value)
+    assert [answer.text for answer in answers] == [b"1", b"1"]
+    assert environment.runs == 2
+    assert {fault.reason for fault in faults} == {errors_pb2.ERROR_REASON_ENVIRONMENT_FAULT}
+    assert faults[0].metadata == faults[1].metadata
