@@ -93,7 +93,7 @@ class Hosted:
     def check(self, task: Task) -> None:
         """Let the environment look at a task. Raises TASK_INVALID, ENVIRONMENT_FAULT."""
         try:
-            _ = task.payload
+            task.check()
             self.environment.check_task(task)
         except TaskInvalid as error:
             raise task_invalid(error, self.name, task.id) from None

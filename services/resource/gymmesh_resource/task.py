@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from gymmesh.rollout.v1 import rollout_pb2
@@ -13,6 +14,10 @@ __all__ = ["Task"]
 
 _NAMES = {str: "text", int: "a whole number", float: "a number", bool: "true or false",
           list: "a list", dict: "an object"}  # fmt: skip
+
+
+# Payloads of up to so many bytes are remembered as readable.
+_REMEMBERED = 4096
 
 
 class Task:
@@ -39,19 +44,16 @@ class Task:
     def payload(self) -> dict[str, Any]:
         """The row's own keys, a fresh copy for each session. Raises `TaskInvalid`."""
         if self._payload is None:
-            self._payload = self._read()
+            self._payload = _read(self.message.payload_json)
         return self._payload
 
-    def _read(self) -> dict[str, Any]:
-        if not self.message.payload_json:
-            return {}
-        try:
-            payload = loads(self.message.payload_json)
-        except CodecError as error:
-            raise TaskInvalid("payload_json", f"is not JSON: {error}") from None
-        if not isinstance(payload, dict):
-            raise TaskInvalid("payload_json", "is not a JSON object")
-        return payload
+    def check(self) -> None:
+        """Raises `TaskInvalid` for a payload that cannot be read."""
+        raw = self.message.payload_json
+        if len(raw) > _REMEMBERED:
+            _ = self.payload
+        else:
+            _check(raw)
 
     def require(self, field: str, *types: type) -> Any:
         """The payload's value of a key that must be there, and of one of the types if given.
@@ -65,6 +67,24 @@ class Task:
             wanted = " or ".join(_NAMES.get(kind, kind.__name__) for kind in types)
             raise TaskInvalid(field, f"must be {wanted}")
         return value
+
+
+def _read(raw: bytes) -> dict[str, Any]:
+    if not raw:
+        return {}
+    try:
+        payload = loads(raw)
+    except CodecError as error:
+        raise TaskInvalid("payload_json", f"is not JSON: {error}") from None
+    if not isinstance(payload, dict):
+        raise TaskInvalid("payload_json", "is not a JSON object")
+    return payload
+
+
+@lru_cache(maxsize=256)
+def _check(raw: bytes) -> None:
+    """Once for all repeats of a task, of which many want no more of the payload than this."""
+    _read(raw)
 
 
 def _is(value: object, kind: type) -> bool:
