@@ -274,10 +274,12 @@ class RolloutScope:
             StepFailed: a call could not be carried out; the others are cancelled.
         """
         self._check_open()
-        steps = [self._call_tool(call, place, one) for place, one in enumerate(call.function_calls)]
-        if len(steps) == 1:
-            return [await steps[0]]
-        return await _side_by_side(steps)
+        calls = call.function_calls
+        if len(calls) == 1:
+            return [await self._call_tool(call, 0, calls[0])]
+        return await _side_by_side(
+            [self._call_tool(call, place, one) for place, one in enumerate(calls)]
+        )
 
     async def next_turn(self, call: ModelCall | None = None) -> TurnAnswer:
         """Give the environment its turn, after `call` (None: the root agent's last one).
