@@ -119,8 +119,15 @@ class Open(Generic[S]):
     @property
     def idle(self) -> bool:
         """Whether no call runs."""
-        turns = 0 if self._turns is None else self._turns.running
-        return not (self.busy or self.tools.running or turns)
+        return not self.busy and self._nothing_runs()
+
+    @property
+    def alone(self) -> bool:
+        """Whether no call runs but the one that asks, in its `with` block."""
+        return self.busy == 1 and self._nothing_runs()
+
+    def _nothing_runs(self) -> bool:
+        return not self.tools.running and (self._turns is None or not self._turns.running)
 
     def cancel(self) -> list[asyncio.Task[Any]]:
         """Cancel the calls that run; gives their tasks, to be waited for."""

@@ -104,10 +104,12 @@ class ToolCalls:
                 return self._told(_UNKNOWN, text, rollout_pb2.TOOL_OUTCOME_UNKNOWN_TOOL)
         except BadArguments as error:
             return self._told(label, str(error), rollout_pb2.TOOL_OUTCOME_BAD_ARGUMENTS)
-        if self._hosted.in_order:
+        in_order = self._hosted.in_order
+        if job.method.never_waits and (opened.alone or not in_order):
+            return finish(self._run(job, session, deadline))
+        if in_order:
             return self._run_in_order(job, opened, deadline)
-        call = self._run(job, session, deadline)
-        return finish(call) if job.method.never_waits else call
+        return self._run(job, session, deadline)
 
     async def _run_in_order(self, job: _Job, opened: Open[Any], deadline: float | None) -> _Answer:
         async with opened.order:

@@ -156,6 +156,22 @@ async def test_calls_with_state_run_in_order_of_arrival() -> None:
     assert environment.order == ["first", "second"]
 
 
+async def test_with_state_a_tool_that_never_waits_has_its_turn_too() -> None:
+    environment = Notebook()
+    async with served(environment) as mesh:
+        session_id = (await mesh.create()).session_id
+        waiting = asyncio.create_task(mesh.call(session_id, "wait"))
+        await environment.started.wait()
+        noting = asyncio.create_task(mesh.call(session_id, "note", {"line": "x"}))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        session = mesh.service.sessions.find(session_id).session
+        assert session.state.lines == []
+        environment.gate.set()
+        await asyncio.gather(waiting, noting)
+        assert session.state.lines == ["x"]
+
+
 async def test_closing_cancels_running_calls_and_is_harmless_twice() -> None:
     environment = Notebook()
     async with served(environment) as mesh:
