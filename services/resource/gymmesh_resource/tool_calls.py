@@ -105,7 +105,7 @@ class ToolCalls:
         except BadArguments as error:
             return self._told(label, str(error), rollout_pb2.TOOL_OUTCOME_BAD_ARGUMENTS)
         in_order = self._hosted.in_order
-        if job.method.never_waits and (opened.alone or not in_order):
+        if job.method.never_waits and (not in_order or opened.alone):
             return finish(self._run(job, session, deadline))
         if in_order:
             return self._run_in_order(job, opened, deadline)
