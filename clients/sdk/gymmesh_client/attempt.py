@@ -77,7 +77,7 @@ class Attempt:
         on_event: called with each event, once it is folded.
     """
 
-    __slots__ = ("_fold", "_on_event", "_problem", "_request")
+    __slots__ = ("_add", "_fold", "_on_event", "_problem", "_request")
 
     def __init__(
         self,
@@ -95,6 +95,7 @@ class Attempt:
             task_id=request.task.task_id,
             repeat_index=repeat_index,
         )
+        self._add = self._fold.add
 
     @property
     def begun(self) -> bool:
@@ -138,7 +139,7 @@ class Attempt:
         return cancelled_attempt(self._request.task.agent, self._fold.rollout, reason)
 
     def _take_next(self, event: pb.RolloutEvent) -> None:
-        self._fold.add(event)
+        self._add(event)
         if self._on_event is not None:
             self._on_event(event)
 
@@ -146,7 +147,7 @@ class Attempt:
         """Take an event that is pushed; what goes wrong is kept for the one who waits."""
         if self._problem is None:
             try:
-                self._fold.add(event)
+                self._add(event)
                 if self._on_event is not None:
                     self._on_event(event)
             except Exception as problem:

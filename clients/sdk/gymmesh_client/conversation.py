@@ -128,14 +128,12 @@ def _chain(
     """The calls from the first to `call_id`, and whether they begin at `started`."""
     calls = {call.call_id: call for call in all_calls}
     chain: list[pb.ModelCallCompleted] = []
-    met: set[str] = set()
     while True:
-        if call_id not in calls:
+        call = calls.pop(call_id, None)
+        if call is None:
+            if any(met.call_id == call_id for met in chain):
+                raise ValueError(f"the parents of model call {call_id!r} go in a circle")
             raise ValueError(f"the rollout has no model call {call_id!r}")
-        if call_id in met:
-            raise ValueError(f"the parents of model call {call_id!r} go in a circle")
-        met.add(call_id)
-        call = calls[call_id]
         chain.append(call)
         parent = call.parent_call_id
         if not parent or call.detached:

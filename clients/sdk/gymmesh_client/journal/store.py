@@ -224,16 +224,17 @@ class Journal:
     def _check(self, entries: Sequence[Entry]) -> None:
         """One current outcome per rollout: a second one is a fault of the caller's."""
         changed: dict[bytes, int] = {}
+        status = self.state.status
         for entry in entries:
-            if isinstance(entry, Replace):
+            if isinstance(entry, NewOutcome):
+                key, was, now = entry.key, 0, entry.status
+            elif isinstance(entry, Replace):
                 key, was, now = entry.old.key, entry.old.status, 0
                 if entry.new is not None:
                     now = entry.new.status
-            elif isinstance(entry, NewOutcome):
-                key, was, now = entry.key, 0, entry.status
             else:
                 continue
-            if changed.get(key, self.state.status(key)) != was:
+            if (changed[key] if key in changed else status(key)) != was:
                 raise ValueError("a rollout would have two outcomes, or lose one that it has not")
             changed[key] = now
 
