@@ -19,8 +19,8 @@ from gymmesh_responses import settings_to_dict
 # Kept at most: so many, and as many bytes as the contract's messages would take.
 _MOST: Final = 1024
 _MOST_BYTES: Final = 8 * 1024 * 1024
-_INPUT: Final = pb.ResponseParams.DESCRIPTOR.fields_by_name["input"].number
-_INPUT_TEXT: Final = pb.ResponseParams.DESCRIPTOR.fields_by_name["input_text"].number
+_INPUT: Final = pb.ResponseParams.DESCRIPTOR.fields_by_name["input"]
+_INPUT_TEXT: Final = pb.ResponseParams.DESCRIPTOR.fields_by_name["input_text"]
 # Of the class, since a message looks through the names of its fields to find its methods.
 _FIELDS_OF: Final = pb.ResponseParams.ListFields
 _SCALARS: Final = frozenset((str, bytes, bool, int, float))
@@ -86,14 +86,13 @@ def _key(params: pb.ResponseParams) -> Hashable | None:
     """
     key: list[Hashable] = []
     for field, value in _FIELDS_OF(params):
-        number = field.number
-        if number == _INPUT:
+        # There is one descriptor of a field for as long as somebody has it.
+        if field is _INPUT:
             continue
-        if number == _INPUT_TEXT:
+        if field is _INPUT_TEXT:
             return None
-        if type(value) not in _SCALARS:
-            value = _written(value)
-        key.append((number, value))
+        key.append(field)
+        key.append(value if type(value) in _SCALARS else _written(value))
     return tuple(key)
 
 
