@@ -14,6 +14,9 @@ from gymmesh_runtime.errors import MeshError
 
 _NO_ANSWER = frozenset(("failed", "cancelled", "in_progress", "queued"))
 _TOKEN_BYTES = 4  # token ids are little-endian int32
+# HasField of the class: a message looks through the names of its fields to find its own.
+_response_has = responses_pb2.Response.HasField
+_usage_has = responses_pb2.Usage.HasField
 
 
 @dataclass(slots=True)
@@ -59,7 +62,7 @@ def check_answer(response: responses_pb2.Response) -> None:
     Raises:
         MeshError: MODEL_ANSWER_INVALID, with the endpoint's own code where there is one.
     """
-    if not response.HasField("error") and response.status not in _NO_ANSWER:
+    if not _response_has(response, "error") and response.status not in _NO_ANSWER:
         return
     code = response.error.code or response.status
     raise MeshError(
@@ -103,12 +106,12 @@ def with_call_ids(response: responses_pb2.Response, call_id: str) -> responses_p
 def token_counts(reply: model_pb2.CreateResponseResponse) -> tuple[int, int]:
     """How many tokens prompt and answer have: as the usage says, else as captured, else 0."""
     usage = reply.response.usage
-    if usage.HasField("input_tokens"):
+    if _usage_has(usage, "input_tokens"):
         prompt = usage.input_tokens
     else:
         tokens = reply.tokens
         prompt = tokens.prompt_prefix_tokens + len(tokens.prompt_token_ids) // _TOKEN_BYTES
-    if usage.HasField("output_tokens"):
+    if _usage_has(usage, "output_tokens"):
         wrote = usage.output_tokens
     else:
         wrote = len(reply.tokens.output_token_ids) // _TOKEN_BYTES

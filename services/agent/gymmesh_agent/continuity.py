@@ -17,6 +17,8 @@ from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 
 _ALL: Final = tokens_pb2.CaptureOptions(token_ids=True, logprobs=True)
+# HasField of the class: a message looks through the names of its fields to find its own.
+_reply_has: Final = model_pb2.CreateResponseResponse.HasField
 # Keeping a conversation costs both sides more than sending one as short as this again.
 _FEW_ITEMS: Final = 6
 
@@ -127,7 +129,7 @@ class Continuity:
         if kept is not None and kept.capture is not None:
             hasher = self._hasher(asking, kept, answer)
         self._links[call_id] = _Link(model, asked + wrote, kept is not None, hasher)
-        if not reply.HasField("tokens"):
+        if not _reply_has(reply, "tokens"):
             return None, None
         capture = reply.tokens
         if not (capture.output_token_ids or capture.prompt_token_ids):

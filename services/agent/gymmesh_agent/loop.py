@@ -29,6 +29,10 @@ from typing import TypeAlias
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 
+# HasField of the class: a message looks through the names of its fields to find its own.
+_response_has = responses_pb2.Response.HasField
+_item_has = responses_pb2.Item.HasField
+
 _CUT_SHORT = {
     "max_output_tokens": rollout_pb2.STOP_REASON_MAX_OUTPUT_TOKENS,
     "content_filter": rollout_pb2.STOP_REASON_CONTENT_FILTER,
@@ -199,7 +203,7 @@ def cut_short(answer: responses_pb2.Response) -> Stop | None:
     A reason that the contract has no value for ends the rollout with AGENT_RULE, and the detail
     names it: what was cut for an unknown reason is not called finished.
     """
-    if not answer.HasField("incomplete_details") and answer.status != "incomplete":
+    if not _response_has(answer, "incomplete_details") and answer.status != "incomplete":
         return None
     reason = answer.incomplete_details.reason
     if reason in _CUT_SHORT:
@@ -212,4 +216,4 @@ def function_calls(
     output: Iterable[responses_pb2.Item],
 ) -> tuple[responses_pb2.FunctionCall, ...]:
     """The function calls among an answer's items, in order."""
-    return tuple([item.function_call for item in output if item.HasField("function_call")])
+    return tuple([item.function_call for item in output if _item_has(item, "function_call")])
