@@ -67,7 +67,7 @@ class Carrier:
         """
         assignment, output = flight.assignment, self._output
         job, number = assignment.work, assignment.attempt
-        rollout_id = output.rollout_id(job.task.task_id, job.repeat_index)
+        rollout_id = output.rollout_id(job.group, job.repeat_index)
         if assignment.failures:
             await output.reserve(rollout_id, number)
         recording = await output.recording(rollout_id, number) if output.traced else None
@@ -104,7 +104,7 @@ class Carrier:
         """A row is on disk, or is not."""
         flight.writing = False
         if error is None and not flight.left_behind:
-            group = self._outcomes.groups.ended(flight.assignment.work.task.task_id)
+            group = self._outcomes.groups.ended(flight.assignment.work.group)
             if group:
                 self._go_on(flight, self._outcomes.judge(group, flight))
                 return

@@ -322,7 +322,7 @@ class Collector:
         flight = Flight(assignment)
         self._flights.add(flight)
         if self._feed is not None:
-            self._feed.shelf.began(assignment.work.task.task_id)
+            self._feed.shelf.began(assignment.work.group)
         self._go_on(flight, carrier.carry_out(flight))
 
     def _go_on(self, flight: Flight, work: Coroutine[None, None, None]) -> None:
@@ -359,7 +359,7 @@ class Collector:
         self._pump_soon()
 
     def _rollout_id(self, job: Job) -> str:
-        return self.output.rollout_id(job.task.task_id, job.repeat_index)
+        return self.output.rollout_id(job.group, job.repeat_index)
 
     # -- time, and the end --------------------------------------------------------------------
 

@@ -28,15 +28,17 @@ def missing_jobs(
     """
     everything, has_outcome = range(options.repeats), output.has_outcome
     for task, turn in arrange(tasks, options.repeats, options.order, options.length):
-        missing = [one for one in turn if not has_outcome(task.task_id, one)]
+        # Asked for again and again, and the same for all repeats.
+        task_id, environment, agent = task.task_id, task.environment, task.agent
+        missing = [one for one in turn if not has_outcome(task_id, one)]
         if turn.start == 0:
             later = range(turn.stop, everything.stop)
-            count = len(missing) + sum(not has_outcome(task.task_id, one) for one in later)
-            groups.expect(task.task_id, count)
+            count = len(missing) + sum(not has_outcome(task_id, one) for one in later)
+            groups.expect(task_id, count)
             if shelf is not None and count:
                 shelf.expect(task, count, options.repeats)
         for repeat in missing:
-            yield Job(task, repeat)
+            yield Job(task, repeat, environment, agent, task_id)
 
 
 def request_for(

@@ -29,25 +29,19 @@ class Order(enum.Enum):
 
 @dataclass(slots=True)
 class Job:
-    """One rollout to collect."""
+    """One rollout to collect.
+
+    Attributes:
+        environment: its environment.
+        agent: the agent that is to run it.
+        group: the id of its task, whose repeats are a group.
+    """
 
     task: pb.Task
     repeat_index: int
-
-    @property
-    def environment(self) -> str:
-        """Its environment."""
-        return self.task.environment
-
-    @property
-    def agent(self) -> str:
-        """The agent that is to run it."""
-        return self.task.agent
-
-    @property
-    def group(self) -> str:
-        """Its task, whose repeats are a group."""
-        return self.task.task_id
+    environment: str
+    agent: str
+    group: str
 
 
 def arrange(

@@ -93,7 +93,7 @@ class GroupWriter:
         if self._closed:
             raise ValueError("the journal is closed")
         self._claim(entry)
-        loop = self._start()
+        loop = self._loop or self._start()
         self._entries.append(entry)
         self._waiting.append(done)
         if self._timer is None and not self._writing:
@@ -140,8 +140,7 @@ class GroupWriter:
             self._unsettled.add(key)
 
     def _start(self) -> asyncio.AbstractEventLoop:
-        if self._loop is None:
-            self._loop = asyncio.get_running_loop()
+        self._loop = asyncio.get_running_loop()
         self._start_thread()
         return self._loop
 
