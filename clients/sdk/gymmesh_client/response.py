@@ -48,11 +48,14 @@ _CUT: Final = {
 }
 
 
-def rollout_response(read: Reading) -> dict[str, JsonValue]:
+def rollout_response(read: Reading, in_force: Params) -> dict[str, JsonValue]:
     """The Responses object of a whole rollout, or of what there is of one that failed.
 
     `id`, `model`, `error` and `incomplete_details` are the last model call's; `usage` is the
     sum over the root agent's calls; `created_at` is in seconds since 1970.
+
+    Args:
+        in_force: see `params_in_force`.
     """
     rollout, last = read.rollout, read.last
     answer = {} if last is None else response_head_to_dict(last.response)
@@ -73,7 +76,7 @@ def rollout_response(read: Reading) -> dict[str, JsonValue]:
             "output_tokens_details": {"reasoning_tokens": read.reasoning_tokens},
             "total_tokens": read.input_tokens + read.output_tokens,
         },
-        **_effective(read.started).echoed,
+        **in_force.echoed,
     }
 
 
@@ -97,23 +100,19 @@ def _output(read: Reading, last: pb.ModelCallCompleted) -> list[JsonValue]:
     return output
 
 
-def effective_params(started: pb.Started) -> dict[str, JsonValue]:
-    """The parameters that were in force; nothing for a rollout that never started.
+@dataclass(frozen=True, slots=True)
+class Params:
+    """Parameters as JSON, and as a response echoes them.
 
     Shared by all rollouts with the same parameters: not to be changed.
     """
-    return _effective(started).document
-
-
-@dataclass(frozen=True, slots=True)
-class _Params:
-    """Parameters as JSON, and as a response echoes them."""
 
     document: dict[str, JsonValue]
     echoed: dict[str, JsonValue]
 
 
-def _effective(started: pb.Started) -> _Params:
+def params_in_force(started: pb.Started) -> Params:
+    """The parameters that a rollout began with; none for one that never started."""
     return _params_of(started.params) if started.HasField("params") else _NO_PARAMS
 
 
@@ -122,26 +121,26 @@ def params_document(params: responses_pb2.ResponseParams) -> dict[str, JsonValue
     return _params_of(params).document
 
 
-def _params_of(params: responses_pb2.ResponseParams) -> _Params:
+def _params_of(params: responses_pb2.ResponseParams) -> Params:
     # The repeats of a task have the same ones, and a run's tasks mostly the same tools.
     written = params.SerializeToString()
     return _known_params(written) if len(written) <= _KNOWN_BYTES else _read_params(written)
 
 
-def _read_params(written: bytes) -> _Params:
+def _read_params(written: bytes) -> Params:
     return _both(params_to_dict(responses_pb2.ResponseParams.FromString(written)))
 
 
 _known_params = lru_cache(maxsize=256)(_read_params)
 
 
-def _both(document: dict[str, JsonValue]) -> _Params:
+def _both(document: dict[str, JsonValue]) -> Params:
     # A null stands for the default, which the API then echoes.
     echoed = {
         key: default if document.get(key) is None else document[key]
         for key, default in _ECHOED.items()
     }
-    return _Params(document, echoed)
+    return Params(document, echoed)
 
 
 _NO_PARAMS: Final = _both({})

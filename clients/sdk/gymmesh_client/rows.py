@@ -29,9 +29,10 @@ from google.rpc import error_details_pb2, status_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.reading import Reading
 from gymmesh_client.response import (
-    effective_params,
+    Params,
     items_with_media,
     params_document,
+    params_in_force,
     rollout_response,
 )
 from gymmesh_client.tokens import token_notes
@@ -93,8 +94,9 @@ def completed_row(task: pb.Task, rollout: pb.Rollout) -> dict[str, JsonValue]:
     read, completed, verified = Reading(rollout), rollout.completed, rollout.verified
     verdict = verified.verification
     verification = verification_row(verdict) if rollout.HasField("verified") else _no_verdict()
-    row = _common(task, read)
-    row["response"] = rollout_response(read)
+    in_force = params_in_force(read.started)
+    row = _common(task, read, in_force)
+    row["response"] = rollout_response(read, in_force)
     row["reward"] = verification["reward"]
     row |= _identity(task, read)
     row["verification"] = verification
@@ -112,8 +114,9 @@ def failure_row(task: pb.Task, failed: FailedAttempt) -> dict[str, JsonValue]:
     """The row of a failed rollout; it has no reward, and none may be inferred."""
     rollout, failure = failed.partial, failed.failure
     read, verified = Reading(rollout), rollout.verified
-    row = _common(task, read)
-    row["response"] = rollout_response(read)
+    in_force = params_in_force(read.started)
+    row = _common(task, read, in_force)
+    row["response"] = rollout_response(read, in_force)
     row |= _identity(task, read)
     row["failure"] = _failure(failure)
     ended = rollout.completed if rollout.HasField("completed") else rollout.failed
@@ -132,9 +135,9 @@ def row_to_json(row: dict[str, JsonValue]) -> bytes:
     return write(row)
 
 
-def _common(task: pb.Task, read: Reading) -> dict[str, JsonValue]:
+def _common(task: pb.Task, read: Reading, in_force: Params) -> dict[str, JsonValue]:
     own = params_document(task.params)
-    params = own | effective_params(read.started)
+    params = own | in_force.document
     if "input" in own:
         params["input"] = own["input"]
     else:
