@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -41,3 +42,22 @@ async def test_one_that_is_cancelled_holds_up_nobody() -> None:
     first.cancel()
     await asyncio.wait_for(second, 5)
     assert first.cancelled()
+
+
+async def test_what_is_called_waits_its_turn_beside_who_waits() -> None:
+    turns, done = Turns(2), list[int]()
+    for number in range(3):
+        turns.call(partial(done.append, number))
+    waiting = asyncio.create_task(turns.mine())
+    await asyncio.sleep(0)
+    turns.call(lambda: done.append(3))
+    await asyncio.wait_for(waiting, 5)
+    while len(done) < 4:
+        await asyncio.wait_for(asyncio.sleep(0), 5)
+    assert done == [0, 1, 2, 3]
+    turns = Turns(1)
+    turns.call(lambda: done.append(4))
+    turns.call(lambda: done.append(5))
+    assert done[4:] == [4], "the second one has to wait for its turn"
+    await asyncio.sleep(0)
+    assert done[4:] == [4, 5]
