@@ -282,9 +282,8 @@ class Attempt:
         started.resource_instance_id = session.instance.id
         started.contract_version = CONTRACT_VERSION
         started.preamble_items = len(place.preamble)
-        session_id = opened.session_id
-        if session_id:
-            started.session_id = session_id
+        if session.session_id:
+            started.session_id = session.session_id
             started.seed = opened.seed
         elif task.HasField("seed"):
             started.seed = task.seed

@@ -80,6 +80,7 @@ class EnvironmentSession:
         "instance",
         "name",
         "opened",
+        "session_id",
     )
 
     def __init__(
@@ -111,8 +112,9 @@ class EnvironmentSession:
         self.instance = _NO_INSTANCE
         #: What the environment is; empty until it is known.
         self.environment = _NO_ENVIRONMENT
-        #: The open session; empty until it is.
+        #: The open session, and its id; empty until it is.
         self.opened = _NO_SESSION
+        self.session_id = ""
 
     @property
     def retry_safe(self) -> bool:
@@ -141,8 +143,10 @@ class EnvironmentSession:
                 environment = await self._environments.ask(instance_id, peer, timeout)
             self.environment = environment
             opened = await self._create(peer)
-            if not opened.session_id:
+            session_id = opened.session_id
+            if not session_id:
                 raise _violated("session_id", "the environment opened a session without an id")
+            self.session_id = session_id
             self.opened = opened
             if opened.environment_version not in ("", environment.version):
                 # Another server answers under this id.
@@ -156,7 +160,7 @@ class EnvironmentSession:
     ) -> resource_pb2.CallToolResponse:
         """Call a tool."""
         request = resource_pb2.CallToolRequest()
-        request.session_id = self.opened.session_id
+        request.session_id = self.session_id
         request.name = name
         request.arguments = arguments
         request.call_id = call_id
@@ -178,7 +182,7 @@ class EnvironmentSession:
         self, request: resource_pb2.NextTurnRequest
     ) -> resource_pb2.NextTurnResponse:
         """Give the environment its turn; `session_id` is filled in."""
-        request.session_id = self.opened.session_id
+        request.session_id = self.session_id
         try:
             reply = await self._resource().NextTurn(request, timeout=self._clock.hop(self._call_s))
             if not reply.items and not reply.done:
@@ -197,7 +201,7 @@ class EnvironmentSession:
     ) -> rollout_pb2.Verification:
         """Have the attempt judged, where its session is."""
         request = verify_pb2.VerifyRequest()
-        request.session_id = self.opened.session_id
+        request.session_id = self.session_id
         request.task.CopyFrom(self._task)
         request.transcript.extend(transcript)
         request.stop_reason = stop_reason
@@ -217,7 +221,7 @@ class EnvironmentSession:
         if self._peer is None:
             return
         try:
-            session_id = self.opened.session_id or await self._find_lost(self._peer)
+            session_id = self.session_id or await self._find_lost(self._peer)
             if session_id:
                 request = resource_pb2.CloseSessionRequest(session_id=session_id)
                 await self._peer.CloseSession(request, timeout=_CLOSE_S)

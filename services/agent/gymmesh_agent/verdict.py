@@ -26,15 +26,17 @@ def check_verification(verdict: rollout_pb2.Verification) -> None:
     Raises:
         MeshError: CONTRACT_VIOLATED; `rule` in the metadata names the field.
     """
-    if verdict.status not in _STATUSES:
-        raise _violated("status", f"the verdict has status {verdict.status}")
-    verified = verdict.status == rollout_pb2.VERIFICATION_STATUS_VERIFIED
-    if verified and not verdict.HasField("reward"):
-        raise _violated("reward", "the verdict is VERIFIED but has no reward")
-    if not verified and verdict.HasField("reward"):
+    status = verdict.status
+    if status not in _STATUSES:
+        raise _violated("status", f"the verdict has status {status}")
+    verified = status == rollout_pb2.VERIFICATION_STATUS_VERIFIED
+    if verified != verdict.HasField("reward"):
+        if verified:
+            raise _violated("reward", "the verdict is VERIFIED but has no reward")
         raise _violated("reward", "the verdict has a reward but is not VERIFIED")
-    if not math.isfinite(verdict.reward):
-        raise _violated("reward", f"the reward is {verdict.reward}, not a finite number")
+    reward = verdict.reward
+    if not math.isfinite(reward):
+        raise _violated("reward", f"the reward is {reward}, not a finite number")
     for part in verdict.components:
         if not math.isfinite(part.value):
             raise _violated("components", f"component {part.name!r} is {part.value}")
