@@ -62,11 +62,10 @@ class ResourceServicer:
         limit_s = hosted.config.turn_timeout_s
         self._environment_opening = hosted.method(environment.opening, limit_s)
         self._environment_turn = hosted.method(environment.next_turn, limit_s)
-        #: What the answers to CreateSession have in common.
-        self._opened = resource_pb2.CreateSessionResponse(
+        #: What all answers to CreateSession have in common.
+        self._common = resource_pb2.CreateSessionResponse(
             instance_id=hosted.instance_id,
             tools=self._tools.offered,
-            environment_version=environment.version,
             multi_turn=hosted.multi_turn,
         )
 
@@ -145,9 +144,10 @@ class ResourceServicer:
         session_id = token_hex(_ID_BYTES)
         session = await hosted.new_session(session_id, task, seed, request.rollout_id)
         answer = resource_pb2.CreateSessionResponse()
-        answer.CopyFrom(self._opened)
+        answer.CopyFrom(self._common)
         answer.session_id = session_id
         answer.seed = seed
+        answer.environment_version = hosted.environment.version
         stage = "session_tools"
         try:
             if self._has_session_tools:
