@@ -194,6 +194,24 @@ async def test_a_peer_killed_in_mid_call(directory: PeerDirectory, broken: int) 
             assert error.metadata["address"] == address
 
 
+async def test_a_new_channel_knows_nothing_of_an_older_ones_failures() -> None:
+    address = f"127.0.0.1:{free_port()}"
+    older, newer = PeerDirectory(transport="plain"), PeerDirectory(transport="plain")
+    try:
+        for _ in range(3):  # each failure makes it wait longer before it tries again
+            error = await failure(
+                older.peer(instance_at(address)).CreateResponse(unary("ok"), timeout=5.0)
+            )
+            assert error.reason == errors_pb2.ERROR_REASON_PEER_UNAVAILABLE
+        async with probe_process(port=int(address.rpartition(":")[2])) as (_, served):
+            assert served == address
+            peer = newer.peer(instance_at(address))
+            assert (await peer.CreateResponse(unary("ok"), timeout=10.0)).HasField("response")
+    finally:
+        await older.close()
+        await newer.close()
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_drains_a_running_call(
     directory: PeerDirectory, number: signal.Signals

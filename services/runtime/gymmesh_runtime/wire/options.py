@@ -58,6 +58,9 @@ def channel_options() -> Options:
         # A peer that comes back is found quickly.
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.max_reconnect_backoff_ms", 2_000),
+        # Channels of a process would share what they know of an address: a new one to a peer that
+        # has just come up would fail at once, for as long as an older one waits to try again.
+        ("grpc.use_local_subchannel_pool", 1),
         # Loopback and mesh addresses never go through an HTTP proxy.
         ("grpc.enable_http_proxy", 0),
     ]
