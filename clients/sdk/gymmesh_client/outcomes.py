@@ -80,8 +80,9 @@ class Outcomes:
             rollout_id, attempt = rollout.rollout_id, rollout.attempt
             wanted = None if self._feed is None else held
             on_disk = partial(self._completed, rollout_id, attempt, counted(row), wanted, done)
-            self._output.put_completed(rollout_id, attempt, row_to_json(row), on_disk)
             self._tally.add_waits(rollout)
+            # Last: once it is put, `on_disk` alone says how it went.
+            self._output.put_completed(rollout_id, attempt, row_to_json(row), on_disk)
         except Exception as error:
             done(error)
 

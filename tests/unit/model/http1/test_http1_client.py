@@ -202,19 +202,19 @@ def test_the_end_of_the_connection_ends_an_answer_without_length(run: Any) -> No
     run(main())
 
 
+async def first_closes_at_its_second_request(link: Link) -> None:
+    """The first connection closes as the second request comes: not one byte of an answer."""
+    await link.request()
+    await link.send(HELLO)
+    await link.request()
+    if link.index:
+        await link.send(HELLO)
+
+
 @pytest.mark.parametrize("resend", [True, False])
 def test_a_kept_connection_that_was_closed_meanwhile(run: Any, resend: bool) -> None:
-    """The server closes as the second request comes: not one byte of an answer."""
-
-    async def script(link: Link) -> None:
-        await link.request()
-        await link.send(HELLO)
-        await link.request()
-        if link.index:
-            await link.send(HELLO)
-
     async def main() -> None:
-        async with serving(script) as server, client() as made:
+        async with serving(first_closes_at_its_second_request) as server, client() as made:
             target = Target(server.url)
             await made.ask(target, b"{}")
             if resend:
@@ -235,15 +235,8 @@ def test_a_body_is_made_each_time_that_it_is_sent(run: Any) -> None:
         made_bodies.append(b'{"made": %d}' % len(made_bodies))
         return made_bodies[-1]
 
-    async def script(link: Link) -> None:
-        await link.request()
-        await link.send(HELLO)
-        await link.request()
-        if link.index:
-            await link.send(HELLO)
-
     async def main() -> None:
-        async with serving(script) as server, client() as made:
+        async with serving(first_closes_at_its_second_request) as server, client() as made:
             target = Target(server.url)
             await made.ask(target, make)
             assert (await made.ask(target, make, resend=True)).body == b"hello"
