@@ -11,7 +11,7 @@ WORKERS ?= 2
 DEVICE ?= cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-vllm check format proto wheel lock release-image bench bench-codec bench-journal bench-model bench-peers bench-resource bench-routing bench-scale bench-tokens bench-transport chaos clean
+.PHONY: help setup demo test test-vllm check format proto wheel lock release-image bench bench-codec bench-instructions bench-journal bench-model bench-peers bench-resource bench-routing bench-scale bench-tokens bench-transport chaos clean
 
 help: ## list the targets
 	@echo "gymmesh: the targets of make"
@@ -55,6 +55,9 @@ bench: setup ## measure what a rollout costs, beside a bare loop and peers (ARGS
 
 bench-codec: setup ## measure the codec against orjson
 	$(BIN)/python tests/scale/bench_codec.py
+
+bench-instructions: setup ## count the machine instructions of a rollout, with valgrind (ARGS=…)
+	$(BIN)/python tests/scale/bench_instructions.py $(ARGS)
 
 bench-journal: setup ## measure what recording costs, and a run of a million rollouts (ARGS=…)
 	$(BIN)/python tests/scale/bench_journal.py $(ARGS)

@@ -4,6 +4,7 @@ One rollout: two model calls over HTTP to a fake endpoint in a process of its ow
 a verdict by string match; with ours every event delivered, the row and the journal on disk.
 
     python tests/scale/bench_rollout.py [--quick] [--rounds N] [--in-flight N …] [--only NAME …]
+                                        [--one-processor]
 
 Counts CPU time (user and system) over all processes of a contender, the endpoint's left out.
 Contenders stay up and take turns at each point, so that a drifting machine touches all; the first
@@ -11,11 +12,16 @@ run of a point warms up and does not count. Prints medians and the ratio of each
 the floor's in that round. A peer that is not installed is printed as ABSENT, and nothing is said
 about it; tools/setup-bench-peers.sh installs them. All but `--quick` and `--only` write their
 section of docs/performance.md.
+
+`--one-processor` keeps the endpoint and all contenders on one processor, 512 in flight, without
+the peers. Two virtual processors of a shared machine may be one real one: then what keeps both
+busy is charged more CPU time for the same work than what leaves one idle, up to twice as much.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import sys
 from collections.abc import Sequence
@@ -248,17 +254,22 @@ def main() -> int:
     parser.add_argument("--in-flight", type=int, nargs="+", default=[1, 64, 512])
     everyone = ["floor", *LAYOUTS, "plain", *PEERS]
     parser.add_argument("--only", nargs="+", choices=everyone, default=everyone)
+    parser.add_argument("--one-processor", action="store_true", help="all on one processor")
     arguments = parser.parse_args()
+    if arguments.one_processor:
+        everyone, arguments.in_flight = ["floor", *LAYOUTS], [512]
     names = [name for name in everyone if name in arguments.only or name == "floor"]
     points = [(one, late_s) for one in arguments.in_flight for late_s in (0.0, _LATE_S)]
     rounds, share = (1, 0.1) if arguments.quick else (arguments.rounds, 1.0)
+    if arguments.one_processor:
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # inherited by all that is started
     found = measure(names, points, rounds, share)
     text = report(found, points)
     print(f"\n{text}\n")
     for line in misses(found):
         print(f"not reached: {line}")
     if not arguments.quick and names == everyone:
-        write_section("make bench", text)
+        write_section(f"make bench{' --one-processor' if arguments.one_processor else ''}", text)
     return 0
 
 

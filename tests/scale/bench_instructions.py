@@ -1,0 +1,82 @@
+"""What a rollout takes in machine instructions: a figure that no other load on the machine moves.
+
+CPU time tells what a rollout costs, but on a shared machine it moves by half from one minute to
+the next, so a change of two per cent can't be seen in it. The instructions that the processes run
+are the same every time, to some tenths of a per cent. They leave out the kernel's part, and say
+nothing of how well caches serve: bench_rollout.py has the last word.
+
+    python tests/scale/bench_instructions.py [--only NAME …] [--rollouts N] [--in-flight N]
+
+The work is that of bench_rollout.py. Each contender runs twice under valgrind, once without those
+N rollouts; the difference, over all its processes, is theirs. Takes some minutes, most of them for
+the processes of the mesh to start; valgrind must be installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.scale.bench_rollout import LAYOUTS, command
+from tests.scale.rollout_bench.contender import Contender
+from tests.scale.rollout_bench.model import endpoint
+
+_COUNTED: Final = re.compile(r"I\s+refs:\s+([\d,]+)")
+_VALGRIND: Final = (
+    "valgrind",
+    "--tool=cachegrind",
+    "--cache-sim=no",
+    "--cachegrind-out-file=/dev/null",
+    "--trace-children=yes",
+)
+
+
+def instructions(name: str, url: str, in_flight: int, rollouts: int) -> int:
+    """How many a contender's processes run in all, for its start, a warm-up and `rollouts`."""
+    with tempfile.TemporaryDirectory() as folder:
+        watched = [*_VALGRIND, f"--log-file={folder}/%p", *command(name, url)]
+        with ExitStack() as stack:
+            contender = Contender.start(name, watched, stack)
+            contender.run(in_flight, in_flight)
+            if rollouts:
+                contender.run(rollouts, in_flight)
+        logs = [path.read_text(errors="replace") for path in Path(folder).iterdir()]
+    found = [match[1] for log in logs if (match := _COUNTED.search(log))]
+    return sum(int(one.replace(",", "")) for one in found)
+
+
+def per_rollout(name: str, url: str, in_flight: int, rollouts: int) -> float:
+    """Instructions of one rollout."""
+    before = instructions(name, url, in_flight, 0)
+    return (instructions(name, url, in_flight, rollouts) - before) / rollouts
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prints a line for each contender."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    everyone = ("floor", *LAYOUTS)
+    parser.add_argument("--only", nargs="+", choices=everyone, default=everyone)
+    parser.add_argument("--rollouts", type=int, default=512)
+    parser.add_argument("--in-flight", type=int, default=128)
+    options = parser.parse_args(arguments)
+    if shutil.which("valgrind") is None:
+        print("valgrind is not installed; install it and run this again", file=sys.stderr)
+        return 1
+    with endpoint() as model:
+        for name in options.only:
+            count = per_rollout(name, model.url, options.in_flight, options.rollouts)
+            print(f"{name:>10}: {count / 1e3:,.0f} thousand instructions a rollout", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
