@@ -3,7 +3,8 @@
 What an RPC message costs is its handling, not its bytes, so every long-lived
 stream of the mesh (the mux both ways, Collect both ways) sends batches. When a
 batch leaves is decided by ``Coalescer``, which knows neither sockets nor clocks;
-``Outbox`` is its asyncio edge, between any number of senders and one writer.
+``Outbox`` is its asyncio edge, between any number of senders and one writer, whom
+its ``Bell`` wakes.
 
     quiet stream     an item leaves at the end of the loop's turn
     busy stream      items gather for at most ``delay_s`` since the last batch
@@ -13,6 +14,7 @@ batch leaves is decided by ``Coalescer``, which knows neither sockets nor clocks
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
@@ -126,6 +128,59 @@ class Coalescer(Generic[T]):
         return batch
 
 
+class Bell:
+    """Wakes the one writer of a stream, now or at a time, on one event loop."""
+
+    __slots__ = ("_loop", "_timer", "_writer", "closed", "due", "rung", "time")
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._writer: asyncio.Future[None] | None = None  # what the writer waits on
+        #: The loop's clock, in seconds.
+        self.time = self._loop.time
+        #: When it is to ring; infinity: it is set to no time.
+        self.due = math.inf
+        #: Whether it rings already, and the writer is to come.
+        self.rung = False
+        #: Whether it is closed: the writer has no more reason to wait.
+        self.closed = False
+
+    def ring(self) -> None:
+        """Rings; the writer comes at the end of the loop's turn, or once it is back."""
+        self.rung = True
+        if self._writer is not None and not self._writer.done():
+            self._writer.set_result(None)
+
+    def ring_at(self, due: float) -> None:
+        """Rings at a time, unless it is to ring sooner already."""
+        if due < self.due:
+            self._stop_timer()
+            self._timer, self.due = self._loop.call_at(due, self.ring), due
+
+    def close(self) -> None:
+        """Rings for the last time."""
+        self.closed = True
+        self._stop_timer()
+        self.ring()
+
+    async def heard(self) -> None:
+        """Waits until it rings or is closed; it is quiet then, and set to no time."""
+        while not self.rung and not self.closed:
+            self._writer = self._loop.create_future()
+            try:
+                await self._writer
+            finally:
+                self._writer = None
+        self._stop_timer()
+        self.rung = False
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer, self.due = None, math.inf
+
+
 class OutboxClosed(Exception):
     """Something was put into an outbox, or waited for room in it, after it was closed."""
 
@@ -145,15 +200,11 @@ class Outbox(Generic[T]):
         max_queued_items: int = 65_536,
         max_queued_bytes: int = 8 * MIB,
     ) -> None:
-        self._loop = asyncio.get_running_loop()
+        self._bell = Bell()
         self._coalescer: Coalescer[T] = Coalescer(limits or BatchLimits())
         self._max_items = max_queued_items
         self._max_bytes = max_queued_bytes
-        self._writer: asyncio.Future[None] | None = None  # what the writer waits on
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_due = 0.0
         self._room: deque[asyncio.Future[None]] = deque()
-        self._ripe = False
         #: Whether it was closed; what is in it can still be taken.
         self.closed = False
 
@@ -182,12 +233,14 @@ class Outbox(Generic[T]):
         """
         if self.closed:
             raise OutboxClosed
-        now = self._loop.time()
-        if self._coalescer.add(item, size, now, urgent=urgent, delay_s=delay_s):
-            if not self._ripe:
-                self._ripen()
-        elif self._timer is None or delay_s is not None:
-            self._set_timer()
+        bell = self._bell
+        if self._coalescer.add(item, size, bell.time(), urgent=urgent, delay_s=delay_s):
+            if not bell.rung:
+                bell.ring()
+        elif delay_s is not None or bell.due == math.inf:
+            due = self._coalescer.due()
+            assert due is not None  # an item waits
+            bell.ring_at(due)
 
     async def room(self) -> None:
         """Waits, first come first served, until it is not full. Raises OutboxClosed.
@@ -197,7 +250,7 @@ class Outbox(Generic[T]):
         while self.full:
             if self.closed:
                 raise OutboxClosed
-            waiter = self._loop.create_future()
+            waiter = asyncio.get_running_loop().create_future()
             self._room.append(waiter)
             await waiter
         if self.closed:
@@ -208,17 +261,10 @@ class Outbox(Generic[T]):
 
         For one writer, which calls it again after the last batch is written.
         """
-        while not self._ripe and not self.closed:
-            self._writer = self._loop.create_future()
-            try:
-                await self._writer
-            finally:
-                self._writer = None
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        batch = self._coalescer.take(self._loop.time())
-        self._ripe = self._coalescer.count > 0
+        await self._bell.heard()
+        batch = self._coalescer.take(self._bell.time())
+        if self._coalescer.count:
+            self._bell.ring()
         if self._room and not self.full:
             self._wake_all()
         return batch
@@ -226,25 +272,8 @@ class Outbox(Generic[T]):
     def close(self) -> None:
         """Takes no more; the writer gets what is in it, and then an empty batch."""
         self.closed = True
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._ripen()
+        self._bell.close()
         self._wake_all()
-
-    def _set_timer(self) -> None:
-        due = self._coalescer.due()
-        assert due is not None  # an item waits
-        if self._timer is not None:
-            if due >= self._timer_due:
-                return
-            self._timer.cancel()
-        self._timer, self._timer_due = self._loop.call_at(due, self._ripen), due
-
-    def _ripen(self) -> None:
-        self._ripe = True
-        if self._writer is not None and not self._writer.done():
-            self._writer.set_result(None)
 
     def _wake_all(self) -> None:
         # All of them: one that was woken may give up before it puts anything. They
