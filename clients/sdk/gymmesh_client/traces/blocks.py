@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.journal.keys import KEY_BYTES
+from gymmesh_runtime.wire.packed import varint
 
 _MAGIC: Final = 0x184D2A51
 _HEAD: Final = struct.Struct("<II")
@@ -61,7 +62,7 @@ def encode_events(events: Iterable[pb.RolloutEvent]) -> bytes:
     parts = []
     for event in events:
         data = event.SerializeToString()
-        parts.append(_varint(len(data)))
+        parts.append(varint(len(data)))
         parts.append(data)
     return b"".join(parts)
 
@@ -104,15 +105,6 @@ def _block(data: bytes | mmap.mmap, place: int) -> Block | None:
     if zlib.crc32(data[begin - 4 : start]) != crc:
         return None
     return Block(data[begin:start], start, start + frame)
-
-
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number >= _LEAST_VARINT_CONTINUED:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
 
 
 def _read_varint(data: bytes, place: int) -> tuple[int, int]:

@@ -9,6 +9,7 @@ import grpc
 
 from gymmesh_runtime.contract import MethodSpec
 from gymmesh_runtime.wire.options import channel_options
+from gymmesh_runtime.wire.packed import packer
 
 _CLOSE_GRACE_S: Final = 1.0
 
@@ -90,13 +91,15 @@ class Line:
 
 
 def _multicallable(channel: grpc.aio.Channel, spec: MethodSpec) -> Any:
+    serialize: Any = spec.request_class.SerializeToString
     if spec.client_streaming:
         make: Any = channel.stream_stream
+        serialize = packer(spec.request_class)
     else:
         make = channel.unary_stream if spec.server_streaming else channel.unary_unary
     return make(
         f"/{spec.full_name}",
-        request_serializer=spec.request_class.SerializeToString,
+        request_serializer=serialize,
         response_deserializer=spec.response_class.FromString,
     )
 

@@ -5,7 +5,13 @@ Messages are handed over, not copied; nobody mutates a message received.
 
 from __future__ import annotations
 
-from gymmesh_runtime.binding import Binding
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from typing import Any
+
+from gymmesh_runtime.binding import Binding, BoundMethod
+from gymmesh_runtime.context import NO_METADATA
+from gymmesh_runtime.wire.packed import unpacked
 
 
 class DirectPeer:
@@ -17,6 +23,27 @@ class DirectPeer:
 
     def __init__(self, binding: Binding) -> None:
         for name, method in binding.methods.items():
-            setattr(self, name, method.stream if method.spec.server_streaming else method.call)
+            if method.spec.client_streaming:
+                setattr(self, name, _both_ways(method))
+            else:
+                setattr(self, name, method.stream if method.spec.server_streaming else method.call)
             if method.pushes:
                 setattr(self, f"push_{name}", method.call)
+
+
+def _both_ways(method: BoundMethod) -> Any:
+    spec = method.spec
+
+    async def call(
+        requests: AsyncIterator[Any],
+        *,
+        timeout: float | None,
+        metadata: Mapping[str, str] = NO_METADATA,
+    ) -> AsyncIterator[Any]:
+        asked = unpacked(spec.request_class, requests)
+        served: Any = method.stream(asked, timeout=timeout, metadata=metadata)
+        async with aclosing(served):
+            async for response in unpacked(spec.response_class, served):
+                yield response
+
+    return call

@@ -14,6 +14,7 @@ from gymmesh_runtime.errors import STATUS_DETAILS_KEY, MeshError, to_status
 from gymmesh_runtime.wire.mux.frames import EXCHANGE
 from gymmesh_runtime.wire.mux.servicer import MuxServicer
 from gymmesh_runtime.wire.options import server_options
+from gymmesh_runtime.wire.packed import packer
 
 _MAX_DETAILS: Final = 200
 
@@ -87,10 +88,13 @@ def _method_handler(method: BoundMethod) -> Any:
     else:
         make = grpc.unary_unary_rpc_method_handler
     serve = _serve_stream(method) if spec.server_streaming else _serve_unary(method)
+    response = spec.response_class
     return make(
         serve,
         request_deserializer=spec.request_class.FromString,
-        response_serializer=spec.response_class.SerializeToString,
+        response_serializer=packer(response)
+        if spec.client_streaming
+        else response.SerializeToString,
     )
 
 

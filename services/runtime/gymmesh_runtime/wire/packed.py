@@ -1,0 +1,50 @@
+"""Messages that are bytes already.
+
+On a stream both ways, either side may hand over a message's bytes in its place. Who puts large
+messages together from parts that are bytes, as a batch of events is, need not have them read into
+a message only to be written again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+
+from google.protobuf.message import Message
+
+_LENGTH_DELIMITED: Final = 2  # the wire type of bytes and messages
+_VARINT: Final = 0
+
+
+def packer(message_class: type[Message]) -> Callable[[Any], bytes]:
+    """What makes bytes of a message of this class; bytes stay what they are."""
+    serialize = message_class.SerializeToString
+    return lambda message: message if isinstance(message, bytes) else serialize(message)
+
+
+async def unpacked(
+    message_class: type[Message], messages: AsyncIterator[Any]
+) -> AsyncIterator[Any]:
+    """The messages, for a reader in this process, who gets them as over a wire."""
+    async for message in messages:
+        yield message_class.FromString(message) if isinstance(message, bytes) else message
+
+
+def head(field: int, size: int) -> bytes:
+    """What stands before a field that is bytes or a message of `size` bytes: tag and length."""
+    return varint(field << 3 | _LENGTH_DELIMITED) + varint(size)
+
+
+def number(field: int, value: int) -> bytes:
+    """A field that is an unsigned integer."""
+    return varint(field << 3 | _VARINT) + varint(value)
+
+
+def varint(value: int) -> bytes:
+    """An unsigned integer as the wire format has it: seven bits a byte, the lowest first."""
+    digits = bytearray()
+    while value >= 0x80:
+        digits.append(value & 0x7F | 0x80)
+        value >>= 7
+    digits.append(value)
+    return bytes(digits)
