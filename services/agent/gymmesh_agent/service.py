@@ -127,7 +127,7 @@ class AgentService:
 
     async def Collect(
         self, requests: AsyncIterator[agent_pb2.CollectRequest], context: CallContext
-    ) -> AsyncIterator[agent_pb2.CollectResponse]:
+    ) -> AsyncIterator[agent_pb2.CollectResponse | bytes]:
         """Run many attempts over one stream; see agent.proto."""
         self._opened()
         async with aclosing(self._desk.serve(requests)) as responses:

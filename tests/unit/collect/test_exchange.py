@@ -10,8 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_agent.collect.ledger import Entry, Ledger
-from gymmesh_agent.collect.line import events_message
+from gymmesh_agent.collect.ledger import Ledger
+from gymmesh_agent.collect.line import packed_events
 from gymmesh_client.collect_stream.book import Asked, Book
 
 _BOUND = 8_000
@@ -42,6 +42,12 @@ def _event(attempt: _Attempt) -> pb.RolloutEvent:
     return event
 
 
+def _message(batch: list[tuple[int, bytes]]) -> agent_pb2.CollectEvents:
+    """A batch of events, each with its cursor, as it crosses the wire."""
+    packed = packed_events([data for _, data in batch], batch[-1][0])
+    return agent_pb2.CollectResponse.FromString(packed).events
+
+
 class Exchange(RuleBasedStateMachine):
     """Any order of events, batches, cuts, repeats, credit, acknowledgements and lost agents."""
 
@@ -51,11 +57,12 @@ class Exchange(RuleBasedStateMachine):
         self.attempts: list[_Attempt] = []
         self.alive: dict[tuple[str, int], _Attempt] = {}  # at the agent
         self.ledger = Ledger(_BOUND)
+        self.ledger.credit = credit
         self.welcomes = 0
         self._connect(credit, resumed=True)
 
     def _connect(self, credit: int, *, resumed: bool) -> None:
-        self.wire: list[Entry] = []
+        self.wire: list[tuple[int, bytes]] = []
         self.sent_before: list[agent_pb2.CollectEvents] = []
         self.granted, self.spent = credit, 0
         starts, _ = self.book.welcomed(resumed=resumed, address="a:1")
@@ -88,26 +95,25 @@ class Exchange(RuleBasedStateMachine):
         attempt = data.draw(st.sampled_from(list(self.alive.values())))
         attempt.made += 1
         last = attempt.made == _LENGTH
-        entry = self.ledger.pass_on(
-            _event(attempt).SerializeToString(), attempt.key if last else None
-        )
-        if entry is not None:
-            self.spent += 1
-            self.wire.append(entry)
+        self.ledger.push(_event(attempt).SerializeToString(), attempt.key if last else None)
         if last:
             del self.alive[attempt.key]
 
-    @rule()
-    def release(self) -> None:
-        entries = self.ledger.release()
-        self.spent += len(entries)
-        self.wire += entries
+    @rule(max_events=st.integers(1, 5), max_bytes=st.integers(1, 300))
+    def send(self, max_events: int, max_bytes: int) -> None:
+        before, unsent = self.ledger.at, self.ledger.unsent
+        events = self.ledger.take(self.ledger.last, max_events=max_events, max_bytes=max_bytes)
+        assert len(events) <= max_events
+        assert sum(map(len, events)) <= max_bytes or len(events) == 1
+        assert bool(events) == (unsent > 0 and self.granted > self.spent)
+        self.spent += len(events)
+        self.wire += enumerate(events, before + 1)
 
     @precondition(lambda self: self.wire)
     @rule(count=st.integers(1, 10))
     def deliver(self, count: int) -> None:
         batch, self.wire = self.wire[:count], self.wire[count:]
-        message = events_message(batch).events
+        message = _message(batch)
         self.sent_before.append(message)
         assert self.book.take(message) == len(batch)
 
@@ -143,7 +149,7 @@ class Exchange(RuleBasedStateMachine):
     def cut_twice(self, credit: int) -> None:
         hello = self.book.hello("s", credit, "1.0")
         assert self.ledger.resume(hello.last_cursor, hello.credit)
-        self.ledger.release()  # lost, all of it
+        self._send_all()  # lost, all of it
         self.cut(credit)
 
     @rule(credit=st.integers(1, 4))
@@ -195,8 +201,12 @@ class Exchange(RuleBasedStateMachine):
             assert attempt.stored or attempt.ends != [None] or self.book.acknowledged < cursor
 
     def _outcomes(self) -> list[tuple[int, _Attempt]]:
-        kept = [*self.ledger._kept, *self.ledger._ready]
-        return [(one.cursor, self._attempt(one.ends)) for one in kept if one.ends is not None]
+        return [(cursor, self._attempt(key)) for cursor, key in self.ledger._ends]
+
+    def _send_all(self) -> list[tuple[int, bytes]]:
+        begin = self.ledger.at + 1
+        events = self.ledger.take(self.ledger.last, max_events=10_000, max_bytes=1_000_000)
+        return list(enumerate(events, begin))
 
     def teardown(self) -> None:
         """In the end, once everything flows, everything has come and is forgotten."""
@@ -209,9 +219,9 @@ class Exchange(RuleBasedStateMachine):
                 last = attempt.made == _LENGTH
                 self.ledger.push(_event(attempt).SerializeToString(), attempt.key if last else None)
         self.ledger.credit = 10_000
-        entries = self.ledger.release()
-        if entries:
-            self.book.take(events_message(entries).events)
+        batch = self._send_all()
+        if batch:
+            self.book.take(_message(batch))
         for attempt in self.attempts:
             assert len(attempt.ends) == 1
             self.book.stored(attempt.key)

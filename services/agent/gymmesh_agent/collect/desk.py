@@ -11,7 +11,7 @@ from typing import Final
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_agent.collect.config import CollectConfig
-from gymmesh_agent.collect.line import Line, messages
+from gymmesh_agent.collect.line import Line
 from gymmesh_agent.collect.roster import fair_share, whose_turn
 from gymmesh_agent.collect.stream import METHOD, CollectStream, Host
 from gymmesh_runtime import metrics
@@ -51,8 +51,8 @@ class CollectDesk:
 
     async def serve(
         self, requests: AsyncIterator[agent_pb2.CollectRequest]
-    ) -> AsyncGenerator[agent_pb2.CollectResponse, None]:
-        """One connection of a collector, from hello to its end.
+    ) -> AsyncGenerator[agent_pb2.CollectResponse | bytes, None]:
+        """One connection of a collector, from hello to its end; batches come in their bytes.
 
         Raises:
             MeshError: the collector breaks the contract, another connection took the stream over,
@@ -68,8 +68,10 @@ class CollectDesk:
         self._all_left.clear()
         try:
             yield self._welcome(resumed)
-            while batch := await line.batch():
-                for message in messages(batch):
+            more = True
+            while more:
+                more = await line.due()
+                for message in stream.leaving(line):
                     yield message
             if line.error is not None:
                 raise line.error

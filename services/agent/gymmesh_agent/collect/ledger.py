@@ -4,14 +4,18 @@ An event's cursor is its place among all events of the stream, from 1; a batch c
 of its last event. So a stream that is resumed goes on in the middle of a batch if it must, and the
 same event has the same cursor however often it is sent.
 
-    push -> ready -> (credit) release -> kept -> acknowledge -> forgotten
-                       ^------------- resume ---'
+    push -> held -> (credit) take -> held -> acknowledge -> forgotten
+              ^-------- resume -------'
+
+The events that are held are one list, and how far they were sent is a cursor into it: sending one,
+or sending it again, moves nothing.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import Final, NamedTuple
+from itertools import accumulate
+from typing import Final
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.errors import MeshError
@@ -24,18 +28,10 @@ Key = tuple[str, int]
 _OVERHEAD: Final = 160
 
 
-class Entry(NamedTuple):
-    """An event on its way: its cursor, its bytes, and the attempt that it ends, if any."""
-
-    cursor: int
-    data: bytes
-    ends: Key | None
-
-
 class Ledger:
     """The events of one stream, from the moment they happen until they are acknowledged.
 
-    Nothing is ever dropped: whoever makes events asks `full` and waits.
+    Nothing is ever dropped: whoever makes events waits when it is full.
 
     Args:
         max_bytes: bytes of events, sent or not, from which the ledger is full.
@@ -44,12 +40,13 @@ class Ledger:
 
     def __init__(self, max_bytes: int, *, cursor: int = 0) -> None:
         self._max_bytes = max_bytes
-        self._ready: deque[Entry] = deque()
-        self._kept: deque[Entry] = deque()
+        self._events: list[bytes] = []
+        self._ends: deque[tuple[int, Key]] = deque()  # by the cursor of the terminal event
         self._first = cursor
-        self._cursor = cursor  # of the last event
-        self._sent = cursor  # the highest that was ever released
-        self._forgotten = cursor
+        self._forgotten = cursor  # of the last event before those that are held
+        self._sent = cursor  # the highest that was ever sent
+        #: The cursor of the last event that was sent on this connection.
+        self.at = cursor
         #: Events that may be sent.
         self.credit = 0
         #: Bytes of all events that are held, with what holding them takes.
@@ -57,7 +54,7 @@ class Ledger:
 
     def __len__(self) -> int:
         """How many events are held."""
-        return len(self._ready) + len(self._kept)
+        return len(self._events)
 
     @property
     def full(self) -> bool:
@@ -65,39 +62,44 @@ class Ledger:
         return self.size >= self._max_bytes
 
     @property
+    def last(self) -> int:
+        """The cursor of the last event."""
+        return self._forgotten + len(self._events)
+
+    @property
     def unsent(self) -> int:
-        """How many events wait for credit, or for a connection."""
-        return len(self._ready)
+        """How many events were not sent on this connection."""
+        return self.last - self.at
 
-    def push(self, data: bytes, ends: Key | None = None) -> None:
-        """Take an event, also when full: what ends an attempt must not wait."""
-        self._cursor += 1
+    def push(self, data: bytes, ends: Key | None = None) -> bool:
+        """Take an event, and the attempt that it ends; returns whether the ledger is full now.
+
+        It is taken when it was full already, too: what ends an attempt must not wait.
+        """
+        self._events.append(data)
         self.size += len(data) + _OVERHEAD
-        self._ready.append(Entry(self._cursor, data, ends))
+        if ends is not None:
+            self._ends.append((self.last, ends))
+        return self.size >= self._max_bytes
 
-    def pass_on(self, data: bytes, ends: Key | None = None) -> Entry | None:
-        """Take an event and release it at once, where it may be; else it waits, as after `push`."""
-        if self._ready or not self.credit:
-            self.push(data, ends)
-            return None
-        # What `push` and `release` do for one, in one step: nearly all events come through here.
-        self._cursor = self._sent = cursor = self._cursor + 1
-        self.size += len(data) + _OVERHEAD
-        self.credit -= 1
-        entry = Entry(cursor, data, ends)
-        self._kept.append(entry)
-        return entry
+    def take(self, until: int, *, max_events: int, max_bytes: int) -> list[bytes]:
+        """The next events to be sent, as far as credit goes, none after the cursor `until`.
 
-    def release(self) -> list[Entry]:
-        """The events that may be sent now, in order; each costs one unit of credit."""
-        count = min(self.credit, len(self._ready))
-        if not count:
+        Each costs one unit of credit; `at` is the cursor of the last one then. One that is larger
+        than `max_bytes` comes alone. Empty when none may be sent.
+        """
+        count = min(until - self.at, self.credit, max_events)
+        if count <= 0:
             return []
-        self.credit -= count
-        released = [self._ready.popleft() for _ in range(count)]
-        self._kept.extend(released)
-        self._sent = max(self._sent, released[-1].cursor)
-        return released
+        begin = self.at - self._forgotten
+        batch = self._events[begin : begin + count]
+        if sum(map(len, batch)) > max_bytes:
+            fitting = sum(size <= max_bytes for size in accumulate(map(len, batch)))
+            del batch[max(1, fitting) :]
+        self.credit -= len(batch)
+        self.at += len(batch)
+        self._sent = max(self._sent, self.at)
+        return batch
 
     def acknowledge(self, cursor: int) -> list[Key]:
         """Forget the events up to a cursor, and say which attempts ended with them.
@@ -111,15 +113,16 @@ class Ledger:
                 f"ack.cursor {cursor} is beyond the last event sent, {self._sent}",
                 metadata={"field": "ack.cursor"},
             )
-        self._forgotten = max(self._forgotten, cursor)
-        ended = []
+        count = max(0, cursor - self._forgotten)
+        stored = self._events[:count]
+        del self._events[:count]
+        self.size -= sum(map(len, stored)) + count * _OVERHEAD
+        self._forgotten += count
         # On a resumed stream, an event may be acknowledged before it is sent again.
-        for events in (self._kept, self._ready):
-            while events and events[0][0] <= cursor:
-                _, data, ends = events.popleft()
-                self.size -= len(data) + _OVERHEAD
-                if ends is not None:
-                    ended.append(ends)
+        self.at = max(self.at, self._forgotten)
+        ended = []
+        while self._ends and self._ends[0][0] <= cursor:
+            ended.append(self._ends.popleft()[1])
         return ended
 
     def resume(self, last_cursor: int, credit: int) -> bool:
@@ -130,12 +133,6 @@ class Ledger:
         last_cursor = last_cursor or self._first
         if not self._forgotten <= last_cursor <= self._sent:
             return False
-        again = []
-        while self._kept and self._kept[-1].cursor > last_cursor:
-            again.append(self._kept.pop())
-        self._ready.extendleft(again)
-        # What an earlier resume made ready, and the collector has by now, is not sent again.
-        while self._ready and self._ready[0].cursor <= last_cursor:
-            self._kept.append(self._ready.popleft())
+        self.at = last_cursor
         self.credit = credit
         return True

@@ -1,85 +1,92 @@
-"""One connection of a stream: what leaves on it, in batches."""
+"""One connection of a stream: when something leaves on it, and what a batch of events is."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
 from gymmesh.agent.v1 import agent_pb2
-from gymmesh_agent.collect.ledger import Entry
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.wire.batch import BatchLimits, Outbox
+from gymmesh_runtime.wire.batch import Bell
+from gymmesh_runtime.wire.packed import head, number
 
-# An event is kept as its bytes, and a batch is made by putting them together: each stands after
-# the tag of CollectEvents.events (a message: wire type 2) and its length.
-_TAG: Final = bytes([agent_pb2.CollectEvents.EVENTS_FIELD_NUMBER << 3 | 2])
-_LENGTHS: Final = 4096  # different lengths of events whose varints are kept
+_LENGTHS: Final = 4096  # different lengths of events whose heads are kept
 
 
-class Line(Outbox[Entry | agent_pb2.CollectResponse]):
-    """What leaves on one connection.
+class Line:
+    """When something leaves on one connection; events stay in the stream's ledger until then.
+
+    On a quiet line, an event leaves at the end of the loop's turn; on a busy one, events gather
+    for at most `flush_s` since the last time.
 
     Args:
         flush_s: the longest that an event waits for others, in seconds.
     """
 
     def __init__(self, flush_s: float) -> None:
-        super().__init__(BatchLimits(delay_s=flush_s))
         #: Why it ends; None: well.
         self.error: MeshError | None = None
         #: Whether the collector has said all that it had to say.
         self.finishing = False
+        #: Whether something is to leave, now or at a set time.
+        self.wanted = False
+        self._flush_s = flush_s
+        self._bell = Bell()
+        self._said: list[agent_pb2.CollectResponse] = []
+        self._left_at = -math.inf
+
+    @property
+    def closed(self) -> bool:
+        """Whether it takes no more; what is on its way may leave yet."""
+        return self._bell.closed
+
+    def want(self, delay_s: float = math.inf) -> None:
+        """Have what waits leave in its time; `delay_s`: in so many seconds, if that is sooner."""
+        self.wanted = True
+        now = self._bell.time()
+        due = max(now, self._left_at + min(delay_s, self._flush_s))
+        self._bell.ring_at(due) if due > now else self._bell.ring()
 
     def say(self, message: agent_pb2.CollectResponse) -> None:
-        """Have a message other than events leave; nothing happens on a closed line."""
+        """Have a message other than events leave now; nothing happens on a closed line."""
         if not self.closed:
-            self.put(message, message.ByteSize(), urgent=True)
+            self._said.append(message)
+            self._bell.ring()
 
     def end(self, error: MeshError | None = None) -> None:
         """Take no more; what is on its way leaves, and then the connection ends."""
         if not self.closed:
             self.error = error
-            self.close()
+            self._bell.close()
+
+    async def due(self) -> bool:
+        """Wait until something is to leave; False: what there is now is the last."""
+        await self._bell.heard()
+        self.wanted = False
+        self._left_at = self._bell.time()
+        return not self.closed
+
+    def said(self) -> list[agent_pb2.CollectResponse]:
+        """The messages that `say` took, once."""
+        said, self._said = self._said, []
+        return said
 
 
-def messages(
-    batch: Iterable[Entry | agent_pb2.CollectResponse],
-) -> Iterator[agent_pb2.CollectResponse]:
-    """A batch as messages: events that stand side by side share one."""
-    events: list[Entry] = []
-    for one in batch:
-        if isinstance(one, Entry):
-            events.append(one)
-            continue
-        if events:
-            yield events_message(events)
-            events = []
-        yield one
-    if events:
-        yield events_message(events)
+def packed_events(events: Iterable[bytes], cursor: int) -> bytes:
+    """The CollectResponse that carries these events, in its bytes.
 
-
-def events_message(entries: list[Entry]) -> agent_pb2.CollectResponse:
-    """The message that carries these events."""
-    message = agent_pb2.CollectResponse()
-    parts: list[bytes] = []
-    for _, data, _ in entries:
-        parts += (_TAG, _length(len(data)), data)
-    events = message.events
-    events.MergeFromString(b"".join(parts))
-    events.cursor = entries[-1].cursor
-    return message
+    Events are kept as their bytes, so that a batch is made by putting them together.
+    """
+    fields = agent_pb2.CollectEvents
+    parts = [number(fields.CURSOR_FIELD_NUMBER, cursor)]
+    for data in events:
+        parts += (_event_head(len(data)), data)
+    batch = b"".join(parts)
+    return head(agent_pb2.CollectResponse.EVENTS_FIELD_NUMBER, len(batch)) + batch
 
 
 @lru_cache(_LENGTHS)
-def _length(size: int) -> bytes:
-    """A length as the varint of the wire format."""
-    if size < 0x80:
-        return size.to_bytes(1, "little")
-    digits = bytearray()
-    while size >= 0x80:
-        digits.append(size & 0x7F | 0x80)
-        size >>= 7
-    digits.append(size)
-    return bytes(digits)
+def _event_head(size: int) -> bytes:
+    return head(agent_pb2.CollectEvents.EVENTS_FIELD_NUMBER, size)

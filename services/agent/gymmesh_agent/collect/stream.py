@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -14,12 +14,13 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.collect.config import CollectConfig
 from gymmesh_agent.collect.ledger import Key, Ledger
-from gymmesh_agent.collect.line import Line
+from gymmesh_agent.collect.line import Line, packed_events
 from gymmesh_agent.collect.roster import Entrance, Roster, Start, Whereabouts
 from gymmesh_agent.events import Send
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.contract import methods_of, required_fields
 from gymmesh_runtime.errors import MeshError, to_status, unforeseen
+from gymmesh_runtime.wire.batch import KIB
 
 METHOD: Final = "gymmesh.agent.v1.AgentService/Collect"
 
@@ -28,7 +29,12 @@ _FEW: Final = 8
 # With more, so long for each of them, in seconds: what a batch saves then costs no throughput, as
 # it takes longer to run as many.
 _DELAY_PER_ATTEMPT_S: Final = 160e-6
+_MAX_EVENTS: Final = 1024  # of a message
+_MAX_BYTES: Final = 256 * KIB
 _TERMINAL: Final = frozenset(("completed", "failed"))
+# Methods of the class: a message looks through the names of its fields to find its own.
+_KIND: Final = rollout_pb2.RolloutEvent.WhichOneof
+_BYTES: Final = rollout_pb2.RolloutEvent.SerializeToString
 _RETRY_S: Final = 1.0
 _RUN_ROLLOUT: Final = methods_of("gymmesh.agent.v1.AgentService")["RunRollout"]
 
@@ -57,14 +63,16 @@ class Host(Protocol):
 class _Running:
     """An attempt that runs."""
 
-    __slots__ = ("attempt", "cancelled", "key", "last")
+    __slots__ = ("attempt", "cancelled", "ended", "key", "sent")
 
     def __init__(self, key: Key) -> None:
         self.key = key
         #: None before it has started, and once it is over.
         self.attempt: Runnable | None = None
-        #: The sequence of its last event; None: that was the terminal one.
-        self.last: int | None = 0
+        #: How many events it has sent, which is the sequence of the last one.
+        self.sent = 0
+        #: Whether that was the terminal one.
+        self.ended = False
         self.cancelled = False
 
 
@@ -98,8 +106,8 @@ class CollectStream:
 
     @property
     def settled(self) -> bool:
-        """Whether no attempt waits or runs, and all events are on their way."""
-        return self.roster.idle and not self._ledger.unsent
+        """Whether no attempt waits or runs, and no event waits for credit."""
+        return self.roster.idle and self._ledger.unsent <= self._ledger.credit
 
     @property
     def empty(self) -> bool:
@@ -120,13 +128,26 @@ class CollectStream:
                 )
             )
         self.line = line
-        self._flush()
+        self._wake()
 
     def disconnect(self, line: Line) -> bool:
         """A connection is gone; returns whether the stream has none any more."""
         if self.line is line:
             self.line = None
         return self.line is None
+
+    def leaving(self, line: Line) -> Iterator[agent_pb2.CollectResponse | bytes]:
+        """What is to leave on a connection now; only the last one has the events.
+
+        What happens while this is being sent leaves the next time.
+        """
+        ledger, until = self._ledger, self._ledger.last
+        while self.line is line:
+            events = ledger.take(until, max_events=_MAX_EVENTS, max_bytes=_MAX_BYTES)
+            if not events:
+                break
+            yield packed_events(events, ledger.at)
+        yield from line.said()
 
     def receive(self, request: agent_pb2.CollectRequest) -> None:
         """Do what the collector says.
@@ -144,7 +165,7 @@ class CollectStream:
             raise _problem(errors_pb2.ERROR_REASON_REQUIRED_FIELD_MISSING, field, "is not set")
         if kind == "credit":
             self._ledger.credit += request.credit.events
-            self._flush()
+            self._wake()
         elif kind == "ack":
             self.roster.forget(self._ledger.acknowledge(request.ack.cursor))
             self._make_room()
@@ -247,35 +268,34 @@ class CollectStream:
         """Take an attempt's event over; with the attempt, a Send of gymmesh_agent.events."""
         if self._gone:
             return None
-        ends: Key | None = None
-        delay_s: float | None = None
-        if event.WhichOneof("event") in _TERMINAL:
-            running.last, ends = None, running.key
-            crowd = self.roster.running
-            delay_s = crowd * _DELAY_PER_ATTEMPT_S if crowd > _FEW else 0.0
-            self.roster.told(ends)
-        else:
-            running.last = event.sequence
-        data, line, ledger = event.SerializeToString(), self.line, self._ledger
-        if line is None or line.closed:
-            ledger.push(data, ends)
-        elif (entry := ledger.pass_on(data, ends)) is not None:
-            line.put(entry, len(data), delay_s=delay_s)
-        if ends is not None or not ledger.full:
+        line = self.line
+        if _KIND(event, "event") in _TERMINAL:
+            self._ledger.push(_BYTES(event), running.key)
+            running.ended = True
+            self.roster.told(running.key)
+            if line is not None:
+                crowd = self.roster.running
+                line.want(crowd * _DELAY_PER_ATTEMPT_S if crowd > _FEW else 0.0)
+            return None
+        full = self._ledger.push(_BYTES(event))
+        running.sent += 1
+        if line is not None and not line.wanted:
+            line.want()
+        if not full:
             return None
         room = asyncio.get_running_loop().create_future()
         self._room.append(room)
         return room
 
     def _over(self, running: _Running, over: asyncio.Future[None]) -> None:
-        key, last = running.key, running.last
+        key = running.key
         del self._running[key]
         running.attempt = None  # or the two would keep each other
-        if last is not None and not self._gone:
+        if not running.ended and not self._gone:
             # Every attempt ends with something that the collector hears.
             error = self._cause(running, over)
-            if last:
-                self._fail(running, last + 1, error)
+            if running.sent:
+                self._fail(running, running.sent + 1, error)
             else:
                 self._refuse([key], error)
         self.roster.over(key)
@@ -316,11 +336,10 @@ class CollectStream:
         refused = agent_pb2.CollectStartRefused(attempts=refs, status=to_status(error))
         self.line.say(agent_pb2.CollectResponse(start_refused=refused))
 
-    def _flush(self) -> None:
-        line = self.line
-        if line is not None and not line.closed:
-            for entry in self._ledger.release():
-                line.put(entry, len(entry.data))
+    def _wake(self) -> None:
+        """Events may have become free to leave."""
+        if self.line is not None and self._ledger.unsent:
+            self.line.want()
 
     def _make_room(self) -> None:
         if self._room and (self._gone or not self._ledger.full):
