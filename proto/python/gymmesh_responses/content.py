@@ -7,50 +7,42 @@ from typing import Any
 
 from gymmesh.responses.v1 import responses_pb2 as pb
 from gymmesh_responses.errors import CodecError
-from gymmesh_responses.fields import Fit, Init, each, fill, opaque, put, put_overlay, write_each
-from gymmesh_responses.jsonio import JsonValue, read_field
+from gymmesh_responses.fields import fill_opaque, put, put_overlay, take, write_each
+from gymmesh_responses.jsonio import JsonValue, read_field, store
 
 UNKNOWN_KIND = "holds a kind that this version of the contract does not know"
 
 
-def _empty(flag: str) -> Fit:
-    def fit(value: JsonValue, init: Init) -> bool:
-        if type(value) is not list or value:
-            return False
-        init[flag] = True
-        return True
-
-    return fit
-
-
-_EXACT: dict[str, dict[str, type]] = {
-    "input_text": {"type": str, "text": str},
-    "output_text": {"type": str, "text": str},
-    "refusal": {"type": str, "refusal": str},
-    "input_image": {"type": str, "image_url": str, "file_id": str, "detail": str},
+# The fields of each kind that have the name of their key; they all hold text.
+_TEXTS: dict[str, tuple[str, ...]] = {
+    "input_text": ("text",),
+    "output_text": ("text",),
+    "refusal": ("refusal",),
+    "input_image": ("image_url", "file_id", "detail"),
 }
-_OUTPUT_TEXT_FITS = {
-    "annotations": _empty("annotations_empty"),
-    "logprobs": _empty("logprobs_empty"),
-}
-_NO_FITS: dict[str, Fit] = {}
 
 
-def part_init(part: JsonValue) -> Init:
+def fill_part(part: pb.ContentPart, value: JsonValue) -> None:
     """Read one content part."""
-    if type(part) is dict:
-        kind = part.get("type")
-        if type(kind) is str and kind in _EXACT:
-            fits = _OUTPUT_TEXT_FITS if kind == "output_text" else _NO_FITS
-            init = fill(part, {}, _EXACT[kind], fits)
-            del init["type"]
-            return {kind: init}
-    return opaque(part)
-
-
-def parts_init(parts: list[JsonValue]) -> Init:
-    """Read a list of content parts."""
-    return {"parts": each(part_init, parts)}
+    kind = value.get("type") if type(value) is dict else None
+    if type(kind) is not str or kind not in _TEXTS:
+        fill_opaque(part.opaque, value)
+        return
+    rest = value.copy()
+    del rest["type"]
+    message = getattr(part, kind)
+    take(rest, message, _TEXTS[kind])
+    if kind == "output_text":
+        if rest.get("annotations") == []:
+            message.annotations_empty = True
+            del rest["annotations"]
+        if rest.get("logprobs") == []:
+            message.logprobs_empty = True
+            del rest["logprobs"]
+    if rest:
+        message.overlay_json = store(rest)
+    elif len(value) == 1:
+        message.SetInParent()  # with no field set, only this says which kind it is
 
 
 def _write_input_text(part: pb.InputText) -> dict[str, JsonValue]:

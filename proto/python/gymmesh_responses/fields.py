@@ -1,64 +1,63 @@
 """How a JSON object is shared between a message's typed fields and its overlay.
 
-Reading makes keyword arguments for the message's constructor, nested ones as
-dicts: one constructor call at the top then builds the whole tree in C, which is
-faster than a constructor per message. Writing makes a dict.
+Reading takes key after key out of a copy of the object and into the message, whose overlay gets
+what is left. Writing makes a dict.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from gymmesh.responses.v1 import responses_pb2 as pb
 from gymmesh_responses.errors import CodecError
 from gymmesh_responses.jsonio import JsonValue, name_of, read_object, store
 
-Init: TypeAlias = dict[str, Any]
-"""Keyword arguments of a message's constructor."""
-
-Fit: TypeAlias = Callable[[JsonValue, Init], bool]
-"""Puts a value into the field that it fits and says True, or says False."""
-
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 
-def fill(
-    source: dict[str, JsonValue], init: Init, exact: Mapping[str, type], fits: Mapping[str, Fit]
-) -> Init:
-    """Share the keys of `source` between typed fields and overlay, in `init`.
+def take(rest: dict[str, JsonValue], message: Any, names: Iterable[str], kind: type = str) -> None:
+    """Move the values of this very type into the fields that have their keys' names."""
+    for name in names:
+        if type(rest.get(name)) is kind:
+            setattr(message, name, rest.pop(name))
 
-    Args:
-        exact: keys whose field has the key's name and takes this very type.
-        fits: keys that need a decision of their own.
-    """
-    rest: dict[str, JsonValue] = {}
-    key = ""
+
+def take_number(rest: dict[str, JsonValue], message: Any, name: str) -> None:
+    """Move a float, or an integer in the range of int64, into the `Number` of that name."""
+    value = rest.get(name)
+    if type(value) is float:
+        getattr(message, name).real = value
+    elif is_int64(value):
+        getattr(message, name).integer = value
+    else:
+        return
+    del rest[name]
+
+
+def take_json(rest: dict[str, JsonValue], message: Any, name: str, *kinds: type) -> None:
+    """Move a value of one of these types into the `*_json` field of that name, as JSON text."""
+    value = rest.get(name)
+    if type(value) in kinds:
+        try:
+            setattr(message, f"{name}_json", store(value))
+        except CodecError as error:
+            raise error.within(name) from None
+        del rest[name]
+
+
+def take_each(
+    rest: dict[str, JsonValue], name: str, fill: Callable[[Any, JsonValue], None], messages: Any
+) -> None:
+    """Move the list of that name into a repeated field; an error names the element's index."""
+    filled = 0
     try:
-        for key, value in source.items():
-            if exact.get(key) is type(value):
-                init[key] = value
-                continue
-            fit = fits.get(key)
-            if fit is None or not fit(value, init):
-                rest[key] = value
+        for value in rest.pop(name):
+            fill(messages.add(), value)
+            filled += 1
     except CodecError as error:
-        raise error.within(key) from None
-    if rest:
-        init["overlay_json"] = store(rest)
-    return init
-
-
-def each(read: Callable[[JsonValue], Init], values: Iterable[JsonValue]) -> list[Init]:
-    """Read every element of a list; an error names its index."""
-    inits: list[Init] = []
-    try:
-        for value in values:
-            inits.append(read(value))  # the length tells the index
-    except CodecError as error:
-        raise error.within(len(inits)) from None
-    return inits
+        raise error.within(filled).within(name) from None
 
 
 def require_object(document: JsonValue, noun: str) -> dict[str, JsonValue]:
@@ -80,49 +79,11 @@ def is_int64(value: JsonValue) -> bool:
     return type(value) is int and INT64_MIN <= value <= INT64_MAX
 
 
-def int64(field: str) -> Fit:
-    """Fits integers in the range of int64."""
-
-    def fit(value: JsonValue, init: Init) -> bool:
-        if not is_int64(value):
-            return False
-        init[field] = value
-        return True
-
-    return fit
-
-
-def number(field: str) -> Fit:
-    """Fits floats, and integers in the range of int64."""
-
-    def fit(value: JsonValue, init: Init) -> bool:
-        if type(value) is float:
-            init[field] = {"real": value}
-        elif is_int64(value):
-            init[field] = {"integer": value}
-        else:
-            return False
-        return True
-
-    return fit
-
-
-def raw_json(field: str, *types: type) -> Fit:
-    """Fits values of the given types, kept as JSON text."""
-
-    def fit(value: JsonValue, init: Init) -> bool:
-        if type(value) not in types:
-            return False
-        init[field] = store(value)
-        return True
-
-    return fit
-
-
-def opaque(value: JsonValue) -> Init:
-    """The init of an OpaqueItem, OpaquePart or OpaqueTool."""
+def fill_opaque(message: pb.OpaqueItem | pb.OpaquePart | pb.OpaqueTool, value: JsonValue) -> None:
+    """Keep what the contract has no kind for."""
     kind = value.get("type") if type(value) is dict else None
-    return {"opaque": {"type": kind if type(kind) is str else "", "json": store(value)}}
+    message.type = kind if type(kind) is str else ""
+    message.json = store(value)
 
 
 def put(out: dict[str, JsonValue], message: Any, names: tuple[str, ...]) -> None:

@@ -6,17 +6,15 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from gymmesh.responses.v1 import responses_pb2 as pb
-from gymmesh_responses.content import UNKNOWN_KIND, parts_init, write_opaque, write_parts
+from gymmesh_responses.content import UNKNOWN_KIND, fill_part, write_opaque, write_parts
 from gymmesh_responses.errors import CodecError
 from gymmesh_responses.fields import (
-    Fit,
-    Init,
-    each,
-    fill,
-    opaque,
+    fill_opaque,
     put,
     put_overlay,
     require_list,
+    take,
+    take_each,
     write_each,
 )
 from gymmesh_responses.jsonio import (
@@ -25,6 +23,7 @@ from gymmesh_responses.jsonio import (
     Unpaired,
     bytes_to_text,
     read,
+    store,
     text_to_bytes,
     write,
 )
@@ -36,7 +35,9 @@ def item_from_json(source: JsonSource) -> pb.Item:
     Raises:
         CodecError: not JSON, or nested too deeply.
     """
-    return pb.Item(**item_init(read(source)))
+    item = pb.Item()
+    fill_item(item, read(source))
+    return item
 
 
 def item_to_json(item: pb.Item) -> bytes:
@@ -54,8 +55,16 @@ def items_from_json(source: JsonSource) -> list[pb.Item]:
     Raises:
         CodecError: not JSON, not an array, or nested too deeply.
     """
-    inits = each(item_init, require_list(read(source), "items"))
-    return [pb.Item(**init) for init in inits]
+    values = require_list(read(source), "items")
+    items: list[pb.Item] = []
+    try:
+        for value in values:
+            item = pb.Item()
+            fill_item(item, value)
+            items.append(item)
+    except CodecError as error:
+        raise error.within(len(items)) from None
+    return items
 
 
 def items_to_json(items: Iterable[pb.Item]) -> bytes:
@@ -80,80 +89,87 @@ def item_to_dict(item: pb.Item) -> JsonValue:
     return _WRITERS[kind](getattr(item, kind))
 
 
-def item_init(item: JsonValue) -> Init:
+def fill_item(item: pb.Item, value: JsonValue) -> None:
     """Read one item."""
-    if type(item) is dict:
-        kind = item.get("type")
-        if type(kind) is str:
-            if kind in _EXACT:
-                init = fill(item, {}, _EXACT[kind], _FITS[kind])
-                del init["type"]
-                return {kind: init}
-        elif "role" in item and "type" not in item:
-            init = fill(item, {"type_omitted": True}, _EXACT["message"], _FITS["message"])
-            return {"message": init}
-    return opaque(item)
+    kind = None
+    if type(value) is dict:
+        rest = value.copy()
+        kind = rest.pop("type", None)
+        if kind is None and "role" in value and "type" not in value:
+            kind = "message"
+            item.message.type_omitted = True
+    if type(kind) is not str or kind not in _FILLERS:
+        fill_opaque(item.opaque, value)
+        return
+    message = getattr(item, kind)
+    _FILLERS[kind](message, rest)
+    if rest:
+        message.overlay_json = store(rest)
+    elif len(value) == 1:
+        message.SetInParent()  # with no field set, only this says which kind it is
 
 
-def _content(value: JsonValue, init: Init) -> bool:
-    if type(value) is str:
-        init["text"] = value
-    elif type(value) is list:
-        init["parts"] = parts_init(value)
-    else:
-        return False
-    return True
+def _fill_message(message: pb.Message, rest: dict[str, JsonValue]) -> None:
+    take(rest, message, ("id", "role", "status"))
+    content = rest.get("content")
+    if type(content) is list:
+        if not content:
+            message.parts.SetInParent()
+        take_each(rest, "content", fill_part, message.parts.parts)
+    elif type(content) is str:
+        message.text = rest.pop("content")
 
 
-def _arguments(value: JsonValue, init: Init) -> bool:
-    if type(value) is not str and type(value) is not Unpaired:
-        return False
-    init["arguments"] = text_to_bytes(value)
-    return True
+def _fill_function_call(call: pb.FunctionCall, rest: dict[str, JsonValue]) -> None:
+    take(rest, call, ("id", "call_id", "name", "status"))
+    arguments = rest.get("arguments")
+    if type(arguments) is str or type(arguments) is Unpaired:
+        call.arguments = text_to_bytes(rest.pop("arguments"))
 
 
-def _output(value: JsonValue, init: Init) -> bool:
+def _fill_function_call_output(output: pb.FunctionCallOutput, rest: dict[str, JsonValue]) -> None:
+    take(rest, output, ("id", "call_id", "status"))
+    value = rest.get("output")
     if type(value) is list:
-        init["parts"] = parts_init(value)
+        if not value:
+            output.parts.SetInParent()
+        take_each(rest, "output", fill_part, output.parts.parts)
     elif type(value) is str or type(value) is Unpaired:
-        init["text"] = text_to_bytes(value)
-    else:
-        return False
-    return True
+        output.text = text_to_bytes(rest.pop("output"))
 
 
-def _texts(field: str, part_type: str) -> Fit:
-    def fit(value: JsonValue, init: Init) -> bool:
-        if type(value) is not list:
-            return False
-        texts = []
-        for part in value:
-            if type(part) is not dict or len(part) != 2 or part.get("type") != part_type:
-                return False
-            text = part.get("text")
-            if type(text) is not str:
-                return False
-            texts.append(text)
-        init[field] = {"texts": texts}
-        return True
-
-    return fit
+def _fill_reasoning(reasoning: pb.Reasoning, rest: dict[str, JsonValue]) -> None:
+    take(rest, reasoning, ("id", "encrypted_content", "status"))
+    _take_texts(rest, "summary", reasoning.summary, "summary_text")
+    _take_texts(rest, "content", reasoning.content, "reasoning_text")
 
 
-_EXACT: dict[str, dict[str, type]] = {
-    "message": {"type": str, "id": str, "role": str, "status": str},
-    "function_call": {"type": str, "id": str, "call_id": str, "name": str, "status": str},
-    "function_call_output": {"type": str, "id": str, "call_id": str, "status": str},
-    "reasoning": {"type": str, "id": str, "encrypted_content": str, "status": str},
-}
-_FITS: dict[str, dict[str, Fit]] = {
-    "message": {"content": _content},
-    "function_call": {"arguments": _arguments},
-    "function_call_output": {"output": _output},
-    "reasoning": {
-        "summary": _texts("summary", "summary_text"),
-        "content": _texts("content", "reasoning_text"),
-    },
+def _take_texts(
+    rest: dict[str, JsonValue], name: str, field: pb.ReasoningTexts, part_type: str
+) -> None:
+    """Move a list whose parts are all of this type and hold a text and no more."""
+    parts = rest.get(name)
+    if type(parts) is not list:
+        return
+    texts = []
+    for part in parts:
+        if type(part) is not dict or len(part) != 2 or part.get("type") != part_type:
+            return
+        text = part.get("text")
+        if type(text) is not str:
+            return
+        texts.append(text)
+    field.SetInParent()
+    field.texts.extend(texts)
+    del rest[name]
+
+
+# Each takes what has a field out of the item's other keys.
+_FILLERS: dict[str, Callable[[Any, dict[str, JsonValue]], None]] = {
+    "message": _fill_message,
+    "function_call": _fill_function_call,
+    "function_call_output": _fill_function_call_output,
+    "reasoning": _fill_reasoning,
 }
 
 

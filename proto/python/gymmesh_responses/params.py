@@ -8,23 +8,21 @@ from typing import Any
 from gymmesh.responses.v1 import responses_pb2 as pb
 from gymmesh_responses.errors import CodecError
 from gymmesh_responses.fields import (
-    Fit,
-    Init,
-    each,
-    fill,
-    int64,
-    number,
+    is_int64,
     put,
     put_overlay,
-    raw_json,
     require_object,
+    take,
+    take_each,
+    take_json,
+    take_number,
     under,
     write_each,
     write_number,
 )
-from gymmesh_responses.items import item_init, items_to_list
-from gymmesh_responses.jsonio import JsonSource, JsonValue, read, read_field, write
-from gymmesh_responses.tools import tool_init, tool_to_dict
+from gymmesh_responses.items import fill_item, items_to_list
+from gymmesh_responses.jsonio import JsonSource, JsonValue, read, read_field, store, write
+from gymmesh_responses.tools import fill_tool, tool_to_dict
 
 _SCALARS = (
     "model",
@@ -47,7 +45,9 @@ def params_from_json(source: JsonSource) -> pb.ResponseParams:
     Raises:
         CodecError: not JSON, not an object, or nested too deeply.
     """
-    return pb.ResponseParams(**params_init(require_object(read(source), "parameters")))
+    params = pb.ResponseParams()
+    _fill(params, require_object(read(source), "parameters").copy())
+    return params
 
 
 def params_to_json(params: pb.ResponseParams) -> bytes:
@@ -94,10 +94,29 @@ def _to_dict(params: pb.ResponseParams, *, whole: bool) -> dict[str, JsonValue]:
     return put_overlay(out, params.overlay_json)
 
 
-def params_init(params: dict[str, JsonValue]) -> Init:
-    """Read parameters."""
-    init: Init = {"input_omitted": True, "tools_omitted": True}
-    return fill(params, init, _EXACT, _FITS)
+def _fill(params: pb.ResponseParams, rest: dict[str, JsonValue]) -> None:
+    take(rest, params, ("model", "instructions", "previous_response_id"))
+    take(rest, params, ("parallel_tool_calls",), bool)
+    given = rest.get("input")
+    if type(given) is list:
+        take_each(rest, "input", fill_item, params.input)
+    elif type(given) is str:
+        params.input_text = rest.pop("input")
+    else:
+        params.input_omitted = True
+    if type(rest.get("tools")) is list:
+        take_each(rest, "tools", fill_tool, params.tools)
+    else:
+        params.tools_omitted = True
+    take_number(rest, params, "temperature")
+    take_number(rest, params, "top_p")
+    if is_int64(rest.get("max_output_tokens")):
+        params.max_output_tokens = rest.pop("max_output_tokens")
+    take_json(rest, params, "tool_choice", str, dict)
+    for name in ("text", "reasoning", "metadata"):
+        take_json(rest, params, name, dict)
+    if rest:
+        params.overlay_json = store(rest)
 
 
 def _write_tools(tools: Iterable[pb.Tool]) -> list[JsonValue]:
@@ -109,41 +128,3 @@ def _put_json(out: dict[str, JsonValue], params: Any) -> None:
         raw = getattr(params, field)
         if raw or params.HasField(field):
             out[key] = read_field(raw, key)
-
-
-def _input(value: JsonValue, init: Init) -> bool:
-    if type(value) is list:
-        init["input"] = each(item_init, value)
-    elif type(value) is str:
-        init["input_text"] = value
-    else:
-        return False
-    del init["input_omitted"]
-    return True
-
-
-def _tools(value: JsonValue, init: Init) -> bool:
-    if type(value) is not list:
-        return False
-    init["tools"] = each(tool_init, value)
-    del init["tools_omitted"]
-    return True
-
-
-_EXACT: dict[str, type] = {
-    "model": str,
-    "instructions": str,
-    "parallel_tool_calls": bool,
-    "previous_response_id": str,
-}
-_FITS: dict[str, Fit] = {
-    "input": _input,
-    "tools": _tools,
-    "tool_choice": raw_json("tool_choice_json", str, dict),
-    "temperature": number("temperature"),
-    "top_p": number("top_p"),
-    "max_output_tokens": int64("max_output_tokens"),
-    "text": raw_json("text_json", dict),
-    "reasoning": raw_json("reasoning_json", dict),
-    "metadata": raw_json("metadata_json", dict),
-}

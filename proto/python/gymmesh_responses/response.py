@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gymmesh.responses.v1 import responses_pb2 as pb
-from gymmesh_responses.fields import (
-    Fit,
-    Init,
-    each,
-    fill,
-    put,
-    put_overlay,
-    require_object,
-    under,
-)
-from gymmesh_responses.items import item_init, items_to_list
-from gymmesh_responses.jsonio import JsonSource, JsonValue, read, write
-from gymmesh_responses.usage import usage_init, usage_to_dict
+from gymmesh_responses.errors import CodecError
+from gymmesh_responses.fields import put, put_overlay, require_object, take, take_each, under
+from gymmesh_responses.items import fill_item, items_to_list
+from gymmesh_responses.jsonio import JsonSource, JsonValue, read, store, write
+from gymmesh_responses.usage import fill_usage, usage_to_dict
 
 
 def response_from_json(source: JsonSource) -> pb.Response:
@@ -24,7 +18,9 @@ def response_from_json(source: JsonSource) -> pb.Response:
     Raises:
         CodecError: not JSON, not an object, or nested too deeply.
     """
-    return pb.Response(**response_init(require_object(read(source), "a response")))
+    response = pb.Response()
+    _fill(response, require_object(read(source), "a response").copy())
+    return response
 
 
 def response_to_json(response: pb.Response) -> bytes:
@@ -67,11 +63,6 @@ def _to_dict(response: pb.Response, *, whole: bool) -> dict[str, JsonValue]:
     return put_overlay(out, response.overlay_json)
 
 
-def response_init(response: dict[str, JsonValue]) -> Init:
-    """Read a response."""
-    return fill(response, {"output_omitted": True}, _EXACT, _FITS)
-
-
 def _write_details(details: pb.IncompleteDetails) -> dict[str, JsonValue]:
     out: dict[str, JsonValue] = {}
     put(out, details, ("reason",))
@@ -84,35 +75,34 @@ def _write_error(error: pb.ResponseError) -> dict[str, JsonValue]:
     return put_overlay(out, error.overlay_json)
 
 
-def _output(value: JsonValue, init: Init) -> bool:
-    if type(value) is not list:
-        return False
-    init["output"] = each(item_init, value)
-    del init["output_omitted"]
-    return True
+def _fill(response: pb.Response, rest: dict[str, JsonValue]) -> None:
+    take(rest, response, ("id", "model", "status"))
+    if type(rest.get("output")) is list:
+        take_each(rest, "output", fill_item, response.output)
+    else:
+        response.output_omitted = True
+    if type(rest.get("usage")) is dict:
+        try:
+            fill_usage(response.usage, rest.pop("usage"))
+        except CodecError as error:
+            raise error.within("usage") from None
+    if type(rest.get("incomplete_details")) is dict:
+        _take_object(rest, "incomplete_details", response.incomplete_details, ("reason",))
+    if type(rest.get("error")) is dict:
+        _take_object(rest, "error", response.error, ("code", "message"))
+    if rest:
+        response.overlay_json = store(rest)
 
 
-def _usage(value: JsonValue, init: Init) -> bool:
-    if type(value) is not dict:
-        return False
-    init["usage"] = usage_init(value)
-    return True
-
-
-def _object(field: str, exact: dict[str, type]) -> Fit:
-    def fit(value: JsonValue, init: Init) -> bool:
-        if type(value) is not dict:
-            return False
-        init[field] = fill(value, {}, exact, {})
-        return True
-
-    return fit
-
-
-_EXACT: dict[str, type] = {"id": str, "model": str, "status": str}
-_FITS: dict[str, Fit] = {
-    "output": _output,
-    "usage": _usage,
-    "incomplete_details": _object("incomplete_details", {"reason": str}),
-    "error": _object("error", {"code": str, "message": str}),
-}
+def _take_object(
+    rest: dict[str, JsonValue], name: str, message: Any, texts: tuple[str, ...]
+) -> None:
+    """Move the object of that name into the message."""
+    message.SetInParent()
+    inner = rest.pop(name).copy()
+    take(inner, message, texts)
+    if inner:
+        try:
+            message.overlay_json = store(inner)
+        except CodecError as error:
+            raise error.within(name) from None

@@ -7,11 +7,8 @@ from typing import Any
 
 from gymmesh.responses.v1 import responses_pb2 as pb
 from gymmesh_responses.content import write_kind, write_opaque
-from gymmesh_responses.fields import Init, fill, opaque, put, put_overlay, raw_json
-from gymmesh_responses.jsonio import JsonSource, JsonValue, read, read_field, write
-
-_EXACT: dict[str, type] = {"type": str, "name": str, "description": str, "strict": bool}
-_FITS = {"parameters": raw_json("parameters_json", dict)}
+from gymmesh_responses.fields import fill_opaque, put, put_overlay, take, take_json
+from gymmesh_responses.jsonio import JsonSource, JsonValue, read, read_field, store, write
 
 
 def tool_from_json(source: JsonSource) -> pb.Tool:
@@ -20,7 +17,9 @@ def tool_from_json(source: JsonSource) -> pb.Tool:
     Raises:
         CodecError: not JSON, or nested too deeply.
     """
-    return pb.Tool(**tool_init(read(source)))
+    tool = pb.Tool()
+    fill_tool(tool, read(source))
+    return tool
 
 
 def tool_to_json(tool: pb.Tool) -> bytes:
@@ -37,13 +36,20 @@ def tool_to_dict(tool: pb.Tool) -> JsonValue:
     return write_kind(tool, _WRITERS)
 
 
-def tool_init(tool: JsonValue) -> Init:
+def fill_tool(tool: pb.Tool, value: JsonValue) -> None:
     """Read one tool."""
-    if type(tool) is dict and tool.get("type") == "function":
-        init = fill(tool, {}, _EXACT, _FITS)
-        del init["type"]
-        return {"function": init}
-    return opaque(tool)
+    if type(value) is not dict or value.get("type") != "function":
+        fill_opaque(tool.opaque, value)
+        return
+    function = tool.function
+    function.SetInParent()
+    rest = value.copy()
+    del rest["type"]
+    take(rest, function, ("name", "description"))
+    take(rest, function, ("strict",), bool)
+    take_json(rest, function, "parameters", dict)
+    if rest:
+        function.overlay_json = store(rest)
 
 
 def _write_function(tool: pb.FunctionTool) -> dict[str, JsonValue]:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from gymmesh.responses.v1 import responses_pb2 as pb
 from gymmesh_responses.fields import (
-    INT64_MAX,
-    INT64_MIN,
-    Init,
     put,
     put_overlay,
     require_object,
@@ -24,7 +21,9 @@ def usage_from_json(source: JsonSource) -> pb.Usage:
     Raises:
         CodecError: not JSON, not an object, or nested too deeply.
     """
-    return pb.Usage(**usage_init(require_object(read(source), "usage")))
+    usage = pb.Usage()
+    fill_usage(usage, require_object(read(source), "usage"))
+    return usage
 
 
 def usage_to_json(usage: pb.Usage) -> bytes:
@@ -47,22 +46,24 @@ def usage_to_dict(usage: pb.Usage) -> dict[str, JsonValue]:
     return put_overlay(out, usage.overlay_json)
 
 
-def usage_init(usage: dict[str, JsonValue]) -> Init:
+def fill_usage(usage: pb.Usage, source: dict[str, JsonValue]) -> None:
     """Read token counts."""
-    init: Init = {}
     rest: dict[str, JsonValue] = {}
-    for key, value in usage.items():
-        field, number = key, value
-        if key in _SOLE and type(value) is dict and len(value) == 1:
+    for key, value in source.items():
+        field, count = key, None
+        if key in _COUNTS:
+            count = value
+        elif key in _SOLE and type(value) is dict and len(value) == 1:
             field = _SOLE[key]
-            number = value.get(field)
-        elif key not in _COUNTS:
-            rest[key] = value
-            continue
-        if type(number) is int and INT64_MIN <= number <= INT64_MAX:
-            init[field] = number
-        else:
-            rest[key] = value
+            count = value.get(field)
+        if type(count) is int:
+            try:
+                setattr(usage, field, count)
+                continue
+            except ValueError:
+                pass  # beyond the range of int64
+        rest[key] = value
     if rest:
-        init["overlay_json"] = store(rest)
-    return init
+        usage.overlay_json = store(rest)
+    elif not source:
+        usage.SetInParent()
