@@ -67,14 +67,14 @@ class Carrier:
         """
         assignment, output = flight.assignment, self._output
         job, number = assignment.work, assignment.attempt
-        rollout_id = output.rollout_id(job.group, job.repeat_index)
+        rollout_id = job.rollout_id
         if assignment.failures:
             await output.reserve(rollout_id, number)
         recording = await output.recording(rollout_id, number) if output.traced else None
         listener: EventListener | None = None if recording is None else recording.add
         if self._dispatcher.is_probe(assignment):
             listener = self._tells(assignment, listener)
-        request = request_for(job, rollout_id, number, output.run_id, self._options.rollout)
+        request = request_for(job, number, output.run_id, self._options.rollout)
         attempt = flight.attempt = Attempt(request, job.repeat_index, listener)
         try:
             outcome = await attempt.run(self._connect, self._seconds_for(assignment))

@@ -15,6 +15,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from contextlib import aclosing
 from functools import partial
+from operator import attrgetter
 from typing import Final
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
@@ -114,7 +115,7 @@ class Collector:
         """
         shelf = None if self._feed is None else self._feed.shelf
         jobs = missing_jobs(tasks, self.output, self.options, self._outcomes.groups, shelf)
-        numbered = self.output.reserving(jobs, self._rollout_id)
+        numbered = self.output.reserving(jobs, attrgetter("rollout_id"))
         takes = None if shelf is None else shelf.takes
         dispatcher = self._dispatcher = Dispatcher(numbered, self.options, takes)
         dispatcher.tune(self._concurrency)
@@ -357,9 +358,6 @@ class Collector:
         if not chore.cancelled() and chore.exception() is not None:
             self._fail(chore.exception())
         self._pump_soon()
-
-    def _rollout_id(self, job: Job) -> str:
-        return self.output.rollout_id(job.group, job.repeat_index)
 
     # -- time, and the end --------------------------------------------------------------------
 

@@ -75,46 +75,42 @@ def thread(
     `conversation`.
     """
     chain, whole = _chain(calls, call_id)
-    outputs: dict[tuple[str, str], list[Item]] = {}
+    # What tools answered, by model call and, within one, by function call.
+    outputs: dict[str, dict[str, list[Item]]] = {}
     for done in tools:
         if done.HasField("output"):
-            key = (done.model_call_id, done.call_id)
-            outputs.setdefault(key, []).append(done.output)
+            answered = outputs.setdefault(done.model_call_id, {})
+            answered.setdefault(done.call_id, []).append(done.output)
     turned: dict[str, list[Item]] = {}
     for turn in turns:
         turned.setdefault(turn.model_call_id, []).extend(turn.items)
     items: list[Item] = []
     answers: list[tuple[int, str]] = []
-    for call in chain:
+    for met, call in chain:
         # A slice of a repeated field is made in one go, a list element by element.
         items += call.context_items[:]
         wrote = call.response.output[:]
         if wrote:
             items += wrote
-            answers.append((len(items) - 1, call.call_id))
-            if outputs:
-                _add_outputs(items, call.call_id, wrote, outputs)
+            answers.append((len(items) - 1, met))
+            if met in outputs:
+                _add_outputs(items, wrote, outputs[met])
         if turned:
-            items += turned.get(call.call_id, ())
+            items += turned.get(met, ())
     return Thread(items, answers, whole)
 
 
-def _add_outputs(
-    items: list[Item],
-    model_call_id: str,
-    wrote: list[Item],
-    outputs: dict[tuple[str, str], list[Item]],
-) -> None:
+def _add_outputs(items: list[Item], wrote: list[Item], outputs: dict[str, list[Item]]) -> None:
     """Add what tools answered to a model call, in the order of its function calls."""
-    met: dict[str, int] = {}
+    taken: dict[str, int] = {}
     for item in wrote:
         if not item.HasField("function_call"):
             continue
         call_id = item.function_call.call_id
         # Two calls of one id, which only a custom agent can bring about: in order.
-        place = met.get(call_id, 0)
-        met[call_id] = place + 1
-        items += outputs.get((model_call_id, call_id), ())[place : place + 1]
+        place = taken.get(call_id, 0)
+        taken[call_id] = place + 1
+        items += outputs.get(call_id, ())[place : place + 1]
 
 
 def _thread_of(rollout: pb.Rollout, call_id: str) -> Thread:
@@ -124,19 +120,19 @@ def _thread_of(rollout: pb.Rollout, call_id: str) -> Thread:
 
 def _chain(
     all_calls: Sequence[pb.ModelCallCompleted], call_id: str
-) -> tuple[list[pb.ModelCallCompleted], bool]:
-    """The calls from the first to `call_id`, and whether they begin at `started`."""
+) -> tuple[list[tuple[str, pb.ModelCallCompleted]], bool]:
+    """The calls from the first to `call_id`, each with its id; whether they begin at `started`."""
     calls = {call.call_id: call for call in all_calls}
-    chain: list[pb.ModelCallCompleted] = []
+    chain: list[tuple[str, pb.ModelCallCompleted]] = []
     while True:
         call = calls.pop(call_id, None)
         if call is None:
-            if any(met.call_id == call_id for met in chain):
+            if any(met == call_id for met, _ in chain):
                 raise ValueError(f"the parents of model call {call_id!r} go in a circle")
             raise ValueError(f"the rollout has no model call {call_id!r}")
-        chain.append(call)
-        parent = call.parent_call_id
-        if not parent or call.detached:
+        chain.append((call_id, call))
+        parent, detached = call.parent_call_id, call.detached
+        if not parent or detached:
             chain.reverse()
-            return chain, not call.detached
+            return chain, not detached
         call_id = parent

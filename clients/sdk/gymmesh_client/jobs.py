@@ -38,18 +38,19 @@ def missing_jobs(
             if shelf is not None and count:
                 shelf.expect(task, count, options.repeats)
         for repeat in missing:
-            yield Job(task, repeat, environment, agent, task_id)
+            rollout_id = output.rollout_id(task_id, repeat)
+            yield Job(task, repeat, environment, agent, task_id, rollout_id)
 
 
 def request_for(
-    job: Job, rollout_id: str, attempt: int, run_id: str, options: agent_pb2.RolloutOptions | None
+    job: Job, attempt: int, run_id: str, options: agent_pb2.RolloutOptions | None
 ) -> agent_pb2.RunRolloutRequest:
     """What an agent is asked for; the task is copied."""
     task = job.task
     # Field by field, which is half the price of the constructor's keywords.
     request = agent_pb2.RunRolloutRequest()
     request.task.CopyFrom(task)
-    request.rollout_id = rollout_id
+    request.rollout_id = job.rollout_id
     request.attempt = attempt
     request.run_id = run_id
     if options is not None:

@@ -35,6 +35,7 @@ class Job:
         environment: its environment.
         agent: the agent that is to run it.
         group: the id of its task, whose repeats are a group.
+        rollout_id: its id, the same for every attempt.
     """
 
     task: pb.Task
@@ -42,6 +43,7 @@ class Job:
     environment: str
     agent: str
     group: str
+    rollout_id: str
 
 
 def arrange(

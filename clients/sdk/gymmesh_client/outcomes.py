@@ -16,6 +16,7 @@ from gymmesh_client.groups import GroupBook, Held, group_request, judged, unjudg
 from gymmesh_client.journal.writer import Done, waited
 from gymmesh_client.order import Job
 from gymmesh_client.output import RunOutput
+from gymmesh_client.reading import Reading
 from gymmesh_client.rows import FailedAttempt, completed_row, failure_row, row_to_json
 from gymmesh_client.summary import Counted, Tally, counted
 from gymmesh_client.turns import Turns
@@ -71,7 +72,8 @@ class Outcomes:
         task, rollout = held.task, held.rollout
         try:
             try:
-                row = completed_row(task, rollout)
+                read = Reading(rollout)
+                row = completed_row(task, rollout, read)
             except ValueError as error:  # CodecError is one: what the agent sent is not JSON
                 self._give_up(task, failed_recording(rollout, task.agent, error), done)
                 return
@@ -80,7 +82,7 @@ class Outcomes:
             rollout_id, attempt = rollout.rollout_id, rollout.attempt
             wanted = None if self._feed is None else held
             on_disk = partial(self._completed, rollout_id, attempt, counted(row), wanted, done)
-            self._tally.add_waits(rollout)
+            self._tally.add_waits(read)
             # Last: once it is put, `on_disk` alone says how it went.
             self._output.put_completed(rollout_id, attempt, row_to_json(row), on_disk)
         except Exception as error:
@@ -173,15 +175,16 @@ class Outcomes:
         """Rollouts of a group that nobody wants any more fail, once."""
         failed = []
         for assignment in assignments:
-            task = assignment.work.task
+            job = assignment.work
+            task = job.task
             if attempt is not None:
                 failed.append((task, attempt.cancelled(_CANCELLED)))
                 continue
             nothing = pb.Rollout(
                 run_id=self._output.run_id,
                 task_id=task.task_id,
-                repeat_index=assignment.work.repeat_index,
-                rollout_id=self._output.rollout_id(task.task_id, assignment.work.repeat_index),
+                repeat_index=job.repeat_index,
+                rollout_id=job.rollout_id,
                 attempt=assignment.attempt,
             )
             failed.append((task, cancelled_attempt(task.agent, nothing, _CANCELLED)))

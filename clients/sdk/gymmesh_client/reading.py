@@ -20,7 +20,9 @@ class Reading:
         tools: its tool calls as they were answered, in their order.
         turns: the environment's turns, in order.
         steps: how many calls the root agent made; the tokens are those of these.
+        started_at: when it started, in seconds since 1970.
         model_us: microseconds that model calls took, whoever made them.
+        queue_us: microseconds of these that they waited for a place.
         tools_us: microseconds that tool calls took.
     """
 
@@ -32,9 +34,11 @@ class Reading:
         "last",
         "model_us",
         "output_tokens",
+        "queue_us",
         "reasoning_tokens",
         "rollout",
         "started",
+        "started_at",
         "steps",
         "tools",
         "tools_us",
@@ -44,20 +48,24 @@ class Reading:
     def __init__(self, rollout: pb.Rollout) -> None:
         self.rollout = rollout
         self.started = rollout.started
+        self.started_at = rollout.started_unix_nano / 1e9
         self.turns = rollout.turns[:]
         self._look_at_calls(rollout.model_calls[:])
-        self.tools = [record.completed for record in rollout.tool_calls]
+        # A slice of a repeated field is made in one go, a loop over it element by element.
+        self.tools = tools = [record.completed for record in rollout.tool_calls[:]]
         tools_us = 0
-        for done in self.tools:
+        for done in tools:
             tools_us += done.timings.total_us
         self.tools_us = tools_us
 
     def _look_at_calls(self, calls: list[pb.ModelCallCompleted]) -> None:
         last = calls[-1] if calls else None
         captured = []
-        steps = model_us = given = wrote = cached = reasoning = 0
+        steps = model_us = queue_us = given = wrote = cached = reasoning = 0
         for call in calls:
-            model_us += call.timings.total_us
+            timings = call.timings
+            model_us += timings.total_us
+            queue_us += timings.queue_us
             if call.HasField("tokens"):
                 captured.append(call)
             if call.actor:
@@ -71,6 +79,6 @@ class Reading:
             reasoning += usage.reasoning_tokens
         # With actors alone, `last` is the last call of all.
         self.calls, self.last, self.captured = calls, last, captured
-        self.steps, self.model_us = steps, model_us
+        self.steps, self.model_us, self.queue_us = steps, model_us, queue_us
         self.input_tokens, self.output_tokens = given, wrote
         self.cached_tokens, self.reasoning_tokens = cached, reasoning

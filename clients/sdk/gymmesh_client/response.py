@@ -63,7 +63,7 @@ def rollout_response(read: Reading, in_force: Params) -> dict[str, JsonValue]:
     return {
         "id": answer.get("id") or rollout.rollout_id,
         "object": "response",
-        "created_at": rollout.started_unix_nano / 1e9,
+        "created_at": read.started_at,
         "model": answer.get("model") or ("" if last is None else last.model),
         "status": "incomplete" if details else answer.get("status") or "completed",
         "error": answer.get("error"),
@@ -102,7 +102,7 @@ def _output(read: Reading, last: pb.ModelCallCompleted) -> list[JsonValue]:
 
 @dataclass(frozen=True, slots=True)
 class Params:
-    """Parameters as JSON, and as a response echoes them.
+    """A rollout's parameters as JSON: as its row holds them, and as its response echoes them.
 
     Shared by all rollouts with the same parameters: not to be changed.
     """
@@ -111,39 +111,43 @@ class Params:
     echoed: dict[str, JsonValue]
 
 
-def params_in_force(started: pb.Started) -> Params:
-    """The parameters that a rollout began with; none for one that never started."""
-    return _params_of(started.params) if started.HasField("params") else _NO_PARAMS
-
-
-def params_document(params: responses_pb2.ResponseParams) -> dict[str, JsonValue]:
-    """Parameters as JSON, shared by all that are equal: not to be changed."""
-    return _params_of(params).document
-
-
-def _params_of(params: responses_pb2.ResponseParams) -> Params:
+def params_in_force(task: pb.Task, started: pb.Started) -> Params:
+    """The task's own parameters, but for the input as the rollout began with them; its own alone
+    for a rollout that never started.
+    """
     # The repeats of a task have the same ones, and a run's tasks mostly the same tools.
-    written = params.SerializeToString()
-    return _known_params(written) if len(written) <= _KNOWN_BYTES else _read_params(written)
+    used = started.params.SerializeToString() if started.HasField("params") else None
+    own = task.params.SerializeToString()
+    known = len(own) + len(used or b"") <= _KNOWN_BYTES
+    return _known_params(own, used) if known else _params_of(own, used)
 
 
-def _read_params(written: bytes) -> Params:
-    return _both(params_to_dict(responses_pb2.ResponseParams.FromString(written)))
-
-
-_known_params = lru_cache(maxsize=256)(_read_params)
-
-
-def _both(document: dict[str, JsonValue]) -> Params:
+def _params_of(own: bytes, used: bytes | None) -> Params:
+    in_force = {} if used is None else _document_of(used)
+    asked = _document_of(own)
+    document = asked | in_force
+    if "input" in asked:
+        document["input"] = asked["input"]
+    else:
+        document.pop("input", None)
     # A null stands for the default, which the API then echoes.
     echoed = {
-        key: default if document.get(key) is None else document[key]
+        key: default if in_force.get(key) is None else in_force[key]
         for key, default in _ECHOED.items()
     }
     return Params(document, echoed)
 
 
-_NO_PARAMS: Final = _both({})
+def _document_of(params: bytes) -> dict[str, JsonValue]:
+    return _known_document(params) if len(params) <= _KNOWN_BYTES else _read_document(params)
+
+
+def _read_document(params: bytes) -> dict[str, JsonValue]:
+    return params_to_dict(responses_pb2.ResponseParams.FromString(params))
+
+
+_known_params = lru_cache(maxsize=256)(_params_of)
+_known_document = lru_cache(maxsize=256)(_read_document)
 
 
 def items_with_media(items: list[responses_pb2.Item], rollout: pb.Rollout) -> list[JsonValue]:

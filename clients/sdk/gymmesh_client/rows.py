@@ -20,8 +20,9 @@ came before it in `response`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from google.rpc import error_details_pb2, status_pb2
@@ -31,7 +32,6 @@ from gymmesh_client.reading import Reading
 from gymmesh_client.response import (
     Params,
     items_with_media,
-    params_document,
     params_in_force,
     rollout_response,
 )
@@ -64,15 +64,23 @@ OWN_KEYS: Final = frozenset(
     )
 )
 
-
-def _names(enum: Any, prefix: str) -> dict[int, str]:
-    """An enum's names without their prefix."""
-    return {number: name.removeprefix(prefix) for name, number in enum.items()}
+# Tasks' further keys up to this size are kept as JSON for the next repeat.
+_KNOWN_BYTES: Final = 64 * 1024
 
 
-_STOP_REASONS: Final = _names(pb.StopReason, "STOP_REASON_")
-_VERDICTS: Final = _names(pb.VerificationStatus, "VERIFICATION_STATUS_")
-_BOUNDARIES: Final = _names(pb.Boundary, "BOUNDARY_")
+class _Names(dict[int, str]):
+    """An enum's names without their prefix; for a value of a later contract its number."""
+
+    def __init__(self, enum: Any, prefix: str) -> None:
+        super().__init__({number: name.removeprefix(prefix) for name, number in enum.items()})
+
+    def __missing__(self, value: int) -> str:
+        return str(value)
+
+
+_STOP_REASONS: Final = _Names(pb.StopReason, "STOP_REASON_")
+_VERDICTS: Final = _Names(pb.VerificationStatus, "VERIFICATION_STATUS_")
+_BOUNDARIES: Final = _Names(pb.Boundary, "BOUNDARY_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,24 +91,31 @@ class FailedAttempt:
     partial: pb.Rollout
 
 
-def completed_row(task: pb.Task, rollout: pb.Rollout) -> dict[str, JsonValue]:
-    """The row of a completed rollout.
+def completed_row(
+    task: pb.Task, rollout: pb.Rollout, read: Reading | None = None
+) -> dict[str, JsonValue]:
+    """The row of a completed rollout. What it has of its task may be shared with other rows: not to
+    be changed.
+
+    Args:
+        read: of this rollout, from whoever has one.
 
     Raises:
         ValueError: the rollout is not completed, or its calls do not form a conversation.
     """
     if not rollout.HasField("completed"):
         raise ValueError("only a completed rollout has a row")
-    read, completed, verified = Reading(rollout), rollout.completed, rollout.verified
+    read = read or Reading(rollout)
+    completed, verified = rollout.completed, rollout.verified
     verdict = verified.verification
     verification = verification_row(verdict) if rollout.HasField("verified") else _no_verdict()
-    in_force = params_in_force(read.started)
+    in_force = params_in_force(task, read.started)
     row = _common(task, read, in_force)
     row["response"] = rollout_response(read, in_force)
     row["reward"] = verification["reward"]
     row |= _identity(task, read)
     row["verification"] = verification
-    row["stop_reason"] = _name(_STOP_REASONS, completed.stop_reason)
+    row["stop_reason"] = _STOP_REASONS[completed.stop_reason]
     if completed.stop_detail:
         row["stop_detail"] = completed.stop_detail
     row["metadata"] = _metadata(
@@ -114,7 +129,7 @@ def failure_row(task: pb.Task, failed: FailedAttempt) -> dict[str, JsonValue]:
     """The row of a failed rollout; it has no reward, and none may be inferred."""
     rollout, failure = failed.partial, failed.failure
     read, verified = Reading(rollout), rollout.verified
-    in_force = params_in_force(read.started)
+    in_force = params_in_force(task, read.started)
     row = _common(task, read, in_force)
     row["response"] = rollout_response(read, in_force)
     row |= _identity(task, read)
@@ -136,13 +151,7 @@ def row_to_json(row: dict[str, JsonValue]) -> bytes:
 
 
 def _common(task: pb.Task, read: Reading, in_force: Params) -> dict[str, JsonValue]:
-    own = params_document(task.params)
-    params = own | in_force.document
-    if "input" in own:
-        params["input"] = own["input"]
-    else:
-        params.pop("input", None)
-    row: dict[str, JsonValue] = {"responses_create_params": params}
+    row: dict[str, JsonValue] = {"responses_create_params": in_force.document}
     rollout = read.rollout
     if rollout.HasField("started") and not _begins_with_input(task, read.started):
         row["first_items"] = items_with_media(read.started.items[:], rollout)
@@ -195,7 +204,7 @@ def verification_row(verdict: pb.Verification) -> dict[str, Any]:
         stages.append({"name": stage.name, "duration_us": stage.duration_us, "note": stage.note})
     evidence = verdict.evidence_json
     return {
-        "status": _name(_VERDICTS, verdict.status),
+        "status": _VERDICTS[verdict.status],
         "reward": verdict.reward if verdict.HasField("reward") else None,
         "reason": verdict.reason,
         "components": components,
@@ -220,7 +229,7 @@ def _metadata(
         row |= token_notes(read.captured)
     # When it started (seconds since 1970), and microseconds in all and by kind of call.
     row["timings"] = {
-        "started_at": read.rollout.started_unix_nano / 1e9,
+        "started_at": read.started_at,
         "duration_us": duration_us,
         "model_us": read.model_us,
         "tools_us": read.tools_us,
@@ -264,7 +273,7 @@ def _usage_of(failure: pb.Failure) -> list[pb.ModelCallUsage]:
 
 def _failure(failure: pb.Failure) -> dict[str, JsonValue]:
     return {
-        "boundary": _name(_BOUNDARIES, failure.boundary),
+        "boundary": _BOUNDARIES[failure.boundary],
         "status": status_dict(failure.status),
         "retry_safe": failure.retry_safe,
         "component": failure.component,
@@ -286,10 +295,24 @@ def status_dict(status: status_pb2.Status) -> dict[str, JsonValue]:
     }
 
 
+def _extras_of(payload_json: bytes) -> dict[str, JsonValue]:
+    """The further keys of a task's row, shared by its repeats: not to be changed."""
+    known = len(payload_json) <= _KNOWN_BYTES
+    return _known_extras(payload_json) if known else _read_extras(payload_json)
+
+
+def _read_extras(payload_json: bytes) -> dict[str, JsonValue]:
+    extras: dict[str, JsonValue] = loads(payload_json) if payload_json else {}
+    return extras
+
+
+_known_extras = lru_cache(maxsize=256)(_read_extras)
+
+
 def _with_extras(
     row: dict[str, JsonValue], task: pb.Task, evidence: JsonValue
 ) -> dict[str, JsonValue]:
-    extras = loads(task.payload_json) if task.payload_json else {}
+    extras = _extras_of(task.payload_json)
     kept: dict[str, JsonValue] = {}
     for key, value in extras.items():
         if key not in OWN_KEYS:
@@ -308,8 +331,3 @@ def _with_extras(
             if key not in OWN_KEYS:
                 row.setdefault(key, value)
     return row
-
-
-def _name(names: Mapping[int, str], value: int) -> str:
-    """An enum value's name; its number for one of a later contract."""
-    return names.get(value) or str(value)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gymmesh_client.journal.layout import OutputFiles
+    from gymmesh_client.reading import Reading
 
 SOLVED: Final = 1.0
 """A rollout counts as a success for pass@k when its reward is at least this."""
@@ -140,12 +141,10 @@ class Tally:
             name = str(boundary)
         self.retries[f"{name.removeprefix('BOUNDARY_')} {reason}".rstrip()] += 1
 
-    def add_waits(self, rollout: rollout_pb2.Rollout) -> None:
+    def add_waits(self, read: Reading) -> None:
         """Count how long a rollout's model calls waited for a place."""
-        calls = rollout.model_calls[:]
-        self.model_calls += len(calls)
-        for call in calls:
-            self.model_queue_us += call.timings.queue_us
+        self.model_calls += len(read.calls)
+        self.model_queue_us += read.queue_us
 
     @property
     def retried(self) -> int:

@@ -99,9 +99,9 @@ class Backlog(Generic[W]):
         if self._shares:
             # A few of each environment are needed for a choice.
             self._read_until(_AHEAD)
-        chosen, some = self._choose(admits)
+        chosen, some = self._choose(admits) if self._waiting else (None, False)
         while not some and not self._exhausted and self._waiting < _AHEAD:
-            self._read_until(self._waiting + 1)
+            self._read_one()
             chosen, some = self._choose(admits)
         if chosen is None:
             return None

@@ -93,6 +93,19 @@ class Ended:
 _RETRIES_AT_LEAST = 100
 
 
+class _Gates(dict[str, Gate]):
+    """The ways to agents, by name; one that is met for the first time is open."""
+
+    def __init__(self, patience_s: float, wait_factor: float) -> None:
+        super().__init__()
+        self._patience_s = patience_s
+        self._wait_factor = wait_factor
+
+    def __missing__(self, agent: str) -> Gate:
+        gate = self[agent] = Gate(self._patience_s, self._wait_factor)
+        return gate
+
+
 class Dispatcher(Generic[W]):
     """Hands out attempts of the rollouts in `source`; `takes_group` as in Backlog."""
 
@@ -106,7 +119,7 @@ class Dispatcher(Generic[W]):
         self._backlog = Backlog(source, options.shares, takes_group)
         self._concurrency = Concurrency(options.concurrency)
         self._pace = Pace(options.starts_per_s)
-        self._gates: dict[str, Gate] = {}
+        self._gates = _Gates(options.patience_s, options.wait_factor)
         self._later: list[tuple[float, int, Assignment[W]]] = []
         self._dropped: list[Assignment[W]] = []
         self._in_flight: dict[int, Assignment[W]] = {}
@@ -178,7 +191,7 @@ class Dispatcher(Generic[W]):
         if found.first_at is None:
             found.first_at = now
         self._in_flight[found.order] = found
-        self._gate(found.work.agent).started()
+        self._gates[found.work.agent].started()
         self._pace.started(now)
         self._started += 1
         return found
@@ -197,22 +210,22 @@ class Dispatcher(Generic[W]):
 
     def is_probe(self, assignment: Assignment[W]) -> bool:
         """Whether it is to show that its agent is there again; `begun` then tells so early."""
-        return self._gate(assignment.work.agent).closed_since is not None
+        return self._gates[assignment.work.agent].closed_since is not None
 
     def begun(self, assignment: Assignment[W]) -> None:
         """The agent has sent something of it: it is there."""
-        self._gate(assignment.work.agent).passed()
+        self._gates[assignment.work.agent].passed()
 
     def completed(self, assignment: Assignment[W]) -> Verdict:
         """An attempt ended with an outcome."""
         self._leave(assignment)
-        self._gate(assignment.work.agent).passed()
+        self._gates[assignment.work.agent].passed()
         self._concurrency.fitted()
         return Verdict.RECORD
 
     def failed(self, assignment: Assignment[W], now: float, ended: Ended) -> Verdict:
         """An attempt failed."""
-        gate = self._gate(assignment.work.agent)
+        gate = self._gates[assignment.work.agent]
         in_flight = self.in_flight
         self._leave(assignment)
         if agent_is_away(ended.reason, ended.boundary, begun=ended.begun):
@@ -248,7 +261,7 @@ class Dispatcher(Generic[W]):
     def dropped(self, assignment: Assignment[W]) -> None:
         """An attempt was cancelled and has no outcome."""
         self._leave(assignment)
-        self._gate(assignment.work.agent).abandoned()
+        self._gates[assignment.work.agent].abandoned()
 
     def load(self, target: int | None) -> None:
         """What the agents together take at present; None: they say nothing."""
@@ -304,12 +317,6 @@ class Dispatcher(Generic[W]):
             return age <= self._options.patience_s
         within = self._retries < self._options.retry_share * self._started + _RETRIES_AT_LEAST
         return within and assignment.tries < self._options.max_attempts
-
-    def _gate(self, agent: str) -> Gate:
-        gate = self._gates.get(agent)
-        if gate is None:
-            gate = self._gates[agent] = Gate(self._options.patience_s, self._options.wait_factor)
-        return gate
 
     def _leave(self, assignment: Assignment[W]) -> None:
         if self._in_flight.pop(assignment.order, None) is None:
