@@ -28,6 +28,7 @@ from typing import TypeAlias
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_agent.agent import Completion
 
 # HasField of the class: a message looks through the names of its fields to find its own.
 _response_has = responses_pb2.Response.HasField
@@ -67,7 +68,8 @@ class CallModel:
     """Call the model with the conversation so far."""
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen, which would make it three times as dear: most rollouts make some.
+@dataclass(slots=True)
 class RunTools:
     """Run these calls side by side; then report with `tools_answered`."""
 
@@ -80,16 +82,8 @@ class TakeTurn:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
-    """The rollout is over; nothing may be reported any more.
-
-    Attributes:
-        reason: why.
-        detail: one line, for reasons that the enum has no value for.
-    """
-
-    reason: rollout_pb2.StopReason.ValueType
-    detail: str = ""
+class Stop(Completion):
+    """The rollout is over, for this reason; nothing may be reported any more."""
 
 
 Action: TypeAlias = CallModel | RunTools | TakeTurn | Stop
@@ -102,6 +96,16 @@ class _State(Enum):
     TOOLS = auto()
     TURN = auto()
     STOPPED = auto()
+
+
+# By names of their own: a member takes longer to find in its enum.
+_NEW, _MODEL, _TOOLS, _TURN, _STOPPED = _State
+
+# What says nothing of a rollout's own is the same for all.
+_CALL_MODEL = CallModel()
+_TAKE_TURN = TakeTurn()
+_FINISHED = Stop(rollout_pb2.STOP_REASON_MODEL_FINISHED)
+_DONE = Stop(rollout_pb2.STOP_REASON_ENVIRONMENT_DONE)
 
 
 class ToolLoop:
@@ -118,15 +122,16 @@ class ToolLoop:
     def __init__(self, limits: LoopLimits, *, multi_turn: bool) -> None:
         self._limits = limits
         self._multi_turn = multi_turn
-        self._state = _State.NEW
+        self._state = _NEW
         self._steps = 0
         self._output_tokens = 0
         self._calls = 0
 
     def opened(self) -> Action:
         """The session is open."""
-        self._expect(_State.NEW)
-        return self._next_call()
+        if self._state is not _NEW:
+            raise self._misled(_NEW)
+        return self._go_on(done=False)
 
     def model_answered(
         self,
@@ -139,7 +144,8 @@ class ToolLoop:
         Args:
             calls: those of `answer`; None: to be read from it.
         """
-        self._expect(_State.MODEL)
+        if self._state is not _MODEL:
+            raise self._misled(_MODEL)
         self._steps += 1
         self._output_tokens += output_tokens
         cut = cut_short(answer)
@@ -148,53 +154,53 @@ class ToolLoop:
         if calls is None:
             calls = function_calls(answer.output)
         if calls:
-            self._state, self._calls = _State.TOOLS, len(calls)
+            self._state, self._calls = _TOOLS, len(calls)
             return RunTools(calls)
         if self._multi_turn:
-            self._state = _State.TURN
-            return TakeTurn()
-        return self._stop(Stop(rollout_pb2.STOP_REASON_MODEL_FINISHED))
+            self._state = _TURN
+            return _TAKE_TURN
+        return self._stop(_FINISHED)
 
     def context_exceeded(self) -> Action:
         """The conversation does not fit the model any more: a limit of the policy's."""
-        self._expect(_State.MODEL)
+        if self._state is not _MODEL:
+            raise self._misled(_MODEL)
         return self._stop(Stop(rollout_pb2.STOP_REASON_CONTEXT_LENGTH))
 
     def tools_answered(self, done: Sequence[bool]) -> Action:
         """Every call of `RunTools` was answered; `done` tells for each, in the order of the
         calls, whether it ended the environment's episode.
         """
-        self._expect(_State.TOOLS)
+        if self._state is not _TOOLS:
+            raise self._misled(_TOOLS)
         if len(done) != self._calls:
             raise RuntimeError(f"{self._calls} tool calls were asked for, {len(done)} answered")
         return self._go_on(done=any(done))
 
     def turn_taken(self, *, done: bool) -> Action:
         """The environment took its turn."""
-        self._expect(_State.TURN)
+        if self._state is not _TURN:
+            raise self._misled(_TURN)
         return self._go_on(done=done)
 
     def _go_on(self, *, done: bool) -> Action:
+        """The next model call, unless the episode is done or a limit is reached."""
         if done:
-            return self._stop(Stop(rollout_pb2.STOP_REASON_ENVIRONMENT_DONE))
-        return self._next_call()
-
-    def _next_call(self) -> Action:
+            return self._stop(_DONE)
         limit = self._limits.reached(self._steps, self._output_tokens)
         if limit is not None:
             return self._stop(Stop(limit))
-        self._state = _State.MODEL
-        return CallModel()
+        self._state = _MODEL
+        return _CALL_MODEL
 
     def _stop(self, stop: Stop) -> Stop:
-        self._state = _State.STOPPED
+        self._state = _STOPPED
         return stop
 
-    def _expect(self, state: _State) -> None:
-        if self._state is not state:
-            raise RuntimeError(
-                f"the loop is at {self._state.name}, and was told of something at {state.name}"
-            )
+    def _misled(self, state: _State) -> RuntimeError:
+        return RuntimeError(
+            f"the loop is at {self._state.name}, and was told of something at {state.name}"
+        )
 
 
 def cut_short(answer: responses_pb2.Response) -> Stop | None:

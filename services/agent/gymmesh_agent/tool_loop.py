@@ -19,7 +19,7 @@ class ToolLoopAgent(Agent):
     )
 
     async def run(self, scope: RolloutScope) -> Completion:
-        """Do what the loop says until it says stop."""
+        """Do what the loop says until it says stop, which is how the rollout ended."""
         loop = ToolLoop(scope.limits, multi_turn=scope.multi_turn)
         action: Action = loop.opened()
         call: ModelCall | None = None
@@ -40,4 +40,4 @@ class ToolLoopAgent(Agent):
             else:
                 turn = await scope.next_turn(call)
                 action = loop.turn_taken(done=turn.done)
-        return Completion(action.reason, action.detail)
+        return action
