@@ -23,10 +23,10 @@ class _Node:
         "context",
         "continued",
         "detached",
+        "from_first",
         "output",
         "parent",
         "tool_outputs",
-        "turned",
         "turns",
     )
 
@@ -39,11 +39,12 @@ class _Node:
     ) -> None:
         self.parent = parent
         self.detached = detached
+        # Whether its conversation starts from the attempt's first items.
+        self.from_first = not detached and (parent is None or parent.from_first)
         self.context = context
         self.output = output
         self.tool_outputs: dict[int, responses_pb2.Item] = {}  # by position
-        self.turns: list[responses_pb2.Item] = []
-        self.turned = False
+        self.turns: list[responses_pb2.Item] | None = None  # None: it took no turn
         # The items before the context, where they are known; see Conversations.
         self.before: Sequence[responses_pb2.Item] | None = None
         self.continued = False
@@ -52,9 +53,11 @@ class _Node:
         """Put this call's items after these."""
         items += self.context
         items += self.output
-        if self.tool_outputs:
-            items += [output for _, output in sorted(self.tool_outputs.items())]
-        items += self.turns
+        outputs = self.tool_outputs
+        if outputs:
+            items += [outputs[position] for position in sorted(outputs)]
+        if self.turns:
+            items += self.turns
 
 
 class Conversations:
@@ -97,9 +100,14 @@ class Conversations:
         context: Sequence[responses_pb2.Item],
         output: Sequence[responses_pb2.Item],
     ) -> None:
-        """A model call was answered. `context` are the items put before the answer."""
+        """A model call was answered.
+
+        Args:
+            context: the items put before the answer.
+            output: the answer's items; kept as they are, and not to be changed any more.
+        """
         above = self._nodes[parent] if parent else None
-        node = self._nodes[call_id] = _Node(above, detached, tuple(context), tuple(output))
+        node = self._nodes[call_id] = _Node(above, detached, tuple(context), output)
         if self._base is not None and self._base[0] == parent and not detached:
             node.before = self._base[1]
         if above is not None:
@@ -114,8 +122,7 @@ class Conversations:
     def add_turn(self, call_id: str, items: Sequence[responses_pb2.Item]) -> None:
         """The environment took its turn after `call_id`."""
         node = self._nodes[call_id]
-        node.turns.extend(items)
-        node.turned = True
+        node.turns = [*(node.turns or ()), *items]
         self._changed(node)
 
     def after(self, call_id: str) -> list[responses_pb2.Item]:
@@ -125,23 +132,24 @@ class Conversations:
             items = list(node.before)
             node.add_to(items)
             return items
-        chain, whole = self._chain(call_id)
-        return [*(self._first if whole else ()), *_flatten(chain)]
+        items = list(self._first) if node.from_first else []
+        return _flatten(self._chain(call_id), items)
 
     def led_to(self, call_id: str) -> int:
         """How many items `after` has behind the call's answer: what its tools and turns gave."""
         node = self._nodes[call_id]
-        return len(node.tool_outputs) + len(node.turns)
+        return len(node.tool_outputs) + len(node.turns or ())
 
     def transcript(self, call_id: str) -> list[responses_pb2.Item]:
         """As `after`, without the attempt's first items: what a verifier is given."""
-        return _flatten(self._chain(call_id)[0])
+        items = self.after(call_id)
+        return items[len(self._first) :] if self._nodes[call_id].from_first else items
 
     def since_turn(self, call_id: str) -> list[responses_pb2.Item]:
         """As `transcript`, from the environment's last turn on: what its next turn is given."""
-        chain, _ = self._chain(call_id)
-        turned = [place for place, node in enumerate(chain) if node.turned]
-        return _flatten(chain[turned[-1] + 1 :] if turned else chain)
+        chain = self._chain(call_id)
+        turned = [place for place, node in enumerate(chain) if node.turns is not None]
+        return _flatten(chain[turned[-1] + 1 :] if turned else chain, [])
 
     def _changed(self, node: _Node) -> None:
         """More came after a call: what was put together from it does not hold any more."""
@@ -150,22 +158,20 @@ class Conversations:
             for one in self._nodes.values():
                 one.before = None
 
-    def _chain(self, call_id: str) -> tuple[list[_Node], bool]:
-        """The calls from the conversation's start to `call_id`, and whether it starts from the
-        attempt's first items.
-        """
+    def _chain(self, call_id: str) -> list[_Node]:
+        """The calls from the conversation's start to `call_id`."""
         chain: list[_Node] = []
         node: _Node | None = self._nodes[call_id]
         while node is not None:
             chain.append(node)
             if node.detached:
-                return chain[::-1], False
+                break
             node = node.parent
-        return chain[::-1], True
+        return chain[::-1]
 
 
-def _flatten(chain: Sequence[_Node]) -> list[responses_pb2.Item]:
-    items: list[responses_pb2.Item] = []
+def _flatten(chain: Sequence[_Node], items: list[responses_pb2.Item]) -> list[responses_pb2.Item]:
+    """These items, and after them those of the calls."""
     for node in chain:
         node.add_to(items)
     return items
