@@ -25,6 +25,7 @@ class Answer:
 
     Attributes:
         response: the answer, with a call_id for every function call.
+        mended: whether that is not what was received: it got call_ids.
         output: its items.
         calls: its function calls, in order.
         input_tokens: how many tokens the prompt has; 0 when the service does not say.
@@ -32,6 +33,7 @@ class Answer:
     """
 
     response: responses_pb2.Response
+    mended: bool
     output: Sequence[responses_pb2.Item]
     calls: Sequence[responses_pb2.FunctionCall]
     input_tokens: int
@@ -48,12 +50,13 @@ def read_answer(reply: model_pb2.CreateResponseResponse, call_id: str) -> Answer
     check_answer(response)
     output = response.output[:]  # a slice takes half as long as an iteration
     calls = function_calls(output)
-    ids = {call.call_id for call in calls}
-    if len(ids) < len(calls) or "" in ids:
+    mended = bool(calls) and not _told_apart(calls)
+    if mended:
         response = with_call_ids(response, call_id)
         output = response.output[:]
         calls = function_calls(output)
-    return Answer(response, output, calls, *token_counts(reply))
+    read, wrote = token_counts(reply)
+    return Answer(response, mended, output, calls, read, wrote)
 
 
 def check_answer(response: responses_pb2.Response) -> None:
@@ -117,6 +120,14 @@ def token_counts(reply: model_pb2.CreateResponseResponse) -> tuple[int, int]:
         wrote = len(reply.tokens.output_token_ids) // _TOKEN_BYTES
     # An endpoint may say anything, numbers below zero too.
     return prompt if prompt > 0 else 0, wrote if wrote > 0 else 0
+
+
+def _told_apart(calls: Sequence[responses_pb2.FunctionCall]) -> bool:
+    """Whether each of these has a call_id of its own."""
+    if len(calls) == 1:
+        return bool(calls[0].call_id)
+    ids = {call.call_id for call in calls}
+    return len(ids) == len(calls) and "" not in ids
 
 
 def _fresh(wanted: str, taken: set[str]) -> str:

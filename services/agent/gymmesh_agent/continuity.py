@@ -123,7 +123,7 @@ class Continuity:
         """
         call_id, model, kept = asking.call_id, asking.model, asking.kept
         asked, wrote = len(asking.items), len(answer.output)
-        if answer.response is not reply.response:
+        if answer.mended:
             kept = None  # the service has another answer than the conversation
         hasher = None
         if kept is not None and kept.capture is not None:
