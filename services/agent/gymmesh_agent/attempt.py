@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from gymmesh.agent.v1 import agent_pb2
@@ -13,6 +13,7 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.agent import Agent, Completion, StopRollout
+from gymmesh_agent.attempt_id import AttemptId
 from gymmesh_agent.clock import RolloutClock
 from gymmesh_agent.config import AgentConfig
 from gymmesh_agent.events import EventStream, Send
@@ -23,11 +24,11 @@ from gymmesh_agent.failures import (
     deadline_failure,
     failure_of,
 )
-from gymmesh_agent.model_caller import ModelFacts
-from gymmesh_agent.scope import RolloutScope
+from gymmesh_agent.model_caller import Models
+from gymmesh_agent.params import add_items
+from gymmesh_agent.scope import Items, RolloutScope
 from gymmesh_agent.session import Environments, EnvironmentSession
-from gymmesh_agent.setup import RolloutSetup
-from gymmesh_agent.terms import Readings
+from gymmesh_agent.terms import Course, Readings
 from gymmesh_agent.verdict import (
     add_turn_rewards,
     check_verification,
@@ -40,7 +41,10 @@ from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import MeshError, unforeseen
 from gymmesh_runtime.instruments import Level
 from gymmesh_runtime.peers import PeerDirectory
-from gymmesh_runtime.timers import Timer, call_within
+from gymmesh_runtime.timers import call_within
+
+# HasField of the class: a message looks through the names of its fields to find its own.
+_task_has = rollout_pb2.Task.HasField
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +57,6 @@ class Workplace:
         over: is told that an attempt is over, and nothing of it will be sent any more.
         in_flight: the gauge of attempts that run.
         readings: what was read of requests.
-        models: what is known of the model services.
     """
 
     config: AgentConfig
@@ -62,12 +65,12 @@ class Workplace:
     instance_id: str
     directory: PeerDirectory
     environments: Environments
+    models: Models
     preamble: Sequence[responses_pb2.Item]
     background: Callable[[Coroutine[Any, Any, None]], None]
     over: Callable[[Attempt], None]
     in_flight: Level
     readings: Readings
-    models: ModelFacts = field(default_factory=ModelFacts)
 
 
 class Attempt:
@@ -81,21 +84,17 @@ class Attempt:
     """
 
     __slots__ = (
-        "_attempt",
-        "_began",
         "_clock",
         "_events",
         "_opening",
         "_place",
-        "_rollout_id",
         "_scope",
         "_session",
         "_started",
         "_stopped",
-        "_task",
         "_terms",
         "_time_is_up",
-        "_timer",
+        "_who",
         "_work_task",
         "key",
         "over",
@@ -108,32 +107,20 @@ class Attempt:
         context: CallContext,
         send: Send,
     ) -> None:
-        config, task = place.config, request.task
-        rollout_id, attempt = request.rollout_id, request.attempt or 1
+        task, rollout_id, attempt = request.task, request.rollout_id, request.attempt or 1
+        seed = task.seed if _task_has(task, "seed") else None
         self._place = place
-        self._task = task
-        self._rollout_id = rollout_id
-        self._attempt = attempt
         #: The rollout's id and the attempt's number.
         self.key = (rollout_id, attempt)
+        self._who = who = AttemptId(rollout_id, attempt, f"{rollout_id}/{attempt}", seed)
         self._terms = terms = place.readings.terms(request.options)
         self._opening = place.readings.opening(task.params, terms)
         self._clock = clock = RolloutClock(context.deadline, terms.max_wall_s)
         self._events = EventStream(rollout_id, attempt, send)
-        self._session = EnvironmentSession(
-            task=task,
-            rollout_id=rollout_id,
-            attempt=attempt,
-            directory=place.directory,
-            environments=place.environments,
-            clock=clock,
-            call_s=config.tool_timeout_s,
-            verify_s=config.verify_timeout_s,
-        )
+        self._session = EnvironmentSession(place.environments, who, task, clock)
         self._scope: RolloutScope | None = None
-        self._began = self._started = clock.began
+        self._started = clock.began
         self._work_task: asyncio.Task[None] | None = None
-        self._timer: Timer | None = None
         self._time_is_up = False
         self._stopped = False
         #: Done once the terminal event was sent, or the attempt was stopped without one.
@@ -147,7 +134,7 @@ class Attempt:
     def start(self) -> asyncio.Task[None]:
         """Begin. The task given ends when the session is closed, which may be after `over`."""
         self._place.in_flight.inc()
-        self._timer = call_within(self._clock.remaining(), self._time_up)
+        self._clock.start(self._time_up)
         task = self._work_task = self.over.get_loop().create_task(self._run())
         return task
 
@@ -163,8 +150,10 @@ class Attempt:
         ending: Completion | rollout_pb2.Failure
         try:
             await self._session.open()
-            scope = self._scope = self._open_scope()
-            room = self._events.put(self._started_event(scope.params, scope.items))
+            opened = self._session.opened
+            course, items = self._opening.course(opened.tools), opened.items
+            scope = self._scope = self._open_scope(course, items)
+            room = self._events.put(self._started_event(course, items))
             if room is not None:
                 await room
             try:
@@ -175,7 +164,8 @@ class Attempt:
                 scope.close()
             if not isinstance(ending, Completion) or not ending.reason:
                 raise TypeError(f"an agent returns a Completion with a reason, not {ending!r}")
-            await scope.check_staleness()
+            if self._terms.max_staleness is not None:
+                await scope.check_staleness()
             await self._judge(scope, ending)
         except asyncio.CancelledError:
             ending = self._cancelled()
@@ -230,69 +220,63 @@ class Attempt:
                 self._fail(ending)
         finally:
             self._events.close()
-            if self._timer is not None:
-                self._timer.stop()
+            self._clock.stop()
             if self._scope is not None:
                 self._scope.close()
             self._measure(outcome, boundary)
             self._place.over(self)
             self.over.set_result(None)
 
-    def _open_scope(self) -> RolloutScope:
-        place, session, terms = self._place, self._session, self._terms
-        config, opened = place.config, session.opened
-        items = self._opening.items
-        setup = RolloutSetup(
-            agent=place.name,
-            rollout_id=self._rollout_id,
-            attempt=self._attempt,
-            params=self._opening.with_tools(opened.tools),
-            items=[*items, *opened.items] if opened.items else items,
-            options=terms.options,
-            limits=terms.limits,
-            models=terms.models,
-            model_timeout_s=config.model_timeout_s,
-            capture_tokens=config.capture_tokens,
-            task_seed=self._task.seed if self._task.HasField("seed") else None,
-        )
+    def _open_scope(self, course: Course, session_items: Items) -> RolloutScope:
+        place, items = self._place, course.items
         return RolloutScope(
-            setup,
-            directory=place.directory,
-            session=session,
-            events=self._events,
-            clock=self._clock,
-            models=place.models,
+            place.name,
+            self._who,
+            self._terms,
+            course.params,
+            [*items, *session_items] if session_items else items,
+            place.models,
+            self._session,
+            self._events,
+            self._clock,
         )
 
-    def _started_event(
-        self, params: responses_pb2.ResponseParams, items: Sequence[responses_pb2.Item]
-    ) -> rollout_pb2.RolloutEvent:
-        place, session = self._place, self._session
-        opened, task = session.opened, self._task
-        # Made in its place, as all events here are: a message handed to another is copied.
+    def _started_event(self, course: Course, session_items: Items) -> rollout_pb2.RolloutEvent:
+        session = self._session
+        opened, seed = session.opened, self._who.seed
         event = rollout_pb2.RolloutEvent()
+        event.CopyFrom(course.started or self._started_of(course))
         started = event.started
-        started.params.CopyFrom(params)
-        started.items.extend(items)
+        if session_items:
+            add_items(started.items, session_items)
         started.environment = session.name
         started.environment_version = opened.environment_version or session.environment.version
-        started.agent = place.name
-        started.agent_version = place.agent.version
-        started.agent_instance_id = place.instance_id
         started.resource_instance_id = session.instance.id
-        started.contract_version = CONTRACT_VERSION
-        started.preamble_items = len(place.preamble)
         if session.session_id:
             started.session_id = session.session_id
             started.seed = opened.seed
-        elif task.HasField("seed"):
-            started.seed = task.seed
+        elif seed is not None:
+            started.seed = seed
         self._started = time.monotonic()
+        return event
+
+    def _started_of(self, course: Course) -> rollout_pb2.RolloutEvent:
+        """What all attempts of a course begin with."""
+        place = self._place
+        event = course.started = rollout_pb2.RolloutEvent()
+        started = event.started
+        started.params.CopyFrom(course.params)
+        add_items(started.items, course.items)
+        started.agent = place.name
+        started.agent_version = place.agent.version
+        started.agent_instance_id = place.instance_id
+        started.contract_version = CONTRACT_VERSION
+        started.preamble_items = len(place.preamble)
         return event
 
     async def _judge(self, scope: RolloutScope, completion: Completion) -> None:
         began = time.monotonic_ns()
-        if self._terms.options.skip_verification:
+        if self._terms.skip_verification:
             verdict = skipped("the request asked for no verification")
         else:
             rewards = scope.turn_rewards
@@ -313,8 +297,11 @@ class Attempt:
         environment = self._session.environment
         try:
             check_verification(verdict)
-            verdict = mark_group(verdict, judges_groups=environment.judges_groups)
-            return add_turn_rewards(verdict, environment.reward_rule, turn_rewards)
+            if environment.judges_groups:
+                verdict = mark_group(verdict)
+            if turn_rewards:
+                verdict = add_turn_rewards(verdict, environment.reward_rule, turn_rewards)
+            return verdict
         except MeshError as error:
             component = verdict.verifier or self._session.name
             raise StepFailed(error, Stage.VERIFY, component) from error
@@ -342,7 +329,8 @@ class Attempt:
         completed = event.completed
         completed.stop_reason = completion.reason
         completed.stop_detail = completion.detail
-        completed.counts.CopyFrom(self._counts())
+        if self._scope is not None:
+            self._scope.tally.write(completed.counts)
         completed.events = self._events.count + 1
         completed.duration_us = self._duration_us()
         self._events.end(event)
@@ -350,18 +338,15 @@ class Attempt:
     def _fail(self, failure: rollout_pb2.Failure) -> None:
         if not self._events.count:
             # The stream law wants `started` first; it says what is known.
-            opening = self._opening
-            self._events.put(self._started_event(opening.params, opening.items))
+            self._events.put(self._started_event(self._opening.course(()), ()))
         event = rollout_pb2.RolloutEvent()
         failed = event.failed
         failed.failure.CopyFrom(failure)
-        failed.counts.CopyFrom(self._counts())
+        if self._scope is not None:
+            self._scope.tally.write(failed.counts)
         failed.events = self._events.count + 1
         failed.duration_us = self._duration_us()
         self._events.end(event)
-
-    def _counts(self) -> rollout_pb2.Counts:
-        return self._scope.counts if self._scope is not None else rollout_pb2.Counts()
 
     def _duration_us(self) -> int:
         return int((time.monotonic() - self._started) * 1e6)
@@ -372,5 +357,5 @@ class Attempt:
         environment = self._session.name if self._session.instance.id else ""
         self._place.in_flight.dec()
         metrics.ROLLOUTS.labels(agent, environment, outcome, boundary).inc()
-        seconds = time.monotonic() - self._began
+        seconds = time.monotonic() - self._clock.began
         metrics.ROLLOUT_SECONDS.labels(agent, environment).observe(seconds)

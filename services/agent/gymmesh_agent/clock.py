@@ -6,6 +6,8 @@ import math
 import time
 from collections.abc import Callable
 
+from gymmesh_runtime.timers import Timer
+
 # The attempt stops a little before the caller's deadline, so that the caller still hears why:
 # a tenth of the time, and at most this many seconds.
 _REPLY_S = 0.5
@@ -17,8 +19,8 @@ _STOP_S = 0.3
 _LEAST_S = 0.001
 
 
-class RolloutClock:
-    """The time of one attempt.
+class RolloutClock(Timer):
+    """The time of one attempt, and the timer that ends it.
 
     Args:
         deadline: when the caller's call ends, in the clock's seconds; None: it does not.
@@ -26,7 +28,16 @@ class RolloutClock:
         now: the clock; `time.monotonic` but for tests.
     """
 
-    __slots__ = ("_end", "_hops_end", "_now", "began", "deadline_first", "max_wall_s", "stop_s")
+    __slots__ = (
+        "_end",
+        "_hops_end",
+        "_now",
+        "_up",
+        "began",
+        "deadline_first",
+        "max_wall_s",
+        "stop_s",
+    )
 
     def __init__(
         self,
@@ -47,6 +58,23 @@ class RolloutClock:
         self._hops_end = min(wall + _GRACE_S, until)
         #: Whether it is the caller's deadline that ends the attempt, rather than the budget.
         self.deadline_first = until - reply <= wall
+        self._up: Callable[[], None] | None = None
+
+    def start(self, up: Callable[[], None]) -> None:
+        """Have `up` called when the attempt's time is up, unless it is stopped before."""
+        self._up = up
+        self.set(self.remaining())
+
+    def ring(self) -> None:
+        """The time is up."""
+        if self._up is not None:
+            self._up()
+
+    def stop(self) -> None:
+        """Nobody is told any more; harmless when it was not started."""
+        if self._up is not None:
+            self._up = None  # which also cuts the circle of the clock and who started it
+            super().stop()
 
     def remaining(self) -> float:
         """Seconds until the attempt is stopped, never negative."""

@@ -6,17 +6,16 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from gymmesh.agent.v1 import agent_pb2
 from gymmesh.model.v1 import model_pb2, tokens_pb2
 from gymmesh_agent.answer import Answer
 from gymmesh_agent.asking import Asking, Hasher, Items, Kept
 from gymmesh_agent.conversation import Conversations
+from gymmesh_agent.terms import Terms
 from gymmesh_agent.tokens import Settled, TokenLedger, diverged
 from gymmesh_responses import CodecError
 from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 
-_ALL: Final = tokens_pb2.CaptureOptions(token_ids=True, logprobs=True)
 # HasField of the class: a message looks through the names of its fields to find its own.
 _reply_has: Final = model_pb2.CreateResponseResponse.HasField
 # Keeping a conversation costs both sides more than sending one as short as this again.
@@ -45,30 +44,18 @@ class Continuity:
 
     Args:
         conversation: the id of the attempt's conversations at model services.
-        options: of the rollout; say whether tokens are wanted, and whether a breach is allowed.
-        capture_tokens: whether they are wanted where the options do not say.
+        terms: of the rollout; say whether tokens are wanted, and whether a breach is allowed.
     """
 
     __slots__ = ("_allowed", "_capture", "_conversations", "_id", "_ledger", "_links")
 
-    def __init__(
-        self,
-        conversation: str,
-        conversations: Conversations,
-        options: agent_pb2.RolloutOptions,
-        *,
-        capture_tokens: bool,
-    ) -> None:
+    def __init__(self, conversation: str, conversations: Conversations, terms: Terms) -> None:
         self._id = conversation
         self._conversations = conversations
         self._links: dict[str, _Link] = {}  # by call_id
         self._ledger = TokenLedger()
-        self._allowed = options.allow_token_divergence
-        capture = _ALL if capture_tokens else None
-        if options.HasField("capture"):
-            wanted = options.capture.token_ids or options.capture.logprobs
-            capture = options.capture if wanted else None
-        self._capture = capture
+        self._allowed = terms.allow_divergence
+        self._capture = terms.capture
 
     def asking(
         self,

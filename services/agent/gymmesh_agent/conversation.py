@@ -40,7 +40,7 @@ class _Node:
         self.parent = parent
         self.detached = detached
         # Whether its conversation starts from the attempt's first items.
-        self.from_first = not detached and (parent is None or parent.from_first)
+        self.from_first: bool = not detached and (parent is None or parent.from_first)
         self.context = context
         self.output = output
         self.tool_outputs: dict[int, responses_pb2.Item] = {}  # by position

@@ -12,12 +12,13 @@ from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.asking import Asking, Items, Kept
+from gymmesh_agent.attempt_id import AttemptId
 from gymmesh_agent.clock import RolloutClock
 from gymmesh_agent.events import EventStream
 from gymmesh_agent.params import fill_params, sampling_seed
 from gymmesh_agent.peers import MODEL_SERVICE, ModelPeer
 from gymmesh_agent.session import PICK_S
-from gymmesh_agent.setup import RolloutSetup
+from gymmesh_agent.tally import Tally
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 
@@ -36,10 +37,17 @@ _UNANSWERED = frozenset(
 )
 
 
-class ModelFacts:
-    """What GetModel said, by instance: constant while a server runs, so asked once."""
+class Models:
+    """The model services, as all attempts of one agent call them.
 
-    def __init__(self) -> None:
+    Args:
+        call_s: seconds that one model call may take.
+    """
+
+    def __init__(self, directory: PeerDirectory, call_s: float) -> None:
+        self.directory = directory
+        self.call_s = call_s
+        # What GetModel said, by instance: constant while a server runs, so asked once.
         self._known: dict[str, model_pb2.ModelCapabilities] = {}
 
     async def capabilities(
@@ -64,31 +72,41 @@ class ModelCaller:
     """The model calls of one attempt, all of them routed by its rollout's id.
 
     Args:
-        setup: what the rollout started with.
-        counts: what was done so far; read alone.
-        facts: what is known of model services, shared by all attempts.
+        params: of policy calls, without input.
+        budget: how many output tokens the rollout may have; None: no limit.
+        tally: what was done so far; read alone.
         deltas: where OutputDelta events go; None: answers are taken whole.
     """
 
-    __slots__ = ("_clock", "_counts", "_deltas", "_directory", "_facts", "_setup", "_unknown")
+    __slots__ = (
+        "_budget",
+        "_clock",
+        "_deltas",
+        "_models",
+        "_params",
+        "_tally",
+        "_unknown",
+        "_who",
+    )
 
     def __init__(
         self,
-        setup: RolloutSetup,
-        counts: rollout_pb2.Counts,
-        *,
-        directory: PeerDirectory,
-        facts: ModelFacts,
+        models: Models,
+        who: AttemptId,
+        params: responses_pb2.ResponseParams,
+        budget: int | None,
+        tally: Tally,
         clock: RolloutClock,
         deltas: EventStream | None,
     ) -> None:
-        self._setup = setup
-        self._counts = counts
-        self._directory = directory
-        self._facts = facts
-        self._unknown = 0
+        self._models = models
+        self._who = who
+        self._params = params
+        self._budget = budget
+        self._tally = tally
         self._clock = clock
         self._deltas = deltas
+        self._unknown = 0
 
     def ask(self, asking: Asking) -> Awaitable[model_pb2.CreateResponseResponse]:
         """The reply of the model service.
@@ -100,8 +118,8 @@ class ModelCaller:
             MeshError: as the service says; at once, or when it is waited for.
         """
         if asking.kept is None:
-            directory = self._directory
-            affinity = self._setup.rollout_id
+            directory = self._models.directory
+            affinity = self._who.rollout_id
             instance = directory.choose(MODEL_SERVICE, asking.model, affinity=affinity)
             if instance is not None:
                 # The usual case without a layer in between: thousands of calls wait here.
@@ -111,10 +129,10 @@ class ModelCaller:
 
     async def _ask(self, asking: Asking, kept: Kept | None) -> model_pb2.CreateResponseResponse:
         instance = await self._pick(asking.model)
-        peer: ModelPeer = self._directory.peer(instance)
+        peer: ModelPeer = self._models.directory.peer(instance)
         if kept is not None:
-            facts = await self._facts.capabilities(instance, peer, self._clock.hop(PICK_S))
-            if not facts.conversations:
+            able = await self._models.capabilities(instance, peer, self._clock.hop(PICK_S))
+            if not able.conversations:
                 kept = None
         if kept is None:
             asking.is_plain = True
@@ -132,7 +150,7 @@ class ModelCaller:
         """The current version of a model's weights; None when it is not known."""
         try:
             instance = await self._pick(model)
-            peer: ModelPeer = self._directory.peer(instance)
+            peer: ModelPeer = self._models.directory.peer(instance)
             said = await peer.GetModel(model_pb2.GetModelRequest(), timeout=self._clock.hop(PICK_S))
         except MeshError:
             return None
@@ -143,15 +161,14 @@ class ModelCaller:
     ) -> Awaitable[model_pb2.CreateResponseResponse]:
         if self._deltas is not None:
             return self._streamed(peer, request, self._deltas)
-        timeout = self._clock.hop(self._setup.model_timeout_s)
-        return peer.CreateResponse(request, timeout=timeout)
+        return peer.CreateResponse(request, timeout=self._clock.hop(self._models.call_s))
 
     async def _streamed(
         self, peer: ModelPeer, request: model_pb2.CreateResponseRequest, events: EventStream
     ) -> model_pb2.CreateResponseResponse:
         """The answer of StreamResponse; whole at once when the service does not offer that."""
         call = model_pb2.StreamResponseRequest(call=request)
-        limit_s = self._setup.model_timeout_s
+        limit_s = self._models.call_s
         frames = peer.StreamResponse(call, timeout=self._clock.hop(limit_s))
         try:
             async with aclosing(cast("_Frames", frames)):
@@ -168,10 +185,10 @@ class ModelCaller:
         return await peer.CreateResponse(request, timeout=self._clock.hop(limit_s))
 
     async def _pick(self, model: str) -> discovery_pb2.Instance:
-        return await self._directory.pick(
+        return await self._models.directory.pick(
             MODEL_SERVICE,
             model,
-            affinity=self._setup.rollout_id,
+            affinity=self._who.rollout_id,
             timeout=self._clock.hop(PICK_S),
         )
 
@@ -195,17 +212,16 @@ class ModelCaller:
 
     def _request(self, asking: Asking, items: Items) -> model_pb2.CreateResponseRequest:
         """The call with these items, without `conversation`."""
-        setup = self._setup
-        base = setup.params if asking.role == "policy" else _NO_PARAMS
-        budget = setup.limits.max_total_output_tokens
-        left = None if budget is None else budget - self._counts.output_tokens
+        who, call_id = self._who, asking.call_id
+        base = self._params if asking.role == "policy" else _NO_PARAMS
+        left = None if self._budget is None else self._budget - self._tally.output_tokens
         request = model_pb2.CreateResponseRequest()
         fill_params(request.params, base, items, tokens_left=left, changes=asking.changes)
-        request.rollout_id = setup.rollout_id
-        request.request_id = f"{setup.rollout_id}/{setup.attempt}/{asking.call_id}"
-        request.call_id = asking.call_id
-        if setup.task_seed is not None:
-            request.seed = sampling_seed(setup.task_seed, setup.attempt, asking.call_id)
+        request.rollout_id = who.rollout_id
+        request.request_id = f"{who.name}/{call_id}"
+        request.call_id = call_id
+        if who.seed is not None:
+            request.seed = sampling_seed(who.seed, who.attempt, call_id)
         if asking.kept is not None and asking.kept.capture is not None:
             request.capture.CopyFrom(asking.kept.capture)
         return request

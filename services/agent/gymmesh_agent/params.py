@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.responses.v1 import responses_pb2
@@ -17,6 +17,9 @@ from gymmesh_responses import (
     params_to_dict,
 )
 from gymmesh_runtime.errors import MeshError
+
+if TYPE_CHECKING:
+    from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
 
 # The least that OpenAI's Responses API takes as `max_output_tokens`; a smaller cap would be
 # refused, and a limit of the policy's would turn into a failure.
@@ -135,8 +138,15 @@ def fill_params(
             params.max_output_tokens = cap
             params.overlay_json = overlay_without(params.overlay_json, "max_output_tokens")
     params.input_omitted = False
+    add_items(params.input, items)
+
+
+def add_items(
+    into: RepeatedCompositeFieldContainer[responses_pb2.Item], items: Iterable[responses_pb2.Item]
+) -> None:
+    """Put copies of items into a field of a message."""
     # One by one: `extend` goes by way of the wire format, which takes longer the longer they are.
-    add = params.input.add
+    add = into.add
     for item in items:
         add().CopyFrom(item)
 

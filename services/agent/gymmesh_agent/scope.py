@@ -21,18 +21,23 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.agent import Completion, ContextExceeded, StopRollout
 from gymmesh_agent.answer import read_answer
+from gymmesh_agent.attempt_id import AttemptId
 from gymmesh_agent.clock import RolloutClock
 from gymmesh_agent.continuity import Continuity
 from gymmesh_agent.conversation import Conversations
 from gymmesh_agent.events import EventStream
 from gymmesh_agent.failures import Stage, StepFailed
-from gymmesh_agent.model_caller import ModelCaller, ModelFacts
+from gymmesh_agent.model_caller import ModelCaller, Models
+from gymmesh_agent.params import add_items
 from gymmesh_agent.session import EnvironmentSession
-from gymmesh_agent.setup import RolloutSetup
+from gymmesh_agent.tally import Tally
+from gymmesh_agent.terms import Terms
 from gymmesh_agent.weights import WeightsAge
 from gymmesh_responses import dumps, text_of
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.peers import PeerDirectory
+
+# HasField of the class: a message looks through the names of its fields to find its own.
+_tool_has = resource_pb2.CallToolResponse.HasField
 
 # For a call that could not be sent: the contract wants a name.
 _NAMELESS = resource_pb2.CallToolResponse(
@@ -70,7 +75,7 @@ class ModelCall:
         return "".join(text_of(item) for item in self.response.output)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class ToolAnswer:
     """A tool call that was answered.
 
@@ -109,46 +114,46 @@ class RolloutScope:
         params: the parameters of policy calls, session tools included, without input.
         items: the items that every conversation starts from.
         multi_turn: whether `next_turn` may be called.
-        counts: what was done so far.
+        tally: what was done so far.
         turn_rewards: the rewards of the environment's turns, in order.
     """
 
     def __init__(
         self,
-        setup: RolloutSetup,
-        *,
-        directory: PeerDirectory,
+        agent: str,
+        who: AttemptId,
+        terms: Terms,
+        params: responses_pb2.ResponseParams,
+        items: Items,
+        models: Models,
         session: EnvironmentSession,
         events: EventStream,
         clock: RolloutClock,
-        models: ModelFacts,
     ) -> None:
-        self.options = options = setup.options
-        self.limits = setup.limits
-        self.params = setup.params
-        self.items = tuple(setup.items)
+        self.options = terms.options
+        self.limits = limits = terms.limits
+        self.params = params
+        self.items = items = tuple(items)
         self.multi_turn = session.opened.multi_turn
-        self.counts = rollout_pb2.Counts()
+        self.tally = tally = Tally()
         self.turn_rewards: list[float] = []
-        self._setup = setup
+        self._agent = agent
+        self._attempt = who.name
+        self._names = terms.models
         self._models = ModelCaller(
-            setup,
-            self.counts,
-            directory=directory,
-            facts=models,
-            clock=clock,
-            deltas=events if options.deltas else None,
+            models,
+            who,
+            params,
+            limits.max_total_output_tokens,
+            tally,
+            clock,
+            events if terms.deltas else None,
         )
         self._session = session
         self._events = events
         self._clock = clock
-        self._conversations = Conversations(self.items)
-        self._continuity = Continuity(
-            f"{setup.rollout_id}/{setup.attempt}",
-            self._conversations,
-            options,
-            capture_tokens=setup.capture_tokens,
-        )
+        self._conversations = Conversations(items)
+        self._continuity = Continuity(who.name, self._conversations, terms)
         self._last: dict[str, str] = {}  # by actor: its last answered call
         self._latest = ""  # the last answered call of all
         self._learning = ""  # the model service of the last call to learn from
@@ -156,10 +161,16 @@ class RolloutScope:
         self._root_calls = 0
         self._turns = 0
         # Only where there is a limit to hold it against.
-        self._weights = (
-            WeightsAge(options.max_staleness) if options.HasField("max_staleness") else None
-        )
+        limit = terms.max_staleness
+        self._weights = None if limit is None else WeightsAge(limit)
         self._open = True
+
+    @property
+    def counts(self) -> rollout_pb2.Counts:
+        """What was done so far, as the contract tells it."""
+        counts = rollout_pb2.Counts()
+        self.tally.write(counts)
+        return counts
 
     def remaining(self) -> float:
         """Seconds until the attempt is stopped."""
@@ -195,20 +206,25 @@ class RolloutScope:
                 conversation of a trainable call does not fit the model.
             StepFailed: the model service failed.
         """
-        self._check_open()
+        if not self._open:
+            raise _closed()
         root = not actor
+        tally = self.tally
         # Steps are the root agent's alone, output tokens everyone's.
         steps = self._root_calls if root else 0
-        limit = self.limits.reached(steps, self.counts.output_tokens)
+        limit = self.limits.reached(steps, tally.output_tokens)
         if limit is not None:
             raise StopRollout(Completion(limit))
         self._calls += 1
         self._root_calls += root
         call_id = f"c{self._calls}"
-        above = self._parent_id(parent, actor, detached)
+        if parent is None:
+            above = "" if detached else self._last.get(actor, "")
+        else:
+            above = "" if parent == "start" else parent.call_id
         base = self._conversations.base(above, detached=detached)
         learn = role == "policy" if trainable is None else trainable
-        model = self._setup.models.get(role) or role
+        model = self._names.get(role) or role
         asking = self._continuity.asking(
             call_id,
             model,
@@ -232,20 +248,23 @@ class RolloutScope:
             call_id, parent=above, detached=detached, context=items, output=answer.output
         )
         self._last[actor] = self._latest = call_id
-        counts = self.counts
-        counts.model_calls += 1
-        counts.input_tokens += answer.input_tokens
-        counts.output_tokens += answer.output_tokens
+        tally.model_calls += 1
+        tally.input_tokens += answer.input_tokens
+        tally.output_tokens += answer.output_tokens
         event = rollout_pb2.RolloutEvent()
         done = event.model_call_completed
         done.call_id = call_id
-        done.parent_call_id = above
-        done.actor = actor
         done.model = model
         done.trainable = learn
-        done.detached = detached
+        # Most calls have none of these, and an empty value takes as long to set as any.
+        if above:
+            done.parent_call_id = above
+        if actor:
+            done.actor = actor
+        if detached:
+            done.detached = detached
         if items:
-            done.context_items.extend(items)
+            add_items(done.context_items, items)
         done.response.CopyFrom(answer.response)
         timings = done.timings
         timings.queue_us = reply.queue_us
@@ -273,7 +292,8 @@ class RolloutScope:
         Raises:
             StepFailed: a call could not be carried out; the others are cancelled.
         """
-        self._check_open()
+        if not self._open:
+            raise _closed()
         calls = call.function_calls
         if len(calls) == 1:
             return [await self._call_tool(call, 0, calls[0])]
@@ -287,7 +307,8 @@ class RolloutScope:
         Raises:
             StepFailed: the environment failed, or takes no turns.
         """
-        self._check_open()
+        if not self._open:
+            raise _closed()
         after = call.call_id if call is not None else self._last.get("", "")
         if not after or not self.multi_turn:
             raise self._own_fault(
@@ -296,10 +317,10 @@ class RolloutScope:
         self._turns += 1
         turn = self._turns
         request = resource_pb2.NextTurnRequest(
-            new_items=self._conversations.since_turn(after), request_id=self._request_id(f"t{turn}")
+            new_items=self._conversations.since_turn(after), request_id=f"{self._attempt}/t{turn}"
         )
         reply = await self._session.next_turn(request)
-        self.counts.turns += 1
+        self.tally.turns += 1
         reward = reply.reward if reply.HasField("reward") else None
         if reward is not None:
             self.turn_rewards.append(reward)
@@ -321,9 +342,10 @@ class RolloutScope:
         Raises:
             CodecError: the value is not JSON.
         """
-        self._check_open()
+        if not self._open:
+            raise _closed()
         note = rollout_pb2.Annotation(
-            key=f"{self._setup.agent}.{key}",
+            key=f"{self._agent}.{key}",
             value_json=dumps(value),
             model_call_id=call.call_id if call is not None else "",
         )
@@ -368,11 +390,12 @@ class RolloutScope:
             started.call_id = call_id
             started.name = name
             started.model_call_id = call.call_id
-            started.actor = call.actor
+            if call.actor:
+                started.actor = call.actor
             room = self._events.put(event)
             if room is not None:
                 await room
-            request_id = self._request_id(f"{call.call_id}/{call_id}")
+            request_id = f"{self._attempt}/{call.call_id}/{call_id}"
             reply = await self._session.call_tool(name, function.arguments, call_id, request_id)
         else:
             reply = _NAMELESS
@@ -381,45 +404,34 @@ class RolloutScope:
         done.call_id = call_id
         done.name = name
         done.model_call_id = call.call_id
-        done.actor = call.actor
+        if call.actor:
+            done.actor = call.actor
         # Shared by the event and the conversation: a copy would be as dear as the rest.
         item = done.output
         output = item.function_call_output
         output.call_id = call_id
-        if reply.HasField("parts"):
+        if _tool_has(reply, "parts"):
             output.parts.CopyFrom(reply.parts)
         else:
             output.text = reply.text
         outcome = done.outcome = reply.outcome
         done.timings.total_us = (time.monotonic_ns() - began) // 1000
         self._conversations.add_tool_output(call.call_id, place, item)
-        self.counts.tool_calls += 1
+        self.tally.tool_calls += 1
         room = self._events.put(event)
         if room is not None:
             await room
         return ToolAnswer(item, outcome, reply.done)
 
-    def _parent_id(
-        self, parent: ModelCall | Literal["start"] | None, actor: str, detached: bool
-    ) -> str:
-        if isinstance(parent, ModelCall):
-            return parent.call_id
-        if parent == "start" or detached:
-            return ""
-        return self._last.get(actor, "")
-
-    def _request_id(self, step: str) -> str:
-        return f"{self._setup.rollout_id}/{self._setup.attempt}/{step}"
-
     def _own_fault(self, message: str) -> StepFailed:
         error = MeshError(
-            errors_pb2.ERROR_REASON_AGENT_FAULT, message, metadata={"agent": self._setup.agent}
+            errors_pb2.ERROR_REASON_AGENT_FAULT, message, metadata={"agent": self._agent}
         )
-        return StepFailed(error, Stage.AGENT, self._setup.agent)
+        return StepFailed(error, Stage.AGENT, self._agent)
 
-    def _check_open(self) -> None:
-        if not self._open:
-            raise RuntimeError("the rollout's agent has returned; its scope is closed")
+
+def _closed() -> RuntimeError:
+    return RuntimeError("the rollout's agent has returned; its scope is closed")
 
 
 async def _side_by_side(steps: Sequence[Coroutine[Any, Any, ToolAnswer]]) -> list[ToolAnswer]:

@@ -15,6 +15,7 @@ from gymmesh_agent.collect.desk import CollectDesk
 from gymmesh_agent.config import AgentConfig
 from gymmesh_agent.events import EventQueue, Send
 from gymmesh_agent.group import judge_group
+from gymmesh_agent.model_caller import Models
 from gymmesh_agent.registry import find_agent
 from gymmesh_agent.session import Environments
 from gymmesh_agent.terms import Readings
@@ -68,19 +69,21 @@ class AgentService:
             raise ConfigError(str(error), path=f"agents.{self.name}") from None
         prompt = self._config.system_prompt
         system = [new_message("system", prompt)] if prompt is not None else []
-        preamble = (*system, *self._config.example_items())
+        config = self._config
+        preamble = (*system, *config.example_items())
         self._place = Workplace(
-            config=self._config,
+            config=config,
             agent=agent,
             name=self.name,
             instance_id=self.instance_id,
             directory=directory,
-            environments=Environments(),
+            environments=Environments(directory, config.tool_timeout_s, config.verify_timeout_s),
+            models=Models(directory, config.model_timeout_s),
             preamble=preamble,
             background=self._in_background,
             over=self._over,
             in_flight=metrics.ROLLOUTS_IN_FLIGHT.labels(self.name),
-            readings=Readings(self._config, preamble),
+            readings=Readings(config, preamble),
         )
 
     def drain(self, grace_s: float) -> None:

@@ -14,8 +14,10 @@ from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.verify.v1 import verify_pb2
+from gymmesh_agent.attempt_id import AttemptId
 from gymmesh_agent.clock import RolloutClock
 from gymmesh_agent.failures import Stage, StepFailed
+from gymmesh_agent.params import add_items
 from gymmesh_agent.peers import RESOURCE_SERVICE, VERIFY_SERVICE, ResourcePeer, VerifyPeer
 from gymmesh_responses import text_to_bytes
 from gymmesh_runtime.errors import MeshError
@@ -28,23 +30,60 @@ _RETRY_PAUSE_S = 0.2
 _log = logging.getLogger("gymmesh.agent")
 
 
+class Site:
+    """One instance of an environment: how it is called, and what it says it is."""
+
+    __slots__ = ("_directory", "_verifier", "environment", "instance", "peer")
+
+    def __init__(
+        self,
+        directory: PeerDirectory,
+        instance: discovery_pb2.Instance,
+        environment: resource_pb2.GetEnvironmentResponse | None,
+    ) -> None:
+        self._directory = directory
+        self._verifier: VerifyPeer | None = None
+        self.instance = instance
+        self.peer: ResourcePeer = directory.peer(instance)
+        #: What GetEnvironment said: constant while a server runs, so asked once; None: not yet.
+        self.environment = environment
+
+    async def ask(self, timeout: float) -> resource_pb2.GetEnvironmentResponse:
+        """What the environment is, by its own word. Raises what the call raises."""
+        request = resource_pb2.GetEnvironmentRequest()
+        self.environment = await self.peer.GetEnvironment(request, timeout=timeout)
+        return self.environment
+
+    def verifier(self) -> VerifyPeer:
+        """Who judges what is done here. Raises MeshError when nobody does."""
+        if self._verifier is None:
+            self._verifier = self._directory.peer(self.instance, VERIFY_SERVICE)
+        return self._verifier
+
+
 class Environments:
-    """What GetEnvironment said, by instance: constant while a server runs, so asked once."""
+    """The environments, as all attempts of one agent call them.
 
-    def __init__(self) -> None:
-        self._known: dict[str, resource_pb2.GetEnvironmentResponse] = {}
+    Args:
+        call_s: seconds that one call (session, tool, turn) may take.
+        verify_s: seconds that a verdict may take.
+    """
 
-    def known(self, instance_id: str) -> resource_pb2.GetEnvironmentResponse | None:
-        """What the instance is, when it was asked before."""
-        return self._known.get(instance_id)
+    def __init__(self, directory: PeerDirectory, call_s: float, verify_s: float) -> None:
+        self.directory = directory
+        self.call_s = call_s
+        self.verify_s = verify_s
+        self._sites: dict[str, Site] = {}
 
-    async def ask(
-        self, instance_id: str, peer: ResourcePeer, timeout: float
-    ) -> resource_pb2.GetEnvironmentResponse:
-        """What the instance is, by its own word. Raises what the call raises."""
-        answer = await peer.GetEnvironment(resource_pb2.GetEnvironmentRequest(), timeout=timeout)
-        self._known[instance_id] = answer
-        return answer
+    def site(self, instance: discovery_pb2.Instance) -> Site:
+        """What is known of an instance."""
+        instance_id = instance.id
+        site = self._sites.get(instance_id)
+        if site is None or site.instance is not instance:
+            # Where its address changed, what it is has not.
+            environment = None if site is None else site.environment
+            site = self._sites[instance_id] = Site(self.directory, instance, environment)
+        return site
 
 
 # What a session is before it is open; never changed.
@@ -57,25 +96,18 @@ class EnvironmentSession:
     """One attempt's session. Every method but `close` raises StepFailed.
 
     Args:
+        who: the attempt; its name is the request_id of CreateSession.
         task: the task, passed on as it is.
-        rollout_id: the rollout.
-        attempt: the attempt; with the rollout it makes the request_id of CreateSession.
-        call_s: seconds that one call (session, tool, turn) may take.
-        verify_s: seconds that a verdict may take.
     """
 
     __slots__ = (
         "_asked",
-        "_attempt",
-        "_call_s",
         "_clock",
-        "_directory",
         "_environments",
         "_lost",
-        "_peer",
-        "_rollout_id",
+        "_site",
         "_task",
-        "_verify_s",
+        "_who",
         "environment",
         "instance",
         "name",
@@ -85,27 +117,18 @@ class EnvironmentSession:
 
     def __init__(
         self,
-        *,
-        task: rollout_pb2.Task,
-        rollout_id: str,
-        attempt: int,
-        directory: PeerDirectory,
         environments: Environments,
+        who: AttemptId,
+        task: rollout_pb2.Task,
         clock: RolloutClock,
-        call_s: float,
-        verify_s: float,
     ) -> None:
         #: The environment's name.
         self.name = task.environment
-        self._task = task
-        self._rollout_id = rollout_id
-        self._attempt = attempt
-        self._directory = directory
         self._environments = environments
+        self._who = who
+        self._task = task
         self._clock = clock
-        self._call_s = call_s
-        self._verify_s = verify_s
-        self._peer: ResourcePeer | None = None
+        self._site: Site | None = None
         self._asked = False
         self._lost = False
         #: The instance that holds the session; empty until it is chosen.
@@ -123,26 +146,22 @@ class EnvironmentSession:
 
     async def open(self) -> None:
         """Choose the instance and open the session there."""
-        directory, clock = self._directory, self._clock
+        environments, clock = self._environments, self._clock
+        directory, affinity = environments.directory, self._who.rollout_id
         try:
-            instance = directory.choose(RESOURCE_SERVICE, self.name, affinity=self._rollout_id)
+            instance = directory.choose(RESOURCE_SERVICE, self.name, affinity=affinity)
             if instance is None:
+                timeout = clock.hop(PICK_S)
                 instance = await directory.pick(
-                    RESOURCE_SERVICE,
-                    self.name,
-                    affinity=self._rollout_id,
-                    timeout=clock.hop(PICK_S),
+                    RESOURCE_SERVICE, self.name, affinity=affinity, timeout=timeout
                 )
             self.instance = instance
-            instance_id = instance.id
-            peer: ResourcePeer = directory.peer(instance)
-            self._peer = peer
-            environment = self._environments.known(instance_id)
+            site = self._site = environments.site(instance)
+            environment = site.environment
             if environment is None:
-                timeout = clock.hop(self._call_s)
-                environment = await self._environments.ask(instance_id, peer, timeout)
+                environment = await site.ask(clock.hop(environments.call_s))
             self.environment = environment
-            opened = await self._create(peer)
+            opened = await self._create(site.peer)
             session_id = opened.session_id
             if not session_id:
                 raise _violated("session_id", "the environment opened a session without an id")
@@ -150,8 +169,7 @@ class EnvironmentSession:
             self.opened = opened
             if opened.environment_version not in ("", environment.version):
                 # Another server answers under this id.
-                timeout = clock.hop(self._call_s)
-                self.environment = await self._environments.ask(instance_id, peer, timeout)
+                self.environment = await site.ask(clock.hop(environments.call_s))
         except MeshError as error:
             raise StepFailed(error, Stage.CREATE_SESSION, self.name) from error
 
@@ -165,8 +183,11 @@ class EnvironmentSession:
         request.arguments = arguments
         request.call_id = call_id
         request.request_id = request_id
+        site = self._site
+        assert site is not None  # it was opened
+        timeout = self._clock.hop(self._environments.call_s)
         try:
-            reply = await self._resource().CallTool(request, timeout=self._clock.hop(self._call_s))
+            reply = await site.peer.CallTool(request, timeout=timeout)
             if reply.outcome == rollout_pb2.TOOL_OUTCOME_UNSPECIFIED:
                 raise _violated("outcome", f"the answer of tool '{name}' has no outcome")
             return reply
@@ -183,8 +204,11 @@ class EnvironmentSession:
     ) -> resource_pb2.NextTurnResponse:
         """Give the environment its turn; `session_id` is filled in."""
         request.session_id = self.session_id
+        site = self._site
+        assert site is not None  # it was opened
         try:
-            reply = await self._resource().NextTurn(request, timeout=self._clock.hop(self._call_s))
+            timeout = self._clock.hop(self._environments.call_s)
+            reply = await site.peer.NextTurn(request, timeout=timeout)
             if not reply.items and not reply.done:
                 raise _violated("items", "the environment's turn is empty, but it is not done")
             if reply.reward - reply.reward != 0:  # NaN and the infinities alone
@@ -203,28 +227,33 @@ class EnvironmentSession:
         request = verify_pb2.VerifyRequest()
         request.session_id = self.session_id
         request.task.CopyFrom(self._task)
-        request.transcript.extend(transcript)
+        add_items(request.transcript, transcript)
         request.stop_reason = stop_reason
-        request.rollout_id = self._rollout_id
-        request.attempt = self._attempt
+        request.rollout_id = self._who.rollout_id
+        request.attempt = self._who.attempt
         if turn_rewards:
             request.turn_rewards.extend(turn_rewards)
+        site = self._site
+        assert site is not None  # it was opened
         try:
-            peer: VerifyPeer = self._directory.peer(self.instance, VERIFY_SERVICE)
-            reply = await peer.Verify(request, timeout=self._clock.hop(self._verify_s))
+            verifier = site.verifier()
+            timeout = self._clock.hop(self._environments.verify_s)
+            reply = await verifier.Verify(request, timeout=timeout)
             return reply.verification
         except MeshError as error:
             raise StepFailed(error, Stage.VERIFY, self.name) from error
 
     async def close(self) -> None:
         """Close the session, also one whose opening was cut off. Bounded; never raises."""
-        if self._peer is None:
+        if self._site is None:
             return
+        peer = self._site.peer
         try:
-            session_id = self.session_id or await self._find_lost(self._peer)
+            session_id = self.session_id or await self._find_lost(peer)
             if session_id:
-                request = resource_pb2.CloseSessionRequest(session_id=session_id)
-                await self._peer.CloseSession(request, timeout=_CLOSE_S)
+                request = resource_pb2.CloseSessionRequest()
+                request.session_id = session_id
+                await peer.CloseSession(request, timeout=_CLOSE_S)
         except MeshError as error:
             # The environment sweeps it when it has been idle for long enough.
             _log.warning("a session of %s not closed: %s", self.name, error)
@@ -236,40 +265,37 @@ class EnvironmentSession:
         """
         if not self._lost:
             return ""
-        reply = await peer.CreateSession(self._creation(), timeout=min(self._call_s, _CLOSE_S))
+        timeout = min(self._environments.call_s, _CLOSE_S)
+        reply = await peer.CreateSession(self._creation(), timeout=timeout)
         return reply.session_id
 
     async def _create(self, peer: ResourcePeer) -> resource_pb2.CreateSessionResponse:
         request = self._creation()
+        clock, call_s = self._clock, self._environments.call_s
         self._asked = True
         try:
             try:
-                return await peer.CreateSession(request, timeout=self._clock.hop(self._call_s))
+                return await peer.CreateSession(request, timeout=clock.hop(call_s))
             except MeshError as error:
                 if error.code is not grpc.StatusCode.UNAVAILABLE:
                     raise
             # Once more, at the same instance and with the same request_id: no session leaks.
-            await asyncio.sleep(min(_RETRY_PAUSE_S, self._clock.remaining()))
-            return await peer.CreateSession(request, timeout=self._clock.hop(self._call_s))
+            await asyncio.sleep(min(_RETRY_PAUSE_S, clock.remaining()))
+            return await peer.CreateSession(request, timeout=clock.hop(call_s))
         except asyncio.CancelledError:
             self._lost = True
             raise
 
     def _creation(self) -> resource_pb2.CreateSessionRequest:
-        task = self._task
+        who = self._who
         request = resource_pb2.CreateSessionRequest()
-        request.request_id = f"{self._rollout_id}/{self._attempt}"
-        request.rollout_id = self._rollout_id
-        request.attempt = self._attempt
-        request.task.CopyFrom(task)
-        if task.HasField("seed"):
-            request.seed = task.seed
+        request.request_id = who.name
+        request.rollout_id = who.rollout_id
+        request.attempt = who.attempt
+        request.task.CopyFrom(self._task)
+        if who.seed is not None:
+            request.seed = who.seed
         return request
-
-    def _resource(self) -> ResourcePeer:
-        if self._peer is None:
-            raise RuntimeError("the session is not open")
-        return self._peer
 
 
 def _violated(rule: str, message: str) -> MeshError:

@@ -13,13 +13,17 @@ from typing import Any, Generic, Literal, TypeVar
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
+from gymmesh.model.v1 import tokens_pb2
 from gymmesh.responses.v1 import responses_pb2
+from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.config import AgentConfig
 from gymmesh_agent.loop import LoopLimits
 from gymmesh_agent.params import merge_params, read_override, task_items, with_tools
 from gymmesh_runtime.errors import MeshError
 
 V = TypeVar("V")
+
+_ALL_TOKENS = tokens_pb2.CaptureOptions(token_ids=True, logprobs=True)
 
 # How much of what was read is kept, as bytes of the messages that it was read from.
 _OPTIONS_BYTES = 1 << 18
@@ -38,14 +42,45 @@ class Terms:
         limits: the policy's limits in force.
         max_wall_s: the operator's budget in seconds.
         override: parameters that go over the task's.
+        override_json: the same, as it came.
         models: the names of model services, by role.
+        deltas: whether answers are sent on as they are generated.
+        capture: what is to be captured; None: nothing.
+        allow_divergence: whether a breach of the exact-token law is let pass.
+        max_staleness: the most versions that the oldest weights may be behind; None: no limit.
+        skip_verification: whether the rollout is not to be judged.
     """
 
     options: agent_pb2.RolloutOptions
     limits: LoopLimits
     max_wall_s: float
     override: Mapping[str, Any]
+    override_json: bytes
     models: Mapping[str, str]
+    deltas: bool
+    capture: tokens_pb2.CaptureOptions | None
+    allow_divergence: bool
+    max_staleness: int | None
+    skip_verification: bool
+
+
+class Course:
+    """What rollouts share that begin alike and are given the same tools; not to be changed.
+
+    Attributes:
+        params: the parameters of policy calls, session tools included, without input.
+        items: the items before the first model call, but for the session's.
+        started: their `started` event, as far as it is the same; None: not made yet.
+    """
+
+    __slots__ = ("items", "params", "started")
+
+    def __init__(
+        self, params: responses_pb2.ResponseParams, items: Sequence[responses_pb2.Item]
+    ) -> None:
+        self.params = params
+        self.items = items
+        self.started: rollout_pb2.RolloutEvent | None = None
 
 
 class Opening:
@@ -56,23 +91,22 @@ class Opening:
         items: the items before the first model call: the agent's own, then the task's.
     """
 
-    __slots__ = ("_with_tools", "items", "params")
+    __slots__ = ("_courses", "items", "params")
 
     def __init__(
         self, params: responses_pb2.ResponseParams, items: Sequence[responses_pb2.Item]
     ) -> None:
         self.params = params
         self.items = items
-        self._with_tools: _Kept[responses_pb2.ResponseParams] = _Kept(_TOOLS_BYTES)
+        self._courses: _Kept[Course] = _Kept(_TOOLS_BYTES)
 
-    def with_tools(
-        self, session_tools: Sequence[responses_pb2.Tool]
-    ) -> responses_pb2.ResponseParams:
-        """The parameters with a session's tools; see `params.with_tools`."""
+    def course(self, session_tools: Sequence[responses_pb2.Tool]) -> Course:
+        """What rollouts share whose sessions have these tools; see `params.with_tools`."""
         key = tuple([one.SerializeToString() for one in session_tools])
-        known = self._with_tools.get(key)
+        known = self._courses.get(key)
         if known is None:
-            known = self._with_tools.add(key, with_tools(self.params, session_tools))
+            course = Course(with_tools(self.params, session_tools), self.items)
+            known = self._courses.add(key, course)
         return known
 
 
@@ -108,7 +142,7 @@ class Readings:
         Raises:
             MeshError: FIELD_INVALID.
         """
-        key = (terms.options.params_override_json, task.SerializeToString())
+        key = (terms.override_json, task.SerializeToString())
         known = self._openings.get(key)
         if known is None:
             params = merge_params(self._config.params, task, terms.override)
@@ -160,7 +194,13 @@ def _terms(config: AgentConfig, options: agent_pb2.RolloutOptions) -> Terms:
         ),
         _wall(config, options),
         read_override(options.params_override_json),
+        options.params_override_json,
         {**config.models, **asked} if asked else config.models,
+        options.deltas,
+        _capture(config, options),
+        options.allow_token_divergence,
+        options.max_staleness if options.HasField("max_staleness") else None,
+        options.skip_verification,
     )
 
 
@@ -175,6 +215,15 @@ def _limit(
     if asked < 1:
         raise _invalid(f"options.{key}", f"it must be at least 1, not {asked}")
     return asked
+
+
+def _capture(
+    config: AgentConfig, options: agent_pb2.RolloutOptions
+) -> tokens_pb2.CaptureOptions | None:
+    if not options.HasField("capture"):
+        return _ALL_TOKENS if config.capture_tokens else None
+    asked = options.capture
+    return asked if asked.token_ids or asked.logprobs else None
 
 
 def _wall(config: AgentConfig, options: agent_pb2.RolloutOptions) -> float:

@@ -75,11 +75,11 @@ def add_turn_rewards(
     return summed
 
 
-def mark_group(
-    verdict: rollout_pb2.Verification, *, judges_groups: bool
-) -> rollout_pb2.Verification:
-    """The verdict, saying in a copy that it awaits its group when that is why it is PENDING."""
-    if not judges_groups or verdict.status != rollout_pb2.VERIFICATION_STATUS_PENDING:
+def mark_group(verdict: rollout_pb2.Verification) -> rollout_pb2.Verification:
+    """The verdict of an environment that judges groups: one that is PENDING awaits its group, and
+    says so in a copy.
+    """
+    if verdict.status != rollout_pb2.VERIFICATION_STATUS_PENDING:
         return verdict
     marked = rollout_pb2.Verification()
     marked.CopyFrom(verdict)

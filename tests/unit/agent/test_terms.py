@@ -75,11 +75,11 @@ def test_equal_requests_share_what_was_read_and_others_do_not() -> None:
 def test_a_sessions_tools_are_merged_once() -> None:
     of = readings()
     opening = of.opening(params("one"), of.terms(agent_pb2.RolloutOptions()))
-    both = opening.with_tools([function("a"), function("b")])
-    assert opening.with_tools([function("a"), function("b")]) is both
-    assert [tool.function.name for tool in both.tools] == ["a", "b"]
-    assert [tool.function.name for tool in opening.with_tools([function("b")]).tools] == ["b"]
-    assert opening.with_tools([]) is opening.params
+    both = opening.course([function("a"), function("b")])
+    assert opening.course([function("a"), function("b")]) is both
+    assert [tool.function.name for tool in both.params.tools] == ["a", "b"]
+    assert [tool.function.name for tool in opening.course([function("b")]).params.tools] == ["b"]
+    assert opening.course([]).params is opening.params
 
 
 def test_what_was_not_used_for_longest_is_forgotten_first() -> None:

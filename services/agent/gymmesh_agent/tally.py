@@ -1,0 +1,30 @@
+"""What an attempt did so far, in numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gymmesh.rollout.v1 import rollout_pb2
+
+# An endpoint may say any number of tokens; the contract has 63 bits for their sum.
+_MOST_TOKENS = 2**63 - 1
+
+
+# Numbers of Python's own, since a message's fields take several times as long to count up.
+@dataclass(slots=True)
+class Tally:
+    """Counted up step by step; the fields are those of `Counts`."""
+
+    model_calls: int = 0
+    tool_calls: int = 0
+    turns: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+    def write(self, counts: rollout_pb2.Counts) -> None:
+        """Fill in an empty message."""
+        counts.model_calls = self.model_calls
+        counts.tool_calls = self.tool_calls
+        counts.turns = self.turns
+        counts.input_tokens = min(self.input_tokens, _MOST_TOKENS)
+        counts.output_tokens = min(self.output_tokens, _MOST_TOKENS)
