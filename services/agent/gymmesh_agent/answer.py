@@ -109,14 +109,12 @@ def with_call_ids(response: responses_pb2.Response, call_id: str) -> responses_p
 def token_counts(reply: model_pb2.CreateResponseResponse) -> tuple[int, int]:
     """How many tokens prompt and answer have: as the usage says, else as captured, else 0."""
     usage = reply.response.usage
-    if _usage_has(usage, "input_tokens"):
-        prompt = usage.input_tokens
-    else:
+    prompt, wrote = usage.input_tokens, usage.output_tokens
+    # Only where it is 0, a number may not have been said at all.
+    if not prompt and not _usage_has(usage, "input_tokens"):
         tokens = reply.tokens
         prompt = tokens.prompt_prefix_tokens + len(tokens.prompt_token_ids) // _TOKEN_BYTES
-    if _usage_has(usage, "output_tokens"):
-        wrote = usage.output_tokens
-    else:
+    if not wrote and not _usage_has(usage, "output_tokens"):
         wrote = len(reply.tokens.output_token_ids) // _TOKEN_BYTES
     # An endpoint may say anything, numbers below zero too.
     return prompt if prompt > 0 else 0, wrote if wrote > 0 else 0

@@ -35,11 +35,10 @@ from gymmesh_agent.verdict import (
     mark_group,
     skipped,
 )
-from gymmesh_runtime import metrics
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import MeshError, unforeseen
-from gymmesh_runtime.instruments import Level
+from gymmesh_runtime.instruments import Count, Level, Spread
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.timers import call_within
 
@@ -55,7 +54,9 @@ class Workplace:
         preamble: the system prompt and the examples, as items.
         background: runs a coroutine that outlives the attempt (the closing of its session).
         over: is told that an attempt is over, and nothing of it will be sent any more.
+        left: is told that the task of an attempt ends, once or twice.
         in_flight: the gauge of attempts that run.
+        outcomes: the metrics of attempts, by environment, outcome and boundary.
         readings: what was read of requests.
     """
 
@@ -69,7 +70,9 @@ class Workplace:
     preamble: Sequence[responses_pb2.Item]
     background: Callable[[Coroutine[Any, Any, None]], None]
     over: Callable[[Attempt], None]
+    left: Callable[[asyncio.Task[None]], None]
     in_flight: Level
+    outcomes: Callable[[str, str, str], tuple[Count, Spread]]
     readings: Readings
 
 
@@ -91,13 +94,13 @@ class Attempt:
         "_scope",
         "_session",
         "_started",
-        "_stopped",
         "_terms",
         "_time_is_up",
         "_who",
         "_work_task",
         "key",
         "over",
+        "stopped",
     )
 
     def __init__(
@@ -122,17 +125,15 @@ class Attempt:
         self._started = clock.began
         self._work_task: asyncio.Task[None] | None = None
         self._time_is_up = False
-        self._stopped = False
+        #: Whether `stop` came before the end: there is no terminal event then.
+        self.stopped = False
         #: Done once the terminal event was sent, or the attempt was stopped without one.
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    @property
-    def stopped(self) -> bool:
-        """Whether `stop` came before the end: there is no terminal event then."""
-        return self._stopped
-
     def start(self) -> asyncio.Task[None]:
-        """Begin. The task given ends when the session is closed, which may be after `over`."""
+        """Begin. The task given ends when the session is closed, which may be after `over`; the
+        workplace is told when it does.
+        """
         self._place.in_flight.inc()
         self._clock.start(self._time_up)
         task = self._work_task = self.over.get_loop().create_task(self._run())
@@ -142,8 +143,8 @@ class Attempt:
         """Nobody wants the rollout any more: it ends without a terminal event, and its session
         is closed. Harmless when it is over.
         """
-        if not self.over.done() and not self._stopped:
-            self._stopped = True
+        if not self.over.done() and not self.stopped:
+            self.stopped = True
             self._cancel()
 
     async def _run(self) -> None:
@@ -171,9 +172,14 @@ class Attempt:
             ending = self._cancelled()
         except Exception as error:
             ending = self._failure(error)
-        if not self.over.done():
-            self._end(ending)
-            await self._session.close()
+        task = self._work_task
+        assert task is not None
+        try:
+            if not self.over.done():
+                self._end(ending)
+                await self._session.close()
+        finally:
+            self._place.left(task)
 
     def _cancelled(self) -> Completion | rollout_pb2.Failure:
         """The ending of an attempt that was cancelled, by its own timer or from outside."""
@@ -185,7 +191,7 @@ class Attempt:
         if self._time_is_up:
             return self._overdue()
         if outside:
-            self._stopped = True
+            self.stopped = True
             return Completion(rollout_pb2.STOP_REASON_UNSPECIFIED)
         return self._failure(RuntimeError("the agent cancelled itself"))
 
@@ -195,8 +201,11 @@ class Attempt:
 
     def _cancel(self) -> None:
         """End the work, and go on without it when it takes no notice."""
-        assert self._work_task is not None
-        self._work_task.cancel()
+        task = self._work_task
+        assert task is not None
+        # It may never get to say so itself.
+        task.add_done_callback(self._place.left)
+        task.cancel()
         call_within(self._clock.stop_s, self._abandon)
 
     def _abandon(self) -> None:
@@ -209,7 +218,7 @@ class Attempt:
         """Send the terminal event, unless the attempt was stopped; count; tell who waits."""
         outcome, boundary = "cancelled", "CANCELLED"
         try:
-            if self._stopped:
+            if self.stopped:
                 return
             if isinstance(ending, Completion):
                 outcome, boundary = "completed", ""
@@ -328,7 +337,8 @@ class Attempt:
         event = rollout_pb2.RolloutEvent()
         completed = event.completed
         completed.stop_reason = completion.reason
-        completed.stop_detail = completion.detail
+        if completion.detail:
+            completed.stop_detail = completion.detail
         if self._scope is not None:
             self._scope.tally.write(completed.counts)
         completed.events = self._events.count + 1
@@ -352,10 +362,9 @@ class Attempt:
         return int((time.monotonic() - self._started) * 1e6)
 
     def _measure(self, outcome: str, boundary: str) -> None:
-        agent = self._place.name
         # The name counts once an environment answered to it: a label takes no made-up values.
         environment = self._session.name if self._session.instance.id else ""
         self._place.in_flight.dec()
-        metrics.ROLLOUTS.labels(agent, environment, outcome, boundary).inc()
-        seconds = time.monotonic() - self._clock.began
-        metrics.ROLLOUT_SECONDS.labels(agent, environment).observe(seconds)
+        rollouts, seconds = self._place.outcomes(environment, outcome, boundary)
+        rollouts.inc()
+        seconds.observe(time.monotonic() - self._clock.began)

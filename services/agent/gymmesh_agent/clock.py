@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 
@@ -49,21 +48,29 @@ class RolloutClock(Timer):
         #: When it was made.
         self.began = start = now()
         self.max_wall_s = max_wall_s
-        until = math.inf if deadline is None else deadline
-        reply = min(_REPLY_S, _REPLY_SHARE * max(0.0, until - start))
+        self._end = end = start + max_wall_s
+        self._hops_end = end + _GRACE_S
         #: Seconds that an agent may take to stop once it is cancelled.
-        self.stop_s = _STOP_S if deadline is None else min(_STOP_S, reply / 2)
-        wall = start + max_wall_s
-        self._end = min(wall, until - reply)
-        self._hops_end = min(wall + _GRACE_S, until)
+        self.stop_s = _STOP_S
         #: Whether it is the caller's deadline that ends the attempt, rather than the budget.
-        self.deadline_first = until - reply <= wall
+        self.deadline_first = False
         self._up: Callable[[], None] | None = None
+        if deadline is not None:
+            self._heed(deadline)
+
+    def _heed(self, deadline: float) -> None:
+        """The caller's deadline is to be kept, too."""
+        reply = min(_REPLY_S, _REPLY_SHARE * max(0.0, deadline - self.began))
+        self.stop_s = min(_STOP_S, reply / 2)
+        if deadline - reply <= self._end:
+            self.deadline_first = True
+            self._end = deadline - reply
+        self._hops_end = min(self._hops_end, deadline)
 
     def start(self, up: Callable[[], None]) -> None:
         """Have `up` called when the attempt's time is up, unless it is stopped before."""
         self._up = up
-        self.set(self.remaining())
+        self.set(max(0.0, self._end - self._now()))
 
     def ring(self) -> None:
         """The time is up."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from gymmesh.model.v1 import model_pb2, tokens_pb2
 from gymmesh_agent.answer import Answer
@@ -22,7 +23,9 @@ _reply_has: Final = model_pb2.CreateResponseResponse.HasField
 _FEW_ITEMS: Final = 6
 
 
-class _Link(NamedTuple):
+# Not frozen, which would make it three times as dear: each call makes one.
+@dataclass(slots=True)
+class _Link:
     """What a model service knows of an answered call, if it still has it.
 
     Attributes:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator
+from time import time_ns
 from typing import Any
 
 from gymmesh.rollout.v1 import rollout_pb2
@@ -46,7 +46,7 @@ class EventStream:
     def end(self, event: rollout_pb2.RolloutEvent) -> None:
         """Send the terminal event. Nothing can follow it."""
         self.put(event)
-        self.close()
+        self._closed = True
 
     def close(self) -> None:
         """End the stream, with or without a terminal event."""
@@ -56,11 +56,11 @@ class EventStream:
         """As `emit`, without the wait, which is given back where there is one."""
         if self._closed:
             raise RuntimeError("the rollout has ended; no event can follow its last")
-        self.count += 1
+        self.count = count = self.count + 1
         event.rollout_id = self._rollout_id
         event.attempt = self._attempt
-        event.sequence = self.count
-        event.record_time_unix_nano = time.time_ns()
+        event.sequence = count
+        event.record_time_unix_nano = time_ns()
         return self._send(event)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import aclosing
+from functools import cache, partial
 from typing import Any
 
 from gymmesh.agent.v1 import agent_pb2
@@ -25,6 +26,7 @@ from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.instruments import Count, Spread
 from gymmesh_runtime.peers import PeerDirectory
 
 AGENT_SERVICE = "gymmesh.agent.v1.AgentService"
@@ -82,7 +84,9 @@ class AgentService:
             preamble=preamble,
             background=self._in_background,
             over=self._over,
+            left=self._tasks.discard,
             in_flight=metrics.ROLLOUTS_IN_FLIGHT.labels(self.name),
+            outcomes=cache(partial(_outcome, self.name)),
             readings=Readings(config, preamble),
         )
 
@@ -111,7 +115,8 @@ class AgentService:
         try:
             while (event := await queue.next()) is not None:
                 yield agent_pb2.RunRolloutResponse(event=event)
-            self._refuse_stopped(attempt)
+            if attempt.stopped:
+                raise self._shutting_down()
         finally:
             # When the reader is gone, or the deadline has passed, the attempt ends, and its
             # session is closed.
@@ -124,9 +129,11 @@ class AgentService:
         attempt = self.start(request, context, send)
         try:
             await attempt.over
-        finally:
+        except BaseException:
             attempt.stop()
-        self._refuse_stopped(attempt)
+            raise
+        if attempt.stopped:
+            raise self._shutting_down()
 
     async def Collect(
         self, requests: AsyncIterator[agent_pb2.CollectRequest], context: CallContext
@@ -167,17 +174,14 @@ class AgentService:
         """Begin an attempt. Raises MeshError when there is no rollout to speak of."""
         attempt = self._admit(request, context, send)
         self._running[attempt.key] = attempt
-        self._keep(attempt.start())
+        self._tasks.add(attempt.start())
         return attempt
 
     def _over(self, attempt: Attempt) -> None:
         del self._running[attempt.key]
 
-    def _refuse_stopped(self, attempt: Attempt) -> None:
-        if attempt.stopped:
-            raise MeshError(
-                errors_pb2.ERROR_REASON_DRAINING, f"agent '{self.name}' is shutting down"
-            )
+    def _shutting_down(self) -> MeshError:
+        return MeshError(errors_pb2.ERROR_REASON_DRAINING, f"agent '{self.name}' is shutting down")
 
     def _admit(
         self, request: agent_pb2.RunRolloutRequest, context: CallContext, send: Send
@@ -212,8 +216,14 @@ class AgentService:
         return self._place
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        self._keep(asyncio.create_task(work))
-
-    def _keep(self, task: asyncio.Task[None]) -> None:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _outcome(agent: str, environment: str, outcome: str, boundary: str) -> tuple[Count, Spread]:
+    """What counts the attempts that end so, and how long they took."""
+    return (
+        metrics.ROLLOUTS.labels(agent, environment, outcome, boundary),
+        metrics.ROLLOUT_SECONDS.labels(agent, environment),
+    )
