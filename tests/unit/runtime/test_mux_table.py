@@ -17,7 +17,7 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh.mux.v1 import mux_pb2
 from gymmesh_runtime.errors import MeshError, to_status
 from gymmesh_runtime.wire.batch import MIB
-from gymmesh_runtime.wire.mux import frames, table
+from gymmesh_runtime.wire.mux import frames
 from gymmesh_runtime.wire.mux.frames import (
     CANCEL,
     CHUNK,
@@ -30,6 +30,17 @@ from gymmesh_runtime.wire.mux.frames import (
     unpack,
 )
 from gymmesh_runtime.wire.mux.table import CallTable, TableLimits, Violation
+from tests.unit.runtime.told import (
+    Arrived,
+    Began,
+    Credited,
+    Dropped,
+    Ended,
+    Leaving,
+    Receiving,
+    Refused,
+    happened_in,
+)
 
 Reason = errors_pb2.ErrorReason
 FAILED = to_status(MeshError(Reason.ERROR_REASON_QUEUE_FULL, "full"))
@@ -43,8 +54,7 @@ def wire(frame: Frame) -> list[mux_pb2.Frame]:
 
 def give(one: CallTable, *sent: Frame) -> list[Any]:
     """Gives frames to a table; returns what happened."""
-    events = [one.receive(frame) for out in sent for frame in wire(out)]
-    return [event for event in events if event is not None]
+    return happened_in(one, *(frame for out in sent for frame in wire(out)))
 
 
 def begin(number: int, payload: bytes = b"q", *, more: bool = False, credit: int = 0) -> Frame:
@@ -66,7 +76,7 @@ def test_a_unary_call_ends_with_its_response() -> None:
     one = CallTable(opener=True)
     one.open("sink")
     assert give(one, (MESSAGE, 1, b"answer", False)) == []
-    assert give(one, (END, 1, None)) == [table.Ended("sink", None, b"answer")]
+    assert give(one, (END, 1, None)) == [Ended("sink", None, b"answer")]
     assert one.ours == 0
 
 
@@ -80,20 +90,20 @@ def test_a_unary_call_ends_with_an_error() -> None:
 def test_a_status_of_zero_is_ok() -> None:
     one = CallTable(opener=True)
     one.open("sink", streaming=True, credit=1)
-    assert give(one, (END, 1, status_pb2.Status())) == [table.Ended("sink", None, b"")]
+    assert give(one, (END, 1, status_pb2.Status())) == [Ended("sink", None, b"")]
 
 
 def test_a_stream_brings_its_messages_one_by_one() -> None:
     one = CallTable(opener=True)
     one.open("sink", streaming=True, credit=2)
     assert give(one, (MESSAGE, 1, b"a", False), (MESSAGE, 1, b"b", False)) == [
-        table.Arrived("sink", b"a"),
-        table.Arrived("sink", b"b"),
+        Arrived("sink", b"a"),
+        Arrived("sink", b"b"),
     ]
     assert one.grant(1, 1)
     assert give(one, (MESSAGE, 1, b"c", False), (END, 1, None)) == [
-        table.Arrived("sink", b"c"),
-        table.Ended("sink", None, b""),
+        Arrived("sink", b"c"),
+        Ended("sink", None, b""),
     ]
     assert not one.grant(1, 1)
 
@@ -111,7 +121,7 @@ def test_chunks_are_put_together() -> None:
         (CHUNK, 1, b"e", True),
         (END, 1, None),
     )
-    assert happened == [table.Arrived("s", b"xyz"), table.Ended("u", None, b"abcde")]
+    assert happened == [Arrived("s", b"xyz"), Ended("u", None, b"abcde")]
 
 
 def test_a_cancelled_call_is_over_for_us_and_the_rest_of_it_is_let_pass() -> None:
@@ -137,7 +147,7 @@ def test_a_response_without_room_fails_that_call_only() -> None:
     assert failed.error.metadata == {"limit_bytes": "100"}
     give(one, (CHUNK, 1, b"x", True), (END, 1, None))
     give(one, (MESSAGE, 3, b"ok", False))
-    assert give(one, (END, 3, None)) == [table.Ended("small", None, b"ok")]
+    assert give(one, (END, 3, None)) == [Ended("small", None, b"ok")]
 
 
 def test_responses_under_way_share_a_bound() -> None:
@@ -167,7 +177,7 @@ def test_calls_in_flight_are_bounded_cancelled_ones_too() -> None:
 def test_after_go_away_no_call_begins() -> None:
     one = CallTable(opener=True)
     one.open("sink")
-    assert give(one, (GO_AWAY, 0, "tired")) == [table.Leaving("tired")]
+    assert give(one, (GO_AWAY, 0, "tired")) == [Leaving("tired")]
     with pytest.raises(MeshError) as caught:
         one.open("sink")
     assert caught.value.reason == Reason.ERROR_REASON_DRAINING
@@ -193,7 +203,7 @@ def test_a_call_of_theirs_begins_and_ends() -> None:
     call = began.call
     assert (call.number, call.method, call.timeout_ms, call.credit) == (1, "s/M", 500, 3)
     assert (call.metadata, began.payload) == ({"k": "v"}, b"question")
-    assert give(one, (CREDIT, 1, 2)) == [table.Credited(call)]
+    assert give(one, (CREDIT, 1, 2)) == [Credited(call)]
     assert call.credit == 5
     assert one.end(1)
     assert not one.end(1)
@@ -202,7 +212,7 @@ def test_a_call_of_theirs_begins_and_ends() -> None:
 def test_a_large_request_begins_with_its_last_chunk() -> None:
     one = CallTable(opener=False)
     (receiving,) = give(one, begin(1, b"ab", more=True))
-    assert isinstance(receiving, table.Receiving)
+    assert isinstance(receiving, Receiving)
     assert give(one, (CHUNK, 1, b"cd", False)) == []
     (began,) = give(one, (CHUNK, 1, b"e", True))
     assert (began.call, began.payload) == (receiving.call, b"abcde")
@@ -251,7 +261,7 @@ def test_a_cancelled_request_still_needs_its_end() -> None:
 def test_bounds_refuse_one_call(limit: str, sent: list[Frame], reason: int) -> None:
     one = CallTable(opener=False, limits=SMALL)
     refused = give(one, *sent)[-1]
-    assert isinstance(refused, table.Refused), limit
+    assert isinstance(refused, Refused), limit
     assert refused.error.reason == reason
     assert refused.number == sent[-1][1]
     assert not one.end(refused.number)
@@ -348,7 +358,7 @@ def test_what_breaks_the_protocol(
 def test_a_frame_of_an_unknown_kind(number: int) -> None:
     one = CallTable(opener=True)
     with pytest.raises(Violation):
-        one.receive(mux_pb2.Frame(call=number))
+        happened_in(one, mux_pb2.Frame(call=number))
 
 
 def test_refusals_do_not_pile_up() -> None:
@@ -391,7 +401,7 @@ def test_garbage_is_a_violation_or_nothing_worse(
             with suppress(MeshError):  # cancelled ones count, too
                 one.open("sink", streaming=data.draw(st.booleans()), credit=2)
         with suppress(Violation):  # a link would end here; the table must bear more
-            one.receive(frame)
+            happened_in(one, frame)
         assert one.theirs <= SMALL.calls
         assert 0 <= one.assembling <= SMALL.assembly_bytes
 
@@ -467,18 +477,19 @@ class TwoTables(RuleBasedStateMachine):
     @rule(side=st.booleans(), count=st.integers(1, 6))
     def deliver(self, side: bool, count: int) -> None:
         for _ in range(min(count, len(self.sent[side]))):
-            self.happened(not side, self.ends[not side].receive(self.sent[side].popleft()))
+            for event in happened_in(self.ends[not side], self.sent[side].popleft()):
+                self.happened(not side, event)
 
     def happened(self, side: bool, event: Any) -> None:
-        if isinstance(event, table.Began):
+        if isinstance(event, Began):
             self.serving[side][event.call.number] = (event.call, event.payload)
-        elif isinstance(event, table.Refused):
+        elif isinstance(event, Refused):
             self.send(side, (END, event.number, FAILED))
-        elif isinstance(event, table.Dropped):
+        elif isinstance(event, Dropped):
             self.ends[side].end(event.call.number)
             self.serving[side].pop(event.call.number, None)
             self.send(side, (END, event.call.number, FAILED))
-        elif isinstance(event, table.Ended):
+        elif isinstance(event, Ended):
             del self.calling[side][event.sink["number"]]
             self.closed += 1
 

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from inspect import CORO_CREATED, getcoroutinestate
 from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
@@ -38,22 +39,14 @@ class Incoming:
         self.timer = call_within(timeout, overdue)
 
 
-class Serving:
-    """A call while it is served."""
-
-    __slots__ = ("deadline", "started", "task", "waiter")
-
-    def __init__(self, deadline: float) -> None:
-        self.deadline = deadline
-        self.started = False
-        self.task: asyncio.Task[None] | None = None
-        self.waiter: asyncio.Future[None] | None = None  # waits for credit
-
-
 class Callee:
-    """Serves the calls of a link's other side."""
+    """Serves the calls of a link's other side.
 
-    __slots__ = ("_link", "_loop", "_methods", "_sender", "_table")
+    A call's ``sink`` is first the ``Incoming``, if its request comes in chunks, and then the task
+    that serves it.
+    """
+
+    __slots__ = ("_link", "_loop", "_methods", "_sender", "_table", "_without_credit")
 
     def __init__(self, link: Link, methods: Mapping[str, BoundMethod]) -> None:
         self._link = link
@@ -61,6 +54,7 @@ class Callee:
         self._sender = link.sender
         self._methods = methods
         self._loop = asyncio.get_running_loop()
+        self._without_credit: dict[int, asyncio.Future[None]] = {}  # streams that wait for it
 
     def stop(self) -> set[asyncio.Task[None]]:
         """Cancels all calls, whose caller is gone; returns their tasks."""
@@ -69,21 +63,19 @@ class Callee:
             self._table.end(call.number)
             if isinstance(call.sink, Incoming):
                 call.sink.timer.stop()
-            elif call.sink is not None and call.sink.task is not None:
-                call.sink.task.cancel()
-                tasks.add(call.sink.task)
+            elif call.sink is not None:
+                call.sink.cancel()
+                tasks.add(call.sink)
         return tasks
 
     # ---- what arrives ---------------------------------------------------------------
 
-    def receiving(self, event: table.Receiving) -> None:
+    def receiving(self, call: table.Theirs) -> None:
         """A call whose request comes in chunks; they, too, must come in time."""
-        call = event.call
         call.sink = Incoming(_timeout_s(call), partial(self._overdue, call))
 
-    def began(self, event: table.Began) -> None:
+    def began(self, call: table.Theirs, payload: bytes) -> None:
         """A call whose request is there."""
-        call = event.call
         method = self._methods.get(call.method)
         if call.sink is None:
             deadline = time.monotonic() + _timeout_s(call)
@@ -93,54 +85,49 @@ class Callee:
         if method is None or method.spec.client_streaming:
             self._fail(call.number, _not_offered(call.method))
             return
-        serving = call.sink = Serving(deadline)
         serve = self._stream if method.spec.server_streaming else self._unary
-        serving.task = self._loop.create_task(serve(call, serving, method, event.payload))
+        call.sink = self._loop.create_task(serve(call, deadline, method, payload))
 
-    def refused(self, event: table.Refused) -> None:
+    def refused(self, number: int, error: MeshError) -> None:
         """A call that the table has no room for."""
-        self._send_end(event.number, event.error)
+        self._send_end(number, error)
         if self._sender.queued_items > _MAX_QUEUED:
             self._link.cut()
 
-    def dropped(self, event: table.Dropped) -> None:
+    def dropped(self, call: table.Theirs) -> None:
         """A call whose caller gave it up."""
-        call = event.call
-        serving = call.sink
+        sink: Incoming | asyncio.Task[None] = call.sink
         self._sender.forget(call.number)
-        if isinstance(serving, Serving):
-            assert serving.task is not None  # made with it
-            serving.task.cancel()
-            if serving.started:
+        if isinstance(sink, Incoming):
+            sink.timer.stop()
+        else:
+            sink.cancel()
+            served: Any = sink.get_coro()
+            if getcoroutinestate(served) != CORO_CREATED:
                 return  # it says the end itself
-        elif serving is not None:
-            serving.timer.stop()
         self._fail(call.number, _cancelled())
 
-    def credited(self, event: table.Credited) -> None:
+    def credited(self, call: table.Theirs) -> None:
         """A stream that may go on."""
-        serving = event.call.sink
-        if isinstance(serving, Serving):
-            waiter = serving.waiter
-            if waiter is not None and not waiter.done():
-                waiter.set_result(None)
+        waiter = self._without_credit.get(call.number)
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
 
     # ---- serving --------------------------------------------------------------------
 
     async def _unary(
-        self, call: table.Theirs, serving: Serving, method: BoundMethod, payload: bytes
+        self, call: table.Theirs, deadline: float, method: BoundMethod, payload: bytes
     ) -> None:
-        serving.started = True
         number = call.number
         try:
             request = _parsed(method, payload)
-            timeout = serving.deadline - time.monotonic()
+            timeout = deadline - time.monotonic()
             response = await method.call(request, timeout=timeout, metadata=call.metadata)
             answer = response.SerializeToString()
             if len(answer) > frames.MAX_MESSAGE:
                 raise table.too_large(frames.MAX_MESSAGE)
             if self._sender.full:
-                await self._may_send(call, serving, credit=False)
+                await self._may_send(call, deadline, credit=False)
             self._answer(number, answer)
         except asyncio.CancelledError:
             self._fail(number, _cancelled())
@@ -148,13 +135,12 @@ class Callee:
             self._fail(number, exc)
 
     async def _stream(
-        self, call: table.Theirs, serving: Serving, method: BoundMethod, payload: bytes
+        self, call: table.Theirs, deadline: float, method: BoundMethod, payload: bytes
     ) -> None:
-        serving.started = True
         number = call.number
         responses: Any = None
         try:
-            timeout = serving.deadline - time.monotonic()
+            timeout = deadline - time.monotonic()
             responses = method.stream(
                 _parsed(method, payload), timeout=timeout, metadata=call.metadata
             )
@@ -163,7 +149,7 @@ class Callee:
                 if len(message) > frames.MAX_MESSAGE:
                     raise table.too_large(frames.MAX_MESSAGE)
                 if call.credit == 0 or self._sender.full:
-                    await self._may_send(call, serving, credit=True)
+                    await self._may_send(call, deadline, credit=True)
                 call.credit -= 1
                 self._message(number, message)
             self._fail(number, None)
@@ -175,19 +161,21 @@ class Callee:
             if responses is not None:
                 await responses.aclose()
 
-    async def _may_send(self, call: table.Theirs, serving: Serving, *, credit: bool) -> None:
+    async def _may_send(self, call: table.Theirs, deadline: float, *, credit: bool) -> None:
         """Waits for credit and for room, until the call's deadline."""
-        scope = asyncio.timeout(serving.deadline - time.monotonic())
+        scope = asyncio.timeout(deadline - time.monotonic())
         try:
             async with scope:
                 while credit and call.credit == 0:
-                    serving.waiter = self._loop.create_future()
-                    await serving.waiter
+                    waiter = self._without_credit[call.number] = self._loop.create_future()
+                    await waiter
                 await self._sender.room()
         except TimeoutError:
             raise deadline_passed(call.method) from None
         except OutboxClosed:
             raise self._link.error() from None
+        finally:
+            self._without_credit.pop(call.number, None)
 
     # ---- answering ------------------------------------------------------------------
 
@@ -201,7 +189,8 @@ class Callee:
             self._sender.send_one(number, frame, size + FRAME_BYTES, crowd)
         else:
             self._sender.send(number, frames.answer(number, payload), crowd)
-        self._link.settle()
+        if self._link.ending:
+            self._link.settle()
 
     def _message(self, number: int, payload: bytes) -> None:
         crowd = self._table.theirs
@@ -228,7 +217,10 @@ class Callee:
 
 
 def _timeout_s(call: table.Theirs) -> float:
-    return min(call.timeout_ms / 1000, MAX_TIMEOUT_S) if call.timeout_ms else _OWN_TIMEOUT_S
+    timeout = call.timeout_ms / 1000
+    if timeout > MAX_TIMEOUT_S:
+        return MAX_TIMEOUT_S
+    return timeout or _OWN_TIMEOUT_S
 
 
 def _parsed(method: BoundMethod, payload: bytes) -> Any:

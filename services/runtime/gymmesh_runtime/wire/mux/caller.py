@@ -9,11 +9,12 @@ from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
+from google.rpc import status_pb2
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.contract import MethodSpec
 from gymmesh_runtime.errors import MeshError, deadline_passed, from_status
-from gymmesh_runtime.timers import Timer
+from gymmesh_runtime.timers import Timer, running_wheel
 from gymmesh_runtime.wire.batch import OutboxClosed
 from gymmesh_runtime.wire.mux import frames, table
 from gymmesh_runtime.wire.mux.frames import BEGIN, CANCEL, CHUNK_BYTES, CREDIT, FRAME_BYTES
@@ -79,7 +80,7 @@ class _Expiry(Timer):
 class Caller:
     """Makes calls over a link; each ends with a result or a MeshError."""
 
-    __slots__ = ("_crowd", "_link", "_loop", "_sender", "_table")
+    __slots__ = ("_crowd", "_link", "_loop", "_sender", "_table", "_wheel")
 
     def __init__(self, link: Link, crowd: Crowd) -> None:
         self._link = link
@@ -87,6 +88,7 @@ class Caller:
         self._table = link.table
         self._sender = link.sender
         self._loop = asyncio.get_running_loop()
+        self._wheel = running_wheel()
 
     async def unary(
         self, spec: MethodSpec, request: Any, timeout: float, metadata: Mapping[str, str]
@@ -106,7 +108,10 @@ class Caller:
         finally:
             timer.stop()
             self._crowd.calls -= 1
-        return _parsed(spec, answer)
+        try:
+            return spec.response_class.FromString(answer)
+        except DecodeError:
+            raise _unreadable(spec) from None
 
     async def stream(
         self, spec: MethodSpec, request: Any, timeout: float, metadata: Mapping[str, str]
@@ -132,7 +137,11 @@ class Caller:
                 if read == WINDOW // 2:
                     self._grant(number, read)
                     read = 0
-                yield _parsed(spec, messages.popleft())
+                try:
+                    message = spec.response_class.FromString(messages.popleft())
+                except DecodeError:
+                    raise _unreadable(spec) from None
+                yield message
         finally:
             timer.stop()
             self._crowd.calls -= 1
@@ -140,26 +149,26 @@ class Caller:
 
     # ---- what arrives ---------------------------------------------------------------
 
-    def arrived(self, event: table.Arrived) -> None:
+    def arrived(self, inbox: Inbox, payload: bytes) -> None:
         """A message of a stream."""
-        event.sink.messages.append(event.payload)
-        event.sink.wake()
+        inbox.messages.append(payload)
+        inbox.wake()
 
-    def ended(self, event: table.Ended) -> None:
+    def ended(self, sink: _Sink, status: status_pb2.Status | None, payload: bytes) -> None:
         """The end of a call."""
-        sink: _Sink = event.sink
-        error = None if event.status is None else from_status(event.status)
+        error = None if status is None else from_status(status)
         if error is None and not isinstance(sink, Inbox):
             if not sink.done():
-                sink.set_result(event.payload)
+                sink.set_result(payload)
         else:
             _finish(sink, error)
-        self._link.settle()
+        if self._link.ending:
+            self._link.settle()
 
-    def failed(self, event: table.Failed) -> None:
+    def failed(self, number: int, sink: _Sink, error: MeshError) -> None:
         """A response for which there is no room."""
-        self._tell_cancelled(event.number)
-        _finish(event.sink, event.error)
+        self._tell_cancelled(number)
+        _finish(sink, error)
 
     def fail_all(self) -> None:
         """The link ended: so do all calls."""
@@ -182,7 +191,10 @@ class Caller:
             raise deadline_passed(spec.full_name)
         if timeout > MAX_TIMEOUT_S:
             timeout = MAX_TIMEOUT_S
-        payload = _payload(request)
+        payload = request.SerializeToString()
+        size = len(payload)
+        if size > frames.MAX_MESSAGE:
+            raise table.too_large(frames.MAX_MESSAGE)
         if not self._link.usable:
             raise self._link.error()
         if metadata:
@@ -191,7 +203,6 @@ class Caller:
         number = call_table.open(sink, streaming=credit > 0, credit=credit)
         crowd = self._crowd.calls = self._crowd.calls + 1
         timeout_ms = math.ceil(timeout * 1000)
-        size = len(payload)
         if size <= CHUNK_BYTES:
             frame = (BEGIN, number, spec.full_name, timeout_ms, metadata, payload, False, credit)
             self._sender.send_one(number, frame, size + FRAME_BYTES, crowd)
@@ -199,7 +210,7 @@ class Caller:
             large = frames.begin(number, spec.full_name, timeout_ms, metadata, payload, credit)
             self._sender.send(number, large, crowd)
         timer = _Expiry(self, number, sink, spec)
-        timer.set(timeout)
+        timer.set(timeout, self._wheel)
         return timer
 
     async def _room(self, timeout: float, spec: MethodSpec) -> float:
@@ -247,13 +258,6 @@ def _finish(sink: _Sink, error: MeshError | None) -> None:
         sink.set_exception(error)
 
 
-def _payload(request: Any) -> bytes:
-    payload: bytes = request.SerializeToString()
-    if len(payload) > frames.MAX_MESSAGE:
-        raise table.too_large(frames.MAX_MESSAGE)
-    return payload
-
-
 def _check(metadata: Mapping[str, str]) -> None:
     """Raises FIELD_INVALID for what no frame can carry: it would spoil a whole batch."""
     for key, value in metadata.items():
@@ -268,12 +272,9 @@ def _check(metadata: Mapping[str, str]) -> None:
             ) from None
 
 
-def _parsed(spec: MethodSpec, payload: bytes) -> Any:
-    try:
-        return spec.response_class.FromString(payload)
-    except DecodeError:
-        raise MeshError(
-            errors_pb2.ERROR_REASON_CONTRACT_VIOLATED,
-            f"the answer of {spec.full_name} is not a {spec.response_class.DESCRIPTOR.full_name}",
-            metadata={"rule": "response", "method": spec.full_name},
-        ) from None
+def _unreadable(spec: MethodSpec) -> MeshError:
+    return MeshError(
+        errors_pb2.ERROR_REASON_CONTRACT_VIOLATED,
+        f"the answer of {spec.full_name} is not a {spec.response_class.DESCRIPTOR.full_name}",
+        metadata={"rule": "response", "method": spec.full_name},
+    )

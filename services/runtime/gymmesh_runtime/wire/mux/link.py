@@ -1,7 +1,7 @@
 """One end of a mux stream: reads and writes batches, and brings its calls to their end.
 
-What arrives goes through the call table, whose events go to ``Caller`` (calls that
-this side made) or ``Callee`` (calls that it serves). A link ends when
+What arrives goes through the call table, which tells ``Caller`` (calls that this side
+made) or ``Callee`` (calls that it serves) what happened. A link ends when
 
     the stream does, either side breaks the protocol or the link is cut:
         now; calls in flight end with the error
@@ -14,19 +14,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime import metrics
 from gymmesh_runtime.binding import BoundMethod
 from gymmesh_runtime.errors import MeshError, unforeseen
 from gymmesh_runtime.wire.batch import BatchLimits
-from gymmesh_runtime.wire.mux import table as events
 from gymmesh_runtime.wire.mux.callee import Callee
 from gymmesh_runtime.wire.mux.caller import Caller, Crowd
 from gymmesh_runtime.wire.mux.frames import FRAME_BYTES, GO_AWAY, pack, unpack
 from gymmesh_runtime.wire.mux.sender import BATCHING, Sender
-from gymmesh_runtime.wire.mux.table import CallTable, TableLimits, Violation
+from gymmesh_runtime.wire.mux.table import CallTable, Listener, TableLimits, Violation
 
 _log = logging.getLogger("gymmesh.mux")
 
@@ -78,6 +77,8 @@ class Link:
         self._callee = Callee(self, methods or {})
         #: Whether this side may begin a call.
         self.usable = True
+        #: Whether it ends when no call is in flight.
+        self.ending = False
         self._peer_done = False
         self._over = asyncio.Event()
         self._why: Callable[[], MeshError] | None = None
@@ -116,7 +117,7 @@ class Link:
             if self.broken:
                 metrics.MUX_BROKEN.labels(self._side).inc()
             self._over.set()
-            self.usable = False
+            self.usable, self.ending = False, True
             self.on_leaving()
             self.sender.abort()
             self.caller.fail_all()
@@ -128,13 +129,13 @@ class Link:
     def leave(self, reason: str) -> None:
         """Takes no new calls and tells the peer so; ends when those in flight have."""
         if self.usable:
-            self.usable, self.table.leaving = False, True
+            self.usable, self.ending, self.table.leaving = False, True, True
             self.sender.send_one(0, (GO_AWAY, 0, reason), FRAME_BYTES)
             self.settle()
 
     def settle(self) -> None:
-        """Ends the link when it is time; to be called when a call has ended."""
-        if (self.usable and not self._peer_done) or not self.idle:
+        """Ends a link that is ``ending`` when it is time; to be called when a call has ended."""
+        if not self.ending or not self.idle:
             return
         if self._opener or self._peer_done:
             self.sender.close()
@@ -163,7 +164,7 @@ class Link:
             self._break(_said(exc, "reading from the mux"))
         else:
             # A server still answers what it was asked; a client's answers are all there.
-            self._peer_done = True
+            self._peer_done = self.ending = True
             if not self._opener:
                 self.settle()
             elif self.idle:
@@ -173,22 +174,20 @@ class Link:
 
     async def _receive_all(self) -> None:
         read, receive = self._pipe.read, self.table.receive
-        handlers: Mapping[type, Callable[[Any], None]] = {
-            events.Arrived: self.caller.arrived,
-            events.Ended: self.caller.ended,
-            events.Failed: self.caller.failed,
-            events.Receiving: self._callee.receiving,
-            events.Began: self._callee.began,
-            events.Refused: self._callee.refused,
-            events.Dropped: self._callee.dropped,
-            events.Credited: self._callee.credited,
-            events.Leaving: self._peer_leaves,
-        }
+        caller, callee = self.caller, self._callee
+        told = Listener(
+            arrived=caller.arrived,
+            ended=caller.ended,
+            failed=caller.failed,
+            receiving=callee.receiving,
+            began=callee.began,
+            refused=callee.refused,
+            dropped=callee.dropped,
+            credited=callee.credited,
+            leaving=self._peer_leaves,
+        )
         while (data := await read()) is not None:
-            for frame in unpack(data):
-                event = receive(frame)
-                if event is not None:
-                    handlers[type(event)](event)
+            receive(unpack(data), told)
 
     async def _write(self) -> None:
         write, next_batch = self._pipe.write, self.sender.batch
@@ -214,9 +213,9 @@ class Link:
             self._is_broken = True
             self._over.set()
 
-    def _peer_leaves(self, event: events.Leaving) -> None:
-        _log.info("%s takes no new calls: %s", self.peer, event.reason)
-        self.usable = False
+    def _peer_leaves(self, reason: str) -> None:
+        _log.info("%s takes no new calls: %s", self.peer, reason)
+        self.usable, self.ending = False, True
         self.on_leaving()
         self.settle()
 

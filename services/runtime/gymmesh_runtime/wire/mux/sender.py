@@ -65,10 +65,15 @@ class Sender:
 
         ``crowd`` says how many calls are in flight; 0 makes it urgent.
         """
-        if call in self._lanes:
+        outbox = self._outbox
+        if self._lanes.size and call in self._lanes:
             self._lanes.add(call, (frame,))
-        else:
-            self._queue(frame, size, crowd)
+        elif not outbox.closed:
+            self._put += 1
+            if crowd < _QUIET:
+                outbox.put(frame, size, urgent=True)
+            else:
+                outbox.put(frame, size, delay_s=crowd * _DELAY_PER_CALL_S)
 
     def send(self, call: int, frames: Sequence[Frame], crowd: int = 0) -> None:
         """Queues frames of a call: one, or those of a large message."""
@@ -104,21 +109,13 @@ class Sender:
         self._outbox.close()
         self._wake()
 
-    def _queue(self, frame: Frame, size: int, crowd: int) -> None:
-        outbox = self._outbox
-        if outbox.closed:
-            return
-        self._put += 1
-        if crowd < _QUIET:
-            outbox.put(frame, size, urgent=True)
-        else:
-            outbox.put(frame, size, delay_s=crowd * _DELAY_PER_CALL_S)
-
     def _feed(self) -> None:
         # One piece of a large message in the queue at a time.
         if self._taken > self._piece and (frame := self._lanes.next()) is not None:
             self._piece = self._put
-            self._queue(frame, size_of(frame), 0)
+            if not self._outbox.closed:
+                self._put += 1
+                self._outbox.put(frame, size_of(frame), urgent=True)
             if self._lanes.size < _LANE_BYTES:
                 self._wake()
 

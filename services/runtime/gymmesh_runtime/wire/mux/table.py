@@ -1,6 +1,6 @@
 """The calls of one link: a pure state machine, the same for both sides.
 
-It is given every frame that arrives and says what happened; it sends nothing
+It is given every frame that arrives and tells what happened; it sends nothing
 and knows no clock. Our calls and theirs, and what each may still be sent:
 
     ours    OPEN       message and chunks, end                 -> gone
@@ -14,10 +14,10 @@ Any other frame breaks the protocol and raises ``Violation``: the link ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final
 
 from google.rpc import status_pb2
 
@@ -44,92 +44,60 @@ class TableLimits:
     assembly_bytes: int = 256 * MIB  # of all messages whose last chunk is still missing
 
 
-class Arrived(NamedTuple):
-    """A message of a stream of ours."""
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Whom a table tells what happened: functions, as an event for each call would cost more.
 
-    sink: Any
-    payload: bytes
+    They are called one by one, in the order of the frames, and may call the table in turn.
+    """
 
-
-class Ended(NamedTuple):
-    """A call of ours ended; ``payload`` is a unary call's response when it ended well."""
-
-    sink: Any
-    status: status_pb2.Status | None
-    payload: bytes
-
-
-class Failed(NamedTuple):
-    """A call of ours was given up, since there is no room for its response; to be cancelled."""
-
-    number: int
-    sink: Any
-    error: MeshError
-
-
-class Receiving(NamedTuple):
-    """A call of theirs began, and chunks of its request are still to come."""
-
-    call: Theirs
-
-
-class Began(NamedTuple):
-    """A call of theirs is to be served."""
-
-    call: Theirs
-    payload: bytes
+    #: A message of a stream of ours: its sink and the message.
+    arrived: Callable[[Any, bytes], object]
+    #: A call of ours ended: its sink, the status (None: well), and a unary call's response.
+    ended: Callable[[Any, status_pb2.Status | None, bytes], object]
+    #: A call of ours was given up, since there is no room for its response: its number and sink.
+    #: To be cancelled.
+    failed: Callable[[int, Any, MeshError], object]
+    #: A call of theirs began, and chunks of its request are still to come.
+    receiving: Callable[[Theirs], object]
+    #: A call of theirs is to be served: with its request.
+    began: Callable[[Theirs, bytes], object]
+    #: A call of theirs is not served: its number, which is to be ended with the error.
+    refused: Callable[[int, MeshError], object]
+    #: A call of theirs was cancelled; an end is still to be sent.
+    dropped: Callable[[Theirs], object]
+    #: A call of theirs may be sent more; its ``credit`` is the new sum.
+    credited: Callable[[Theirs], object]
+    #: The peer takes no new calls, for a reason.
+    leaving: Callable[[str], object]
 
 
-class Refused(NamedTuple):
-    """A call of theirs that is not served; it is to be ended with the error."""
+class Parts:
+    """The chunks of a message under way."""
 
-    number: int
-    error: MeshError
+    __slots__ = ("chunks", "size")
 
-
-class Dropped(NamedTuple):
-    """A call of theirs was cancelled; an end is still to be sent."""
-
-    call: Theirs
-
-
-class Credited(NamedTuple):
-    """A call of theirs may be sent more; its ``credit`` is the new sum."""
-
-    call: Theirs
-
-
-class Leaving(NamedTuple):
-    """The peer takes no new calls."""
-
-    reason: str
-
-
-Event: TypeAlias = (
-    Arrived | Ended | Failed | Receiving | Began | Refused | Dropped | Credited | Leaving
-)
+    def __init__(self) -> None:
+        self.chunks: list[bytes] = []
+        self.size = 0  # bytes
 
 
 class Ours:
     """A call that this side made."""
 
-    __slots__ = ("answer", "granted", "number", "parts", "parts_bytes", "sink", "streaming")
+    __slots__ = ("answer", "granted", "parts", "sink")
 
-    def __init__(self, number: int, sink: Any, streaming: bool, granted: int) -> None:
-        self.number = number
+    def __init__(self, sink: Any, granted: int | None) -> None:
         self.sink = sink
-        self.streaming = streaming
-        self.granted = granted  # messages that may still come
-        self.answer: bytes | None = None
-        self.parts: list[bytes] | None = None  # chunks of the message under way
-        self.parts_bytes = 0
+        self.granted = granted  # messages of a stream that may still come; None: a unary call
+        self.answer: bytes | None = None  # of a unary call
+        self.parts: Parts | None = None
 
 
 class Theirs:
     """A call that the other side made. ``sink`` belongs to whoever serves it."""
 
-    __slots__ = ("credit", "metadata", "method", "number", "parts", "parts_bytes", "sink",
-                 "timeout_ms")  # fmt: skip
+    __slots__ = ("credit", "metadata", "method", "number", "parts", "sink", "timeout_ms")
 
     def __init__(self, number: int, begin: mux_pb2.Begin) -> None:
         self.number = number
@@ -139,8 +107,7 @@ class Theirs:
         self.metadata: Mapping[str, str] = dict(metadata) if metadata else _NO_METADATA
         self.credit = begin.credit  # messages that may still be sent
         self.sink: Any = None
-        self.parts: list[bytes] | None = None  # None: the request is complete
-        self.parts_bytes = 0
+        self.parts: Parts | None = None  # None: the request is complete
 
 
 class CallTable:
@@ -181,7 +148,7 @@ class CallTable:
             raise _queue_full(self._limits.calls)
         number = self._next
         self._next += 2
-        self._ours[number] = Ours(number, sink, streaming, credit)
+        self._ours[number] = Ours(sink, credit if streaming else None)
         return number
 
     def cancel(self, number: int) -> bool:
@@ -189,14 +156,14 @@ class CallTable:
         call = self._ours.pop(number, None)
         if call is None:
             return False
-        self.assembling -= call.parts_bytes
+        self._drop_parts(call)
         self._cancelled.add(number)
         return True
 
     def grant(self, number: int, messages: int) -> bool:
         """Allows more messages; returns whether the peer must be told."""
         call = self._ours.get(number)
-        if call is None:
+        if call is None or call.granted is None:
             return False
         call.granted += messages
         return True
@@ -225,33 +192,36 @@ class CallTable:
         if call is None:
             return False
         if call.parts is not None:
-            self.assembling -= call.parts_bytes
+            self._drop_parts(call)
             self._refused.add(number)
         return True
 
     # ---- what arrives ---------------------------------------------------------------
 
-    def receive(self, frame: mux_pb2.Frame) -> Event | None:
-        """Takes a frame; returns what happened, None when that is nothing yet. Raises Violation."""
-        number, kind = frame.call, frame.WhichOneof("kind")
-        if number % 2 == self._parity and number:
-            call = self._ours.get(number)
-            if call is None:
-                self._receive_late(number, kind)
-                return None
-            if kind == "message":
-                return self._message(call, frame.message)
-            if kind == "end":
-                return self._end(number, call, frame.end)
-            if kind == "chunk":
-                return self._chunk(call, frame.chunk)
-            raise Violation(f"'{kind}' came for a call that its receiver had made")
-        if kind == "begin":
-            return self._begin(number, frame.begin)
-        if kind == "go_away":
-            self.peer_leaving = True
-            return Leaving(frame.go_away.reason)
-        return self._receive_for_theirs(number, kind, frame)
+    def receive(self, frames: Iterable[mux_pb2.Frame], told: Listener) -> None:
+        """Takes frames and tells what happened. Raises Violation."""
+        ours, parity = self._ours, self._parity
+        for frame in frames:
+            number, kind = frame.call, frame.WhichOneof("kind")
+            if number % 2 == parity and number:
+                call = ours.get(number)
+                if call is None:
+                    self._receive_late(number, kind)
+                elif kind == "message":
+                    self._message(number, call, frame.message, told)
+                elif kind == "end":
+                    self._end(number, call, frame.end, told)
+                elif kind == "chunk":
+                    self._chunk(number, call, frame.chunk, told)
+                else:
+                    raise Violation(f"'{kind}' came for a call that its receiver had made")
+            elif kind == "begin":
+                self._begin(number, frame.begin, told)
+            elif kind == "go_away":
+                self.peer_leaving = True
+                told.leaving(frame.go_away.reason)
+            else:
+                self._receive_for_theirs(number, kind, frame, told)
 
     def _receive_late(self, number: int, kind: str | None) -> None:
         if number in self._cancelled and kind in ("message", "chunk", "end"):
@@ -260,67 +230,78 @@ class CallTable:
             return
         raise Violation(f"'{kind}' came for the call {number}, which is not open")
 
-    def _message(self, call: Ours, message: mux_pb2.Message) -> Arrived | Failed | None:
+    def _message(self, number: int, call: Ours, message: mux_pb2.Message, told: Listener) -> None:
         if call.parts is not None:
             raise Violation("a message came before the last chunk of the one before")
-        if call.streaming:
+        if call.granted is not None:
             if call.granted == 0:
                 raise Violation("a message came without credit")
             call.granted -= 1
         elif call.answer is not None:
             raise Violation("a second response came for a unary call")
-        payload = _checked(message.payload)
+        payload = message.payload
+        if len(payload) > MAX_PAYLOAD_BYTES:
+            raise _too_much()
         if message.more:
-            call.parts = []
-            return self._gather(call, payload)
-        return self._whole(call, payload)
+            call.parts = Parts()
+            self._gather(number, call, payload, told)
+        elif call.granted is None:
+            call.answer = payload
+        else:
+            told.arrived(call.sink, payload)
 
-    def _chunk(self, call: Ours, chunk: mux_pb2.Chunk) -> Arrived | Failed | None:
+    def _chunk(self, number: int, call: Ours, chunk: mux_pb2.Chunk, told: Listener) -> None:
         if call.parts is None:
             raise Violation("a chunk came for a message that was complete")
-        failed = self._gather(call, _checked(chunk.payload))
-        if failed is not None or not chunk.last:
-            return failed
-        return self._whole(call, self._join(call))
+        payload = chunk.payload
+        if len(payload) > MAX_PAYLOAD_BYTES:
+            raise _too_much()
+        if not self._gather(number, call, payload, told) or not chunk.last:
+            return
+        whole = self._join(call)
+        if call.granted is None:
+            call.answer = whole
+        else:
+            told.arrived(call.sink, whole)
 
-    def _gather(self, call: Ours, payload: bytes) -> Failed | None:
+    def _gather(self, number: int, call: Ours, payload: bytes, told: Listener) -> bool:
         problem = self._keep(call, payload)
         if problem is None:
-            return None
-        self.cancel(call.number)
-        return Failed(call.number, call.sink, problem)
+            return True
+        self.cancel(number)
+        told.failed(number, call.sink, problem)
+        return False
 
-    def _whole(self, call: Ours, payload: bytes) -> Arrived | None:
-        if call.streaming:
-            return Arrived(call.sink, payload)
-        call.answer = payload
-        return None
-
-    def _end(self, number: int, call: Ours, end: mux_pb2.End) -> Ended:
+    def _end(self, number: int, call: Ours, end: mux_pb2.End, told: Listener) -> None:
         status = end.status if end.HasField("status") and end.status.code else None
         if status is None:
             if call.parts is not None:
                 raise Violation("a call ended well before the last chunk of a message")
-            if not call.streaming and call.answer is None:
+            if call.granted is None and call.answer is None:
                 raise Violation("a unary call ended well without a response")
         del self._ours[number]
-        self.assembling -= call.parts_bytes
-        return Ended(call.sink, status, call.answer or b"")
+        self._drop_parts(call)
+        told.ended(call.sink, status, call.answer or b"")
 
-    def _begin(self, number: int, begin: mux_pb2.Begin) -> Began | Receiving | Refused:
+    def _begin(self, number: int, begin: mux_pb2.Begin, told: Listener) -> None:
         if number == 0 or number in self._theirs or number in self._refused:
             raise Violation(f"the call number {number} was used again")
-        payload = _checked(begin.payload)
+        payload, more = begin.payload, begin.more
+        if len(payload) > MAX_PAYLOAD_BYTES:
+            raise _too_much()
         error = self._refusal()
         if error is not None:
-            if begin.more:
+            if more:
                 self._refuse(number)
-            return Refused(number, error)
+            told.refused(number, error)
+            return
         call = self._theirs[number] = Theirs(number, begin)
-        if not begin.more:
-            return Began(call, payload)
-        call.parts = []
-        return self._receive_part(call, payload, last=False) or Receiving(call)
+        if not more:
+            told.began(call, payload)
+            return
+        call.parts = Parts()
+        if self._keep_request(call, payload, told, last=False):
+            told.receiving(call)
 
     def _refusal(self) -> MeshError | None:
         if self.leaving:
@@ -335,52 +316,59 @@ class CallTable:
         self._refused.add(number)
 
     def _receive_for_theirs(
-        self, number: int, kind: str | None, frame: mux_pb2.Frame
-    ) -> Event | None:
+        self, number: int, kind: str | None, frame: mux_pb2.Frame, told: Listener
+    ) -> None:
         call = self._theirs.get(number)
         if kind == "chunk":
-            return self._request_chunk(number, call, frame.chunk)
-        if kind == "cancel":
-            if call is None:
-                return None  # it crossed our end
-            if call.parts is not None:  # its chunks end here: none are to be let pass
-                self.assembling -= call.parts_bytes
-                call.parts, call.parts_bytes = None, 0
-            return Dropped(call)
-        if kind == "credit":
-            return None if call is None else _credit(call, frame.credit.messages)
-        raise Violation(f"'{kind}' came for the call {number}, which the sender had made")
+            self._request_chunk(number, call, frame.chunk, told)
+        elif kind == "cancel":
+            if call is not None:  # else it crossed our end
+                self._drop_parts(call)  # its chunks end here: none are to be let pass
+                told.dropped(call)
+        elif kind == "credit":
+            if call is not None:
+                call.credit += frame.credit.messages
+                if call.credit > _MAX_CREDIT:
+                    raise Violation(f"more than {_MAX_CREDIT} messages of credit were granted")
+                told.credited(call)
+        else:
+            raise Violation(f"'{kind}' came for the call {number}, which the sender had made")
 
     def _request_chunk(
-        self, number: int, call: Theirs | None, chunk: mux_pb2.Chunk
-    ) -> Began | Refused | None:
-        payload = _checked(chunk.payload)
+        self, number: int, call: Theirs | None, chunk: mux_pb2.Chunk, told: Listener
+    ) -> None:
+        payload = chunk.payload
+        if len(payload) > MAX_PAYLOAD_BYTES:
+            raise _too_much()
         if call is None:
             if number not in self._refused:
                 raise Violation(f"a chunk came for the call {number}, which is not open")
             if chunk.last:
                 self._refused.discard(number)
-            return None
+            return
         if call.parts is None:
             raise Violation("a chunk came for a request that was complete")
-        return self._receive_part(call, payload, last=chunk.last)
+        if self._keep_request(call, payload, told, last=chunk.last) and chunk.last:
+            told.began(call, self._join(call))
 
-    def _receive_part(self, call: Theirs, payload: bytes, *, last: bool) -> Began | Refused | None:
+    def _keep_request(self, call: Theirs, payload: bytes, told: Listener, *, last: bool) -> bool:
         problem = self._keep(call, payload)
-        if problem is not None:
-            self.assembling -= call.parts_bytes
-            del self._theirs[call.number]
-            if not last:
-                self._refuse(call.number)
-            return Refused(call.number, problem)
-        return Began(call, self._join(call)) if last else None
+        if problem is None:
+            return True
+        self._drop_parts(call)
+        del self._theirs[call.number]
+        if not last:
+            self._refuse(call.number)
+        told.refused(call.number, problem)
+        return False
 
     # ---- messages in chunks ---------------------------------------------------------
 
     def _keep(self, call: Ours | Theirs, payload: bytes) -> MeshError | None:
         """Keeps a chunk; returns what is wrong when there is no room for it."""
-        size = len(payload)
-        if call.parts_bytes + size > self._limits.message_bytes:
+        parts, size = call.parts, len(payload)
+        assert parts is not None  # it is being received
+        if parts.size + size > self._limits.message_bytes:
             return too_large(self._limits.message_bytes)
         if self.assembling + size > self._limits.assembly_bytes:
             return MeshError(
@@ -388,31 +376,25 @@ class CallTable:
                 "too many large messages are under way on this connection",
                 metadata={"queue": "mux", "limit": str(self._limits.assembly_bytes)},
             )
-        assert call.parts is not None  # it is being received
-        call.parts.append(payload)
-        call.parts_bytes += size
+        parts.chunks.append(payload)
+        parts.size += size
         self.assembling += size
         return None
 
     def _join(self, call: Ours | Theirs) -> bytes:
         assert call.parts is not None  # it was being received
-        whole = b"".join(call.parts)
-        self.assembling -= call.parts_bytes
-        call.parts, call.parts_bytes = None, 0
+        whole = b"".join(call.parts.chunks)
+        self._drop_parts(call)
         return whole
 
+    def _drop_parts(self, call: Ours | Theirs) -> None:
+        if call.parts is not None:
+            self.assembling -= call.parts.size
+            call.parts = None
 
-def _checked(payload: bytes) -> bytes:
-    if len(payload) > MAX_PAYLOAD_BYTES:
-        raise Violation(f"a frame had more than {MAX_PAYLOAD_BYTES} bytes of payload")
-    return payload
 
-
-def _credit(call: Theirs, messages: int) -> Credited:
-    call.credit += messages
-    if call.credit > _MAX_CREDIT:
-        raise Violation(f"more than {_MAX_CREDIT} messages of credit were granted")
-    return Credited(call)
+def _too_much() -> Violation:
+    return Violation(f"a frame had more than {MAX_PAYLOAD_BYTES} bytes of payload")
 
 
 def draining() -> MeshError:

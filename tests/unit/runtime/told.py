@@ -1,0 +1,77 @@
+"""What a call table tells, as events that can be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from google.rpc import status_pb2
+
+from gymmesh.mux.v1 import mux_pb2
+from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.wire.mux.table import CallTable, Listener, Theirs
+
+
+class Arrived(NamedTuple):
+    sink: Any
+    payload: bytes
+
+
+class Ended(NamedTuple):
+    sink: Any
+    status: status_pb2.Status | None
+    payload: bytes
+
+
+class Failed(NamedTuple):
+    number: int
+    sink: Any
+    error: MeshError
+
+
+class Receiving(NamedTuple):
+    call: Theirs
+
+
+class Began(NamedTuple):
+    call: Theirs
+    payload: bytes
+
+
+class Refused(NamedTuple):
+    number: int
+    error: MeshError
+
+
+class Dropped(NamedTuple):
+    call: Theirs
+
+
+class Credited(NamedTuple):
+    call: Theirs
+
+
+class Leaving(NamedTuple):
+    reason: str
+
+
+def happened_in(one: CallTable, *frames: mux_pb2.Frame) -> list[Any]:
+    """Gives frames as they arrive; returns what the table told. Raises Violation."""
+    events: list[Any] = []
+
+    def told(kind: Callable[..., Any]) -> Callable[..., object]:
+        return lambda *said: events.append(kind(*said))
+
+    listener = Listener(
+        arrived=told(Arrived),
+        ended=told(Ended),
+        failed=told(Failed),
+        receiving=told(Receiving),
+        began=told(Began),
+        refused=told(Refused),
+        dropped=told(Dropped),
+        credited=told(Credited),
+        leaving=told(Leaving),
+    )
+    one.receive(frames, listener)
+    return events
