@@ -7,7 +7,7 @@ import pytest
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.collect_stream.book import Asked, Book, cancels_message, starts_message
+from gymmesh_client.collect_stream.book import Asked, Book, cancels_message, packed_starts
 from gymmesh_runtime.errors import MeshError, to_status
 from tests.support.rollouts import completed, make_events, verdict
 
@@ -30,7 +30,8 @@ class Desk:
             self.ended[rollout_id] = error
 
         request = agent_pb2.RunRolloutRequest(rollout_id=rollout_id, attempt=1)
-        asked = Asked(request, 10.0, sink, done, held=held, sent=sent)
+        packed = request.SerializeToString()
+        asked = Asked((rollout_id, 1), packed, 10.0, sink, done, held=held, sent=sent)
         self.book.enter(asked)
         return asked
 
@@ -47,6 +48,11 @@ def desk() -> Desk:
 
 def rollout(rollout_id: str) -> list[pb.RolloutEvent]:
     return make_events(rollout_id, 1, verdict(1.0), completed())
+
+
+def starts_said(asked: list[Asked], now: float) -> list[agent_pb2.CollectStart]:
+    message = agent_pb2.CollectRequest.FromString(packed_starts(asked, now))
+    return list(message.starts.starts)
 
 
 def test_events_reach_those_who_asked(desk: Desk) -> None:
@@ -116,10 +122,12 @@ def test_acknowledged_is_what_is_stored(desk: Desk) -> None:
     desk.take(b[1], b[2])
     desk.take(c[1])
     assert desk.book.acknowledged == 3
-    assert not desk.book.stored(("b", 1))  # a's outcome is before it
+    assert desk.book.stored(("b", 1))
+    assert desk.book.acknowledged == 3  # a's outcome is before it
     assert desk.book.stored(("a", 1))
     assert desk.book.acknowledged == 8
     assert not desk.book.stored(("a", 1))
+    assert not desk.book.stored(("unknown", 1))
 
 
 def test_outcomes_that_nobody_holds_are_acknowledged_as_they_come(desk: Desk) -> None:
@@ -195,9 +203,12 @@ def test_a_reader_that_objects_ends_its_attempt_and_no_other(desk: Desk) -> None
 
 
 def test_messages_say_the_time_that_is_left(desk: Desk) -> None:
-    message = starts_message([desk.ask("a"), desk.ask("b")], now=8.75)
-    assert [one.timeout_ms for one in message.starts.starts] == [1250, 1250]
-    late = starts_message([desk.ask("c")], now=99.0)
-    assert late.starts.starts[0].timeout_ms == 1  # zero would mean no deadline
+    starts = starts_said([desk.ask("a"), desk.ask("b")], now=8.75)
+    assert [(one.request.rollout_id, one.timeout_ms) for one in starts] == [
+        ("a", 1250),
+        ("b", 1250),
+    ]
+    late = starts_said([desk.ask("c")], now=99.0)
+    assert late[0].timeout_ms == 1  # zero would mean no deadline
     refs = cancels_message([("a", 1), ("b", 2)]).cancels.attempts
     assert [(one.rollout_id, one.attempt) for one in refs] == [("a", 1), ("b", 2)]

@@ -79,7 +79,8 @@ class Exchange(RuleBasedStateMachine):
         self.attempts.append(attempt)
         request = agent_pb2.RunRolloutRequest(rollout_id=attempt.rollout_id, attempt=1)
         asked = Asked(
-            request,
+            attempt.key,
+            request.SerializeToString(),
             0.0,
             lambda event: attempt.came.append(event.sequence),
             attempt.ends.append,

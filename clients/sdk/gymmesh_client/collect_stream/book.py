@@ -15,6 +15,7 @@ from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_runtime.errors import MeshError, from_status
+from gymmesh_runtime.wire.packed import number_tag, tag, varint
 
 Key = tuple[str, int]
 """An attempt: the rollout's id and the attempt's number."""
@@ -23,6 +24,12 @@ EventSink = Callable[[pb.RolloutEvent], None]
 """Takes an attempt's next event. What it raises ends the attempt, and is raised by `run`."""
 
 _TERMINAL: Final = frozenset(("completed", "failed"))
+# Of the class: a message looks through the names of its fields to find its own methods.
+_KIND: Final = pb.RolloutEvent.WhichOneof
+_STARTS: Final = tag(agent_pb2.CollectRequest.STARTS_FIELD_NUMBER)
+_START: Final = tag(agent_pb2.CollectStarts.STARTS_FIELD_NUMBER)
+_REQUEST: Final = tag(agent_pb2.CollectStart.REQUEST_FIELD_NUMBER)
+_TIMEOUT: Final = number_tag(agent_pb2.CollectStart.TIMEOUT_MS_FIELD_NUMBER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +64,17 @@ class Asked:
     """An attempt that was asked for.
 
     Attributes:
+        key: which attempt it is.
+        request: its RunRolloutRequest, in its bytes.
         due: when it must have ended, in the clock's seconds.
         held: whether its outcome counts as stored only when that is said.
         sent: whether the agent may have heard of it.
-        sequence: of the last event that came.
+        sequence: how many events came, which is the sequence of the last one.
         repeated: events up to this sequence may come again, and are dropped.
     """
 
-    request: agent_pb2.RunRolloutRequest
+    key: Key
+    request: bytes
     due: float
     sink: EventSink
     done: Callable[[BaseException | None], None]
@@ -72,11 +82,6 @@ class Asked:
     sent: bool = False
     sequence: int = 0
     repeated: int = 0
-
-    @property
-    def key(self) -> Key:
-        """Which attempt it is."""
-        return key_of(self.request)
 
 
 @dataclass(slots=True)
@@ -174,11 +179,10 @@ class Book:
             if asked is None:
                 self._stray(event)
                 continue
-            sequence = event.sequence
-            if sequence <= asked.repeated:
+            if asked.repeated and event.sequence <= asked.repeated:
                 continue
-            asked.sequence = sequence
-            ended = event.WhichOneof("event") in _TERMINAL
+            asked.sequence += 1
+            ended = _KIND(event, "event") in _TERMINAL
             try:
                 asked.sink(event)
             except Exception as error:
@@ -205,12 +209,14 @@ class Book:
                 asked.done(from_status(refusal.status))
 
     def stored(self, key: Key) -> bool:
-        """An outcome is on disk; returns whether more can be acknowledged by that."""
+        """An outcome is on disk; returns whether it was one of this stream's that was not."""
         batch = self._unstored.pop(key, None)
         if batch is None:
             return False
         batch.unstored -= 1
-        return self._advance()
+        if not batch.unstored:
+            self._advance()
+        return True
 
     def fail(self, error: MeshError) -> None:
         """The stream is over: all that is in flight ends in this error."""
@@ -250,11 +256,9 @@ class Book:
         if self._abandoned and event.WhichOneof("event") in _TERMINAL:
             self._abandoned.discard((event.rollout_id, event.attempt))
 
-    def _advance(self) -> bool:
-        before = self.acknowledged
+    def _advance(self) -> None:
         while self._batches and not self._batches[0].unstored:
             self.acknowledged = self._batches.popleft().cursor
-        return self.acknowledged > before
 
 
 def again(error: MeshError) -> MeshError:
@@ -273,15 +277,20 @@ def key_of(one: agent_pb2.RunRolloutRequest | agent_pb2.AttemptRef) -> Key:
     return one.rollout_id, one.attempt or 1
 
 
-def starts_message(asked: Iterable[Asked], now: float) -> agent_pb2.CollectRequest:
-    """The message that starts these; each must end in the time that it still has."""
-    message = agent_pb2.CollectRequest()
-    add = message.starts.starts.add
+def packed_starts(asked: Iterable[Asked], now: float) -> bytes:
+    """The CollectRequest that starts these, in its bytes.
+
+    Each attempt must end in the time that it still has.
+    """
+    parts: list[bytes] = []
     for one in asked:
-        start = add()
-        start.request.CopyFrom(one.request)
-        start.timeout_ms = max(1, round((one.due - now) * 1000))
-    return message
+        request = one.request
+        length = varint(len(request))
+        left_ms = varint(max(1, round((one.due - now) * 1000)))
+        size = varint(len(_REQUEST) + len(length) + len(request) + len(_TIMEOUT) + len(left_ms))
+        parts += (_START, size, _REQUEST, length, request, _TIMEOUT, left_ms)
+    starts = b"".join(parts)
+    return _STARTS + varint(len(starts)) + starts
 
 
 def cancels_message(keys: Iterable[Key]) -> agent_pb2.CollectRequest:

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Final
 
 from gymmesh.agent.v1 import agent_pb2
-from gymmesh_client.collect_stream.book import Asked, Key, cancels_message, starts_message
+from gymmesh_client.collect_stream.book import Asked, Key, cancels_message, packed_starts
 from gymmesh_runtime.wire.batch import BatchLimits, Outbox
 
 _Item = Asked | agent_pb2.CollectRequest | tuple[str, int]
@@ -32,7 +32,7 @@ class Link:
     def start(self, asked: Asked, delay_s: float | None = None) -> None:
         """Have the agent start an attempt; `delay_s`: it waits less for others than it may."""
         asked.sent = True
-        self._put(asked, asked.request.ByteSize(), delay_s)
+        self._put(asked, len(asked.request), delay_s)
 
     def cancel(self, key: Key) -> None:
         """Have the agent cancel an attempt."""
@@ -53,8 +53,8 @@ class Link:
 
     async def requests(
         self, hello: agent_pb2.CollectHello
-    ) -> AsyncIterator[agent_pb2.CollectRequest]:
-        """The messages as they leave, hello first."""
+    ) -> AsyncIterator[agent_pb2.CollectRequest | bytes]:
+        """The messages as they leave, hello first; some in their bytes."""
         yield agent_pb2.CollectRequest(hello=hello)
         while batch := await self._outbox.batch():
             for message in _messages(batch, self._now()):
@@ -68,12 +68,12 @@ class Link:
             self._outbox.put(item, size, delay_s=delay_s)
 
 
-def _messages(batch: Iterable[_Item], now: float) -> Iterator[agent_pb2.CollectRequest]:
+def _messages(batch: Iterable[_Item], now: float) -> Iterator[agent_pb2.CollectRequest | bytes]:
     """A batch as messages: starts that stand side by side share one, and so do cancels."""
     for kind, run in groupby(batch, type):
         items = list(run)
         if kind is Asked:
-            yield starts_message((one for one in items if isinstance(one, Asked)), now)
+            yield packed_starts((one for one in items if isinstance(one, Asked)), now)
         elif kind is tuple:
             yield cancels_message(one for one in items if isinstance(one, tuple))
         else:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import aclosing
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.discovery.v1 import discovery_pb2
@@ -33,7 +33,7 @@ class Directory(Protocol):
         ...
 
     def serving(self, service: str, name: str) -> Sequence[discovery_pb2.Instance]:
-        """Those of a kind and name that take calls."""
+        """Those of a kind and name that take calls; the same object until that changes."""
         ...
 
     def peer(self, instance: discovery_pb2.Instance) -> Any:
@@ -55,23 +55,42 @@ class _Seat:
         self.turn = 0  # when it was last chosen
         self.broke_at = -_AVOID_S
 
-    def rank(self, now: float) -> tuple[bool, float, int]:
+    def rank(self) -> tuple[bool, float, int]:
         """What to choose instances by; the lowest is the best."""
-        self._look(now)
-        busyness = 0.0 if self.stream is None else self.stream.busyness
-        return now - self.broke_at < _AVOID_S, busyness + self.calls / ASSUMED_CAPACITY, self.turn
+        stream = self._whole()
+        busyness = 0.0 if stream is None else stream.busyness
+        avoided = time.monotonic() - self.broke_at < _AVOID_S
+        return avoided, busyness + self.calls / ASSUMED_CAPACITY, self.turn
 
-    def whole_stream(self, limits: StreamLimits | None) -> CollectStream:
-        """The stream to it, made anew when it broke."""
-        self._look(time.monotonic())
-        if self.stream is None:
-            self.stream = CollectStream(self.peer, self.address, limits)
-        return self.stream
+    def agent(self, limits: StreamLimits | None, *, held: bool) -> CalledAgent:
+        """What runs attempts at it; over a stream, made anew when it broke, if it collects."""
+        if not self.collects:
+            return CalledAgent(self)
+        stream = self._whole()
+        if stream is None:
+            stream = self.stream = CollectStream(self.peer, self.address, limits)
+        return CollectingAgent(self, stream, held=held)
 
-    def _look(self, now: float) -> None:
-        if self.stream is not None and self.stream.broken is not None:
-            self.broke_at = now
-            self.stream = None
+    def _whole(self) -> CollectStream | None:
+        stream = self.stream
+        if stream is not None and stream.broken is not None:
+            self.broke_at = time.monotonic()
+            stream = self.stream = None
+        return stream
+
+
+class _Group(NamedTuple):
+    """The agents of a name, as long as the directory lists the same.
+
+    Attributes:
+        listed: what the directory says; another list of it is news.
+        direct: the peer for an instance in this process, which goes before all others.
+        seats: the others.
+    """
+
+    listed: Sequence[discovery_pb2.Instance]
+    direct: Any
+    seats: list[_Seat]
 
 
 class CalledAgent:
@@ -114,11 +133,11 @@ class CollectingAgent(CalledAgent):
         self._stream = stream
         self._held = held
 
-    async def push_RunRollout(
+    def push_RunRollout(
         self, request: agent_pb2.RunRolloutRequest, *, timeout: float, send: EventSink
-    ) -> None:
+    ) -> Coroutine[Any, Any, None]:
         """Run one attempt over the stream, as CollectStream.run does."""
-        await self._stream.run(request, timeout_s=timeout, on_event=send, held=self._held)
+        return self._stream.run(request, timeout_s=timeout, on_event=send, held=self._held)
 
 
 class AgentPool:
@@ -135,9 +154,9 @@ class AgentPool:
         self._directory = directory
         self._limits = limits
         self._seats: dict[str, _Seat] = {}
+        self._groups: dict[str, _Group] = {}
         self._leaving: set[asyncio.Task[None]] = set()
         self._turn = 0
-        # The agents of each name among the instances that were last listed.
 
     async def connect(self, name: str, *, held: bool = False) -> Any:
         """The agent to run the next attempt at: an AgentPeer, maybe a CollectingAgent.
@@ -148,24 +167,28 @@ class AgentPool:
         Raises:
             MeshError: there is none of this name, or it cannot be reached.
         """
-        instance = self._choose(name) or await self._directory.pick(AGENT, name)
-        if is_direct(instance):
-            return self._directory.peer(instance)
-        seat = self._seat(instance)
+        group = self._groups.get(name)
+        listed = self._directory.serving(AGENT, name)
+        if group is None or group.listed is not listed:
+            if not listed:
+                listed = [await self._directory.pick(AGENT, name)]
+            group = self._groups[name] = self._group(listed)
+        if group.direct is not None:
+            return group.direct
+        seats = group.seats
+        seat = seats[0] if len(seats) == 1 else min(seats, key=_Seat.rank)
         self._turn += 1
         seat.turn = self._turn
         if seat.collects is None:
             seat.collects = await self._offers(seat)
-        if not seat.collects:
-            return CalledAgent(seat)
-        return CollectingAgent(seat, seat.whole_stream(self._limits), held=held)
+        return seat.agent(self._limits, held=held)
 
     def stored(self, rollout_id: str, attempt: int) -> None:
         """The outcome of an attempt is on disk: the agent need not keep it any more."""
         key: Key = (rollout_id, attempt)
         for seat in self._seats.values():
-            if seat.stream is not None:
-                seat.stream.stored(key)
+            if seat.stream is not None and seat.stream.stored(key):
+                return
 
     def load(self) -> AgentLoad:
         """What the agents that are reached over Collect say together."""
@@ -191,16 +214,11 @@ class AgentPool:
         if self._leaving:
             await asyncio.wait(self._leaving)
 
-    def _choose(self, name: str) -> discovery_pb2.Instance | None:
-        """The least busy instance of a name, one in this process before all others."""
-        named = self._directory.serving(AGENT, name)
-        for one in named:
+    def _group(self, listed: Sequence[discovery_pb2.Instance]) -> _Group:
+        for one in listed:
             if is_direct(one):
-                return one
-        if len(named) == 1:
-            return named[0]
-        now = time.monotonic()
-        return min(named, key=lambda one: self._seat(one).rank(now), default=None)
+                return _Group(listed, self._directory.peer(one), [])
+        return _Group(listed, None, [self._seat(one) for one in listed])
 
     def _seat(self, instance: discovery_pb2.Instance) -> _Seat:
         seat = self._seats.get(instance.id)

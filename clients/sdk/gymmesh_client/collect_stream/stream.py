@@ -18,6 +18,7 @@ from gymmesh_client.collect_stream.book import (
     Key,
     StreamLimits,
     again,
+    key_of,
 )
 from gymmesh_client.collect_stream.link import Link
 from gymmesh_runtime import metrics
@@ -25,6 +26,7 @@ from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import MeshError, unforeseen
 
 _METHOD: Final = "gymmesh.agent.v1.AgentService/Collect"
+_BYTES: Final = agent_pb2.RunRolloutRequest.SerializeToString
 # A connection lives as long as it is needed; after a week it is made anew.
 _LONGEST_S: Final = 7 * 86_400.0
 _CLOSE_S: Final = 2.0
@@ -58,9 +60,9 @@ class CollectPeer(Protocol):
     """What a stream needs of an agent service."""
 
     def Collect(
-        self, requests: AsyncIterator[agent_pb2.CollectRequest], *, timeout: float
+        self, requests: AsyncIterator[agent_pb2.CollectRequest | bytes], *, timeout: float
     ) -> AsyncGenerator[agent_pb2.CollectResponse, None]:
-        """One connection; MeshError when it breaks."""
+        """One connection; MeshError when it breaks. A request may come in its bytes."""
         ...
 
 
@@ -83,6 +85,7 @@ class CollectStream:
         self.capacity = 0
         #: How busy the agent said it is, for this stream; None: it has not said.
         self.load: agent_pb2.CollectLoad | None = None
+        self._places = ASSUMED_CAPACITY
         self._peer = peer
         self._address = address
         self._limits = limits or StreamLimits()
@@ -106,8 +109,7 @@ class CollectStream:
     @property
     def busyness(self) -> float:
         """How busy the agent is with this collector's attempts; 1: it has no place left."""
-        target = self.load.target if self.load is not None else 0
-        return len(self._book.in_flight) / (target or self.capacity or ASSUMED_CAPACITY)
+        return len(self._book.in_flight) / self._places
 
     @property
     def connected(self) -> bool:
@@ -145,7 +147,8 @@ class CollectStream:
                 ended.set_exception(error)
 
         book = self._book
-        asked = Asked(request, loop.time() + timeout_s, on_event, done, held)
+        key, packed = key_of(request), _BYTES(request)
+        asked = Asked(key, packed, loop.time() + timeout_s, on_event, done, held)
         book.enter(asked)
         if self._link is not None:
             crowd = len(book.in_flight)
@@ -155,14 +158,16 @@ class CollectStream:
         try:
             await ended
         except asyncio.CancelledError:
-            if book.abandon(asked.key) and self._link is not None:
-                self._link.cancel(asked.key)
+            if book.abandon(key) and self._link is not None:
+                self._link.cancel(key)
             raise
 
-    def stored(self, key: Key) -> None:
-        """The outcome of an attempt (rollout id, attempt) is on disk."""
-        if self._book.stored(key):
-            self._acknowledge_soon()
+    def stored(self, key: Key) -> bool:
+        """The outcome of an attempt (rollout id, attempt) is on disk; whether it ran here."""
+        if not self._book.stored(key):
+            return False
+        self._acknowledge_soon()
+        return True
 
     async def close(self) -> None:
         """End the stream; attempts in flight are cancelled at the agent."""
@@ -265,6 +270,7 @@ class CollectStream:
         welcome = first.welcome
         _check_contract(welcome.contract_version, self._address)
         self.capacity = welcome.capacity or 1
+        self._count_places()
         starts, cancels = self._book.welcomed(resumed=welcome.resumed, address=self._address)
         self._heard_at = asyncio.get_running_loop().time()
         self._link = link
@@ -283,6 +289,7 @@ class CollectStream:
             self._book.refused(response.start_refused)
         elif kind == "load":
             self.load = response.load
+            self._count_places()
         else:
             raise _violation("events, start_refused or load", kind or "an unknown message")
 
@@ -298,6 +305,10 @@ class CollectStream:
         while book.unwanted:
             link.cancel(book.unwanted.pop())
         self._acknowledge_soon()
+
+    def _count_places(self) -> None:
+        target = self.load.target if self.load is not None else 0
+        self._places = target or self.capacity
 
     async def _watch(self, connection: asyncio.Task[None]) -> None:
         """Give a connection up on which nothing comes although something must."""

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Final
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.wire.batch import Bell
-from gymmesh_runtime.wire.packed import head, number
+from gymmesh_runtime.wire.packed import number_tag, tag, varint
 
+_EVENTS: Final = tag(agent_pb2.CollectResponse.EVENTS_FIELD_NUMBER)
+_CURSOR: Final = number_tag(agent_pb2.CollectEvents.CURSOR_FIELD_NUMBER)
+_EVENT: Final = tag(agent_pb2.CollectEvents.EVENTS_FIELD_NUMBER)
 _LENGTHS: Final = 4096  # different lengths of events whose heads are kept
 
 
@@ -74,19 +78,17 @@ class Line:
         return said
 
 
-def packed_events(events: Iterable[bytes], cursor: int) -> bytes:
+def packed_events(events: Sequence[bytes], cursor: int) -> bytes:
     """The CollectResponse that carries these events, in its bytes.
 
     Events are kept as their bytes, so that a batch is made by putting them together.
     """
-    fields = agent_pb2.CollectEvents
-    parts = [number(fields.CURSOR_FIELD_NUMBER, cursor)]
-    for data in events:
-        parts += (_event_head(len(data)), data)
-    batch = b"".join(parts)
-    return head(agent_pb2.CollectResponse.EVENTS_FIELD_NUMBER, len(batch)) + batch
+    heads = map(_event_head, map(len, events))
+    body = chain.from_iterable(zip(heads, events, strict=True))
+    batch = b"".join((_CURSOR, varint(cursor), *body))
+    return _EVENTS + varint(len(batch)) + batch
 
 
 @lru_cache(_LENGTHS)
 def _event_head(size: int) -> bytes:
-    return head(agent_pb2.CollectEvents.EVENTS_FIELD_NUMBER, size)
+    return _EVENT + varint(size)

@@ -8,12 +8,14 @@ a message only to be written again.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from functools import lru_cache
 from typing import Any, Final
 
 from google.protobuf.message import Message
 
 _LENGTH_DELIMITED: Final = 2  # the wire type of bytes and messages
 _VARINT: Final = 0
+_VARINTS: Final = 4096  # how many are kept: tags, and the lengths of things alike
 
 
 def packer(message_class: type[Message]) -> Callable[[Any], bytes]:
@@ -30,16 +32,17 @@ async def unpacked(
         yield message_class.FromString(message) if isinstance(message, bytes) else message
 
 
-def head(field: int, size: int) -> bytes:
-    """What stands before a field that is bytes or a message of `size` bytes: tag and length."""
-    return varint(field << 3 | _LENGTH_DELIMITED) + varint(size)
+def tag(field: int) -> bytes:
+    """What stands before the length of a field that is bytes or a message."""
+    return varint(field << 3 | _LENGTH_DELIMITED)
 
 
-def number(field: int, value: int) -> bytes:
-    """A field that is an unsigned integer."""
-    return varint(field << 3 | _VARINT) + varint(value)
+def number_tag(field: int) -> bytes:
+    """What stands before a field that is an unsigned integer."""
+    return varint(field << 3 | _VARINT)
 
 
+@lru_cache(_VARINTS)
 def varint(value: int) -> bytes:
     """An unsigned integer as the wire format has it: seven bits a byte, the lowest first."""
     digits = bytearray()
