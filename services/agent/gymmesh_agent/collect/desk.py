@@ -189,7 +189,7 @@ class CollectDesk:
 
     def _finish(self, stream: CollectStream) -> None:
         line = stream.line
-        if line is None or line.closed or not stream.roster.idle:
+        if line is None or not stream.roster.idle or line.closed:
             return
         if line.finishing:
             line.end()
@@ -243,7 +243,7 @@ class CollectDesk:
         """Say how busy the agent is, when that has changed or much time has passed."""
         roster = stream.roster
         target = fair_share(self._config.capacity, len(self._streams))
-        load = (roster.running, roster.waiting, target)
+        load = (len(roster.running), len(roster.waiting), target)
         told_at, told = self._told.get(stream_id, (0.0, (0, 0, self._config.capacity)))
         silent = now - told_at
         if (load != told and silent >= _LOAD_S) or (not roster.idle and silent >= _HEARTBEAT_S):
@@ -252,7 +252,7 @@ class CollectDesk:
 
     def _count(self) -> None:
         name = self._host.name
-        waiting = sum(one.roster.waiting for one in self._streams.values())
+        waiting = sum(len(one.roster.waiting) for one in self._streams.values())
         metrics.COLLECT_STREAMS.labels(name).set(len(self._streams))
         metrics.COLLECT_WAITING.labels(name).set(waiting)
 

@@ -2,23 +2,50 @@
 
 from __future__ import annotations
 
+import asyncio
 import enum
-import heapq
 import math
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh_agent.collect.ledger import Key
 
 
-class Start(NamedTuple):
-    """An attempt that was asked for. `due` is when it must end, in the clock's seconds."""
+class Runnable(Protocol):
+    """An attempt that runs or is about to."""
 
-    key: Key
-    request: agent_pb2.RunRolloutRequest
-    due: float
+    over: asyncio.Future[None]
+    """Done once the terminal event was sent, or the attempt ended without one."""
+
+    def stop(self) -> None:
+        """Nobody wants it any more: it ends, without a terminal event."""
+
+
+class Start:
+    """An attempt that was asked for, until it is over.
+
+    Attributes:
+        due: when it must end, in the clock's seconds; infinity: there is no such time.
+        attempt: what runs it; None before it has started, and once it is over.
+        sent: how many events it has sent, which is the sequence of the last one.
+        ended: whether that was the terminal one.
+        cancelled: whether the collector has cancelled it.
+    """
+
+    __slots__ = ("attempt", "cancelled", "due", "ended", "key", "request", "sent")
+
+    def __init__(
+        self, key: Key, request: agent_pb2.RunRolloutRequest, due: float = math.inf
+    ) -> None:
+        self.key = key
+        self.request = request
+        self.due = due
+        self.attempt: Runnable | None = None
+        self.sent = 0
+        self.ended = False
+        self.cancelled = False
 
 
 class Entrance(enum.Enum):
@@ -46,52 +73,44 @@ class Roster:
     """
 
     def __init__(self, max_waiting: int) -> None:
+        #: Those that wait to start, in the order in which they came.
+        self.waiting: OrderedDict[Key, Start] = OrderedDict()
+        #: Those that run.
+        self.running: dict[Key, Start] = {}
         self._max_waiting = max_waiting
-        self._waiting: OrderedDict[Key, Start] = OrderedDict()
-        self._dues: list[tuple[float, Key]] = []
-        self._running: set[Key] = set()
+        self._earliest = math.inf  # none of those that wait is due before
         self._ended: set[Key] = set()
-
-    @property
-    def waiting(self) -> int:
-        """How many wait to start."""
-        return len(self._waiting)
-
-    @property
-    def running(self) -> int:
-        """How many run."""
-        return len(self._running)
 
     @property
     def idle(self) -> bool:
         """Whether none waits or runs."""
-        return not self._waiting and not self._running
+        return not self.waiting and not self.running
 
     def enter(self, start: Start) -> Entrance:
         """Take a start into the queue."""
         key = start.key
-        if key in self._waiting or key in self._running or key in self._ended:
+        if key in self.waiting or key in self.running or key in self._ended:
             return Entrance.KNOWN
-        if len(self._waiting) >= self._max_waiting:
+        if len(self.waiting) >= self._max_waiting:
             return Entrance.FULL
-        self._waiting[key] = start
-        if start.due < math.inf:
-            heapq.heappush(self._dues, (start.due, key))
+        self.waiting[key] = start
+        if start.due < self._earliest:
+            self._earliest = start.due
         return Entrance.WAITS
 
     def next(self) -> Start | None:
         """The start whose turn it is; it runs from now on."""
-        if not self._waiting:
+        if not self.waiting:
             return None
-        key, start = self._waiting.popitem(last=False)
-        self._running.add(key)
+        key, start = self.waiting.popitem(last=False)
+        self.running[key] = start
         return start
 
     def cancel(self, key: Key) -> Whereabouts:
         """Take a waiting attempt out; a running one runs until it is `over`."""
-        if self._waiting.pop(key, None) is not None:
+        if self.waiting.pop(key, None) is not None:
             return Whereabouts.WAITED
-        return Whereabouts.RUNS if key in self._running else Whereabouts.NOWHERE
+        return Whereabouts.RUNS if key in self.running else Whereabouts.NOWHERE
 
     def told(self, key: Key) -> None:
         """An attempt's terminal event happened."""
@@ -99,7 +118,7 @@ class Roster:
 
     def over(self, key: Key) -> None:
         """An attempt does not run any more, however it ended."""
-        self._running.discard(key)
+        self.running.pop(key, None)
 
     def forget(self, keys: Iterable[Key]) -> None:
         """The collector has stored how these ended."""
@@ -107,25 +126,19 @@ class Roster:
 
     def overdue(self, now: float) -> list[Key]:
         """Take out those that waited until their time was over."""
-        late = []
-        while self._dues and self._dues[0][0] <= now:
-            due, key = heapq.heappop(self._dues)
-            start = self._waiting.get(key)
-            if start is not None and start.due <= due:
-                del self._waiting[key]
-                late.append(key)
-        return late
+        if now < self._earliest:
+            return []
+        late = sorted((start.due, key) for key, start in self.waiting.items() if start.due <= now)
+        for _, key in late:
+            del self.waiting[key]
+        self._earliest = min((start.due for start in self.waiting.values()), default=math.inf)
+        return [key for _, key in late]
 
     def clear_waiting(self) -> list[Key]:
         """Take out all that wait."""
-        waiting = list(self._waiting)
-        self._waiting.clear()
-        self._dues.clear()
+        waiting = list(self.waiting)
+        self.waiting.clear()
         return waiting
-
-    def running_keys(self) -> list[Key]:
-        """Those that run."""
-        return list(self._running)
 
 
 class HasRoster(Protocol):
@@ -145,13 +158,14 @@ def whose_turn(streams: Iterable[S], capacity: int) -> S | None:
     None when nobody waits, or `capacity` attempts run side by side already. A stream that has all
     places for itself gives them up one by one, as its attempts end.
     """
-    total = 0
+    total, fewest = 0, capacity
     chosen: S | None = None
     for stream in streams:
         roster = stream.roster
-        total += roster.running
-        if roster.waiting and (chosen is None or roster.running < chosen.roster.running):
-            chosen = stream
+        running = len(roster.running)
+        total += running
+        if running < fewest and roster.waiting:
+            chosen, fewest = stream, running
     return chosen if total < capacity else None
 
 

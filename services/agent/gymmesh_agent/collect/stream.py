@@ -15,7 +15,7 @@ from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.collect.config import CollectConfig
 from gymmesh_agent.collect.ledger import Key, Ledger
 from gymmesh_agent.collect.line import Line, packed_events
-from gymmesh_agent.collect.roster import Entrance, Roster, Start, Whereabouts
+from gymmesh_agent.collect.roster import Entrance, Roster, Runnable, Start, Whereabouts
 from gymmesh_agent.events import Send
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.contract import methods_of, required_fields
@@ -36,17 +36,8 @@ _TERMINAL: Final = frozenset(("completed", "failed"))
 _KIND: Final = rollout_pb2.RolloutEvent.WhichOneof
 _BYTES: Final = rollout_pb2.RolloutEvent.SerializeToString
 _RETRY_S: Final = 1.0
+_MISSING: Final = required_fields(agent_pb2.RunRolloutRequest)
 _RUN_ROLLOUT: Final = methods_of("gymmesh.agent.v1.AgentService")["RunRollout"]
-
-
-class Runnable(Protocol):
-    """An attempt that runs or is about to."""
-
-    over: asyncio.Future[None]
-    """Done once the terminal event was sent, or the attempt ended without one."""
-
-    def stop(self) -> None:
-        """Nobody wants it any more: it ends, without a terminal event."""
 
 
 class Host(Protocol):
@@ -58,22 +49,6 @@ class Host(Protocol):
         self, request: agent_pb2.RunRolloutRequest, context: CallContext, send: Send
     ) -> Runnable:
         """Start an attempt as RunRollout would; MeshError when there is none to speak of."""
-
-
-class _Running:
-    """An attempt that runs."""
-
-    __slots__ = ("attempt", "cancelled", "ended", "key", "sent")
-
-    def __init__(self, key: Key) -> None:
-        self.key = key
-        #: None before it has started, and once it is over.
-        self.attempt: Runnable | None = None
-        #: How many events it has sent, which is the sequence of the last one.
-        self.sent = 0
-        #: Whether that was the terminal one.
-        self.ended = False
-        self.cancelled = False
 
 
 class CollectStream:
@@ -100,7 +75,6 @@ class CollectStream:
         self._freed = freed
         self._ledger = Ledger(int(config.buffer_mb * 1024 * 1024), cursor=cursor)
         self._room: list[asyncio.Future[None]] = []
-        self._running: dict[Key, _Running] = {}
         self._refusal: MeshError | None = None
         self._gone = False
 
@@ -176,19 +150,16 @@ class CollectStream:
 
     def launch(self, start: Start) -> None:
         """Run an attempt whose turn it is."""
-        key, request, due = start
-        running = _Running(key)
-        context = CallContext(METHOD, None if math.isinf(due) else due)
+        context = CallContext(METHOD, None if start.due == math.inf else start.due)
         try:
-            attempt = self._host.start(request, context, partial(self._send, running))
+            attempt = self._host.start(start.request, context, partial(self._send, start))
         except Exception as exc:
             error = exc if isinstance(exc, MeshError) else unforeseen(exc, "starting an attempt")
-            self.roster.over(key)
-            self._refuse([key], error)
+            self.roster.over(start.key)
+            self._refuse([start.key], error)
             return
-        running.attempt = attempt
-        self._running[key] = running
-        attempt.over.add_done_callback(partial(self._over, running))
+        start.attempt = attempt
+        attempt.over.add_done_callback(partial(self._over, start))
 
     def sweep(self, now: float) -> None:
         """Refuse those that waited until their time was over."""
@@ -210,7 +181,8 @@ class CollectStream:
 
     def stop(self) -> list[asyncio.Future[None]]:
         """Stop all that runs; each still gets its terminal event."""
-        attempts = [one.attempt for one in self._running.values() if one.attempt is not None]
+        running = self.roster.running.values()
+        attempts = [one.attempt for one in running if one.attempt is not None]
         for attempt in attempts:
             attempt.stop()
         return [attempt.over for attempt in attempts]
@@ -226,18 +198,17 @@ class CollectStream:
         """Tell how busy the agent is."""
         if self.line is not None:
             load = agent_pb2.CollectLoad(
-                running=self.roster.running, waiting=self.roster.waiting, target=target
+                running=len(self.roster.running), waiting=len(self.roster.waiting), target=target
             )
             self.line.say(agent_pb2.CollectResponse(load=load))
 
     def _start(self, starts: Sequence[agent_pb2.CollectStart]) -> None:
         now = time.monotonic()
         full: list[Key] = []
-        check = required_fields(agent_pb2.RunRolloutRequest)
         for start in starts:
             request = start.request
             key = _key(request)
-            missing = check(request)
+            missing = _MISSING(request)
             if missing is not None:
                 self._refuse([key], _missing(missing))
             elif self._refusal is not None:
@@ -247,7 +218,7 @@ class CollectStream:
                 if self.roster.enter(Start(key, request, due)) is Entrance.FULL:
                     full.append(key)
         if full:
-            self._refuse(full, _queue_full(self.roster.waiting))
+            self._refuse(full, _queue_full(len(self.roster.waiting)))
         self._freed(self)
 
     def _cancel(self, keys: list[Key]) -> None:
@@ -255,7 +226,7 @@ class CollectStream:
         for key in keys:
             where = self.roster.cancel(key)
             if where is Whereabouts.RUNS:
-                running = self._running[key]
+                running = self.roster.running[key]
                 running.cancelled = True
                 if running.attempt is not None:
                     running.attempt.stop()
@@ -264,7 +235,7 @@ class CollectStream:
         if waited:
             self._refuse(waited, _cancelled())
 
-    def _send(self, running: _Running, event: rollout_pb2.RolloutEvent) -> Awaitable[None] | None:
+    def _send(self, running: Start, event: rollout_pb2.RolloutEvent) -> Awaitable[None] | None:
         """Take an attempt's event over; with the attempt, a Send of gymmesh_agent.events."""
         if self._gone:
             return None
@@ -274,7 +245,7 @@ class CollectStream:
             running.ended = True
             self.roster.told(running.key)
             if line is not None:
-                crowd = self.roster.running
+                crowd = len(self.roster.running)
                 line.want(crowd * _DELAY_PER_ATTEMPT_S if crowd > _FEW else 0.0)
             return None
         full = self._ledger.push(_BYTES(event))
@@ -287,9 +258,8 @@ class CollectStream:
         self._room.append(room)
         return room
 
-    def _over(self, running: _Running, over: asyncio.Future[None]) -> None:
+    def _over(self, running: Start, over: asyncio.Future[None]) -> None:
         key = running.key
-        del self._running[key]
         running.attempt = None  # or the two would keep each other
         if not running.ended and not self._gone:
             # Every attempt ends with something that the collector hears.
@@ -301,14 +271,14 @@ class CollectStream:
         self.roster.over(key)
         self._freed(self)
 
-    def _cause(self, running: _Running, over: asyncio.Future[None]) -> MeshError:
+    def _cause(self, running: Start, over: asyncio.Future[None]) -> MeshError:
         """Why an attempt ended without a terminal event."""
         fault = None if over.cancelled() else over.exception()
         if fault is not None:
             return unforeseen(fault, f"agent '{self._host.name}'")
         return _cancelled() if running.cancelled else _draining(self._host.name)
 
-    def _fail(self, running: _Running, sequence: int, error: MeshError) -> None:
+    def _fail(self, running: Start, sequence: int, error: MeshError) -> None:
         boundary = (
             rollout_pb2.BOUNDARY_CANCELLED if running.cancelled else rollout_pb2.BOUNDARY_AGENT
         )
