@@ -51,7 +51,10 @@ class Line:
         self.wanted = True
         now = self._bell.time()
         due = max(now, self._left_at + min(delay_s, self._flush_s))
-        self._bell.ring_at(due) if due > now else self._bell.ring()
+        if due > now:
+            self._bell.ring_at(due)
+        else:
+            self._bell.ring()
 
     def say(self, message: agent_pb2.CollectResponse) -> None:
         """Have a message other than events leave now; nothing happens on a closed line."""

@@ -153,8 +153,8 @@ class Bell:
             self._writer.set_result(None)
 
     def ring_at(self, due: float) -> None:
-        """Rings at a time, unless it is to ring sooner already."""
-        if due < self.due:
+        """Rings at a time, unless it is to ring sooner already, or is closed."""
+        if due < self.due and not self.closed:
             self._stop_timer()
             self._timer, self.due = self._loop.call_at(due, self.ring), due
 
