@@ -8,23 +8,21 @@ the colon, a length beside chunks, two lengths, and codings that are not known a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import Final
 
 from gymmesh_model.http1.errors import ProtocolViolated
 
 _NAME: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
 _TEXT: Final = rb"[\t\x20-\x7e\x80-\xff]*+"
-_HEAD: Final = re.compile(
-    rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: %b)?+((?:\r\n%b:%b)*+)\r\n" % (_TEXT, _NAME, _TEXT)
-)
+_STATUS: Final = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: %b)?+" % _TEXT)
+_FIELD: Final = re.compile(rb"(%b):[ \t]*+(%b)" % (_NAME, _TEXT))
 _LINES: Final = re.compile(rb"\r\n(%b):[ \t]*+([^\r]*+)" % _NAME)
-# Those that are read here; in lower case.
-_READ: Final = re.compile(
-    rb"\r\n(content-length|transfer-encoding|connection|content-encoding):[ \t]*+([^\r]*+)"
-)
 _TYPE: Final = re.compile(rb"\r\ncontent-type:([^\r]*+)")
 _MOST_DIGITS: Final = 18
+# Lines that are remembered, since those of an endpoint's heads hardly ever change.
+_REMEMBERED: Final = 128
 FIELD_LINE: Final = re.compile(rb"%b:%b\r\n" % (_NAME, _TEXT))
 """A header's line, which may also stand in a trailer."""
 
@@ -56,36 +54,38 @@ class Head:
     comes in chunks. keeps: whether the connection may be used again.
     """
 
-    __slots__ = ("_lines", "chunked", "keeps", "length", "status")
+    __slots__ = ("_raw", "chunked", "keeps", "length", "status")
 
     def __init__(self, raw: bytes) -> None:
         """raw: the head up to and with its last header's line end.
 
         Raises ProtocolViolated.
         """
-        match = _HEAD.fullmatch(raw)
-        if match is None:
-            raise ProtocolViolated("its head is not one of HTTP/1.1")
-        minor, status, self._lines = match.groups()
-        self.status = int(status)
+        self._raw = raw
+        lines = raw.split(b"\r\n")
+        # The first is the status, and after the last line's end there is nothing.
+        self.status, is_1_1 = _status(lines[0])
         self.length: int | None = None
         self.chunked = False
-        self.keeps = minor == b"1"
-        for name, value in _READ.findall(self._lines.lower()):
-            _READERS[name](self, value.rstrip(b" \t"))
-        if self.chunked and (self.length is not None or minor == b"0"):
+        self.keeps = is_1_1
+        for line in lines[1:-1]:
+            said = _said(line)
+            if said is not None:
+                read, value = said
+                read(self, value)
+        if self.chunked and (self.length is not None or not is_1_1):
             # Allowed by no version; the mark of an answer smuggled into another.
             raise ProtocolViolated("its head says its length in two ways")
 
     @property
     def headers(self) -> Headers:
         """All of them, read anew at each call."""
-        return Headers(self._lines)
+        return Headers(self._raw)
 
     @property
     def content_type(self) -> str:
         """In lower case, without parameters; empty when there is none."""
-        found: list[bytes] = _TYPE.findall(self._lines.lower())
+        found: list[bytes] = _TYPE.findall(self._raw.lower())
         return found[-1].partition(b";")[0].strip().decode("latin-1") if found else ""
 
     def _length(self, value: bytes) -> None:
@@ -104,7 +104,7 @@ class Head:
             self.keeps = False
         elif b"keep-alive" in options and not self.keeps:
             # Of an HTTP/1.0 server; one that said close before stays closed.
-            self.keeps = b"close" not in self._lines.lower()
+            self.keeps = b"close" not in self._raw.lower()
 
     def _compressed(self, value: bytes) -> None:
         if value not in (b"", b"identity"):
@@ -117,3 +117,24 @@ _READERS: Final = {
     b"connection": Head._connection,
     b"content-encoding": Head._compressed,
 }
+
+
+@lru_cache(_REMEMBERED)
+def _status(line: bytes) -> tuple[int, bool]:
+    """The code, and whether the version is 1.1 and not 1.0."""
+    match = _STATUS.fullmatch(line)
+    if match is None:
+        raise ProtocolViolated("its head is not one of HTTP/1.1")
+    return int(match[2]), match[1] == b"1"
+
+
+@lru_cache(_REMEMBERED)
+def _said(line: bytes) -> tuple[Callable[[Head, bytes], None], bytes] | None:
+    """What a header's line says of the answer's length and connection: who reads its value, and
+    the value in lower case. None for any other line.
+    """
+    match = _FIELD.fullmatch(line)
+    if match is None:
+        raise ProtocolViolated("its head is not one of HTTP/1.1")
+    read = _READERS.get(match[1].lower())
+    return None if read is None else (read, match[2].lower().rstrip(b" \t"))
