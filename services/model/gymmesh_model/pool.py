@@ -71,12 +71,12 @@ class Endpoint:
     def begin(self) -> None:
         """A call goes out."""
         self.in_flight += 1
-        self.gauge.inc()
+        self.gauge.value += 1.0
 
     def end(self) -> None:
         """It is over."""
         self.in_flight -= 1
-        self.gauge.dec()
+        self.gauge.value -= 1.0
 
     def at(self, path: str) -> str:
         """The URL of a path below the base, or, as `/../path`, beside it; whole URLs stay."""

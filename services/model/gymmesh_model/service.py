@@ -42,6 +42,10 @@ _ABORT_SECONDS: Final = 5.0
 # So much of the caller's time is kept back that the typed error still reaches it: more than the
 # two sixteenths of a second by which `Limit` may be late.
 _MARGIN_SECONDS: Final = 0.15
+# Of the classes, since a message looks through the names of its fields to find its methods.
+_HAS: Final = model_pb2.CreateResponseRequest.HasField
+_HAS_USAGE: Final = responses_pb2.Response.HasField
+_SERIALIZED: Final = responses_pb2.ResponseParams.SerializeToString
 _NAMED_BY_CONFIG: Final = ("responses", "chat", "openai", "azure", "vllm")
 
 
@@ -236,7 +240,8 @@ class ModelService:
                 else:
                     response = await backend.stream(self._call_of(backend, work), work.progress)
             finally:
-                self._weights.end(versions)
+                if versions:
+                    self._weights.end(versions)
                 limiter.leave()
         except MeshError as error:
             metrics.MODEL_CALLS.labels(self.name, error.reason_name).inc()
@@ -274,26 +279,26 @@ class ModelService:
     def _call_of(self, backend: Backend, work: Work) -> ModelCall:
         request, work.request = work.request, None
         assert request is not None  # a call is made once
-        goes_on = request.HasField("conversation") and self._config.max_conversations > 0
+        goes_on = _HAS(request, "conversation") and self._config.max_conversations > 0
         # Who reads the items themselves needs no JSON of them, which is most of a call's cost.
         direct = self._takes_items and not goes_on and self._cache is None
         params, items, settings = self._params_of(request.params, direct)
         if goes_on:
             self._take_up(work, request, params)
-        if request.HasField("capture") and backend.capabilities.token_ids:
+        if _HAS(request, "capture") and backend.capabilities.token_ids:
             capture = request.capture
             if capture.token_ids or capture.logprobs:
                 work.record = TokenRecord(logprobs_asked=capture.logprobs)
         return ModelCall(
-            params=params,
-            rollout_id=request.rollout_id,
-            request_id=request.request_id,
-            seed=request.seed if request.HasField("seed") else None,
-            timeout=work.timeout - work.queue_s,
-            record=work.record,
-            prefix=work.turn.prefix if work.turn is not None and work.record is not None else None,
-            items=items,
-            settings=settings,
+            params,
+            request.rollout_id,
+            request.request_id,
+            request.seed if _HAS(request, "seed") else None,
+            work.timeout - work.queue_s,
+            work.record,
+            work.turn.prefix if work.turn is not None and work.record is not None else None,
+            items,
+            settings,
         )
 
     def _params_of(
@@ -359,7 +364,7 @@ class ModelService:
         else:
             self._completed.inc()
         # Tokens of a kept answer were counted when it was made.
-        if response.HasField("usage") and not work.from_cache:
+        if _HAS_USAGE(response, "usage") and not work.from_cache:
             usage = response.usage
             read, written = usage.input_tokens, usage.output_tokens
             if read > 0:
@@ -397,8 +402,8 @@ def _digest(request: model_pb2.CreateResponseRequest, params: responses_pb2.Resp
     """
     return hash(
         (
-            params.SerializeToString(deterministic=True),
-            request.seed if request.HasField("seed") else None,
-            request.conversation.parent_call_id if request.HasField("conversation") else "",
+            _SERIALIZED(params, deterministic=True),
+            request.seed if _HAS(request, "seed") else None,
+            request.conversation.parent_call_id if _HAS(request, "conversation") else "",
         )
     )

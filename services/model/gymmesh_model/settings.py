@@ -7,7 +7,7 @@ about a short request.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any, Final
 
 from google.protobuf.message import Message
@@ -23,6 +23,7 @@ _INPUT: Final = pb.ResponseParams.DESCRIPTOR.fields_by_name["input"]
 _INPUT_TEXT: Final = pb.ResponseParams.DESCRIPTOR.fields_by_name["input_text"]
 # Of the class, since a message looks through the names of its fields to find its methods.
 _FIELDS_OF: Final = pb.ResponseParams.ListFields
+_SERIALIZED: Final[Callable[[Any], bytes]] = pb.ResponseParams.SerializeToString
 _SCALARS: Final = frozenset((str, bytes, bool, int, float))
 
 
@@ -92,12 +93,10 @@ def _key(params: pb.ResponseParams) -> Hashable | None:
         if field is _INPUT_TEXT:
             return None
         key.append(field)
-        key.append(value if type(value) in _SCALARS else _written(value))
+        if type(value) in _SCALARS:
+            key.append(value)
+        elif isinstance(value, Message):
+            key.append(_SERIALIZED(value))
+        else:
+            key += map(_SERIALIZED, value[:])  # to go through a list is cheaper
     return tuple(key)
-
-
-def _written(value: Any) -> Hashable:
-    """A message, or a list of them, as bytes."""
-    if isinstance(value, Message):
-        return value.SerializeToString()
-    return tuple([one.SerializeToString() for one in value])

@@ -58,30 +58,31 @@ class Attempts:
         for. Raises MeshError with a MODEL_* reason; after retries it is the last failure, whose
         metadata then has `attempts`.
         """
-        clock = self._pool.clock
+        pool = self._pool
+        clock = pool.clock
         started = clock()
         deadline = started + timeout
         tries = 0
         tried: set[int] | None = None  # most calls need none, and thousands wait here
         self._budget.called()
         while True:
-            endpoint = self._pool.pick(key, tried or ())
+            endpoint = pool.pick(key, tried or ())
             if endpoint is None:
-                error = self._pool.left_alone()
+                error = pool.left_alone()
             else:
                 endpoint.begin()
                 try:
                     with Limit(deadline - started):
                         answer = await once(endpoint)
-                    self._pool.answered(endpoint, started, key)
+                    pool.answered(endpoint, started, key)
                     return answer
                 except TimeoutError:
-                    error = timed_out(self._pool.name, timeout)
+                    error = timed_out(pool.name, timeout)
                 except MeshError as failure:
                     error = failure
                 finally:
                     endpoint.end()
-                self._pool.failed(endpoint, started, error)
+                pool.failed(endpoint, started, error)
                 tried = {*(tried or ()), endpoint.index}
             tried = tried or set()
             delay = None if begun() else self._delay(tries, error, deadline - clock(), tried)
@@ -90,7 +91,7 @@ class Attempts:
                 if tries > 1:
                     error.metadata["attempts"] = str(tries)
                 raise error
-            metrics.MODEL_RETRIES.labels(self._pool.name, error.reason_name).inc()
+            metrics.MODEL_RETRIES.labels(pool.name, error.reason_name).inc()
             if delay > 0.0:
                 await asyncio.sleep(delay)
             started = clock()

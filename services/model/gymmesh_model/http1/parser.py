@@ -14,7 +14,7 @@ MAX_HEAD: Final = 64 * 1024
 _CHUNK_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?")
 _MAX_CHUNK_LINE: Final = 4096
 _START: Final = b"HTTP/1."
-_HEAD, _LENGTH, _TO_END, _SIZE, _DATA, _DATA_END, _TRAILER, _DONE = range(8)
+_HEAD, _LENGTH, _TO_END, _SIZE, _DATA, _DATA_END, _TRAILER = range(7)
 _SIZED: Final = (_LENGTH, _DATA)
 
 
@@ -59,10 +59,13 @@ class Parser:
 
     def feed(self, data: bytes) -> None:
         """Takes the next bytes. Raises ProtocolViolated or TooLarge, and is of no use then."""
-        if self._state == _HEAD:
+        if self.head is None:
             data = self._read_head(data)
         while data:
             state = self._state
+            if self.done:
+                self.surplus = True
+                return
             if state in _SIZED:
                 data = self._take(data)
             elif state == _TO_END:
@@ -71,21 +74,18 @@ class Parser:
                     raise TooLarge(f"it is larger than {self._max_body} bytes")
                 self.pieces.append(data)
                 return
-            elif state == _DONE:
-                self.surplus = True
-                return
             else:
                 data = self._read_line(data)
 
     @property
     def touched(self) -> bool:
         """Whether any byte came."""
-        return self._state != _HEAD or self._head_size > 0 or len(self._held) > 0
+        return self._head_size > 0 or len(self._held) > 0
 
     def end(self) -> None:
         """The connection has ended. Raises ConnectionLost unless that makes the answer whole."""
         if self._state == _TO_END:
-            self._finish()
+            self.done = True
         elif not self.done:
             cause = "connection broke inside the answer"
             if self.head is None:
@@ -111,7 +111,7 @@ class Parser:
         self._spend(end + 4)
         self._take_head(Head(data[: end + 2]))
         rest = data[end + 4 :]
-        return self._read_head(rest) if self._state == _HEAD and rest else rest
+        return self._read_head(rest) if self.head is None and rest else rest
 
     def _check_start(self, size: int) -> None:
         """Fails early: what does not begin like an answer may never end like one."""
@@ -133,7 +133,7 @@ class Parser:
             return
         self.head = head
         if self._bodiless or status == 204 or status == 304 or head.length == 0:
-            self._finish()
+            self.done = True
         elif head.chunked:
             self._state = _SIZE
         elif head.length is None:
@@ -156,7 +156,7 @@ class Parser:
         self._left = left - len(data)
         if not self._left:
             if self._state == _LENGTH:
-                self._finish()
+                self.done = True
             else:
                 self._state = _DATA_END
         return rest
@@ -194,12 +194,8 @@ class Parser:
                 raise ProtocolViolated("a chunk is longer than it says")
             self._state = _SIZE
         elif line == b"\r\n":
-            self._finish()
+            self.done = True
         else:
             self._spend(len(line))
             if not FIELD_LINE.fullmatch(line):
                 raise ProtocolViolated("a trailer is not a header")
-
-    def _finish(self) -> None:
-        self._state = _DONE
-        self.done = True
