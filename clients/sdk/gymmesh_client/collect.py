@@ -339,7 +339,8 @@ class Collector:
         if flight.left_behind:
             return
         self._flights.discard(flight)
-        self._fail(error)
+        if error is not None:
+            self._fail(error)
         if not flight.concluded:
             assert self._dispatcher is not None
             self._dispatcher.dropped(flight.assignment)
@@ -355,8 +356,9 @@ class Collector:
 
     def _chore_done(self, chore: asyncio.Task[None]) -> None:
         self._chores.discard(chore)
-        if not chore.cancelled() and chore.exception() is not None:
-            self._fail(chore.exception())
+        error = None if chore.cancelled() else chore.exception()
+        if error is not None:
+            self._fail(error)
         self._pump_soon()
 
     # -- time, and the end --------------------------------------------------------------------
@@ -416,8 +418,8 @@ class Collector:
             self._flights.discard(flight)
         self._pump_soon()
 
-    def _fail(self, error: BaseException | None) -> None:
-        if self._over is not None and not self._over.done() and error is not None:
+    def _fail(self, error: BaseException) -> None:
+        if self._over is not None and not self._over.done():
             self._over.set_exception(error)
 
     async def _wind_up(self, intact: bool) -> None:

@@ -48,7 +48,16 @@ class Fold:
     copied, never kept or changed.
     """
 
-    __slots__ = ("_attempt", "_ended", "_open", "_rollout", "_rollout_id", "_sequence")
+    __slots__ = (
+        "_attempt",
+        "_ended",
+        "_judged",
+        "_open",
+        "_rollout",
+        "_rollout_id",
+        "_sequence",
+        "_tools",
+    )
 
     def __init__(
         self,
@@ -68,7 +77,8 @@ class Fold:
         self._rollout_id = rollout_id
         self._attempt = attempt
         self._sequence = 0
-        self._ended = False
+        self._judged = self._ended = False
+        self._tools = 0
         # Tool calls that are not answered yet.
         self._open: dict[tuple[str, str], list[pb.ToolCallRecord]] = {}
 
@@ -127,7 +137,8 @@ class Fold:
                 expected="completed or failed",
             )
         # The fold is over, so its own message may go out without a copy.
-        _order_tools(self._rollout)
+        if self._tools > 1:
+            _order_tools(self._rollout)
         return self._rollout
 
     def _misplaced(self, event: pb.RolloutEvent, kind: str | None) -> StreamViolation:
@@ -173,27 +184,35 @@ class Fold:
 
     def _take_tool_start(self, event: pb.RolloutEvent) -> None:
         started = event.tool_call_started
+        self._tools += 1
         record = self._rollout.tool_calls.add()
         record.started_unix_nano = event.record_time_unix_nano
         completed = record.completed
         completed.call_id = call_id = started.call_id
         completed.name = started.name
         completed.model_call_id = model_call_id = started.model_call_id
-        completed.actor = started.actor
+        actor = started.actor
+        if actor:
+            completed.actor = actor
         self._open.setdefault((model_call_id, call_id), []).append(record)
 
     def _take_tool_answer(self, event: pb.RolloutEvent) -> None:
         completed = event.tool_call_completed
         waiting = self._open.get((completed.model_call_id, completed.call_id))
-        record = waiting.pop(0) if waiting else self._rollout.tool_calls.add()
+        if waiting:
+            record = waiting.pop(0)
+        else:
+            self._tools += 1
+            record = self._rollout.tool_calls.add()
         record.completed.CopyFrom(completed)
 
     def _take_verdict(self, event: pb.RolloutEvent) -> None:
-        verified, rollout = event.verified, self._rollout
-        if rollout.HasField("verified"):
+        if self._judged:
             raise StreamViolation("unverified", "a second verdict came")
+        verified = event.verified
         _check_verdict(verified.verification)
-        rollout.verified.CopyFrom(verified)
+        self._rollout.verified.CopyFrom(verified)
+        self._judged = True
 
     def _take_completed(self, event: pb.RolloutEvent) -> None:
         completed = event.completed
@@ -253,22 +272,22 @@ def fold(
 
 
 def _check_verdict(verdict: pb.Verification) -> None:
-    if verdict.status == pb.VERIFICATION_STATUS_UNSPECIFIED:
+    status = verdict.status
+    if status == pb.VERIFICATION_STATUS_UNSPECIFIED:
         raise StreamViolation("unverified", "the verdict has no status")
-    judged = verdict.status == pb.VERIFICATION_STATUS_VERIFIED
+    judged = status == pb.VERIFICATION_STATUS_VERIFIED
     if judged != verdict.HasField("reward"):
         raise StreamViolation("unverified", "a reward is set exactly when VERIFIED")
     if judged and not math.isfinite(verdict.reward):
         raise StreamViolation("unverified", "the reward is not finite", got=str(verdict.reward))
-    for part in verdict.components:
+    # A slice of a repeated field is made in one go, a loop over it element by element.
+    for part in verdict.components[:]:
         if not (math.isfinite(part.value) and math.isfinite(part.weight)):
             raise StreamViolation("unverified", f"component {part.name!r} is not finite")
 
 
 def _order_tools(rollout: pb.Rollout) -> None:
     """Put tool calls in the order of model calls and, within one, of its function calls."""
-    if len(rollout.tool_calls) < 2:
-        return
     tools = rollout.tool_calls[:]
     order = _order(tools, rollout.model_calls[:])
     if order == sorted(order):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.responses.v1 import responses_pb2
@@ -18,8 +19,7 @@ from gymmesh.verify.v1 import verify_pb2
 from gymmesh_client.conversation import continuation, final_call
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(NamedTuple):
     """A completed rollout that awaits its group."""
 
     task: pb.Task
@@ -65,8 +65,8 @@ class GroupBook:
 
 
 def awaits_group(rollout: pb.Rollout) -> bool:
-    """Whether a rollout is judged with its group."""
-    return rollout.HasField("completed") and rollout.verified.verification.awaits_group
+    """Whether a completed rollout is judged with its group."""
+    return rollout.verified.verification.awaits_group
 
 
 def group_request(group: Sequence[Held]) -> agent_pb2.JudgeGroupRequest:

@@ -38,8 +38,8 @@ def missing_jobs(
             if shelf is not None and count:
                 shelf.expect(task, count, options.repeats)
         for repeat in missing:
-            rollout_id = output.rollout_id(task_id, repeat)
-            yield Job(task, repeat, environment, agent, task_id, rollout_id)
+            name = output.rollout_id(task_id, repeat)
+            yield Job(task, repeat, environment, agent, task_id, name)
 
 
 def request_for(

@@ -62,11 +62,11 @@ class Outcomes:
 
         `done` is called once it is on disk and counted, or with what went wrong.
         """
-        self._turns.call(partial(self._record, held, done))
+        self._turns.call(self._record, held, done)
 
     def give_up(self, task: pb.Task, failed: FailedAttempt, done: Done) -> None:
         """Write the failure of a rollout that is not tried again; `done` as for `record`."""
-        self._turns.call(partial(self._give_up, task, failed, done))
+        self._turns.call(self._give_up, task, failed, done)
 
     def _record(self, held: Held, done: Done) -> None:
         task, rollout = held.task, held.rollout

@@ -196,11 +196,12 @@ def _no_verdict() -> dict[str, Any]:
 def verification_row(verdict: pb.Verification) -> dict[str, Any]:
     """A verdict as rows hold it under `verification`."""
     components: list[JsonValue] = []
-    for part in verdict.components:
+    # A slice of a repeated field is made in one go, a loop over it element by element.
+    for part in verdict.components[:]:
         weight = {"weight": part.weight} if part.HasField("weight") else {}
         components.append({"name": part.name, "value": part.value, **weight})
     stages: list[JsonValue] = []
-    for stage in verdict.stages:
+    for stage in verdict.stages[:]:
         stages.append({"name": stage.name, "duration_us": stage.duration_us, "note": stage.note})
     evidence = verdict.evidence_json
     return {
@@ -244,6 +245,8 @@ def _put_model_usage(
     """What the environment's own model calls consumed, by model: its turns', and `others`, which
     are the verdict's and those of a turn or verdict that failed.
     """
+    if not (read.turns or others):
+        return
     sums: dict[str, dict[str, Any]] = {}
     for of_one in (*[turn.model_usage for turn in read.turns], others):
         for entry in of_one:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
+from typing import TypeVarTuple
+
+Ts = TypeVarTuple("Ts")
 
 
 class Turns:
     """At most so many pieces of work start in one turn of the loop; the others wait, in order.
 
-        turns.call(work)
+        turns.call(work, *args)
 
     or, for what is to be waited for,
 
@@ -36,13 +40,13 @@ class Turns:
         self._go_on()
         return False
 
-    def call(self, work: Callable[[], None]) -> None:
+    def call(self, work: Callable[[*Ts], None], *args: *Ts) -> None:
         """Call something now where there is a place left, else in its turn; it raises nothing."""
         if self.full():
-            self._waiting.append(work)
+            self._waiting.append(partial(work, *args))
             self._go_on()
         else:
-            work()
+            work(*args)
 
     async def mine(self) -> None:
         """Wait for a place."""

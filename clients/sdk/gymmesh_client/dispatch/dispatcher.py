@@ -118,7 +118,8 @@ class Dispatcher(Generic[W]):
         self._options = options
         self._backlog = Backlog(source, options.shares, takes_group)
         self._concurrency = Concurrency(options.concurrency)
-        self._pace = Pace(options.starts_per_s)
+        per_s = options.starts_per_s
+        self._pace = None if per_s is None else Pace(per_s)
         self._gates = _Gates(options.patience_s, options.wait_factor)
         self._later: list[tuple[float, int, Assignment[W]]] = []
         self._dropped: list[Assignment[W]] = []
@@ -177,7 +178,8 @@ class Dispatcher(Generic[W]):
             self._release(now)
         if self._state is not State.RUNNING or len(self._in_flight) >= self._concurrency.limit:
             return None
-        if not self._pace.admits(now):
+        pace = self._pace
+        if pace is not None and not pace.admits(now):
             return None
         gates = self._gates
 
@@ -192,7 +194,8 @@ class Dispatcher(Generic[W]):
             found.first_at = now
         self._in_flight[found.order] = found
         self._gates[found.work.agent].started()
-        self._pace.started(now)
+        if pace is not None:
+            pace.started(now)
         self._started += 1
         return found
 
@@ -202,8 +205,9 @@ class Dispatcher(Generic[W]):
         """
         if self._state is not State.RUNNING or self.in_flight >= self.limit:
             return None
-        times = [gate.wake_at() for gate in self._gates.values()]
-        times.append(self._pace.wake_at())
+        times: list[float | None] = [gate.wake_at() for gate in self._gates.values()]
+        if self._pace is not None:
+            times.append(self._pace.wake_at())
         if self._later:
             times.append(self._later[0][0])
         return min((at for at in times if at is not None and at > now), default=None)

@@ -10,21 +10,20 @@ class Pace:
     """Spaces starts.
 
     Attributes:
-        per_s: the most starts a second; None: as they come.
+        per_s: the most starts a second.
     """
 
-    per_s: float | None = None
+    per_s: float
     _next: float = float("-inf")
 
     def admits(self, now: float) -> bool:
         """Whether one may start now."""
-        return self.per_s is None or now >= self._next
+        return now >= self._next
 
     def started(self, now: float) -> None:
         """One starts."""
-        if self.per_s is not None:
-            self._next = max(now, self._next) + 1.0 / self.per_s
+        self._next = max(now, self._next) + 1.0 / self.per_s
 
-    def wake_at(self) -> float | None:
-        """When the next one may start; None: at once."""
-        return None if self.per_s is None else self._next
+    def wake_at(self) -> float:
+        """When the next one may start."""
+        return self._next

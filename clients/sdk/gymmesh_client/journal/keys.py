@@ -48,8 +48,13 @@ class KeyTable:
         bucket = self._buckets[(key[0] << 6) | (key[1] >> 2)]
         if bucket is None:
             return 0
-        place = _find(bucket, key)
-        return 0 if place < 0 else int(_VALUE.unpack_from(bucket, place + KEY_BYTES)[0])
+        place = bucket.find(key)
+        if place % _ENTRY:
+            place = _find(bucket, key, place)
+            if place < 0:
+                return 0
+        number: int = _VALUE.unpack_from(bucket, place + KEY_BYTES)[0]
+        return number
 
     def set(self, key: bytes, value: int) -> None:
         """Set a key's number, from 0 to 2**32 - 1."""
@@ -57,19 +62,23 @@ class KeyTable:
         bucket = self._buckets[number]
         if bucket is None:
             bucket = self._buckets[number] = bytearray()
-        place = _find(bucket, key)
-        if place < 0:
-            bucket += key
-            bucket += _VALUE.pack(value)
-            self._count += 1
-        else:
-            _VALUE.pack_into(bucket, place + KEY_BYTES, value)
+        place = bucket.find(key)
+        if place % _ENTRY:
+            place = _find(bucket, key, place)
+            if place < 0:
+                bucket += key
+                bucket += _VALUE.pack(value)
+                self._count += 1
+                return
+        _VALUE.pack_into(bucket, place + KEY_BYTES, value)
 
 
-def _find(bucket: bytearray, key: bytes) -> int:
-    place = bucket.find(key)
-    # A match across two entries is as likely as a collision of digests, but costs nothing to
-    # tell apart.
-    while place % _ENTRY and place >= 0:
+def _find(bucket: bytearray, key: bytes, place: int) -> int:
+    """Where the key's entry is, -1 for nowhere; `place` is where its bytes were found, if at all.
+
+    A match across two entries is as likely as a collision of digests, but costs nothing to tell
+    apart.
+    """
+    while place >= 0 and place % _ENTRY:
         place = bucket.find(key, place + 1)
     return place
