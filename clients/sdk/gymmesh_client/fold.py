@@ -79,12 +79,13 @@ class Fold:
         self._sequence = 0
         self._judged = self._ended = False
         self._tools = 0
-        # Tool calls that are not answered yet.
-        self._open: dict[tuple[str, str], list[pb.ToolCallRecord]] = {}
+        # Tool calls that are not answered yet, each with its tool's name and its actor.
+        self._open: dict[tuple[str, str], list[tuple[pb.ToolCallRecord, str, str]]] = {}
 
     @property
     def rollout(self) -> pb.Rollout:
         """The rollout as far as it has come, for reports on one that broke off."""
+        self._fill_unanswered()
         partial = pb.Rollout()
         partial.CopyFrom(self._rollout)
         _order_tools(partial)
@@ -136,6 +137,8 @@ class Fold:
                 f"the stream ended after {self._sequence} events with no terminal one",
                 expected="completed or failed",
             )
+        if self._open:
+            self._fill_unanswered()
         # The fold is over, so its own message may go out without a copy.
         if self._tools > 1:
             _order_tools(self._rollout)
@@ -187,24 +190,31 @@ class Fold:
         self._tools += 1
         record = self._rollout.tool_calls.add()
         record.started_unix_nano = event.record_time_unix_nano
-        completed = record.completed
-        completed.call_id = call_id = started.call_id
-        completed.name = started.name
-        completed.model_call_id = model_call_id = started.model_call_id
-        actor = started.actor
-        if actor:
-            completed.actor = actor
-        self._open.setdefault((model_call_id, call_id), []).append(record)
+        # Its answer says again what it is a call of, so that is written only where none comes.
+        waiting = self._open.setdefault((started.model_call_id, started.call_id), [])
+        waiting.append((record, started.name, started.actor))
 
     def _take_tool_answer(self, event: pb.RolloutEvent) -> None:
         completed = event.tool_call_completed
-        waiting = self._open.get((completed.model_call_id, completed.call_id))
+        key = (completed.model_call_id, completed.call_id)
+        waiting = self._open.get(key)
         if waiting:
-            record = waiting.pop(0)
+            record = waiting.pop(0)[0]
+            if not waiting:
+                del self._open[key]
         else:
             self._tools += 1
             record = self._rollout.tool_calls.add()
         record.completed.CopyFrom(completed)
+
+    def _fill_unanswered(self) -> None:
+        for (model_call_id, call_id), waiting in self._open.items():
+            for record, name, actor in waiting:
+                completed = record.completed
+                completed.call_id = call_id
+                completed.name = name
+                completed.model_call_id = model_call_id
+                completed.actor = actor
 
     def _take_verdict(self, event: pb.RolloutEvent) -> None:
         if self._judged:

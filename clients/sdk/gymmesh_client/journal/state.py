@@ -92,17 +92,18 @@ class RunState:
             self.ended = record.info
 
     def _outcome(self, record: Outcome) -> None:
-        value = self._rollouts.get(record.key)
+        key, attempt, status, _, place = record
+        value = self._rollouts.get(key)
         if value & _STATUS:
             raise BadRecord("a rollout has a second outcome, and the first was not superseded")
-        if record.status not in (COMPLETED, FAILED):
-            raise BadRecord(f"an outcome of kind {record.status}")
-        attempt = max(record.attempt, value >> _ATTEMPT_SHIFT)
-        self._rollouts.set(record.key, (attempt << _ATTEMPT_SHIFT) | record.status)
-        self.counts[record.status] += 1
-        self._holds(record.place)
-        if record.place.lane == ROWS:
-            shard = record.place.shard
+        if status not in (COMPLETED, FAILED):
+            raise BadRecord(f"an outcome of kind {status}")
+        attempt = max(attempt, value >> _ATTEMPT_SHIFT)
+        self._rollouts.set(key, (attempt << _ATTEMPT_SHIFT) | status)
+        self.counts[status] += 1
+        self._holds(place)
+        if place.lane == ROWS:
+            shard = place.shard
             self.rows_in[shard] = self.rows_in.get(shard, 0) + 1
 
     def _superseded(self, record: Superseded) -> None:
