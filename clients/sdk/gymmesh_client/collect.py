@@ -306,7 +306,8 @@ class Collector:
         flights, carrier = self._flights, self._carrier
         assert carrier is not None
         for _ in range(_STARTS_AT_ONCE):
-            if len(flights) - dispatcher.in_flight > dispatcher.limit + _ENDING_MOST:
+            ending = len(flights) - dispatcher.in_flight
+            if ending > _ENDING_MOST and ending > _ENDING_MOST + dispatcher.limit:
                 break  # the disk, or a judge, does not keep up
             assignment = dispatcher.next(now)
             if assignment is None:
