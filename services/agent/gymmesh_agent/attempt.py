@@ -237,13 +237,13 @@ class Attempt:
             self.over.set_result(None)
 
     def _open_scope(self, course: Course, session_items: Items) -> RolloutScope:
-        place, items = self._place, course.items
+        place = self._place
         return RolloutScope(
             place.name,
             self._who,
             self._terms,
-            course.params,
-            [*items, *session_items] if session_items else items,
+            course,
+            session_items,
             place.models,
             self._session,
             self._events,

@@ -62,10 +62,11 @@ class RolloutClock(Timer):
         """The caller's deadline is to be kept, too."""
         reply = min(_REPLY_S, _REPLY_SHARE * max(0.0, deadline - self.began))
         self.stop_s = min(_STOP_S, reply / 2)
+        if deadline < self._hops_end:
+            self._hops_end = deadline
         if deadline - reply <= self._end:
-            self.deadline_first = True
             self._end = deadline - reply
-        self._hops_end = min(self._hops_end, deadline)
+            self.deadline_first = True
 
     def start(self, up: Callable[[], None]) -> None:
         """Have `up` called when the attempt's time is up, unless it is stopped before."""

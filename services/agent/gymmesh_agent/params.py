@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 # The least that OpenAI's Responses API takes as `max_output_tokens`; a smaller cap would be
 # refused, and a limit of the policy's would turn into a failure.
 _LEAST_OUTPUT_TOKENS = 16
+# The method of the class: a message looks through the names of its fields to find its own.
+_copy_item = responses_pb2.Item.CopyFrom
 # Sampling seeds stay within what every backend takes (llama.cpp: 32 bits, unsigned).
 _SEED_BITS = 31
 
@@ -148,7 +150,7 @@ def add_items(
     # One by one: `extend` goes by way of the wire format, which takes longer the longer they are.
     add = into.add
     for item in items:
-        add().CopyFrom(item)
+        _copy_item(add(), item)
 
 
 def sampling_seed(seed: int, attempt: int, call_id: str) -> int:

@@ -31,7 +31,7 @@ from gymmesh_agent.model_caller import ModelCaller, Models
 from gymmesh_agent.params import add_items
 from gymmesh_agent.session import EnvironmentSession
 from gymmesh_agent.tally import Tally
-from gymmesh_agent.terms import Terms
+from gymmesh_agent.terms import Course, Terms
 from gymmesh_agent.weights import WeightsAge
 from gymmesh_responses import dumps, text_of
 from gymmesh_runtime.errors import MeshError
@@ -123,8 +123,8 @@ class RolloutScope:
         agent: str,
         who: AttemptId,
         terms: Terms,
-        params: responses_pb2.ResponseParams,
-        items: Items,
+        course: Course,
+        session_items: Items,
         models: Models,
         session: EnvironmentSession,
         events: EventStream,
@@ -132,7 +132,10 @@ class RolloutScope:
     ) -> None:
         self.options = terms.options
         self.limits = limits = terms.limits
-        self.params = params
+        self.params = course.params
+        items = course.items
+        if session_items:
+            items = [*items, *session_items]
         self.items = items = tuple(items)
         self.multi_turn = session.opened.multi_turn
         self.tally = tally = Tally()
@@ -143,7 +146,7 @@ class RolloutScope:
         self._models = ModelCaller(
             models,
             who,
-            params,
+            course.params,
             limits.max_total_output_tokens,
             tally,
             clock,

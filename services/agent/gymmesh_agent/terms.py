@@ -23,6 +23,8 @@ from gymmesh_runtime.errors import MeshError
 
 V = TypeVar("V")
 
+# The method of the class: a message looks through the names of its fields to find its own.
+_tool_bytes = responses_pb2.Tool.SerializeToString
 _ALL_TOKENS = tokens_pb2.CaptureOptions(token_ids=True, logprobs=True)
 
 # How much of what was read is kept, as bytes of the messages that it was read from.
@@ -102,7 +104,8 @@ class Opening:
 
     def course(self, session_tools: Sequence[responses_pb2.Tool]) -> Course:
         """What rollouts share whose sessions have these tools; see `params.with_tools`."""
-        key = tuple([one.SerializeToString() for one in session_tools])
+        # A slice takes half as long as an iteration.
+        key = tuple(map(_tool_bytes, session_tools[:]))
         known = self._courses.get(key)
         if known is None:
             course = Course(with_tools(self.params, session_tools), self.items)
