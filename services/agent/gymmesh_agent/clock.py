@@ -14,6 +14,7 @@ _REPLY_SHARE = 0.1
 # A peer may be this much later than the agent's own budget, so that the budget is what ends
 # the rollout and is not taken for a slow peer.
 _GRACE_S = 1.0
+# How long an agent may take to stop: half of that time, where there is a deadline.
 _STOP_S = 0.3
 _LEAST_S = 0.001
 
@@ -55,23 +56,24 @@ class RolloutClock(Timer):
         #: Whether it is the caller's deadline that ends the attempt, rather than the budget.
         self.deadline_first = False
         self._up: Callable[[], None] | None = None
+        # Comparisons here and below: `min` and `max` take many times as long.
         if deadline is not None:
-            self._heed(deadline)
-
-    def _heed(self, deadline: float) -> None:
-        """The caller's deadline is to be kept, too."""
-        reply = min(_REPLY_S, _REPLY_SHARE * max(0.0, deadline - self.began))
-        self.stop_s = min(_STOP_S, reply / 2)
-        if deadline < self._hops_end:
-            self._hops_end = deadline
-        if deadline - reply <= self._end:
-            self._end = deadline - reply
-            self.deadline_first = True
+            reply = _REPLY_SHARE * (deadline - start)
+            if reply > _REPLY_S:
+                reply = _REPLY_S
+            elif reply < 0:
+                reply = 0.0
+            self.stop_s = reply / 2
+            if deadline < self._hops_end:
+                self._hops_end = deadline
+            if deadline - reply <= end:
+                self._end = deadline - reply
+                self.deadline_first = True
 
     def start(self, up: Callable[[], None]) -> None:
         """Have `up` called when the attempt's time is up, unless it is stopped before."""
         self._up = up
-        self.set(max(0.0, self._end - self._now()))
+        self.set(self.remaining())
 
     def ring(self) -> None:
         """The time is up."""
@@ -86,7 +88,8 @@ class RolloutClock(Timer):
 
     def remaining(self) -> float:
         """Seconds until the attempt is stopped, never negative."""
-        return max(0.0, self._end - self._now())
+        left = self._end - self._now()
+        return left if left > 0 else 0.0
 
     def hop(self, cap: float) -> float:
         """The timeout of a call to a peer that may take `cap` seconds."""

@@ -43,7 +43,7 @@ class _Node:
         self.from_first: bool = not detached and (parent is None or parent.from_first)
         self.context = context
         self.output = output
-        self.tool_outputs: dict[int, responses_pb2.Item] = {}  # by position
+        self.tool_outputs: dict[int, responses_pb2.Item] = {}  # by position, in order
         self.turns: list[responses_pb2.Item] | None = None  # None: it took no turn
         # The items before the context, where they are known; see Conversations.
         self.before: Sequence[responses_pb2.Item] | None = None
@@ -53,9 +53,7 @@ class _Node:
         """Put this call's items after these."""
         items += self.context
         items += self.output
-        outputs = self.tool_outputs
-        if outputs:
-            items += [outputs[position] for position in sorted(outputs)]
+        items += self.tool_outputs.values()
         if self.turns:
             items += self.turns
 
@@ -116,7 +114,11 @@ class Conversations:
     def add_tool_output(self, call_id: str, position: int, output: responses_pb2.Item) -> None:
         """A tool call was answered: the one at `position` among the calls of `call_id`."""
         node = self._nodes[call_id]
-        node.tool_outputs[position] = output
+        outputs = node.tool_outputs
+        in_order = not outputs or position > next(reversed(outputs))
+        outputs[position] = output
+        if not in_order:
+            node.tool_outputs = dict(sorted(outputs.items()))
         self._changed(node)
 
     def add_turn(self, call_id: str, items: Sequence[responses_pb2.Item]) -> None:

@@ -119,6 +119,8 @@ class ToolLoop:
     an error of the code that drives the loop.
     """
 
+    __slots__ = ("_calls", "_limits", "_multi_turn", "_output_tokens", "_state", "_steps")
+
     def __init__(self, limits: LoopLimits, *, multi_turn: bool) -> None:
         self._limits = limits
         self._multi_turn = multi_turn

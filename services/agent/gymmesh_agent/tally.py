@@ -25,6 +25,8 @@ class Tally:
         """Fill in an empty message."""
         counts.model_calls = self.model_calls
         counts.tool_calls = self.tool_calls
-        counts.turns = self.turns
-        counts.input_tokens = min(self.input_tokens, _MOST_TOKENS)
-        counts.output_tokens = min(self.output_tokens, _MOST_TOKENS)
+        if self.turns:
+            counts.turns = self.turns
+        read, wrote = self.input_tokens, self.output_tokens
+        counts.input_tokens = read if read < _MOST_TOKENS else _MOST_TOKENS
+        counts.output_tokens = wrote if wrote < _MOST_TOKENS else _MOST_TOKENS
