@@ -9,7 +9,7 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_agent.loop import function_calls
-from gymmesh_responses import overlay_without
+from gymmesh_responses import overlay_without, text_of
 from gymmesh_runtime.errors import MeshError
 
 _NO_ANSWER = frozenset(("failed", "cancelled", "in_progress", "queued"))
@@ -19,28 +19,40 @@ _response_has = responses_pb2.Response.HasField
 _usage_has = responses_pb2.Usage.HasField
 
 
-@dataclass(slots=True)
-class Answer:
-    """A model's answer, read once for all who need a part of it.
+# Not frozen, which would make it three times as dear; read once for all who need a part of it.
+@dataclass(slots=True, eq=False)
+class ModelCall:
+    """A model call that was answered.
 
     Attributes:
+        call_id: its id, unique within the attempt.
+        actor: who called; empty for the root agent.
         response: the answer, with a call_id for every function call.
         mended: whether that is not what was received: it got call_ids.
-        output: its items.
-        calls: its function calls, in order.
+        output: the answer's items.
+        function_calls: the answer's function calls, in order.
         input_tokens: how many tokens the prompt has; 0 when the service does not say.
         output_tokens: how many the answer has; 0 when the service does not say.
     """
 
+    call_id: str
+    actor: str
     response: responses_pb2.Response
     mended: bool
     output: Sequence[responses_pb2.Item]
-    calls: Sequence[responses_pb2.FunctionCall]
+    function_calls: Sequence[responses_pb2.FunctionCall]
     input_tokens: int
     output_tokens: int
 
+    @property
+    def text(self) -> str:
+        """The text of the answer's messages, joined with nothing between."""
+        return "".join(text_of(item) for item in self.output)
 
-def read_answer(reply: model_pb2.CreateResponseResponse, call_id: str) -> Answer:
+
+def read_answer(
+    reply: model_pb2.CreateResponseResponse, call_id: str, actor: str = ""
+) -> ModelCall:
     """What the agent needs of the answer to the model call `call_id`.
 
     Raises:
@@ -56,7 +68,7 @@ def read_answer(reply: model_pb2.CreateResponseResponse, call_id: str) -> Answer
         output = response.output[:]
         calls = function_calls(output)
     read, wrote = token_counts(reply)
-    return Answer(response, mended, output, calls, read, wrote)
+    return ModelCall(call_id, actor, response, mended, output, calls, read, wrote)
 
 
 def check_answer(response: responses_pb2.Response) -> None:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 from gymmesh.model.v1 import model_pb2, tokens_pb2
-from gymmesh_agent.answer import Answer
+from gymmesh_agent.answer import ModelCall
 from gymmesh_agent.asking import Asking, Hasher, Items, Kept
 from gymmesh_agent.conversation import Conversations
 from gymmesh_agent.terms import Terms
@@ -104,7 +104,7 @@ class Continuity:
         )
 
     def answered(
-        self, asking: Asking, reply: model_pb2.CreateResponseResponse, answer: Answer
+        self, asking: Asking, reply: model_pb2.CreateResponseResponse, answer: ModelCall
     ) -> tuple[tokens_pb2.TokenCapture | None, MeshError | None]:
         """Takes an answer: the tokens for the rollout's event, and the breach of the law, if any.
 
@@ -131,7 +131,7 @@ class Continuity:
             settled = _not_offered(settled)
         return settled.capture, self._breach(settled, model, call_id)
 
-    def _hasher(self, asking: Asking, kept: Kept, answer: Answer) -> Hasher | None:
+    def _hasher(self, asking: Asking, kept: Kept, answer: ModelCall) -> Hasher | None:
         """Over the conversation with its answer; None when it cannot be made."""
         before = self._links[asking.parent].hasher if kept.known else None
         new = asking.items[kept.known :] if before is not None else asking.items

@@ -20,6 +20,7 @@ from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.agent import Completion, ContextExceeded, StopRollout
+from gymmesh_agent.answer import ModelCall as ModelCall  # for agents, with the scope
 from gymmesh_agent.answer import read_answer
 from gymmesh_agent.attempt_id import AttemptId
 from gymmesh_agent.clock import RolloutClock
@@ -33,7 +34,7 @@ from gymmesh_agent.session import EnvironmentSession
 from gymmesh_agent.tally import Tally
 from gymmesh_agent.terms import Course, Terms
 from gymmesh_agent.weights import WeightsAge
-from gymmesh_responses import dumps, text_of
+from gymmesh_responses import dumps
 from gymmesh_runtime.errors import MeshError
 
 # HasField of the class: a message looks through the names of its fields to find its own.
@@ -50,31 +51,7 @@ _SIDE_BY_SIDE = 32
 Items = Sequence[responses_pb2.Item]
 
 
-# The records of a step are not frozen: that would make them three times as dear.
-@dataclass(slots=True, eq=False)
-class ModelCall:
-    """A model call that was answered.
-
-    Attributes:
-        call_id: its id, unique within the attempt.
-        actor: who called; empty for the root agent.
-        response: the answer, with a call_id for every function call.
-        function_calls: the answer's function calls, in order.
-        output_tokens: how many tokens the answer has; 0 when the backend does not say.
-    """
-
-    call_id: str
-    actor: str
-    response: responses_pb2.Response
-    function_calls: Sequence[responses_pb2.FunctionCall]
-    output_tokens: int
-
-    @property
-    def text(self) -> str:
-        """The text of the answer's messages, joined with nothing between."""
-        return "".join(text_of(item) for item in self.response.output)
-
-
+# Not frozen, which would make it three times as dear: each tool call makes one.
 @dataclass(slots=True, eq=False)
 class ToolAnswer:
     """A tool call that was answered.
@@ -241,19 +218,19 @@ class RolloutScope:
         try:
             reply = await self._models.ask(asking)
             took_us = (time.monotonic_ns() - began) // 1000
-            answer = read_answer(reply, call_id)
+            call = read_answer(reply, call_id, actor)
         except MeshError as error:
             if learn and error.reason == errors_pb2.ERROR_REASON_MODEL_CONTEXT_EXCEEDED:
                 raise ContextExceeded from error
             raise StepFailed(error, Stage.MODEL, model, call_id) from error
-        capture, breach = self._continuity.answered(asking, reply, answer)
+        capture, breach = self._continuity.answered(asking, reply, call)
         self._conversations.add_call(
-            call_id, parent=above, detached=detached, context=items, output=answer.output
+            call_id, parent=above, detached=detached, context=items, output=call.output
         )
         self._last[actor] = self._latest = call_id
         tally.model_calls += 1
-        tally.input_tokens += answer.input_tokens
-        tally.output_tokens += answer.output_tokens
+        tally.input_tokens += call.input_tokens
+        tally.output_tokens += call.output_tokens
         event = rollout_pb2.RolloutEvent()
         done = event.model_call_completed
         done.call_id = call_id
@@ -268,7 +245,7 @@ class RolloutScope:
             done.detached = detached
         if items:
             add_items(done.context_items, items)
-        done.response.CopyFrom(answer.response)
+        done.response.CopyFrom(call.response)
         timings = done.timings
         timings.queue_us = reply.queue_us
         timings.total_us = took_us
@@ -286,7 +263,7 @@ class RolloutScope:
                     self._weights.add(reply.tokens.weights)
                 except MeshError as error:
                     raise StepFailed(error, Stage.MODEL, model, call_id) from error
-        return ModelCall(call_id, actor, answer.response, answer.calls, answer.output_tokens)
+        return call
 
     async def call_tools(self, call: ModelCall) -> list[ToolAnswer]:
         """Run all function calls of an answer side by side; the answers in the order of the

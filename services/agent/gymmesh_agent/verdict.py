@@ -37,7 +37,7 @@ def check_verification(verdict: rollout_pb2.Verification) -> None:
     reward = verdict.reward
     if not math.isfinite(reward):
         raise _violated("reward", f"the reward is {reward}, not a finite number")
-    for part in verdict.components:
+    for part in verdict.components[:]:  # the end of an iteration is an exception, a slice's not
         if not math.isfinite(part.value):
             raise _violated("components", f"component {part.name!r} is {part.value}")
     if verdict.evidence_json:
