@@ -259,8 +259,8 @@ class Attempt:
         if session_items:
             add_items(started.items, session_items)
         started.environment = session.name
-        started.environment_version = opened.environment_version or session.environment.version
-        started.resource_instance_id = session.instance.id
+        started.environment_version = session.version
+        started.resource_instance_id = session.instance_id
         if session.session_id:
             started.session_id = session.session_id
             started.seed = opened.seed
@@ -363,7 +363,7 @@ class Attempt:
 
     def _measure(self, outcome: str, boundary: str) -> None:
         # The name counts once an environment answered to it: a label takes no made-up values.
-        environment = self._session.name if self._session.instance.id else ""
+        environment = self._session.name if self._session.instance_id else ""
         self._place.in_flight.dec()
         rollouts, seconds = self._place.outcomes(environment, outcome, boundary)
         rollouts.inc()

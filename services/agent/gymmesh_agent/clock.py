@@ -84,7 +84,7 @@ class RolloutClock(Timer):
         """Nobody is told any more; harmless when it was not started."""
         if self._up is not None:
             self._up = None  # which also cuts the circle of the clock and who started it
-            super().stop()
+            self._waits.discard(self)
 
     def remaining(self) -> float:
         """Seconds until the attempt is stopped, never negative."""

@@ -172,20 +172,6 @@ class AgentService:
         self, request: agent_pb2.RunRolloutRequest, context: CallContext, send: Send
     ) -> Attempt:
         """Begin an attempt. Raises MeshError when there is no rollout to speak of."""
-        attempt = self._admit(request, context, send)
-        self._running[attempt.key] = attempt
-        self._tasks.add(attempt.start())
-        return attempt
-
-    def _over(self, attempt: Attempt) -> None:
-        del self._running[attempt.key]
-
-    def _shutting_down(self) -> MeshError:
-        return MeshError(errors_pb2.ERROR_REASON_DRAINING, f"agent '{self.name}' is shutting down")
-
-    def _admit(
-        self, request: agent_pb2.RunRolloutRequest, context: CallContext, send: Send
-    ) -> Attempt:
         place = self._opened()
         task = request.task
         if not task.environment:
@@ -208,7 +194,15 @@ class AgentService:
                 f"attempt {number} of rollout {rollout_id} is running here already",
                 metadata={"rollout_id": rollout_id, "attempt": str(number)},
             )
+        self._running[attempt.key] = attempt
+        self._tasks.add(attempt.start())
         return attempt
+
+    def _over(self, attempt: Attempt) -> None:
+        del self._running[attempt.key]
+
+    def _shutting_down(self) -> MeshError:
+        return MeshError(errors_pb2.ERROR_REASON_DRAINING, f"agent '{self.name}' is shutting down")
 
     def _opened(self) -> Workplace:
         if self._draining or self._place is None:

@@ -75,9 +75,8 @@ class Environments:
         self.verify_s = verify_s
         self._sites: dict[str, Site] = {}
 
-    def site(self, instance: discovery_pb2.Instance) -> Site:
-        """What is known of an instance."""
-        instance_id = instance.id
+    def site(self, instance_id: str, instance: discovery_pb2.Instance) -> Site:
+        """What is known of an instance, which has this id."""
         site = self._sites.get(instance_id)
         if site is None or site.instance is not instance:
             # Where its address changed, what it is has not.
@@ -87,7 +86,6 @@ class Environments:
 
 
 # What a session is before it is open; never changed.
-_NO_INSTANCE = discovery_pb2.Instance()
 _NO_ENVIRONMENT = resource_pb2.GetEnvironmentResponse()
 _NO_SESSION = resource_pb2.CreateSessionResponse()
 
@@ -109,10 +107,11 @@ class EnvironmentSession:
         "_task",
         "_who",
         "environment",
-        "instance",
+        "instance_id",
         "name",
         "opened",
         "session_id",
+        "version",
     )
 
     def __init__(
@@ -132,9 +131,10 @@ class EnvironmentSession:
         self._asked = False
         self._lost = False
         #: The instance that holds the session; empty until it is chosen.
-        self.instance = _NO_INSTANCE
-        #: What the environment is; empty until it is known.
+        self.instance_id = ""
+        #: What the environment is, and its version; empty until it is known.
         self.environment = _NO_ENVIRONMENT
+        self.version = ""
         #: The open session, and its id; empty until it is.
         self.opened = _NO_SESSION
         self.session_id = ""
@@ -155,20 +155,23 @@ class EnvironmentSession:
                 instance = await directory.pick(
                     RESOURCE_SERVICE, self.name, affinity=affinity, timeout=timeout
                 )
-            self.instance = instance
-            site = self._site = environments.site(instance)
+            instance_id = self.instance_id = instance.id
+            site = self._site = environments.site(instance_id, instance)
             environment = site.environment
             if environment is None:
                 environment = await site.ask(clock.hop(environments.call_s))
             self.environment = environment
+            version = self.version = environment.version
             opened = await self._create(site.peer)
             session_id = opened.session_id
             if not session_id:
                 raise _violated("session_id", "the environment opened a session without an id")
             self.session_id = session_id
             self.opened = opened
-            if opened.environment_version not in ("", environment.version):
+            told = opened.environment_version
+            if told and told != version:
                 # Another server answers under this id.
+                self.version = told
                 self.environment = await site.ask(clock.hop(environments.call_s))
         except MeshError as error:
             raise StepFailed(error, Stage.CREATE_SESSION, self.name) from error
