@@ -95,6 +95,33 @@ class RolloutScope:
         turn_rewards: the rewards of the environment's turns, in order.
     """
 
+    __slots__ = (
+        "_agent",
+        "_attempt",
+        "_calls",
+        "_clock",
+        "_continuity",
+        "_conversations",
+        "_events",
+        "_last",
+        "_latest",
+        "_learning",
+        "_models",
+        "_names",
+        "_open",
+        "_root_calls",
+        "_session",
+        "_turns",
+        "_weights",
+        "items",
+        "limits",
+        "multi_turn",
+        "options",
+        "params",
+        "tally",
+        "turn_rewards",
+    )
+
     def __init__(
         self,
         agent: str,
