@@ -17,7 +17,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Final
 
-_PER_SECOND: Final = 16
+_WIDTH_S: Final = 0.0625
 # Below this a bucket's width would be more than a twentieth of the delay.
 _EXACT_S: Final = 1.25
 # Loops that count whole milliseconds would else ring before the tick, and be asked again and again.
@@ -47,8 +47,9 @@ class Timer:
         if delay < _EXACT_S:
             self._waits = _Alone(wheel.loop.call_later(delay, self.ring))
             return
-        # Not a method of the wheel's: this is done several times for every rollout.
-        tick = int((monotonic() + delay) * _PER_SECOND) + 1
+        # Not a method of the wheel's: this is done several times for every rollout. And a float,
+        # though whole: to make an integer of it is dearer than all of the sum.
+        tick = (monotonic() + delay) // _WIDTH_S + 1.0
         bucket = wheel.buckets.get(tick)
         if bucket is None:
             bucket = wheel.open(tick)
@@ -98,12 +99,12 @@ class Wheel:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self.buckets: dict[int, set[Timer]] = {}
-        self._ticks: list[int] = []
-        self._next = 0  # the tick for which the loop's timer is set; 0: none
+        self.buckets: dict[float, set[Timer]] = {}
+        self._ticks: list[float] = []
+        self._next = 0.0  # the tick for which the loop's timer is set; 0: none
         self._handle: asyncio.TimerHandle | None = None
 
-    def open(self, tick: int) -> set[Timer]:
+    def open(self, tick: float) -> set[Timer]:
         """A new bucket; ticks are sixteenths of a second on the monotonic clock."""
         bucket = self.buckets[tick] = set()
         heappush(self._ticks, tick)
@@ -111,15 +112,15 @@ class Wheel:
             self._set(tick)
         return bucket
 
-    def _set(self, tick: int) -> None:
+    def _set(self, tick: float) -> None:
         if self._handle is not None:
             self._handle.cancel()
         self._next = tick
-        delay = tick / _PER_SECOND + _AFTER_TICK_S - monotonic()
+        delay = tick * _WIDTH_S + _AFTER_TICK_S - monotonic()
         self._handle = self.loop.call_later(delay, self._ring)
 
     def _ring(self) -> None:
-        now = monotonic() * _PER_SECOND
+        now = monotonic() / _WIDTH_S
         while self._ticks and self._ticks[0] <= now:
             bucket = self.buckets.pop(heappop(self._ticks))
             for timer in list(bucket):
@@ -127,7 +128,7 @@ class Wheel:
                 if timer in bucket:
                     bucket.discard(timer)
                     self._ring_one(timer)
-        self._next, self._handle = 0, None
+        self._next, self._handle = 0.0, None
         # Buckets that were left by everyone are not worth a call of their own.
         while self._ticks and not self.buckets[self._ticks[0]]:
             del self.buckets[heappop(self._ticks)]
