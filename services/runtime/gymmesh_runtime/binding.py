@@ -5,6 +5,10 @@ checked, bounded, counted and its failure typed in the same way on each:
 
     required fields -> deadline -> the servicer's method -> error mapping -> metrics
 
+A method with one response is a coroutine function, or a plain one that returns the response, or a
+coroutine for it where there is something to wait for. A call that does not wait is spared its time
+limit, the dearest of the steps above.
+
 A servicer may offer a response stream in a second form, for callers in its own process:
 ``async def push_<Method>(request, context, send)`` hands what the stream carries to ``send``
 as it comes, which costs a fraction of an async generator's steps.
@@ -34,7 +38,17 @@ class BoundMethod:
     ``timeout`` is in seconds; None: there is no deadline.
     """
 
-    __slots__ = ("_counts", "_handler", "_missing", "_name", "_push", "_seconds", "_wheel", "spec")
+    __slots__ = (
+        "_counts",
+        "_handler",
+        "_missing",
+        "_name",
+        "_push",
+        "_response_class",
+        "_seconds",
+        "_wheel",
+        "spec",
+    )
 
     def __init__(self, spec: MethodSpec, handler: Any, push: Any = None) -> None:
         self.spec = spec
@@ -42,6 +56,7 @@ class BoundMethod:
         self._handler = handler
         self._push = push
         self._missing = required_fields(spec.request_class)
+        self._response_class = spec.response_class
         self._seconds = metrics.RPC_SECONDS.labels(spec.full_name)
         #: The counter for a status code.
         self._counts = cache(partial(metrics.RPCS.labels, spec.full_name))
@@ -74,15 +89,18 @@ class BoundMethod:
                 context = CallContext(self._name, None, metadata)
             elif timeout > 0:
                 context = CallContext(self._name, started + timeout, metadata)
-                limit = Limit(timeout, self._wheel or self._in_loop())
             else:
                 raise deadline_passed(self._name)
             if send is None:
-                call = self._handler(request, context)
+                response = self._handler(request, context)
             else:
-                call = self._push(request, context, send)
-            del request  # not to be kept for as long as the call takes
-            return await call
+                response = self._push(request, context, send)
+            if type(response) is not self._response_class:  # then it is to be waited for
+                del request  # not to be kept for as long as the call takes
+                if timeout is not None:
+                    limit = Limit(timeout, self._wheel or self._in_loop())
+                response = await response
+            return response
         except (Exception, asyncio.CancelledError) as failure:
             failure = self._ending(failure, limit)
             code = failure.code.name if isinstance(failure, MeshError) else "CANCELLED"

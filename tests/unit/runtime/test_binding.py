@@ -144,3 +144,52 @@ async def test_the_second_form_of_a_stream_is_bounded_as_well() -> None:
         await method.call(request, timeout=_SHORT, send=sent.append)
     assert caught.value.reason == errors_pb2.ERROR_REASON_DEADLINE_PASSED
     assert sent == ["first"]
+
+
+class Plain:
+    """A servicer whose method is a plain function: it answers, or gives what is to be awaited."""
+
+    def __init__(self, work: _Work | None = None) -> None:
+        self._work = work
+
+    def CreateResponse(self, request: Any, context: CallContext) -> Any:
+        if request.rollout_id == "bad":
+            raise ValueError("unforeseen")
+        reply = model_pb2.CreateResponseResponse(call_id="at once")
+        return reply if self._work is None else self._later(self._work)
+
+    async def _later(self, work: _Work) -> Any:
+        await work()
+        return model_pb2.CreateResponseResponse(call_id="later")
+
+
+@pytest.mark.parametrize(
+    ("work", "call_id"), [(None, "at once"), (lambda: asyncio.sleep(0), "later")]
+)
+async def test_a_plain_method_answers_or_gives_what_is_awaited(
+    work: _Work | None, call_id: str
+) -> None:
+    method: Any = Binding(MODEL, Plain(work)).methods["CreateResponse"]
+    before = counted("OK")
+    reply = await method.call(unary("x"), timeout=30.0)
+    assert reply.call_id == call_id
+    assert counted("OK") == before + 1
+
+
+async def test_what_a_plain_method_gives_is_bounded() -> None:
+    method: Any = Binding(MODEL, Plain(hang)).methods["CreateResponse"]
+    with pytest.raises(MeshError) as caught:
+        await method.call(unary("x"), timeout=_SHORT)
+    assert caught.value.reason == errors_pb2.ERROR_REASON_DEADLINE_PASSED
+    assert nobody_cancels()
+
+
+async def test_what_a_plain_method_raises_is_typed() -> None:
+    request = unary("x")
+    request.rollout_id = "bad"
+    method: Any = Binding(MODEL, Plain()).methods["CreateResponse"]
+    before = counted("INTERNAL")
+    with pytest.raises(MeshError) as caught:
+        await method.call(request, timeout=30.0)
+    assert caught.value.reason == errors_pb2.ERROR_REASON_INTERNAL_FAULT
+    assert counted("INTERNAL") == before + 1
