@@ -23,7 +23,7 @@ from gymmesh_runtime.timers import Limit
 from .errors import TaskInvalid, TookTooLong
 from .threads import Threads, ThreadsBusy
 
-__all__ = ["Host", "never_waits"]
+__all__ = ["Host", "at_once", "bounded", "is_async", "never_waits"]
 
 _LOGGER = logging.getLogger("gymmesh.resource")
 _Reason = errors_pb2.ErrorReason
@@ -44,23 +44,18 @@ class Host:
         Raises `TookTooLong`, QUEUE_FULL (no thread was free for that time; nothing was run),
         and what the method raises.
         """
-        return self.caller(method, limit_s)(*args)
+        if is_async(method):
+            return bounded(method(*args), limit_s)
+        return self.call_plain(method, args, {}, limit_s)
 
-    def caller(
-        self, method: Callable[..., Any], limit_s: float
-    ) -> Callable[..., Coroutine[Any, Any, Any]]:
-        """What calls a method as `call` does, for one that is called time and again."""
-        if _is_async(method):
-            return lambda *args, **named: _begun(method(*args, **named), limit_s)
-        return lambda *args, **named: self._call_plain(method, args, named, limit_s)
-
-    async def _call_plain(
+    async def call_plain(
         self,
         method: Callable[..., Any],
         args: Sequence[Any],
         named: Mapping[str, Any],
         limit_s: float,
     ) -> Any:
+        """`call`, of a method that is not async."""
         try:
             async with self._threads.place(limit_s):
                 call = self._threads.run(lambda: method(*args, **named))
@@ -114,7 +109,8 @@ class Host:
         return {key: self._name, "stage": stage}
 
 
-def _is_async(method: Callable[..., Any]) -> bool:
+def is_async(method: Callable[..., Any]) -> bool:
+    """Whether a call of the method gives a coroutine."""
     function = getattr(method, "__func__", method)
     return inspect.iscoroutinefunction(function)
 
@@ -122,14 +118,14 @@ def _is_async(method: Callable[..., Any]) -> bool:
 def never_waits(method: Callable[..., Any]) -> bool:
     """Whether a method is known to end without waiting: async, and nothing awaited in its code."""
     function = getattr(method, "__func__", method)
-    if not (_is_async(function) and isinstance(function, FunctionType)):
+    if not (is_async(function) and isinstance(function, FunctionType)):
         return False
     # Only this lets a coroutine pause: whatever is awaited is compiled to it.
     return all(step.opname != "YIELD_VALUE" for step in dis.get_instructions(function))
 
 
-async def _begun(call: Coroutine[Any, Any, Any], limit_s: float) -> Any:
-    """The result of a coroutine, in time.
+async def bounded(call: Coroutine[Any, Any, Any], limit_s: float) -> Any:
+    """The result of an async method's call, in time; raises as `Host.call`.
 
     Runs to where it first waits before a timer is set: most tools and verifiers never do, and a
     timer costs more than they.
@@ -141,6 +137,14 @@ async def _begun(call: Coroutine[Any, Any, Any], limit_s: float) -> Any:
     except SystemExit as error:
         raise _exited(error) from error
     return await _bounded(resumed(call, waits_for), limit_s)
+
+
+async def at_once(call: Coroutine[Any, Any, Any], _limit_s: float) -> Any:
+    """`bounded`, for the call of a method that never waits: nothing could end it early."""
+    try:
+        return await call
+    except SystemExit as error:
+        raise _exited(error) from error
 
 
 async def _bounded(work: Awaitable[Any], limit_s: float) -> Any:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_runtime import metrics
+from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.instruments import Level
 
 from .config import EnvironmentConfig
@@ -40,7 +41,8 @@ class Hosted:
     in_order: calls of one session run one after another. verify_needs_session: a verdict needs
     the live session. multi_turn: the environment takes turns. judges_groups: the repeats of a
     task are judged together. asks_models: it may call models. creates_state, closes_sessions:
-    it has methods for that. open_sessions: the gauge.
+    it has methods for that. opens_at_once: none of its methods runs while a session is opened.
+    open_sessions: the gauge.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Hosted:
     asks_models: bool = field(init=False)
     creates_state: bool = field(init=False)
     closes_sessions: bool = field(init=False)
+    opens_at_once: bool = field(init=False)
     open_sessions: Level = field(init=False)
 
     def __post_init__(self) -> None:
@@ -73,12 +76,12 @@ class Hosted:
         self.multi_turn = self.defines("next_turn")
         self.judges_groups = self.defines("verify_group")
         self.asks_models = bool(self.models)
+        self.opens_at_once = not any(map(self.defines, _WHILE_OPENING))
         self.open_sessions = metrics.SESSIONS_OPEN.labels(self.name)
         self.sessions = SessionStore(
             limit=self.config.session_limit,
             idle_s=self.config.session_idle_s,
-            close=self.drop_session,
-            never_waits=not any(map(self.defines, _WHILE_OPENING)),
+            close=self.end_session,
             clock=self.clock,
         )
 
@@ -95,34 +98,61 @@ class Hosted:
         try:
             task.check()
             self.environment.check_task(task)
-        except TaskInvalid as error:
-            raise task_invalid(error, self.name, task.id) from None
         except Exception as error:
-            raise self.host.fault(error, "check_task") from error
+            raise self._fault(error, "check_task", task) from error
+
+    def plain_session(
+        self, session_id: str, task: Task, seed: int, rollout_id: str
+    ) -> Session[Any]:
+        """A session with fresh state, of an environment that has no method to create it.
+
+        Raises ENVIRONMENT_FAULT.
+        """
+        try:
+            state = self.environment.create_state(task, seed)
+        except Exception as error:
+            raise self._fault(error, "create_session", task) from error
+        return self._session(session_id, task, seed, state, rollout_id)
 
     async def new_session(
         self, session_id: str, task: Task, seed: int, rollout_id: str
     ) -> Session[Any]:
         """A session with fresh state. Raises TASK_INVALID, ENVIRONMENT_FAULT, QUEUE_FULL."""
-        create = self.environment.create_state
+        if not self.creates_state:
+            return self.plain_session(session_id, task, seed, rollout_id)
+        create, limit_s = self.environment.create_state, self.config.turn_timeout_s
         try:
-            if self.creates_state:
-                limit_s = self.config.turn_timeout_s
-                state = await self.host.call(create, task, seed, limit_s=limit_s)
-            else:
-                state = create(task, seed)
-        except TaskInvalid as error:
-            raise task_invalid(error, self.name, task.id) from None
+            state = await self.host.call(create, task, seed, limit_s=limit_s)
         except Exception as error:
-            raise self.host.fault(error, "create_session") from error
+            raise self._fault(error, "create_session", task) from error
+        return self._session(session_id, task, seed, state, rollout_id)
+
+    def end_session(self, session: Session[Any]) -> Awaitable[None] | None:
+        """The environment's part of closing a session, to be awaited if it has any.
+
+        Its faults harm nobody else.
+        """
+        self.open_sessions.dec()
+        return self._close(session) if self.closes_sessions else None
+
+    async def drop_session(self, session: Session[Any]) -> None:
+        """Close a session that no call of a caller's closes."""
+        closing = self.end_session(session)
+        if closing is not None:
+            await closing
+
+    def _session(
+        self, session_id: str, task: Task, seed: int, state: Any, rollout_id: str
+    ) -> Session[Any]:
         self.open_sessions.inc()
         return Session(session_id, task, seed, state, rollout_id=rollout_id, models=self.models)
 
-    async def drop_session(self, session: Session[Any]) -> None:
-        """The environment's part of closing a session; its faults harm nobody else."""
-        self.open_sessions.dec()
-        if not self.closes_sessions:
-            return
+    def _fault(self, error: Exception, stage: str, task: Task) -> MeshError:
+        if isinstance(error, TaskInvalid):
+            return task_invalid(error, self.name, task.id)
+        return self.host.fault(error, stage)
+
+    async def _close(self, session: Session[Any]) -> None:
         close = self.environment.close_session
         try:
             await self.host.call(close, session, limit_s=CLOSE_S)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from .host import Host, never_waits
+from .host import Host, at_once, bounded, is_async, never_waits
 from .models import Call, in_call
 from .usage import Ledger
 
@@ -23,14 +23,17 @@ class Method:
     `never_waits`: whether a call is known to end in one step.
     """
 
-    __slots__ = ("_asks_models", "_call", "_limit_s", "never_waits")
+    __slots__ = ("_asks_models", "_call_plain", "_limit_s", "_method", "_within", "never_waits")
 
     def __init__(
         self, host: Host, method: Callable[..., Any], limit_s: float, *, asks_models: bool
     ) -> None:
-        self._call = host.caller(method, limit_s)
+        self._method = method
         self._limit_s = limit_s
         self.never_waits = never_waits(method)
+        #: What sees that an async method keeps to its time; None: the method is a plain one.
+        self._within = None if not is_async(method) else at_once if self.never_waits else bounded
+        self._call_plain = host.call_plain
         self._asks_models = asks_models
 
     def call(
@@ -46,20 +49,18 @@ class Method:
         The method can ask models for as long as the caller waits (`deadline`, monotonic seconds);
         their usage goes to `ledger` (None: to the session's).
         """
-        if self._asks_models:
-            return self._call_asking(args, named, deadline, ledger)
-        return self._call(*args, **named)
+        if self._within is None:
+            call = self._call_plain(self._method, args, named, self._limit_s)
+        else:
+            call = self._within(self._method(*args, **named), self._limit_s)
+        return self._asking(call, deadline, ledger) if self._asks_models else call
 
-    async def _call_asking(
-        self,
-        args: Sequence[Any],
-        named: Mapping[str, Any],
-        deadline: float | None,
-        ledger: Ledger | None,
+    async def _asking(
+        self, call: Coroutine[Any, Any, Any], deadline: float | None, ledger: Ledger | None
     ) -> Any:
         end = time.monotonic() + self._limit_s
         token = in_call.set(Call(end if deadline is None else min(end, deadline), ledger))
         try:
-            return await self._call(*args, **named)
+            return await call
         finally:
             in_call.reset(token)

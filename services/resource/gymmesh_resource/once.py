@@ -57,15 +57,15 @@ class Once(Generic[T]):
         """How many answers are kept."""
         return len(self._ended_calls)
 
-    async def run(
+    def run(
         self, request_id: str, mark: int, start: Callable[[], Coroutine[Any, Any, T] | T]
-    ) -> T:
+    ) -> Coroutine[Any, Any, T] | T:
         """The answer of the request's first call, which is started unless there was one.
 
-        `start` gives a coroutine, or the answer where there is nothing to wait for. `mark` is a
-        hash of the request. Raises REQUEST_ID_REUSED when the id came with another one,
-        SESSION_STATE when its answer is no longer kept, SESSION_NOT_FOUND when the session is
-        closed meanwhile, and what the call raises.
+        `start` gives a coroutine, or the answer where there is nothing to wait for, and so does
+        this. `mark` is a hash of the request. Raises REQUEST_ID_REUSED when the id came with
+        another one, SESSION_STATE when its answer is no longer kept, SESSION_NOT_FOUND when the
+        session is closed meanwhile, and what the call raises.
         """
         running = self._running.get(request_id)
         if running is None:
@@ -81,14 +81,17 @@ class Once(Generic[T]):
                 raise
             if not isinstance(begun, CoroutineType):
                 self._keep(request_id, mark, begun)  # type: ignore[arg-type]  # it is the answer
-                return begun  # type: ignore[return-value]
+                return begun
             task: asyncio.Task[T] = asyncio.get_running_loop().create_task(begun)
             running = self._running[request_id] = _Running(mark, task)
             task.add_done_callback(partial(self._ended, request_id))
         else:
             self._compare(request_id, mark, running.mark)
-            task = running.task
-        # Not awaited itself: that would cancel it together with its caller.
+        return self._end_of(running)
+
+    async def _end_of(self, running: _Running[T]) -> T:
+        # The task is not awaited itself: that would cancel it together with its caller.
+        task = running.task
         waiter = task.get_loop().create_future()
         running.waiters.append(waiter)
         await waiter

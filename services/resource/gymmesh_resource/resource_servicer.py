@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Sequence
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Coroutine, Sequence
+from types import CoroutineType
+from typing import Any, TypeAlias, TypeVar
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.resource.v1 import resource_pb2
@@ -28,6 +29,7 @@ from .usage import Ledger, charge
 __all__ = ["ResourceServicer"]
 
 T = TypeVar("T")
+_Answering: TypeAlias = Coroutine[Any, Any, T] | T
 # 128 bits, so that an id cannot be guessed.
 _ID_BYTES = 16
 _CLOSED = resource_pb2.CloseSessionResponse()
@@ -86,68 +88,88 @@ class ResourceServicer:
         page, following = _page(self._tools.offered, request.page_size, request.page_token)
         return resource_pb2.ListToolsResponse(tools=page, next_page_token=following)
 
-    async def CreateSession(
+    # Where nothing is to be waited for, these give the answer itself: see gymmesh_runtime.binding.
+
+    def CreateSession(
         self, request: resource_pb2.CreateSessionRequest, context: CallContext
-    ) -> resource_pb2.CreateSessionResponse:
+    ) -> _Answering[resource_pb2.CreateSessionResponse]:
         task = request.task
         seed = request.seed if request.HasField("seed") else None
         mark = hash((task.task_id, task.payload_json, seed, request.rollout_id))
-        opened = await self._hosted.sessions.create(
+        opened = self._hosted.sessions.create(
             request.request_id, mark, lambda: self._open(request, seed, context.deadline)
         )
-        return opened.answer
+        return opened.answer if isinstance(opened, Open) else _answer_of(opened)
 
-    async def CallTool(
+    def CallTool(
         self, request: resource_pb2.CallToolRequest, context: CallContext
-    ) -> resource_pb2.CallToolResponse:
-        with self._hosted.sessions.using(request.session_id) as opened:
-            mark = hash((request.name, request.arguments))
-            return await opened.tools.run(
-                request.request_id,
-                mark,
-                lambda: self._tools.call(opened, request, context.deadline),
-            )
+    ) -> _Answering[resource_pb2.CallToolResponse]:
+        opened = self._hosted.sessions.using(request.session_id)
+        mark = hash((request.name, request.arguments))
+        answer = opened.tools.run(
+            request.request_id, mark, lambda: self._tools.call(opened, request, context.deadline)
+        )
+        return _in_use(opened, answer) if isinstance(answer, CoroutineType) else answer
 
-    async def NextTurn(
+    def NextTurn(
         self, request: resource_pb2.NextTurnRequest, context: CallContext
-    ) -> resource_pb2.NextTurnResponse:
+    ) -> _Answering[resource_pb2.NextTurnResponse]:
         if not self._hosted.multi_turn:
             raise MeshError(
                 errors_pb2.ERROR_REASON_NOT_OFFERED,
                 f"The environment {self._hosted.name!r} takes no turns.",
                 metadata={"method": "gymmesh.resource.v1.ResourceService/NextTurn"},
             )
-        with self._hosted.sessions.using(request.session_id) as opened:
-            mark = hash(len(request.new_items))
-            return await opened.turns.run(
-                request.request_id, mark, lambda: self._turn(opened, request, context.deadline)
-            )
+        opened = self._hosted.sessions.using(request.session_id)
+        mark = hash(len(request.new_items))
+        answer = opened.turns.run(
+            request.request_id, mark, lambda: self._turn(opened, request, context.deadline)
+        )
+        return _in_use(opened, answer) if isinstance(answer, CoroutineType) else answer
 
-    async def CloseSession(
+    def CloseSession(
         self, request: resource_pb2.CloseSessionRequest, context: CallContext
-    ) -> resource_pb2.CloseSessionResponse:
-        await self._hosted.sessions.close(request.session_id)
-        return _CLOSED
+    ) -> _Answering[resource_pb2.CloseSessionResponse]:
+        closing = self._hosted.sessions.close(request.session_id)
+        return _CLOSED if closing is None else _closed_after(closing)
 
     # ---- sessions
 
-    async def _open(
+    def _open(
         self,
         request: resource_pb2.CreateSessionRequest,
         asked_seed: int | None,
         deadline: float | None,
-    ) -> Open[Any]:
-        hosted = self._hosted
-        task = Task(request.task)
+    ) -> _Answering[Open[Any]]:
+        hosted, message = self._hosted, request.task
+        task = Task(message)
         hosted.check(task)
-        seed = _seed(request.task) if asked_seed is None else asked_seed
+        seed = _seed(message) if asked_seed is None else asked_seed
         session_id = token_hex(_ID_BYTES)
-        session = await hosted.new_session(session_id, task, seed, request.rollout_id)
+        if not hosted.opens_at_once:
+            return self._open_in_steps(request, session_id, task, seed, deadline)
+        session = hosted.plain_session(session_id, task, seed, request.rollout_id)
+        return hosted.sessions.add(session, request.request_id, self._answer(session))
+
+    def _answer(self, session: Session[Any]) -> resource_pb2.CreateSessionResponse:
         answer = resource_pb2.CreateSessionResponse()
         answer.CopyFrom(self._common)
-        answer.session_id = session_id
-        answer.seed = seed
-        answer.environment_version = hosted.environment.version
+        answer.session_id = session.id
+        answer.seed = session.seed
+        answer.environment_version = self._hosted.environment.version
+        return answer
+
+    async def _open_in_steps(
+        self,
+        request: resource_pb2.CreateSessionRequest,
+        session_id: str,
+        task: Task,
+        seed: int,
+        deadline: float | None,
+    ) -> Open[Any]:
+        hosted = self._hosted
+        session = await hosted.new_session(session_id, task, seed, request.rollout_id)
+        answer = self._answer(session)
         stage = "session_tools"
         try:
             if self._has_session_tools:
@@ -211,6 +233,22 @@ class ResourceServicer:
             done=session.done,
             model_usage=ledger.entries(),
         )
+
+
+async def _answer_of(
+    opening: Coroutine[Any, Any, Open[Any]],
+) -> resource_pb2.CreateSessionResponse:
+    return (await opening).answer
+
+
+async def _in_use(opened: Open[Any], answering: Coroutine[Any, Any, T]) -> T:
+    with opened:
+        return await answering
+
+
+async def _closed_after(closing: Awaitable[None]) -> resource_pb2.CloseSessionResponse:
+    await closing
+    return _CLOSED
 
 
 def _items(said: Said | Sequence[Said]) -> list[responses_pb2.Item]:

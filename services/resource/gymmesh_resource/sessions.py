@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
@@ -118,16 +118,10 @@ class Open(Generic[S]):
 
     @property
     def idle(self) -> bool:
-        """Whether no call runs."""
-        return not self.busy and self._nothing_runs()
-
-    @property
-    def alone(self) -> bool:
-        """Whether no call runs but the one that asks, in its `with` block."""
-        return self.busy == 1 and self._nothing_runs()
-
-    def _nothing_runs(self) -> bool:
-        return not self.tools.running and (self._turns is None or not self._turns.running)
+        """Whether no call runs, nor a `with` block of it."""
+        if self.busy or self.tools.running:
+            return False
+        return self._turns is None or not self._turns.running
 
     def cancel(self) -> list[asyncio.Task[Any]]:
         """Cancel the calls that run; gives their tasks, to be waited for."""
@@ -149,8 +143,8 @@ class SessionStore(Generic[S]):
 
     `limit`: sessions at a time, 0 for no limit. `idle_s`: seconds without a call after which
     `sweep` closes a session, 0 for never. `close`: the environment's part of closing one, which
-    must not raise. `never_waits`: making a session waits for nothing, so that it needs no task of
-    its own to outlive its caller. `clock`: seconds that never go back.
+    must not raise; it gives a coroutine where there is something to wait for. `clock`: seconds that
+    never go back.
     """
 
     def __init__(
@@ -158,11 +152,9 @@ class SessionStore(Generic[S]):
         *,
         limit: int,
         idle_s: float,
-        close: Callable[[Session[S]], Awaitable[None]],
-        never_waits: bool = False,
+        close: Callable[[Session[S]], Awaitable[None] | None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._never_waits = never_waits
         self._limit = limit
         self._idle_s = idle_s
         self._close_session = close
@@ -174,25 +166,26 @@ class SessionStore(Generic[S]):
     def __len__(self) -> int:
         return len(self._open)
 
-    async def create(
+    def create(
         self,
         request_id: str,
         mark: int,
-        make: Callable[[], Coroutine[Any, Any, Open[S]]],
-    ) -> Open[S]:
+        make: Callable[[], Coroutine[Any, Any, Open[S]] | Open[S]],
+    ) -> Coroutine[Any, Any, Open[S]] | Open[S]:
         """The session of this request; unless there is one, `make` makes and adds it.
 
-        `mark` is a hash of the request. Raises SESSION_LIMIT, DRAINING, REQUEST_ID_REUSED and
-        what `make` raises.
+        `make` gives a coroutine, which then runs in a task of its own to outlive its caller, or
+        the session where there is nothing to wait for, and so does this. `mark` is a hash of the
+        request. Raises SESSION_LIMIT, DRAINING, REQUEST_ID_REUSED and what `make` raises.
         """
         known = self._by_request.get(request_id)
         if known is None:
             self._refuse_full()
-            if self._never_waits:
-                opened = await make()
-                self._by_request[request_id] = (mark, opened)
-                return opened
-            task = self._start(request_id, mark, make)
+            made = make()
+            if isinstance(made, Open):
+                self._by_request[request_id] = (mark, made)
+                return made
+            task = self._start(request_id, mark, made)
         elif known[0] != mark:
             raise MeshError(
                 errors_pb2.ERROR_REASON_REQUEST_ID_REUSED,
@@ -203,10 +196,7 @@ class SessionStore(Generic[S]):
             return known[1]
         else:
             task = known[1]
-        await asyncio.wait((task,))
-        if task.cancelled():
-            raise _draining()
-        return task.result()
+        return _end_of(task)
 
     def add(
         self,
@@ -223,24 +213,31 @@ class SessionStore(Generic[S]):
         return session_id in self._open
 
     def find(self, session_id: str) -> Open[S]:
-        """An open session; in a `with` block of it, it is not idle. Raises SESSION_NOT_FOUND."""
+        """An open session. Raises SESSION_NOT_FOUND."""
         found = self._open.get(session_id)
         if found is None:
             raise session_closed(session_id)
         return found
 
-    using = find
+    def using(self, session_id: str) -> Open[S]:
+        """An open session that is used now; in a `with` block of it, it is not idle.
 
-    async def close(self, session_id: str) -> bool:
-        """Close a session, its running calls cancelled; whether it was there."""
+        Raises SESSION_NOT_FOUND.
+        """
+        found = self.find(session_id)
+        found.last_used = self._clock()
+        return found
+
+    def close(self, session_id: str) -> Awaitable[None] | None:
+        """Close a session, if it is there, and what runs in it is cancelled.
+
+        Gives what is to be awaited where that takes time; nobody finds the session any more.
+        """
         found = self._open.pop(session_id, None)
         if found is None:
-            return False
+            return None
         self._by_request.pop(found.request_id, None)
-        if not found.idle and (running := found.cancel()):
-            await asyncio.wait(running, timeout=_CANCEL_S)
-        await self._close_session(found.session)
-        return True
+        return self._close_session(found.session) if found.idle else self._close_busy(found)
 
     async def sweep(self) -> int:
         """Close the sessions that nobody called for the idle time; how many there were."""
@@ -252,8 +249,8 @@ class SessionStore(Generic[S]):
             for session_id, found in self._open.items()
             if found.last_used <= before and found.idle
         ]
-        closed = await asyncio.gather(*map(self.close, idle))
-        return sum(closed)
+        await self._close_each(idle)
+        return len(idle)
 
     async def close_all(self) -> None:
         """Take no more sessions, and close those there are."""
@@ -267,7 +264,17 @@ class SessionStore(Generic[S]):
             task.cancel()
         if opening:
             await asyncio.wait(opening, timeout=_CANCEL_S)
-        await asyncio.gather(*map(self.close, list(self._open)))
+        await self._close_each(list(self._open))
+
+    async def _close_each(self, session_ids: Iterable[str]) -> None:
+        await asyncio.gather(*filter(None, map(self.close, session_ids)))
+
+    async def _close_busy(self, found: Open[S]) -> None:
+        if running := found.cancel():
+            await asyncio.wait(running, timeout=_CANCEL_S)
+        closing = self._close_session(found.session)
+        if closing is not None:
+            await closing
 
     def _refuse_full(self) -> None:
         if self._closed:
@@ -281,9 +288,9 @@ class SessionStore(Generic[S]):
             )
 
     def _start(
-        self, request_id: str, mark: int, make: Callable[[], Coroutine[Any, Any, Open[S]]]
+        self, request_id: str, mark: int, making: Coroutine[Any, Any, Open[S]]
     ) -> asyncio.Task[Open[S]]:
-        task = asyncio.get_running_loop().create_task(make())
+        task = asyncio.get_running_loop().create_task(making)
         self._by_request[request_id] = (mark, task)
         task.add_done_callback(lambda ended: self._started(request_id, ended))
         return task
@@ -291,6 +298,14 @@ class SessionStore(Generic[S]):
     def _started(self, request_id: str, task: asyncio.Task[Open[S]]) -> None:
         if task.cancelled() or task.exception() is not None:
             self._by_request.pop(request_id, None)
+
+
+async def _end_of(task: asyncio.Task[Open[S]]) -> Open[S]:
+    # It is not awaited itself: that would cancel it together with its caller.
+    await asyncio.wait((task,))
+    if task.cancelled():
+        raise _draining()
+    return task.result()
 
 
 def _draining() -> MeshError:

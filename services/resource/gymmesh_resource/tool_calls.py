@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import time
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any, TypeAlias
 
 from gymmesh.errors.v1 import errors_pb2
@@ -31,6 +31,9 @@ from .tools import answer_of
 __all__ = ["ToolCalls"]
 
 _Answer: TypeAlias = resource_pb2.CallToolResponse
+_Job: TypeAlias = tuple[str, str, Method, tuple[Any, ...], dict[str, Any]]
+"""A call to be made: what metrics call the tool, its name, method and arguments. No class of its
+own, which would be as dear as most tools."""
 _MAX_NAMES = 20
 # What metrics call a tool that no class declares: such names are without number.
 _OTHER, _UNKNOWN = "other", "unknown"
@@ -40,17 +43,6 @@ _OUTCOMES = {
     rollout_pb2.TOOL_OUTCOME_BAD_ARGUMENTS: "bad_arguments",
     rollout_pb2.TOOL_OUTCOME_UNKNOWN_TOOL: "unknown_tool",
 }
-
-
-@dataclass(slots=True)
-class _Job:
-    """A call to be made; `label` is what metrics call the tool."""
-
-    label: str
-    name: str
-    method: Method
-    args: tuple[Any, ...]
-    named: dict[str, Any]
 
 
 class ToolCalls:
@@ -68,6 +60,9 @@ class ToolCalls:
         self._call_other = hosted.method(environment.call_other, config.tool_timeout_s)
         self._session_tools = hosted.method(environment.session_tools, config.turn_timeout_s)
         self.offered = [tool.message for tool in self._tools.values()]
+        #: The counter of calls by tool and outcome, the histogram by tool.
+        self._counts = cache(partial(metrics.TOOL_CALLS.labels, hosted.name))
+        self._seconds = cache(partial(metrics.TOOL_SECONDS.labels, hosted.name))
 
     async def further(self, session: Session[Any]) -> list[responses_pb2.Tool]:
         """The tools that a session has beside the environment's. Raises what its code raises."""
@@ -88,24 +83,23 @@ class ToolCalls:
         """
         name, session = request.name, opened.session
         tool = self._tools.get(name)
-        other = None if tool is not None else self._other(opened, name)
-        label = name if tool is not None else _OTHER
         try:
             if tool is not None:
                 named = read_arguments(request.arguments, tool.arguments, tool.schema, name)
                 if tool.wants_session:
                     named["session"] = session
-                job = _Job(label, name, self._methods[name], (), named)
-            elif other is not None:
+                job: _Job = (name, name, self._methods[name], (), named)
+            elif (other := self._other(opened, name)) is not None:
                 given = read_object(request.arguments, _schema(other), name)
-                job = _Job(label, name, self._call_other, (session, name, given), {})
+                job = (_OTHER, name, self._call_other, (session, name, given), {})
             else:
                 text = self._unknown(opened, name)
                 return self._told(_UNKNOWN, text, rollout_pb2.TOOL_OUTCOME_UNKNOWN_TOOL)
         except BadArguments as error:
+            label = _OTHER if tool is None else name
             return self._told(label, str(error), rollout_pb2.TOOL_OUTCOME_BAD_ARGUMENTS)
         in_order = self._hosted.in_order
-        if job.method.never_waits and (not in_order or opened.alone):
+        if job[2].never_waits and (not in_order or opened.idle):
             return finish(self._run(job, session, deadline))
         if in_order:
             return self._run_in_order(job, opened, deadline)
@@ -116,28 +110,27 @@ class ToolCalls:
             return await self._run(job, opened.session, deadline)
 
     async def _run(self, job: _Job, session: Session[Any], deadline: float | None) -> _Answer:
-        hosted, limit_s = self._hosted, self._hosted.config.tool_timeout_s
-        label, name = job.label, job.name
+        label, name, method, args, named = job
         started = time.perf_counter()
         try:
-            value = await job.method.call(job.args, job.named, deadline=deadline)
-            output = answer_of(value)
+            output = answer_of(await method.call(args, named, deadline=deadline))
         except ToolError as error:
             text = str(error) or f"The tool {name} failed and gave no reason."
             answer = self._told(label, text, rollout_pb2.TOOL_OUTCOME_TOOL_ERROR)
         except Exception as error:
-            metrics.TOOL_CALLS.labels(hosted.name, label, "fault").inc()
+            self._counts(label, "fault").inc()
+            hosted = self._hosted
             if isinstance(error, TookTooLong):
                 raise MeshError(
                     errors_pb2.ERROR_REASON_TOOL_TIMEOUT,
                     f"The tool {name!r} ran {error}.",
-                    metadata={"tool": name, "timeout_s": f"{limit_s:g}"},
+                    metadata={"tool": name, "timeout_s": f"{hosted.config.tool_timeout_s:g}"},
                 ) from None
             hosted.host.raise_fault(error, "call_tool")
         else:
             answer = self._answer(label, output, rollout_pb2.TOOL_OUTCOME_OK)
         took = time.perf_counter() - started
-        metrics.TOOL_SECONDS.labels(hosted.name, label).observe(took)
+        self._seconds(label).observe(took)
         answer.duration_us = int(took * 1e6)
         answer.done = session.done
         return answer
@@ -177,7 +170,7 @@ class ToolCalls:
         output: bytes | responses_pb2.ContentParts,
         outcome: rollout_pb2.ToolOutcome.ValueType,
     ) -> resource_pb2.CallToolResponse:
-        metrics.TOOL_CALLS.labels(self._hosted.name, tool, _OUTCOMES[outcome]).inc()
+        self._counts(tool, _OUTCOMES[outcome]).inc()
         answer = resource_pb2.CallToolResponse()
         answer.outcome = outcome
         if isinstance(output, bytes):

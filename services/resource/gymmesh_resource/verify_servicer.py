@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any, NoReturn
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.verify.v1 import verify_pb2
 from gymmesh_runtime import metrics
+from gymmesh_runtime.begun import finish
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
 
@@ -24,7 +25,7 @@ from .host import task_invalid
 from .hosted import Hosted
 from .models import Models
 from .rollout import Member, Rollout
-from .sessions import Session
+from .sessions import Open, Session
 from .task import Task
 from .usage import Ledger, charge, merged
 from .verdicts import Pending, Stage, write_verification
@@ -49,9 +50,9 @@ class VerifyServicer:
         self._environment_verify = hosted.method(environment.verify, limit_s)
         self._environment_group = hosted.method(environment.verify_group, limit_s)
 
-    async def Verify(
+    def Verify(
         self, request: verify_pb2.VerifyRequest, context: CallContext
-    ) -> verify_pb2.VerifyResponse:
+    ) -> Coroutine[Any, Any, verify_pb2.VerifyResponse] | verify_pb2.VerifyResponse:
         hosted, deadline, session_id = self._hosted, context.deadline, request.session_id
         rollout = Rollout(
             Task(request.task),
@@ -62,22 +63,12 @@ class VerifyServicer:
             turn_rewards=request.turn_rewards,
             models=hosted.models,
         )
-        session: Session[Any]
-        if hosted.verify_needs_session or hosted.sessions.has(session_id):
-            with hosted.sessions.using(session_id) as opened:
-                session = opened.session
-                if hosted.in_order:
-                    async with opened.order:
-                        outcome, seconds = await self._judge(session, rollout, deadline)
-                else:
-                    outcome, seconds = await self._judge(session, rollout, deadline)
-        else:
-            async with self._fresh_session(request, rollout.task) as session:
-                outcome, seconds = await self._judge(session, rollout, deadline)
-        usage = merged((session.usage, rollout.usage)) if hosted.asks_models else ()
-        response = verify_pb2.VerifyResponse()
-        self._write(response.verification, outcome, rollout, "verify", seconds, usage)
-        return response
+        if not (hosted.verify_needs_session or hosted.sessions.has(session_id)):
+            return self._judge_afresh(request, rollout, deadline)
+        opened = hosted.sessions.using(session_id)
+        if self._environment_verify.never_waits and (not hosted.in_order or opened.idle):
+            return finish(self._judge(opened.session, rollout, deadline))
+        return self._judge_in(opened, rollout, deadline)
 
     async def VerifyGroup(
         self, request: verify_pb2.VerifyGroupRequest, context: CallContext
@@ -111,23 +102,48 @@ class VerifyServicer:
             self._write(verdict.verification, outcome, rollout, "verify_group", seconds, usage)
         return response
 
+    async def _judge_in(
+        self, opened: Open[Any], rollout: Rollout, deadline: float | None
+    ) -> verify_pb2.VerifyResponse:
+        """The verdict in the rollout's own session."""
+        with opened:
+            async with opened.order if self._hosted.in_order else contextlib.nullcontext():
+                return await self._judge(opened.session, rollout, deadline)
+
+    async def _judge_afresh(
+        self, request: verify_pb2.VerifyRequest, rollout: Rollout, deadline: float | None
+    ) -> verify_pb2.VerifyResponse:
+        """The verdict in a session for it alone, where the environment can do without the
+        rollout's.
+        """
+        hosted, task = self._hosted, rollout.task
+        hosted.check(task)
+        seed = request.task.seed if request.task.HasField("seed") else secrets.randbits(53)
+        session = await hosted.new_session("", task, seed, request.rollout_id)
+        try:
+            return await self._judge(session, rollout, deadline)
+        finally:
+            await hosted.drop_session(session)
+
     async def _judge(
         self, session: Session[Any], rollout: Rollout, deadline: float | None
-    ) -> tuple[object, float]:
-        """What the verifier answers, and the seconds that it took."""
-        hosted, started = self._hosted, time.perf_counter()
-        if not self._judges:
-            return _WITH_GROUP, 0.0
-        try:
-            outcome = await self._environment_verify.call(
-                (session, rollout),
-                deadline=deadline,
-                ledger=rollout.usage if hosted.asks_models else None,
-            )
-        except Exception as error:
-            ledgers = (session.usage, rollout.usage) if hosted.asks_models else ()
-            self._raise(error, "verify", rollout.task, ledgers)
-        return outcome, time.perf_counter() - started
+    ) -> verify_pb2.VerifyResponse:
+        ledgers = (session.usage, rollout.usage) if self._hosted.asks_models else ()
+        outcome: object = _WITH_GROUP
+        seconds = 0.0
+        if self._judges:
+            started = time.perf_counter()
+            try:
+                outcome = await self._environment_verify.call(
+                    (session, rollout), deadline=deadline, ledger=ledgers[1] if ledgers else None
+                )
+            except Exception as error:
+                self._raise(error, "verify", rollout.task, ledgers)
+            seconds = time.perf_counter() - started
+        response = verify_pb2.VerifyResponse()
+        usage = merged(ledgers) if ledgers else ()
+        self._write(response.verification, outcome, rollout, "verify", seconds, usage)
+        return response
 
     def _raise(
         self, error: Exception, stage: str, task: Task, ledgers: Sequence[Ledger] = ()
@@ -188,20 +204,6 @@ class VerifyServicer:
         metrics.VERIFICATIONS.labels(self._hosted.name, "fault").inc()
         reason = errors_pb2.ERROR_REASON_VERIFIER_FAULT
         return self._hosted.host.fault(error, stage, reason=reason)
-
-    @contextlib.asynccontextmanager
-    async def _fresh_session(
-        self, request: verify_pb2.VerifyRequest, task: Task
-    ) -> AsyncIterator[Session[Any]]:
-        """A session for the verdict alone, where the environment can do without the rollout's."""
-        hosted = self._hosted
-        hosted.check(task)
-        seed = request.task.seed if request.task.HasField("seed") else secrets.randbits(53)
-        session = await hosted.new_session("", task, seed, request.rollout_id)
-        try:
-            yield session
-        finally:
-            await hosted.drop_session(session)
 
 
 def _member(task: Task, member: verify_pb2.GroupMember, models: Models) -> Member:

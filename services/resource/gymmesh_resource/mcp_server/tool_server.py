@@ -12,7 +12,7 @@ Whoever opened the session, and so knows its id, is its owner: with that as the 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -62,9 +62,9 @@ _ANY_OBJECT = {"type": "object", "properties": {}}
 
 
 class _Servicer(Protocol):
-    async def CallTool(
+    def CallTool(
         self, request: resource_pb2.CallToolRequest, context: CallContext
-    ) -> resource_pb2.CallToolResponse: ...
+    ) -> Awaitable[resource_pb2.CallToolResponse] | resource_pb2.CallToolResponse: ...
 
 
 class ToolServer:
@@ -166,7 +166,9 @@ class ToolServer:
             request_id=call_id,
         )
         try:
-            reply = await self._servicer.CallTool(request, CallContext(_METHOD))
+            answer = self._servicer.CallTool(request, CallContext(_METHOD))
+            # Given at once by a tool that never waits.
+            reply = answer if isinstance(answer, resource_pb2.CallToolResponse) else await answer
         except MeshError as error:
             # An error of the protocol, not of the tool: it is no answer to be shown to a model.
             raise MCPError(INTERNAL_ERROR, error.message, {"reason": error.reason_name}) from None
