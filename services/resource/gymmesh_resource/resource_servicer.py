@@ -32,6 +32,9 @@ T = TypeVar("T")
 _Answering: TypeAlias = Coroutine[Any, Any, T] | T
 # 128 bits, so that an id cannot be guessed.
 _ID_BYTES = 16
+# Of the classes: a message looks through the names of its fields to find its own.
+_ASKS_FOR = resource_pb2.CreateSessionRequest.HasField
+_TASK_HAS = rollout_pb2.Task.HasField
 _CLOSED = resource_pb2.CloseSessionResponse()
 _PAGE = 100
 _LARGEST_PAGE = 1000
@@ -94,7 +97,7 @@ class ResourceServicer:
         self, request: resource_pb2.CreateSessionRequest, context: CallContext
     ) -> _Answering[resource_pb2.CreateSessionResponse]:
         task = request.task
-        seed = request.seed if request.HasField("seed") else None
+        seed = request.seed if _ASKS_FOR(request, "seed") else None
         mark = hash((task.task_id, task.payload_json, seed, request.rollout_id))
         opened = self._hosted.sessions.create(
             request.request_id, mark, lambda: self._open(request, seed, context.deadline)
@@ -258,7 +261,7 @@ def _items(said: Said | Sequence[Said]) -> list[responses_pb2.Item]:
 
 def _seed(task: rollout_pb2.Task) -> int:
     """The task's seed, or one that is drawn."""
-    if task.HasField("seed"):
+    if _TASK_HAS(task, "seed"):
         return task.seed
     return int.from_bytes(token_bytes(8), "big") >> 11  # JSON readers keep integers of 53 bits
 

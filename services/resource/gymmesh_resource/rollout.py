@@ -21,6 +21,9 @@ from .verdicts import Stage
 
 __all__ = ["Member", "Rollout", "ToolCall", "Transcript"]
 
+# Of the class: a message looks through the names of its fields to find its own.
+_HAS_FIELD = responses_pb2.Item.HasField
+
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
@@ -54,7 +57,7 @@ class Transcript:
             self._texts = [
                 text_of(item)
                 for item in self.items
-                if item.HasField("message") and item.message.role == "assistant"
+                if _HAS_FIELD(item, "message") and item.message.role == "assistant"
             ]
         return self._texts
 

@@ -87,8 +87,8 @@ def write_verification(
     version: str,
     stages: Sequence[Stage],
     usage: Sequence[rollout_pb2.ModelCallUsage] = (),
-) -> None:
-    """Write the contract's message; it is empty before.
+) -> float | None:
+    """Write the contract's message, which is empty before; the reward, if there is one.
 
     Raises ValueError for what is no verdict, in one sentence.
     """
@@ -105,15 +105,17 @@ def write_verification(
     if isinstance(outcome, Pending):
         message.status = rollout_pb2.VERIFICATION_STATUS_PENDING
         _write_reason(message, outcome)
-    elif isinstance(outcome, Skipped):
+        return None
+    if isinstance(outcome, Skipped):
         message.status = rollout_pb2.VERIFICATION_STATUS_SKIPPED
         _write_reason(message, outcome)
-    else:
-        message.status = rollout_pb2.VERIFICATION_STATUS_VERIFIED
-        if isinstance(outcome, Verdict):
-            _write_verdict(message, outcome)
-        else:
-            message.reward = _number(outcome, "reward")
+        return None
+    message.status = rollout_pb2.VERIFICATION_STATUS_VERIFIED
+    given = outcome.reward if isinstance(outcome, Verdict) else outcome
+    reward = message.reward = _number(given, "reward")
+    if isinstance(outcome, Verdict):
+        _write_details(message, outcome)
+    return reward
 
 
 def _write_reason(message: rollout_pb2.Verification, outcome: Pending | Skipped) -> None:
@@ -121,8 +123,7 @@ def _write_reason(message: rollout_pb2.Verification, outcome: Pending | Skipped)
     message.evidence_json = _evidence(outcome.evidence)
 
 
-def _write_verdict(message: rollout_pb2.Verification, verdict: Verdict) -> None:
-    message.reward = _number(verdict.reward, "reward")
+def _write_details(message: rollout_pb2.Verification, verdict: Verdict) -> None:
     message.evidence_json = _evidence(verdict.evidence)
     for name, part in verdict.components.items():
         component = part if isinstance(part, Component) else Component(part)

@@ -10,6 +10,7 @@ import contextlib
 import secrets
 import time
 from collections.abc import Coroutine, Sequence
+from functools import cache, partial
 from typing import Any, NoReturn
 
 from gymmesh.errors.v1 import errors_pb2
@@ -49,6 +50,8 @@ class VerifyServicer:
         environment, limit_s = hosted.environment, hosted.config.verify_timeout_s
         self._environment_verify = hosted.method(environment.verify, limit_s)
         self._environment_group = hosted.method(environment.verify_group, limit_s)
+        #: The counter of verdicts by status.
+        self._counts = cache(partial(metrics.VERIFICATIONS.labels, hosted.name))
 
     def Verify(
         self, request: verify_pb2.VerifyRequest, context: CallContext
@@ -161,7 +164,7 @@ class VerifyServicer:
     def _typed(self, error: Exception, stage: str, task: Task) -> MeshError:
         if isinstance(error, TookTooLong | TimeoutError):
             # Builtin time-outs too: a verifier's own bound, such as that of a worker process.
-            metrics.VERIFICATIONS.labels(self._hosted.name, "fault").inc()
+            self._counts("fault").inc()
             return MeshError(
                 errors_pb2.ERROR_REASON_VERIFIER_TIMEOUT,
                 f"The verifier of {self._hosted.name!r} came to no verdict in time: {error}.",
@@ -185,7 +188,7 @@ class VerifyServicer:
     ) -> None:
         name, environment = self._hosted.name, self._hosted.environment
         try:
-            write_verification(
+            reward = write_verification(
                 verification,
                 outcome,
                 verifier=name,
@@ -195,13 +198,13 @@ class VerifyServicer:
             )
         except (ValueError, TypeError, AttributeError) as error:
             raise self._fault(error, stage) from error
-        metrics.VERIFICATIONS.labels(name, _STATUSES[verification.status]).inc()
+        self._counts(_STATUSES[verification.status]).inc()
         metrics.VERIFICATION_SECONDS.labels(name).observe(seconds)
-        if verification.HasField("reward"):
-            metrics.REWARDS.labels(name).observe(verification.reward)
+        if reward is not None:
+            metrics.REWARDS.labels(name).observe(reward)
 
     def _fault(self, error: Exception, stage: str) -> MeshError:
-        metrics.VERIFICATIONS.labels(self._hosted.name, "fault").inc()
+        self._counts("fault").inc()
         reason = errors_pb2.ERROR_REASON_VERIFIER_FAULT
         return self._hosted.host.fault(error, stage, reason=reason)
 
