@@ -205,6 +205,8 @@ class Outbox(Generic[T]):
         self._max_items = max_queued_items
         self._max_bytes = max_queued_bytes
         self._room: deque[asyncio.Future[None]] = deque()
+        #: Whether whoever can wait should.
+        self.full = False
         #: Whether it was closed; what is in it can still be taken.
         self.closed = False
 
@@ -218,12 +220,6 @@ class Outbox(Generic[T]):
         """Their size in bytes."""
         return self._coalescer.size
 
-    @property
-    def full(self) -> bool:
-        """Whether whoever can wait should."""
-        coalescer = self._coalescer
-        return coalescer.size >= self._max_bytes or coalescer.count >= self._max_items
-
     def put(
         self, item: T, size: int, *, urgent: bool = False, delay_s: float | None = None
     ) -> None:
@@ -233,12 +229,15 @@ class Outbox(Generic[T]):
         """
         if self.closed:
             raise OutboxClosed
-        bell = self._bell
-        if self._coalescer.add(item, size, bell.time(), urgent=urgent, delay_s=delay_s):
+        bell, coalescer = self._bell, self._coalescer
+        ripe = coalescer.add(item, size, bell.time(), urgent=urgent, delay_s=delay_s)
+        if coalescer.size >= self._max_bytes or coalescer.count >= self._max_items:
+            self.full = True
+        if ripe:
             if not bell.rung:
                 bell.ring()
         elif delay_s is not None or bell.due == math.inf:
-            due = self._coalescer.due()
+            due = coalescer.due()
             assert due is not None  # an item waits
             bell.ring_at(due)
 
@@ -261,10 +260,12 @@ class Outbox(Generic[T]):
 
         For one writer, which calls it again after the last batch is written.
         """
-        await self._bell.heard()
-        batch = self._coalescer.take(self._bell.time())
-        if self._coalescer.count:
-            self._bell.ring()
+        bell, coalescer = self._bell, self._coalescer
+        await bell.heard()
+        batch = coalescer.take(bell.time())
+        if coalescer.count:
+            bell.ring()
+        self.full = coalescer.size >= self._max_bytes or coalescer.count >= self._max_items
         if self._room and not self.full:
             self._wake_all()
         return batch

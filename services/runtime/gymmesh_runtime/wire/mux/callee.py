@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.binding import BoundMethod
+from gymmesh_runtime.contract import MethodSpec
 from gymmesh_runtime.errors import MeshError, deadline_passed, to_status
 from gymmesh_runtime.timers import call_within
 from gymmesh_runtime.wire.batch import OutboxClosed
@@ -46,11 +47,12 @@ class Callee:
     that serves it.
     """
 
-    __slots__ = ("_link", "_loop", "_methods", "_sender", "_table", "_without_credit")
+    __slots__ = ("_link", "_loop", "_methods", "_sender", "_served", "_table", "_without_credit")
 
     def __init__(self, link: Link, methods: Mapping[str, BoundMethod]) -> None:
         self._link = link
         self._table = link.table
+        self._served = link.table.served
         self._sender = link.sender
         self._methods = methods
         self._loop = asyncio.get_running_loop()
@@ -59,7 +61,7 @@ class Callee:
     def stop(self) -> set[asyncio.Task[None]]:
         """Cancels all calls, whose caller is gone; returns their tasks."""
         tasks: set[asyncio.Task[None]] = set()
-        for call in list(self._table.served()):
+        for call in list(self._served.values()):
             self._table.end(call.number)
             if isinstance(call.sink, Incoming):
                 call.sink.timer.stop()
@@ -120,7 +122,7 @@ class Callee:
     ) -> None:
         number = call.number
         try:
-            request = _parsed(method, payload)
+            request = method.spec.request_class.FromString(payload)
             timeout = deadline - time.monotonic()
             response = await method.call(request, timeout=timeout, metadata=call.metadata)
             answer = response.SerializeToString()
@@ -131,6 +133,8 @@ class Callee:
             self._answer(number, answer)
         except asyncio.CancelledError:
             self._fail(number, _cancelled())
+        except DecodeError:
+            self._fail(number, _unreadable(method.spec))
         except Exception as exc:
             self._fail(number, exc)
 
@@ -140,10 +144,9 @@ class Callee:
         number = call.number
         responses: Any = None
         try:
+            request = method.spec.request_class.FromString(payload)
             timeout = deadline - time.monotonic()
-            responses = method.stream(
-                _parsed(method, payload), timeout=timeout, metadata=call.metadata
-            )
+            responses = method.stream(request, timeout=timeout, metadata=call.metadata)
             async for response in responses:
                 message = response.SerializeToString()
                 if len(message) > frames.MAX_MESSAGE:
@@ -155,6 +158,8 @@ class Callee:
             self._fail(number, None)
         except asyncio.CancelledError:
             self._fail(number, _cancelled())
+        except DecodeError:
+            self._fail(number, _unreadable(method.spec))
         except Exception as exc:
             self._fail(number, exc)
         finally:
@@ -180,7 +185,7 @@ class Callee:
     # ---- answering ------------------------------------------------------------------
 
     def _answer(self, number: int, payload: bytes) -> None:
-        crowd = self._table.theirs
+        crowd = len(self._served)
         if not self._table.end(number):
             return
         size = len(payload)
@@ -193,7 +198,7 @@ class Callee:
             self._link.settle()
 
     def _message(self, number: int, payload: bytes) -> None:
-        crowd = self._table.theirs
+        crowd = len(self._served)
         size = len(payload)
         if size <= CHUNK_BYTES:
             frame = (MESSAGE, number, payload, False)
@@ -209,7 +214,7 @@ class Callee:
 
     def _send_end(self, number: int, error: BaseException | None) -> None:
         status = None if error is None else to_status(error)
-        crowd = self._table.theirs
+        crowd = len(self._served)
         self._sender.send_one(number, (END, number, status), FRAME_BYTES, crowd)
 
     def _overdue(self, call: table.Theirs) -> None:
@@ -223,16 +228,12 @@ def _timeout_s(call: table.Theirs) -> float:
     return timeout or _OWN_TIMEOUT_S
 
 
-def _parsed(method: BoundMethod, payload: bytes) -> Any:
-    request_class = method.spec.request_class
-    try:
-        return request_class.FromString(payload)
-    except DecodeError:
-        raise MeshError(
-            errors_pb2.ERROR_REASON_CONTRACT_VIOLATED,
-            f"the request of {method.spec.full_name} is not a {request_class.DESCRIPTOR.full_name}",
-            metadata={"rule": "request", "method": method.spec.full_name},
-        ) from None
+def _unreadable(spec: MethodSpec) -> MeshError:
+    return MeshError(
+        errors_pb2.ERROR_REASON_CONTRACT_VIOLATED,
+        f"the request of {spec.full_name} is not a {spec.request_class.DESCRIPTOR.full_name}",
+        metadata={"rule": "request", "method": spec.full_name},
+    )
 
 
 def _not_offered(method: str) -> MeshError:

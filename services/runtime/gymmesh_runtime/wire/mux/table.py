@@ -14,7 +14,7 @@ Any other frame breaks the protocol and raises ``Violation``: the link ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
@@ -123,6 +123,8 @@ class CallTable:
         self._ours: dict[int, Ours] = {}
         self._cancelled: set[int] = set()
         self._theirs: dict[int, Theirs] = {}
+        #: Their calls that are not ended, by number; it changes with them.
+        self.served: Mapping[int, Theirs] = self._theirs
         self._refused: set[int] = set()
         #: Bytes of messages whose last chunk is still missing.
         self.assembling = 0
@@ -181,10 +183,6 @@ class CallTable:
     def theirs(self) -> int:
         """Calls of theirs that are not ended."""
         return len(self._theirs)
-
-    def served(self) -> Iterator[Theirs]:
-        """Their calls."""
-        return iter(self._theirs.values())
 
     def end(self, number: int) -> bool:
         """Ends a call of theirs; returns whether it was there, so that `end` is to be sent."""
@@ -289,11 +287,10 @@ class CallTable:
         payload, more = begin.payload, begin.more
         if len(payload) > MAX_PAYLOAD_BYTES:
             raise _too_much()
-        error = self._refusal()
-        if error is not None:
+        if self.leaving or len(self._theirs) >= self._limits.calls:
             if more:
                 self._refuse(number)
-            told.refused(number, error)
+            told.refused(number, draining() if self.leaving else _queue_full(self._limits.calls))
             return
         call = self._theirs[number] = Theirs(number, begin)
         if not more:
@@ -302,13 +299,6 @@ class CallTable:
         call.parts = Parts()
         if self._keep_request(call, payload, told, last=False):
             told.receiving(call)
-
-    def _refusal(self) -> MeshError | None:
-        if self.leaving:
-            return draining()
-        if len(self._theirs) >= self._limits.calls:
-            return _queue_full(self._limits.calls)
-        return None
 
     def _refuse(self, number: int) -> None:
         if len(self._refused) >= self._limits.calls:
