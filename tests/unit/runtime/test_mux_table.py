@@ -40,6 +40,7 @@ from tests.unit.runtime.told import (
     Receiving,
     Refused,
     happened_in,
+    opened,
 )
 
 Reason = errors_pb2.ErrorReason
@@ -66,15 +67,15 @@ def begin(number: int, payload: bytes = b"q", *, more: bool = False, credit: int
 
 def test_numbers_are_odd_for_the_opener_and_never_used_again() -> None:
     opener, other = CallTable(opener=True), CallTable(opener=False)
-    assert [opener.open("a"), opener.open("b")] == [1, 3]
+    assert [opened(opener, "a"), opened(opener, "b")] == [1, 3]
     opener.cancel(1)
-    assert opener.open("c") == 5
-    assert [other.open("a"), other.open("b")] == [2, 4]
+    assert opened(opener, "c") == 5
+    assert [opened(other, "a"), opened(other, "b")] == [2, 4]
 
 
 def test_a_unary_call_ends_with_its_response() -> None:
     one = CallTable(opener=True)
-    one.open("sink")
+    opened(one, "sink")
     assert give(one, (MESSAGE, 1, b"answer", False)) == []
     assert give(one, (END, 1, None)) == [Ended("sink", None, b"answer")]
     assert one.ours == 0
@@ -82,20 +83,20 @@ def test_a_unary_call_ends_with_its_response() -> None:
 
 def test_a_unary_call_ends_with_an_error() -> None:
     one = CallTable(opener=True)
-    one.open("sink")
+    opened(one, "sink")
     (event,) = give(one, (END, 1, FAILED))
     assert (event.sink, event.status) == ("sink", FAILED)
 
 
 def test_a_status_of_zero_is_ok() -> None:
     one = CallTable(opener=True)
-    one.open("sink", streaming=True, credit=1)
+    opened(one, "sink", streaming=True, credit=1)
     assert give(one, (END, 1, status_pb2.Status())) == [Ended("sink", None, b"")]
 
 
 def test_a_stream_brings_its_messages_one_by_one() -> None:
     one = CallTable(opener=True)
-    one.open("sink", streaming=True, credit=2)
+    opened(one, "sink", streaming=True, credit=2)
     assert give(one, (MESSAGE, 1, b"a", False), (MESSAGE, 1, b"b", False)) == [
         Arrived("sink", b"a"),
         Arrived("sink", b"b"),
@@ -110,8 +111,8 @@ def test_a_stream_brings_its_messages_one_by_one() -> None:
 
 def test_chunks_are_put_together() -> None:
     one = CallTable(opener=True)
-    one.open("u")
-    one.open("s", streaming=True, credit=1)
+    opened(one, "u")
+    opened(one, "s", streaming=True, credit=1)
     happened = give(
         one,
         (MESSAGE, 1, b"ab", True),
@@ -126,7 +127,7 @@ def test_chunks_are_put_together() -> None:
 
 def test_a_cancelled_call_is_over_for_us_and_the_rest_of_it_is_let_pass() -> None:
     one = CallTable(opener=True)
-    one.open("sink", streaming=True, credit=9)
+    opened(one, "sink", streaming=True, credit=9)
     give(one, (MESSAGE, 1, b"ab", True))
     assert one.cancel(1)
     assert not one.cancel(1)
@@ -138,8 +139,8 @@ def test_a_cancelled_call_is_over_for_us_and_the_rest_of_it_is_let_pass() -> Non
 
 def test_a_response_without_room_fails_that_call_only() -> None:
     one = CallTable(opener=True, limits=SMALL)
-    one.open("big")
-    one.open("small")
+    opened(one, "big")
+    opened(one, "small")
     give(one, (MESSAGE, 1, b"x" * 60, True))
     (failed,) = give(one, (CHUNK, 1, b"x" * 41, False))
     assert (failed.number, failed.sink) == (1, "big")
@@ -153,33 +154,33 @@ def test_a_response_without_room_fails_that_call_only() -> None:
 def test_responses_under_way_share_a_bound() -> None:
     one = CallTable(opener=True, limits=SMALL)
     for sink in "ab":
-        one.open(sink)
+        opened(one, sink)
     give(one, (MESSAGE, 1, b"x" * 90, True))
     (failed,) = give(one, (MESSAGE, 3, b"x" * 90, True))
     assert (failed.sink, failed.error.reason) == ("b", Reason.ERROR_REASON_QUEUE_FULL)
     assert give(one, (CHUNK, 1, b"", True), (END, 1, None))
-    one.open("c")
+    opened(one, "c")
     assert give(one, (MESSAGE, 5, b"x" * 90, True)) == []  # there is room again
 
 
 def test_calls_in_flight_are_bounded_cancelled_ones_too() -> None:
     one = CallTable(opener=True, limits=SMALL)
     for _ in range(4):
-        one.open("sink")
+        opened(one, "sink")
     one.cancel(1)
     with pytest.raises(MeshError) as caught:
-        one.open("sink")
+        opened(one, "sink")
     assert caught.value.reason == Reason.ERROR_REASON_QUEUE_FULL
     give(one, (END, 1, FAILED))
-    one.open("sink")
+    opened(one, "sink")
 
 
 def test_after_go_away_no_call_begins() -> None:
     one = CallTable(opener=True)
-    one.open("sink")
+    opened(one, "sink")
     assert give(one, (GO_AWAY, 0, "tired")) == [Leaving("tired")]
     with pytest.raises(MeshError) as caught:
-        one.open("sink")
+        opened(one, "sink")
     assert caught.value.reason == Reason.ERROR_REASON_DRAINING
     give(one, (MESSAGE, 1, b"a", False))
     assert give(one, (END, 1, None))
@@ -188,7 +189,7 @@ def test_after_go_away_no_call_begins() -> None:
 def test_a_broken_link_gives_all_sinks_back() -> None:
     one = CallTable(opener=True)
     for sink in "abc":
-        one.open(sink)
+        opened(one, sink)
     one.cancel(3)
     assert one.give_up_all() == ["a", "c"]
     assert one.ours == 0
@@ -279,21 +280,21 @@ def test_who_is_leaving_refuses_and_lets_the_chunks_pass() -> None:
 
 
 def unary(one: CallTable) -> None:
-    one.open("sink")  # number 1
+    opened(one, "sink")  # number 1
 
 
 def unary_answered(one: CallTable) -> None:
-    one.open("sink")
+    opened(one, "sink")
     give(one, (MESSAGE, 1, b"a", False))
 
 
 def in_chunks(one: CallTable) -> None:
-    one.open("sink")
+    opened(one, "sink")
     give(one, (MESSAGE, 1, b"a", True))
 
 
 def streaming(one: CallTable) -> None:
-    one.open("sink", streaming=True, credit=0)
+    opened(one, "sink", streaming=True, credit=0)
 
 
 def theirs(one: CallTable) -> None:
@@ -399,7 +400,7 @@ def test_garbage_is_a_violation_or_nothing_worse(
     for frame in sent:
         if one.ours < 4 and not one.peer_leaving and data.draw(st.booleans()):
             with suppress(MeshError):  # cancelled ones count, too
-                one.open("sink", streaming=data.draw(st.booleans()), credit=2)
+                opened(one, "sink", streaming=data.draw(st.booleans()), credit=2)
         with suppress(Violation):  # a link would end here; the table must bear more
             happened_in(one, frame)
         assert one.theirs <= SMALL.calls
@@ -426,7 +427,7 @@ class TwoTables(RuleBasedStateMachine):
         if self.ends[side].peer_leaving:
             return
         sink: dict[str, Any] = {"got": []}
-        number = self.ends[side].open(sink, streaming=streaming, credit=2 if streaming else 0)
+        number = opened(self.ends[side], sink, streaming=streaming, credit=2 if streaming else 0)
         sink["number"] = number
         self.calling[side][number] = sink
         self.opened += 1

@@ -1,4 +1,4 @@
-"""What a call table tells, as events that can be compared."""
+"""Calls for a call table, and what it tells as events that can be compared."""
 
 from __future__ import annotations
 
@@ -9,7 +9,22 @@ from google.rpc import status_pb2
 
 from gymmesh.mux.v1 import mux_pb2
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.wire.mux.table import CallTable, Listener, Theirs
+from gymmesh_runtime.wire.mux.table import CallTable, Listener, Parts, Theirs
+
+
+class Mine:
+    """A call of ours, as a table keeps it."""
+
+    def __init__(self, sink: Any, granted: int | None) -> None:
+        self.sink = sink
+        self.granted = granted
+        self.answer: bytes | None = None
+        self.parts: Parts | None = None
+
+
+def opened(one: CallTable, sink: Any, *, streaming: bool = False, credit: int = 0) -> int:
+    """Begins a call of ours; returns its number."""
+    return one.open(Mine(sink, credit if streaming else None))
 
 
 class Arrived(NamedTuple):

@@ -126,11 +126,21 @@ class Callee:
             timeout = deadline - time.monotonic()
             response = await method.call(request, timeout=timeout, metadata=call.metadata)
             answer = response.SerializeToString()
-            if len(answer) > frames.MAX_MESSAGE:
+            size = len(answer)
+            if size > frames.MAX_MESSAGE:
                 raise table.too_large(frames.MAX_MESSAGE)
-            if self._sender.full:
+            sender = self._sender
+            if sender.full:
                 await self._may_send(call, deadline, credit=False)
-            self._answer(number, answer)
+            crowd = len(self._served)
+            if not self._table.end(number):
+                return
+            if size <= CHUNK_BYTES:
+                sender.send_one(number, (ANSWER, number, answer), size + FRAME_BYTES, crowd)
+            else:
+                sender.send(number, frames.answer(number, answer), crowd)
+            if self._link.ending:
+                self._link.settle()
         except asyncio.CancelledError:
             self._fail(number, _cancelled())
         except DecodeError:
@@ -183,19 +193,6 @@ class Callee:
             self._without_credit.pop(call.number, None)
 
     # ---- answering ------------------------------------------------------------------
-
-    def _answer(self, number: int, payload: bytes) -> None:
-        crowd = len(self._served)
-        if not self._table.end(number):
-            return
-        size = len(payload)
-        if size <= CHUNK_BYTES:
-            frame = (ANSWER, number, payload)
-            self._sender.send_one(number, frame, size + FRAME_BYTES, crowd)
-        else:
-            self._sender.send(number, frames.answer(number, payload), crowd)
-        if self._link.ending:
-            self._link.settle()
 
     def _message(self, number: int, payload: bytes) -> None:
         crowd = len(self._served)

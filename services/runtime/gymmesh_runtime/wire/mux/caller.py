@@ -62,19 +62,22 @@ class Crowd:
         self.calls = 0
 
 
-class _Expiry(Timer):
-    """The end of a call's time."""
+class _Call(Timer):
+    """A call under way, which is the timer of its own end, as the table and the wheel keep it."""
 
-    __slots__ = ("_caller", "_sink", "_spec", "number")
+    __slots__ = ("_caller", "answer", "granted", "number", "parts", "sink", "spec")
 
-    def __init__(self, caller: Caller, number: int, sink: _Sink, spec: MethodSpec) -> None:
+    def __init__(self, caller: Caller, sink: _Sink, spec: MethodSpec, granted: int | None) -> None:
         self._caller = caller
-        self._sink = sink
-        self._spec = spec
-        self.number = number
+        self.sink: _Sink = sink
+        self.spec = spec
+        self.granted = granted
+        self.answer: bytes | None = None
+        self.parts: table.Parts | None = None
+        self.number = 0
 
     def ring(self) -> None:
-        self._caller.expire(self.number, self._sink, self._spec)
+        self._caller.expire(self)
 
 
 class Caller:
@@ -97,16 +100,16 @@ class Caller:
         if self._sender.full:
             timeout = await self._room(timeout, spec)
         reply: asyncio.Future[bytes] = self._loop.create_future()
-        timer = self._begin(reply, spec, request, timeout, metadata, 0)
+        call = self._begin(reply, spec, request, timeout, metadata, None)
         try:
             answer = await reply
         except asyncio.CancelledError:
             if reply.done() and not reply.cancelled():
                 reply.exception()  # it failed in the same turn, and nobody else will ask
-            self._give_up(timer.number)
+            self._give_up(call.number)
             raise
         finally:
-            timer.stop()
+            call.stop()
             self._crowd.calls -= 1
         try:
             return spec.response_class.FromString(answer)
@@ -120,8 +123,8 @@ class Caller:
         if self._sender.full:
             timeout = await self._room(timeout, spec)
         inbox = Inbox()
-        timer = self._begin(inbox, spec, request, timeout, metadata, WINDOW)
-        number = timer.number
+        call = self._begin(inbox, spec, request, timeout, metadata, WINDOW)
+        number = call.number
         messages = inbox.messages
         read = 0
         try:
@@ -143,7 +146,7 @@ class Caller:
                     raise _unreadable(spec) from None
                 yield message
         finally:
-            timer.stop()
+            call.stop()
             self._crowd.calls -= 1
             self._give_up(number)
 
@@ -184,9 +187,12 @@ class Caller:
         request: Any,
         timeout: float,
         metadata: Mapping[str, str],
-        credit: int,
-    ) -> _Expiry:
-        """Sends what begins a call, which is one of the crowd then; returns its timer, set."""
+        granted: int | None,
+    ) -> _Call:
+        """Sends what begins a call, which is one of the crowd then, and sets its timer.
+
+        ``granted`` is how many messages of a stream may come at first; None: it is a unary call.
+        """
         if timeout <= 0:
             raise deadline_passed(spec.full_name)
         if timeout > MAX_TIMEOUT_S:
@@ -199,19 +205,19 @@ class Caller:
             raise self._link.error()
         if metadata:
             _check(metadata)
-        call_table = self._table
-        number = call_table.open(sink, streaming=credit > 0, credit=credit)
+        call = _Call(self, sink, spec, granted)
+        number = call.number = self._table.open(call)
         crowd = self._crowd.calls = self._crowd.calls + 1
         timeout_ms = math.ceil(timeout * 1000)
+        credit = granted or 0
         if size <= CHUNK_BYTES:
             frame = (BEGIN, number, spec.full_name, timeout_ms, metadata, payload, False, credit)
             self._sender.send_one(number, frame, size + FRAME_BYTES, crowd)
         else:
             large = frames.begin(number, spec.full_name, timeout_ms, metadata, payload, credit)
             self._sender.send(number, large, crowd)
-        timer = _Expiry(self, number, sink, spec)
-        timer.set(timeout, self._wheel)
-        return timer
+        call.set(timeout, self._wheel)
+        return call
 
     async def _room(self, timeout: float, spec: MethodSpec) -> float:
         """Waits for room to send; returns what is left of the timeout, in seconds."""
@@ -232,12 +238,13 @@ class Caller:
             frame = (CREDIT, number, messages)
             self._sender.send_one(number, frame, FRAME_BYTES, self._crowd.calls)
 
-    def expire(self, number: int, sink: _Sink, spec: MethodSpec) -> None:
+    def expire(self, call: _Call) -> None:
         """A call's time is up."""
-        if self._give_up(number):
+        if self._give_up(call.number):
+            sink = call.sink
             if isinstance(sink, Inbox):
                 sink.messages.clear()
-            _finish(sink, deadline_passed(spec.full_name))
+            _finish(sink, deadline_passed(call.spec.full_name))
 
     def _give_up(self, number: int) -> bool:
         if not self._table.cancel(number):

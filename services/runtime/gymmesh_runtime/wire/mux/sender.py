@@ -33,6 +33,8 @@ class Sender:
         self._taken = 0
         self._piece = -1  # the place of the last frame that came from a lane
         self._closing = False
+        #: Whether whoever can wait should.
+        self.full = False
 
     @property
     def queued_items(self) -> int:
@@ -44,14 +46,9 @@ class Sender:
         """Bytes that wait, chunks of large messages included."""
         return self._outbox.queued_bytes + self._lanes.size
 
-    @property
-    def full(self) -> bool:
-        """Whether whoever can wait should."""
-        return self._outbox.full or self._lanes.size >= _LANE_BYTES
-
     async def room(self) -> None:
         """Waits until not ``full``. Raises OutboxClosed. Bounded by the caller's deadline."""
-        while self.full:
+        while self._outbox.full or self._lanes.size >= _LANE_BYTES:
             await self._outbox.room()
             if self._lanes.size >= _LANE_BYTES:
                 waiter = self._loop.create_future()
@@ -68,12 +65,15 @@ class Sender:
         outbox = self._outbox
         if self._lanes.size and call in self._lanes:
             self._lanes.add(call, (frame,))
+            self._weigh()
         elif not outbox.closed:
             self._put += 1
             if crowd < _QUIET:
                 outbox.put(frame, size, urgent=True)
             else:
                 outbox.put(frame, size, delay_s=crowd * _DELAY_PER_CALL_S)
+            if outbox.full:
+                self.full = True
 
     def send(self, call: int, frames: Sequence[Frame], crowd: int = 0) -> None:
         """Queues frames of a call: one, or those of a large message."""
@@ -82,10 +82,12 @@ class Sender:
         elif not self._outbox.closed:
             self._lanes.add(call, frames)
             self._feed()
+            self._weigh()
 
     def forget(self, call: int) -> None:
         """Drops what a call still had to send in chunks."""
         self._lanes.drop(call)
+        self._weigh()
         self._wake()
 
     async def batch(self) -> list[Frame]:
@@ -96,6 +98,7 @@ class Sender:
             self._feed()
         elif self._closing:
             self._outbox.close()
+        self._weigh()
         return batch
 
     def close(self) -> None:
@@ -108,6 +111,9 @@ class Sender:
         """Closes now; nothing more is sent."""
         self._outbox.close()
         self._wake()
+
+    def _weigh(self) -> None:
+        self.full = self._outbox.full or self._lanes.size >= _LANE_BYTES
 
     def _feed(self) -> None:
         # One piece of a large message in the queue at a time.

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from google.rpc import status_pb2
 
@@ -82,16 +82,17 @@ class Parts:
         self.size = 0  # bytes
 
 
-class Ours:
-    """A call that this side made."""
+class Ours(Protocol):
+    """A call that this side made: what the table keeps with it. The object is its maker's."""
 
-    __slots__ = ("answer", "granted", "parts", "sink")
-
-    def __init__(self, sink: Any, granted: int | None) -> None:
-        self.sink = sink
-        self.granted = granted  # messages of a stream that may still come; None: a unary call
-        self.answer: bytes | None = None  # of a unary call
-        self.parts: Parts | None = None
+    #: What the maker knows it by.
+    sink: Any
+    #: Messages of a stream that may still come; None: a unary call.
+    granted: int | None
+    #: The response of a unary call; None before it came.
+    answer: bytes | None
+    #: The message under way; None when there is none.
+    parts: Parts | None
 
 
 class Theirs:
@@ -138,8 +139,8 @@ class CallTable:
         """Our calls that have not ended, without the cancelled ones."""
         return len(self._ours)
 
-    def open(self, sink: Any, *, streaming: bool = False, credit: int = 0) -> int:
-        """Begins a call of ours and returns its number. ``sink`` comes back with its events.
+    def open(self, call: Ours) -> int:
+        """Begins a call of ours and returns its number. Its ``sink`` comes back with what happens.
 
         Raises QUEUE_FULL, also when the peer does not end what was cancelled, and
         DRAINING when it takes no new calls.
@@ -150,7 +151,7 @@ class CallTable:
             raise _queue_full(self._limits.calls)
         number = self._next
         self._next += 2
-        self._ours[number] = Ours(sink, credit if streaming else None)
+        self._ours[number] = call
         return number
 
     def cancel(self, number: int) -> bool:
@@ -278,7 +279,8 @@ class CallTable:
             if call.granted is None and call.answer is None:
                 raise Violation("a unary call ended well without a response")
         del self._ours[number]
-        self._drop_parts(call)
+        if call.parts is not None:
+            self._drop_parts(call)
         told.ended(call.sink, status, call.answer or b"")
 
     def _begin(self, number: int, begin: mux_pb2.Begin, told: Listener) -> None:
