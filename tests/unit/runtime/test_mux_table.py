@@ -26,8 +26,6 @@ from gymmesh_runtime.wire.mux.frames import (
     GO_AWAY,
     MESSAGE,
     Frame,
-    pack,
-    unpack,
 )
 from gymmesh_runtime.wire.mux.table import CallTable, TableLimits, Violation
 from tests.unit.runtime.told import (
@@ -39,23 +37,15 @@ from tests.unit.runtime.told import (
     Leaving,
     Receiving,
     Refused,
+    give,
     happened_in,
     opened,
+    wire,
 )
 
 Reason = errors_pb2.ErrorReason
 FAILED = to_status(MeshError(Reason.ERROR_REASON_QUEUE_FULL, "full"))
 SMALL = TableLimits(calls=4, message_bytes=100, assembly_bytes=150)
-
-
-def wire(frame: Frame) -> list[mux_pb2.Frame]:
-    """A frame as it arrives."""
-    return list(unpack(pack([frame])))
-
-
-def give(one: CallTable, *sent: Frame) -> list[Any]:
-    """Gives frames to a table; returns what happened."""
-    return happened_in(one, *(frame for out in sent for frame in wire(out)))
 
 
 def begin(number: int, payload: bytes = b"q", *, more: bool = False, credit: int = 0) -> Frame:

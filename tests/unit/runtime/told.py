@@ -9,6 +9,7 @@ from google.rpc import status_pb2
 
 from gymmesh.mux.v1 import mux_pb2
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.wire.mux.frames import Frame, pack, unpack
 from gymmesh_runtime.wire.mux.table import CallTable, Listener, Parts, Theirs
 
 
@@ -90,3 +91,13 @@ def happened_in(one: CallTable, *frames: mux_pb2.Frame) -> list[Any]:
     )
     one.receive(frames, listener)
     return events
+
+
+def wire(frame: Frame) -> list[mux_pb2.Frame]:
+    """A frame as it arrives."""
+    return list(unpack(pack([frame])))
+
+
+def give(one: CallTable, *sent: Frame) -> list[Any]:
+    """Gives frames to a table; returns what happened."""
+    return happened_in(one, *(frame for out in sent for frame in wire(out)))

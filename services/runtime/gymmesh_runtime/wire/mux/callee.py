@@ -125,7 +125,8 @@ class Callee:
             request = method.spec.request_class.FromString(payload)
             timeout = deadline - time.monotonic()
             response = await method.call(request, timeout=timeout, metadata=call.metadata)
-            answer = response.SerializeToString()
+            # Of its class: a message looks through the names of its fields first.
+            answer = type(response).SerializeToString(response)
             size = len(answer)
             if size > frames.MAX_MESSAGE:
                 raise table.too_large(frames.MAX_MESSAGE)

@@ -28,6 +28,9 @@ from gymmesh_runtime.wire.batch import MIB
 from gymmesh_runtime.wire.mux.frames import MAX_MESSAGE, MAX_PAYLOAD_BYTES
 
 _MAX_CREDIT: Final = 2**31
+# Of their classes: a message looks through the names of its fields to find its own.
+_which = mux_pb2.Frame.WhichOneof
+_is_set = mux_pb2.End.HasField
 _NO_METADATA: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -201,7 +204,7 @@ class CallTable:
         """Takes frames and tells what happened. Raises Violation."""
         ours, parity = self._ours, self._parity
         for frame in frames:
-            number, kind = frame.call, frame.WhichOneof("kind")
+            number, kind = frame.call, _which(frame, "kind")
             if number % 2 == parity and number:
                 call = ours.get(number)
                 if call is None:
@@ -272,7 +275,7 @@ class CallTable:
         return False
 
     def _end(self, number: int, call: Ours, end: mux_pb2.End, told: Listener) -> None:
-        status = end.status if end.HasField("status") and end.status.code else None
+        status = end.status if _is_set(end, "status") and end.status.code else None
         if status is None:
             if call.parts is not None:
                 raise Violation("a call ended well before the last chunk of a message")
