@@ -70,10 +70,13 @@ class Line:
 
     async def due(self) -> bool:
         """Wait until something is to leave; False: what there is now is the last."""
-        await self._bell.heard()
+        bell = self._bell
+        while not bell.rung and not bell.closed:
+            await bell.next()
+        bell.reset()
         self.wanted = False
-        self._left_at = self._bell.time()
-        return not self.closed
+        self._left_at = bell.time()
+        return not bell.closed
 
     def said(self) -> list[agent_pb2.CollectResponse]:
         """The messages that `say` took, once."""

@@ -164,15 +164,16 @@ class Bell:
         self._stop_timer()
         self.ring()
 
-    async def heard(self) -> None:
-        """Waits until it rings or is closed; it is quiet then, and set to no time."""
-        while not self.rung and not self.closed:
-            self._writer = self._loop.create_future()
-            try:
-                await self._writer
-            finally:
-                self._writer = None
-        self._stop_timer()
+    def next(self) -> asyncio.Future[None]:
+        """What the writer waits on while it does not ring and is not closed."""
+        # No coroutine with the whole wait: a stream that is not busy has a batch for each item.
+        self._writer = self._loop.create_future()
+        return self._writer
+
+    def reset(self) -> None:
+        """The writer has come: it is quiet, and set to no time."""
+        if self._timer is not None:
+            self._stop_timer()
         self.rung = False
 
     def _stop_timer(self) -> None:
@@ -261,7 +262,9 @@ class Outbox(Generic[T]):
         For one writer, which calls it again after the last batch is written.
         """
         bell, coalescer = self._bell, self._coalescer
-        await bell.heard()
+        while not bell.rung and not bell.closed:
+            await bell.next()
+        bell.reset()
         batch = coalescer.take(bell.time())
         if coalescer.count:
             bell.ring()
