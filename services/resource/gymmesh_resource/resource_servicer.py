@@ -96,11 +96,13 @@ class ResourceServicer:
     def CreateSession(
         self, request: resource_pb2.CreateSessionRequest, context: CallContext
     ) -> _Answering[resource_pb2.CreateSessionResponse]:
-        task = request.task
+        task, request_id, rollout_id = request.task, request.request_id, request.rollout_id
         seed = request.seed if _ASKS_FOR(request, "seed") else None
-        mark = hash((task.task_id, task.payload_json, seed, request.rollout_id))
+        mark = hash((task.task_id, task.payload_json, seed, rollout_id))
         opened = self._hosted.sessions.create(
-            request.request_id, mark, lambda: self._open(request, seed, context.deadline)
+            request_id,
+            mark,
+            lambda: self._open(request_id, rollout_id, task, seed, context.deadline),
         )
         return opened.answer if isinstance(opened, Open) else _answer_of(opened)
 
@@ -108,9 +110,11 @@ class ResourceServicer:
         self, request: resource_pb2.CallToolRequest, context: CallContext
     ) -> _Answering[resource_pb2.CallToolResponse]:
         opened = self._hosted.sessions.using(request.session_id)
-        mark = hash((request.name, request.arguments))
+        name, arguments = request.name, request.arguments
         answer = opened.tools.run(
-            request.request_id, mark, lambda: self._tools.call(opened, request, context.deadline)
+            request.request_id,
+            hash((name, arguments)),
+            lambda: self._tools.call(opened, name, arguments, context.deadline),
         )
         return _in_use(opened, answer) if isinstance(answer, CoroutineType) else answer
 
@@ -140,19 +144,20 @@ class ResourceServicer:
 
     def _open(
         self,
-        request: resource_pb2.CreateSessionRequest,
+        request_id: str,
+        rollout_id: str,
+        message: rollout_pb2.Task,
         asked_seed: int | None,
         deadline: float | None,
     ) -> _Answering[Open[Any]]:
-        hosted, message = self._hosted, request.task
-        task = Task(message)
+        hosted, task = self._hosted, Task(message)
         hosted.check(task)
         seed = _seed(message) if asked_seed is None else asked_seed
         session_id = token_hex(_ID_BYTES)
         if not hosted.opens_at_once:
-            return self._open_in_steps(request, session_id, task, seed, deadline)
-        session = hosted.plain_session(session_id, task, seed, request.rollout_id)
-        return hosted.sessions.add(session, request.request_id, self._answer(session))
+            return self._open_in_steps(request_id, rollout_id, session_id, task, seed, deadline)
+        session = hosted.plain_session(session_id, task, seed, rollout_id)
+        return hosted.sessions.add(session, request_id, self._answer(session))
 
     def _answer(self, session: Session[Any]) -> resource_pb2.CreateSessionResponse:
         answer = resource_pb2.CreateSessionResponse()
@@ -164,14 +169,15 @@ class ResourceServicer:
 
     async def _open_in_steps(
         self,
-        request: resource_pb2.CreateSessionRequest,
+        request_id: str,
+        rollout_id: str,
         session_id: str,
         task: Task,
         seed: int,
         deadline: float | None,
     ) -> Open[Any]:
         hosted = self._hosted
-        session = await hosted.new_session(session_id, task, seed, request.rollout_id)
+        session = await hosted.new_session(session_id, task, seed, rollout_id)
         answer = self._answer(session)
         stage = "session_tools"
         try:
@@ -185,7 +191,7 @@ class ResourceServicer:
             if isinstance(error, Exception):
                 hosted.host.raise_fault(error, stage)
             raise
-        return hosted.sessions.add(session, request.request_id, answer)
+        return hosted.sessions.add(session, request_id, answer)
 
     async def _opening(
         self, session: Session[Any], deadline: float | None

@@ -75,22 +75,23 @@ class ToolCalls:
         return further
 
     def call(
-        self, opened: Open[Any], request: resource_pb2.CallToolRequest, deadline: float | None
+        self, opened: Open[Any], name: str, written: bytes, deadline: float | None
     ) -> _Answer | Coroutine[Any, Any, _Answer]:
         """The answer to a call, or, where it may have to be waited for, the coroutine for it.
 
-        `deadline`: when the caller stops waiting. Raises as the coroutine does.
+        `written`: the arguments as the model wrote them. `deadline`: when the caller stops
+        waiting. Raises as the coroutine does.
         """
-        name, session = request.name, opened.session
+        session = opened.session
         tool = self._tools.get(name)
         try:
             if tool is not None:
-                named = read_arguments(request.arguments, tool.arguments, tool.schema, name)
+                named = read_arguments(written, tool.arguments, tool.schema, name)
                 if tool.wants_session:
                     named["session"] = session
                 job: _Job = (name, name, self._methods[name], (), named)
             elif (other := self._other(opened, name)) is not None:
-                given = read_object(request.arguments, _schema(other), name)
+                given = read_object(written, _schema(other), name)
                 job = (_OTHER, name, self._call_other, (session, name, given), {})
             else:
                 text = self._unknown(opened, name)
