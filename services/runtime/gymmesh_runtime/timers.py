@@ -105,7 +105,12 @@ class Wheel:
         self._handle: asyncio.TimerHandle | None = None
 
     def open(self, tick: float) -> set[Timer]:
-        """A new bucket; ticks are sixteenths of a second on the monotonic clock."""
+        """A new bucket; ticks are sixteenths of a second on the monotonic clock.
+
+        Raises ValueError for the tick of an infinite delay, which no bucket would ever be found by.
+        """
+        if tick != tick:
+            raise ValueError("a timer's delay must be finite")
         bucket = self.buckets[tick] = set()
         heappush(self._ticks, tick)
         if not self._next or tick < self._next:

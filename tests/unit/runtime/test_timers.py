@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import threading
 from collections.abc import Callable
 
@@ -26,6 +27,11 @@ async def test_rings_once_and_not_too_early(delay: float) -> None:
     await asyncio.sleep(delay * 0.5 + 0.3)
     assert len(rung) == 1
     assert rung[0] >= delay - 0.01
+
+
+async def test_a_delay_without_an_end_is_refused() -> None:
+    with pytest.raises(ValueError, match="finite"):
+        call_within(math.inf, lambda: None)
 
 
 async def test_those_of_one_bucket_ring_together_but_for_the_stopped() -> None:
