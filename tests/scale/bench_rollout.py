@@ -269,7 +269,8 @@ def main() -> int:
     for line in misses(found):
         print(f"not reached: {line}")
     if not arguments.quick and names == everyone:
-        write_section(f"make bench{' --one-processor' if arguments.one_processor else ''}", text)
+        name = "make bench, one processor" if arguments.one_processor else "make bench"
+        write_section(name, text)
     return 0
 
 
