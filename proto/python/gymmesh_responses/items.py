@@ -113,9 +113,7 @@ def _fill_message(message: pb.Message, rest: dict[str, JsonValue]) -> None:
     take(rest, message, ("id", "role", "status"))
     content = rest.get("content")
     if type(content) is list:
-        if not content:
-            message.parts.SetInParent()
-        take_each(rest, "content", fill_part, message.parts.parts)
+        _take_parts(rest, "content", message.parts)
     elif type(content) is str:
         message.text = rest.pop("content")
 
@@ -131,9 +129,7 @@ def _fill_function_call_output(output: pb.FunctionCallOutput, rest: dict[str, Js
     take(rest, output, ("id", "call_id", "status"))
     value = rest.get("output")
     if type(value) is list:
-        if not value:
-            output.parts.SetInParent()
-        take_each(rest, "output", fill_part, output.parts.parts)
+        _take_parts(rest, "output", output.parts)
     elif type(value) is str or type(value) is Unpaired:
         output.text = text_to_bytes(rest.pop("output"))
 
@@ -142,6 +138,12 @@ def _fill_reasoning(reasoning: pb.Reasoning, rest: dict[str, JsonValue]) -> None
     take(rest, reasoning, ("id", "encrypted_content", "status"))
     _take_texts(rest, "summary", reasoning.summary, "summary_text")
     _take_texts(rest, "content", reasoning.content, "reasoning_text")
+
+
+def _take_parts(rest: dict[str, JsonValue], name: str, field: pb.ContentParts) -> None:
+    """Move a list of content parts, which may be empty."""
+    field.SetInParent()
+    take_each(rest, name, fill_part, field.parts)
 
 
 def _take_texts(
