@@ -8,7 +8,9 @@ a verdict by string match; with ours every event delivered, the row and the jour
 
 Counts CPU time (user and system) over all processes of a contender, the endpoint's left out.
 Contenders stay up and take turns at each point, so that a drifting machine touches all; the first
-run of a point warms up and does not count. Prints medians and the ratio of each round's figures to
+run of a point warms up and does not count. With the most in flight, where the processor's counters
+can be read, a further run of each round counts its cycles: of those a shared machine charges none
+that somebody else used. Prints medians and the ratio of each round's figures to
 the floor's in that round. A peer that is not installed is printed as ABSENT, and nothing is said
 about it; tools/setup-bench-peers.sh installs them. All but `--quick` and `--only` write their
 section of docs/performance.md.
@@ -33,6 +35,7 @@ from typing import Final
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.scale.report import machine, table, write_section
+from tests.scale.rollout_bench import counters
 from tests.scale.rollout_bench.contender import ROOT, Contender, ContenderFailed, Cost
 from tests.scale.rollout_bench.model import endpoint
 
@@ -45,6 +48,7 @@ _LATE_S: Final = 0.1
 # Rollouts of a run by what is in flight: enough that a run takes a second or more.
 _COUNTS: Final = {1: 200, 64: 2000, 512: 2048}
 _PEER_COUNTS: Final = {1: 30, 64: 192, 512: 512}
+_COUNTED: Final = 512  # in flight, for the processor's counters
 _LATE_ALONE: Final = 40  # one at a time, each waiting for its model most of the time
 _Point = tuple[int, float]
 
@@ -54,6 +58,7 @@ class Found:
     """What was measured of one contender."""
 
     costs: dict[_Point, list[Cost]] = field(default_factory=dict)
+    counts: dict[_Point, list[counters.Counted]] = field(default_factory=dict)  # per rollout
     absent: str = ""
     version: str = ""
     processes: int = 0
@@ -95,6 +100,7 @@ def measure(
 ) -> dict[str, Found]:
     """Every contender at every point; they take turns. `share` of the usual rollouts."""
     found = {name: Found() for name in names}
+    can_count = counters.available()
     with ExitStack() as stack:
         model = stack.enter_context(endpoint())
         running = {name: start(name, model.url, stack, found[name]) for name in names}
@@ -110,6 +116,9 @@ def measure(
                     cost = contender.run(count if number else max(in_flight, 10), in_flight)
                     if number:
                         found[name].costs.setdefault(point, []).append(cost)
+                    if number and can_count and in_flight == _COUNTED and not peer:
+                        counted = contender.count(count, in_flight)
+                        found[name].counts.setdefault(point, []).append(counted)
             print(_line(point, found), flush=True)
         for name, contender in running.items():
             if contender is not None:
@@ -143,6 +152,15 @@ def ratio(of: Found, to: Found, point: _Point) -> float | None:
         return None
     pairs = zip(ours, theirs, strict=False)
     return statistics.median(one.cpu_ms / other.cpu_ms for one, other in pairs)
+
+
+def cycles_ratio(of: Found, to: Found, point: _Point) -> float | None:
+    """As `ratio`, of the processor's cycles."""
+    ours, theirs = of.counts.get(point), to.counts.get(point)
+    if not ours or not theirs:
+        return None
+    pairs = zip(ours, theirs, strict=False)
+    return statistics.median(one.cycles / other.cycles for one, other in pairs)
 
 
 def _shown(figure: float | None, digits: int) -> str:
@@ -205,6 +223,7 @@ def report(found: dict[str, Found], points: Sequence[_Point]) -> str:
         table(["in flight, latency", *heads], cost),
         "Rollouts per second:",
         table(["in flight, latency", *heads], speeds),
+        *_counted(found, points),
         *_against_peers(found, points),
         "Memory (PSS, MB) and seconds from the command to ready, the collector's process included:",
         table(["", "processes", "idle", "after the runs", "ready"], size),
@@ -216,6 +235,29 @@ def report(found: dict[str, Found], points: Sequence[_Point]) -> str:
         machine(),
     ]
     return "\n\n".join(sections)
+
+
+def _counted(found: dict[str, Found], points: Sequence[_Point]) -> list[str]:
+    names = [name for name, one in found.items() if one.counts]
+    if not names:
+        return []
+    heads = [_title(name, found[name]) for name in names]
+    rows = []
+    for point in (one for one in points if one in found["floor"].counts):
+        row = [_label(point)]
+        for name in names:
+            figure = statistics.median(one.cycles for one in found[name].counts[point]) / 1e3
+            against = cycles_ratio(found[name], found["floor"], point)
+            row.append(f"{figure:,.0f}" if name == "floor" else f"{figure:,.0f} ({against:.2f} ×)")
+        rows.append(row)
+    instructions = ["instructions, user space"]
+    for name in names:
+        every = [one.instructions for counts in found[name].counts.values() for one in counts]
+        instructions.append(f"{statistics.median(every) / 1e3:,.0f}")
+    return [
+        "Thousand cycles of the processor per rollout, in user space and the kernel:",
+        table(["in flight, latency", *heads], [*rows, instructions]),
+    ]
 
 
 def _against_peers(found: dict[str, Found], points: Sequence[_Point]) -> list[str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
 
-from tests.scale.rollout_bench import usage
+from tests.scale.rollout_bench import counters, usage
 
 ROOT: Final = Path(__file__).parents[3]
 
@@ -69,6 +69,14 @@ class Contender:
         self.ask(rollouts, in_flight)
         wall_s = self.wait()["wall_s"]
         return Cost((self.cpu_s - before) / rollouts * 1e3, rollouts / wall_s)
+
+    def count(self, rollouts: int, in_flight: int) -> counters.Counted:
+        """Runs so many rollouts, and says what the processor counted of each."""
+        with counters.counting(self._pids) as counted:
+            self.ask(rollouts, in_flight)
+            self.wait()
+        cycles, instructions = counted.cycles // rollouts, counted.instructions // rollouts
+        return counters.Counted(cycles, instructions)
 
     def ask(self, rollouts: int, in_flight: int) -> None:
         """Has it run so many rollouts; `wait` is to follow."""
