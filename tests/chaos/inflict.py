@@ -11,7 +11,7 @@ from tests.chaos.collecting import Collecting
 from tests.chaos.places import Apart
 from tests.chaos.plan import COLLECTOR, STORMS, TO_ENDPOINT, WIRE, Fault
 from tests.chaos.processes import GO, KILL, STOP, Clock, Endpoint, Kept, Worker
-from tests.chaos.wire import Wire
+from tests.support.proxy import Proxy
 
 
 class Inflicting:
@@ -27,8 +27,8 @@ class Inflicting:
         collecting: Collecting,
         services: Mapping[str, Worker],
         endpoint: Endpoint,
-        to_endpoint: Wire,
-        to_agents: Sequence[Wire],
+        to_endpoint: Proxy,
+        to_agents: Sequence[Proxy],
         apart: Apart | None,
     ) -> None:
         self.done: list[dict[str, Any]] = []
@@ -134,11 +134,11 @@ class Inflicting:
         process.send_signal(number)
         return True
 
-    def _wires(self, name: str) -> Sequence[Wire]:
+    def _wires(self, name: str) -> Sequence[Proxy]:
         return [self._to_endpoint] if name == TO_ENDPOINT else self._to_agents
 
 
-def _spoil(wire: Wire, fault: Fault) -> None:
+def _spoil(wire: Proxy, fault: Fault) -> None:
     if fault.kind == "cut":
         wire.cut()
     elif fault.kind == "mute":

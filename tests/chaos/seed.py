@@ -26,7 +26,7 @@ from tests.chaos.inflict import Inflicting
 from tests.chaos.places import Apart
 from tests.chaos.plan import Fault, World
 from tests.chaos.processes import ROOT, Endpoint, Worker, free_port
-from tests.chaos.wire import Wire
+from tests.support.proxy import Proxy
 
 TIMEOUT_S: Final = 20.0
 _IDLE_S: Final = 6
@@ -79,7 +79,7 @@ async def run_seed(
     rows = (json.dumps(Wanted(number).row()) for number in range(world.tasks))
     tasks.write_text("".join(f"{row}\n" for row in rows))
     async with _world(world, path, notes) as up:
-        agents = [f"{wire.host}:{wire.port}" for wire in up.to_agents]
+        agents = [wire.address for wire in up.to_agents]
         arguments = arguments_of(world, up.config, tasks, folder, agents, TIMEOUT_S)
         collecting = Collecting(world, folder, arguments, plant)
         if not await collecting.disk.make():
@@ -111,8 +111,8 @@ class _Up:
     config: Path
     services: dict[str, Worker]
     endpoint: Endpoint
-    to_endpoint: Wire
-    to_agents: list[Wire]
+    to_endpoint: Proxy
+    to_agents: list[Proxy]
     apart: Apart | None
 
 
@@ -125,9 +125,9 @@ async def _world(world: World, path: Path, notes: list[str]) -> AsyncIterator[_U
         endpoint = Endpoint("127.0.0.1", free_port(taken=taken), world.slowest_s, path)
         stack.push_async_callback(endpoint.end)
         served = int(endpoint.arguments[1])
-        to_endpoint = Wire(host, free_port(host, taken), "127.0.0.1", served)
+        to_endpoint = Proxy(served, host=host, port=free_port(host, taken))
         await stack.enter_async_context(to_endpoint)
-        config = _config(world, f"http://{host}:{to_endpoint.port}/v1")
+        config = _config(world, f"http://{to_endpoint.address}/v1")
         file = path / "mesh.json"
         file.write_text(json.dumps(config))
         services, to_agents, registry = {}, [], ""
@@ -144,7 +144,7 @@ async def _world(world: World, path: Path, notes: list[str]) -> AsyncIterator[_U
             for spec in plan.specs:
                 if spec.kind == "agent":
                     port = ports[spec.instance_id]
-                    wire = Wire("127.0.0.1", free_port(taken=taken), at, port)
+                    wire = Proxy(port, to_host=at, port=free_port(taken=taken))
                     to_agents.append(await stack.enter_async_context(wire))
         await endpoint.begin()
         first, *others = services.values()

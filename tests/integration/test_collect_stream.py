@@ -30,7 +30,7 @@ from tests.support.collecting import (
     five_events,
     serve_agent,
 )
-from tests.support.proxy import CuttingProxy
+from tests.support.proxy import Proxy
 
 pytestmark = pytest.mark.timeout(90)
 QUICK = StreamLimits(backoff_s=0.01, backoff_cap_s=0.05, reconnect_s=5.0, acknowledge_s=0.01)
@@ -67,11 +67,11 @@ class Run:
 @asynccontextmanager
 async def collecting(
     agent: CollectAgent, limits: StreamLimits = QUICK, cut_after: Callable[[], int] | None = None
-) -> AsyncIterator[tuple[Run, CuttingProxy]]:
+) -> AsyncIterator[tuple[Run, Proxy]]:
     """An agent served, a proxy before it, and a collector."""
     async with AsyncExitStack() as stack:
         port = await stack.enter_async_context(serve_agent(agent))
-        proxy = await stack.enter_async_context(CuttingProxy(port, cut_after))
+        proxy = await stack.enter_async_context(Proxy(port, cut_after))
         directory = await stack.enter_async_context(directory_of(proxy.address))
         stream = CollectStream(directory.peer(directory.instances()[0]), proxy.address, limits)
         stack.push_async_callback(stream.close)
@@ -255,7 +255,7 @@ async def test_rollouts_go_on_while_the_collector_is_away() -> None:
         proxy.mute()
         await until(lambda: not agent.running)
         proxy.cut()
-        proxy.unmute()
+        proxy.heal()
         await task
         assert run.came["ro-1", 1] == exact(ask(1))
 
@@ -279,7 +279,7 @@ async def test_a_restarted_agent_ends_what_it_lost_and_takes_more() -> None:
         before = CollectAgent(pause=slow(30.0))
         serving = AsyncExitStack()
         port = await serving.enter_async_context(serve_agent(before))
-        proxy = await stack.enter_async_context(CuttingProxy(port))
+        proxy = await stack.enter_async_context(Proxy(port))
         directory = await stack.enter_async_context(directory_of(proxy.address))
         stream = CollectStream(directory.peer(directory.instances()[0]), proxy.address, QUICK)
         stack.push_async_callback(stream.close)
@@ -291,7 +291,7 @@ async def test_a_restarted_agent_ends_what_it_lost_and_takes_more() -> None:
         await serving.aclose()
         after = CollectAgent()
         await stack.enter_async_context(serve_agent(after, port))
-        proxy.unmute()
+        proxy.heal()
         results = await asyncio.gather(*tasks, return_exceptions=True)
         assert [getattr(one, "reason_name", one) for one in results] == ["PEER_UNAVAILABLE"] * 3
         assert stream.broken is None  # it is the same stream, with nothing in flight
@@ -353,7 +353,7 @@ async def test_a_peer_that_falls_silent_is_given_up_and_found_again() -> None:
         proxy.mute()  # half-open: nothing says that it is broken
         await until(lambda: not run.stream.connected)
         proxy.cut()
-        proxy.unmute()
+        proxy.heal()
         await task
         assert run.came["ro-1", 1] == exact(ask(1))
 
@@ -497,7 +497,7 @@ async def test_an_instance_that_is_lost_is_left_for_another() -> None:
         proxies = []
         for agent in agents:
             port = await stack.enter_async_context(serve_agent(agent))
-            proxies.append(await stack.enter_async_context(CuttingProxy(port)))
+            proxies.append(await stack.enter_async_context(Proxy(port)))
         directory = await stack.enter_async_context(directory_of(*(p.address for p in proxies)))
         pool = AgentPool(directory, replace(QUICK, reconnect_s=0.2))
         stack.push_async_callback(pool.close)
