@@ -210,13 +210,15 @@ class ModelService:
         remaining = context.time_remaining()
         timeout = min(self._config.timeout_s, remaining - min(_MARGIN_SECONDS, remaining / 10))
         params = request.params
-        work = Work(request, timeout, progress, request.call_id, params.model)
+        raw = _SERIALIZED(params)
+        settings = self._settings.known(raw)
+        work = Work(request, timeout, progress, request.call_id, params.model, settings)
         request_id = request.request_id
         if not request_id:
             return self._generate(work)
         return self._calls.ask(
             request_id,
-            _digest(request, params),
+            _digest(request, raw),
             partial(self._generate, work),
             partial(self._aborted, work),
         )
@@ -282,7 +284,7 @@ class ModelService:
         goes_on = _HAS(request, "conversation") and self._config.max_conversations > 0
         # Who reads the items themselves needs no JSON of them, which is most of a call's cost.
         direct = self._takes_items and not goes_on and self._cache is None
-        params, items, settings = self._params_of(request.params, direct)
+        params, items, settings = self._params_of(request.params, work.settings, direct)
         if goes_on:
             self._take_up(work, request, params)
         if _HAS(request, "capture") and backend.capabilities.token_ids:
@@ -302,14 +304,17 @@ class ModelService:
         )
 
     def _params_of(
-        self, params: responses_pb2.ResponseParams, direct: bool
+        self, params: responses_pb2.ResponseParams, settings: Settings | None, direct: bool
     ) -> tuple[dict[str, Any], Sequence[responses_pb2.Item] | None, Settings | None]:
         """The parameters with the configured ones, the input apart from them where that will do,
         and the settings in them. The dict is the call's own unless the input is apart.
+
+        settings: where they are known already.
         """
         try:
             items = params.input
-            settings = self._settings.of(params) if items else None
+            if settings is None and items:
+                settings = self._settings.of(params)
             if settings is None:
                 whole = merge_params(self._config.params, params_to_dict(params), self._model)
                 return whole, None, None
@@ -394,15 +399,17 @@ async def _made(
     return await backend.stream(call, progress)
 
 
-def _digest(request: model_pb2.CreateResponseRequest, params: responses_pb2.ResponseParams) -> int:
+def _digest(request: model_pb2.CreateResponseRequest, raw: bytes) -> int:
     """Of everything that decides the answer; the rest may differ in a retry.
+
+    raw: its parameters, serialized: always the same way, since no map is among them.
 
     Python's own keyed hash: it never leaves this process, and nothing but a caller's mistake is
     to be found with it. SHA-256 of a long conversation would take a tenth of the call's CPU.
     """
     return hash(
         (
-            _SERIALIZED(params, deterministic=True),
+            raw,
             request.seed if _HAS(request, "seed") else None,
             request.conversation.parent_call_id if _HAS(request, "conversation") else "",
         )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from gymmesh.model.v1 import model_pb2
 from gymmesh_model.backends.progress import Progress
 from gymmesh_model.conversations import Turn
+from gymmesh_model.settings import Settings
 from gymmesh_model.tokens.record import TokenRecord
 
 
@@ -20,6 +21,7 @@ class Work:
             calls may wait for their answers.
         call_id: the request's.
         model: the name of the model that it asks for.
+        settings: its parameters without the input, where they were met before.
         timeout: seconds for all of it, waiting included.
         progress: of a call that is streamed; None for one that is not.
         queue_s: seconds that it waited for a place.
@@ -34,6 +36,7 @@ class Work:
     progress: Progress | None
     call_id: str = ""
     model: str = ""
+    settings: Settings | None = None
     queue_s: float = 0.0
     turn: Turn | None = None
     record: TokenRecord | None = None

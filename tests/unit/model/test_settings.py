@@ -6,18 +6,22 @@ import copy
 from typing import Any
 
 import pytest
+from google.protobuf.descriptor import Descriptor
 from hypothesis import given
 
+from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.base import ModelCall
 from gymmesh_model.backends.responses import _written
 from gymmesh_model.config import merge_params
-from gymmesh_model.settings import _MOST, KnownSettings
+from gymmesh_model.settings import _MOST, KnownSettings, _without_items
 from gymmesh_responses import CodecError, loads, params_from_json, params_to_dict
 from tests.unit.model import documents
 
 Json = dict[str, Any]
 TOOL = {"type": "function", "name": "add", "parameters": {"type": "object"}}
 BASE: Json = {"input": [{"role": "user", "content": "hello"}], "tools": [TOOL], "temperature": 0.5}
+# Number 1000, of a later version of the contract.
+UNKNOWN_FIELD = b"\xc2\x3e\x03new"
 DEFAULTS = {"temperature": 0.1, "top_k": 3}
 
 
@@ -46,6 +50,44 @@ def test_calls_share_what_is_the_same_and_nothing_else(one: Json, other: Json) -
     assert first is table.of(params_from_json(copy.deepcopy(one)))
     if first is second:
         assert one == other
+
+
+@given(documents.params)
+def test_the_items_are_left_out_and_nothing_else(document: Json) -> None:
+    params = params_from_json(document)
+    for raw in (params.SerializeToString(), params.SerializeToString() + UNKNOWN_FIELD):
+        params = responses_pb2.ResponseParams.FromString(raw)
+        found = _without_items(params.SerializeToString())
+        has_items = bool(params.input)
+        params.ClearField("input")
+        assert found == (params.SerializeToString() if has_items else None)
+
+
+@given(documents.params)
+def test_what_was_met_is_known_by_its_serialized_form(document: Json) -> None:
+    params = params_from_json(document)
+    table = known()
+    assert table.known(params.SerializeToString()) is None
+    met = table.of(params)
+    assert table.known(params.SerializeToString()) is met
+    # The same with text, or nothing, for an input is another matter.
+    params.ClearField("input")
+    assert table.known(params.SerializeToString()) is None
+    params.input_text = "hello"
+    assert table.known(params.SerializeToString()) is None
+
+
+def test_parameters_hold_no_map() -> None:
+    """Whose order would make the serialized form of equal parameters differ."""
+    seen: set[str] = set()
+    ahead: list[Descriptor] = [responses_pb2.ResponseParams.DESCRIPTOR]
+    while ahead:
+        kind = ahead.pop()
+        if kind.full_name not in seen:
+            seen.add(kind.full_name)
+            assert not kind.GetOptions().map_entry
+            ahead += [field.message_type for field in kind.fields if field.message_type]
+    assert "gymmesh.responses.v1.Item" in seen
 
 
 @pytest.mark.parametrize(
