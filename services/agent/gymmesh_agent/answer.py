@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import model_pb2
@@ -19,9 +20,8 @@ _response_has = responses_pb2.Response.HasField
 _usage_has = responses_pb2.Usage.HasField
 
 
-# Not frozen, which would make it three times as dear; read once for all who need a part of it.
-@dataclass(slots=True, eq=False)
-class ModelCall:
+# Read once for all who need a part of it. A Struct takes half as long to make as a dataclass.
+class ModelCall(msgspec.Struct, eq=False):
     """A model call that was answered.
 
     Attributes:

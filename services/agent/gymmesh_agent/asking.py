@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from gymmesh.model.v1 import model_pb2, tokens_pb2
 from gymmesh.responses.v1 import responses_pb2
@@ -19,8 +20,7 @@ from gymmesh_responses import item_to_json
 Items = Sequence[responses_pb2.Item]
 
 
-@dataclass(slots=True)
-class Kept:
+class Kept(msgspec.Struct, eq=False):
     """How a conversation goes on that the service should keep.
 
     Attributes:
@@ -39,8 +39,7 @@ class Kept:
     digest: bytes = b""
 
 
-@dataclass(slots=True)
-class Asking:
+class Asking(msgspec.Struct, eq=False):
     """One model call, before it is known which instance is asked.
 
     Attributes:
@@ -49,7 +48,8 @@ class Asking:
         role: the role that the model has.
         changes: Responses parameters that this call alone changes.
         items: the whole conversation.
-        parent: the call of the same service that it continues; empty when there is none.
+        parent: the call of the same service that it continues; empty when there is none, or when
+            it left neither a kept conversation nor tokens.
         kept: how the conversation goes on at the service; None: it is not worth keeping.
         is_plain: whether it is put without its conversation, for whatever reason.
     """

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
-# Not frozen: a frozen one takes three times as long to make, and each attempt makes one.
-@dataclass(slots=True)
-class AttemptId:
+class AttemptId(msgspec.Struct):
     """What an attempt is known by.
 
     Attributes:

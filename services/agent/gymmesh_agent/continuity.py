@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
+
+import msgspec
 
 from gymmesh.model.v1 import model_pb2, tokens_pb2
 from gymmesh_agent.answer import ModelCall
@@ -23,9 +24,7 @@ _reply_has: Final = model_pb2.CreateResponseResponse.HasField
 _FEW_ITEMS: Final = 6
 
 
-# Not frozen, which would make it three times as dear: each call makes one.
-@dataclass(slots=True)
-class _Link:
+class _Link(msgspec.Struct, eq=False):
     """What a model service knows of an answered call, if it still has it.
 
     Attributes:
@@ -56,7 +55,7 @@ class Continuity:
         self._id = conversation
         self._conversations = conversations
         self._links: dict[str, _Link] = {}  # by call_id
-        self._ledger = TokenLedger()
+        self._ledger: TokenLedger | None = None  # made with the first tokens
         self._allowed = terms.allow_divergence
         self._capture = terms.capture
 
@@ -94,7 +93,7 @@ class Continuity:
         unchanged = known == link.items
         prefix = None
         if self._capture is not None:
-            prefix = partial(self._ledger.prefix, parent, unchanged=unchanged)
+            prefix = partial(self._tokens().prefix, parent, unchanged=unchanged)
         return Kept(
             self._id,
             self._capture,
@@ -111,25 +110,33 @@ class Continuity:
         Args:
             answer: as it stands in the conversation from now on.
         """
-        call_id, model, kept = asking.call_id, asking.model, asking.kept
+        # A mended answer: the service has another one than the conversation.
+        kept = None if answer.mended else asking.kept
+        has_tokens = _reply_has(reply, "tokens")
+        if kept is None and not has_tokens:
+            return None, None  # a call that goes on from this one can build on nothing
+        call_id, model = asking.call_id, asking.model
         asked, wrote = len(asking.items), len(answer.output)
-        if answer.mended:
-            kept = None  # the service has another answer than the conversation
         hasher = None
         if kept is not None and kept.capture is not None:
             hasher = self._hasher(asking, kept, answer)
         self._links[call_id] = _Link(model, asked + wrote, kept is not None, hasher)
-        if not _reply_has(reply, "tokens"):
+        if not has_tokens:
             return None, None
         capture = reply.tokens
         if not (capture.output_token_ids or capture.prompt_token_ids):
             return capture, None
-        settled = self._ledger.settle(
+        settled = self._tokens().settle(
             call_id, asking.parent, capture, prompt_items=asked, output_items=wrote
         )
         if settled.diverged is not None and asking.is_plain:
             settled = _not_offered(settled)
         return settled.capture, self._breach(settled, model, call_id)
+
+    def _tokens(self) -> TokenLedger:
+        if self._ledger is None:
+            self._ledger = TokenLedger()
+        return self._ledger
 
     def _hasher(self, asking: Asking, kept: Kept, answer: ModelCall) -> Hasher | None:
         """Over the conversation with its answer; None when it cannot be made."""

@@ -26,6 +26,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TypeAlias
 
+import msgspec
+
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.agent import Completion
@@ -68,9 +70,7 @@ class CallModel:
     """Call the model with the conversation so far."""
 
 
-# Not frozen, which would make it three times as dear: most rollouts make some.
-@dataclass(slots=True)
-class RunTools:
+class RunTools(msgspec.Struct):
     """Run these calls side by side; then report with `tools_answered`."""
 
     calls: Sequence[responses_pb2.FunctionCall]

@@ -15,6 +15,8 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import msgspec
+
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
@@ -51,9 +53,7 @@ _SIDE_BY_SIDE = 32
 Items = Sequence[responses_pb2.Item]
 
 
-# Not frozen, which would make it three times as dear: each tool call makes one.
-@dataclass(slots=True, eq=False)
-class ToolAnswer:
+class ToolAnswer(msgspec.Struct, eq=False):
     """A tool call that was answered.
 
     Attributes:
