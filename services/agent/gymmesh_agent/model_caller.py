@@ -11,7 +11,7 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_agent.asking import Asking, Items, Kept
+from gymmesh_agent.asking import Asking, Kept
 from gymmesh_agent.attempt_id import AttemptId
 from gymmesh_agent.clock import RolloutClock
 from gymmesh_agent.events import EventStream
@@ -19,6 +19,7 @@ from gymmesh_agent.params import fill_params, sampling_seed
 from gymmesh_agent.peers import MODEL_SERVICE, ModelPeer
 from gymmesh_agent.session import PICK_S
 from gymmesh_agent.tally import Tally
+from gymmesh_agent.terms import Course
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 
@@ -72,7 +73,7 @@ class ModelCaller:
     """The model calls of one attempt, all of them routed by its rollout's id.
 
     Args:
-        params: of policy calls, without input.
+        course: says with which parameters the policy is called.
         budget: how many output tokens the rollout may have; None: no limit.
         tally: what was done so far; read alone.
         deltas: where OutputDelta events go; None: answers are taken whole.
@@ -81,9 +82,9 @@ class ModelCaller:
     __slots__ = (
         "_budget",
         "_clock",
+        "_course",
         "_deltas",
         "_models",
-        "_params",
         "_tally",
         "_unknown",
         "_who",
@@ -93,7 +94,7 @@ class ModelCaller:
         self,
         models: Models,
         who: AttemptId,
-        params: responses_pb2.ResponseParams,
+        course: Course,
         budget: int | None,
         tally: Tally,
         clock: RolloutClock,
@@ -101,7 +102,7 @@ class ModelCaller:
     ) -> None:
         self._models = models
         self._who = who
-        self._params = params
+        self._course = course
         self._budget = budget
         self._tally = tally
         self._clock = clock
@@ -124,7 +125,7 @@ class ModelCaller:
             if instance is not None:
                 # The usual case without a layer in between: thousands of calls wait here.
                 peer: ModelPeer = directory.peer(instance)
-                return self._send(peer, self._request(asking, asking.items))
+                return self._send(peer, self._request(asking))
         return self._ask(asking, asking.kept)
 
     async def _ask(self, asking: Asking, kept: Kept | None) -> model_pb2.CreateResponseResponse:
@@ -136,7 +137,7 @@ class ModelCaller:
                 kept = None
         if kept is None:
             asking.is_plain = True
-            return await self._send(peer, self._request(asking, asking.items))
+            return await self._send(peer, self._request(asking))
         if kept.known and self._unknown < _MOST_UNKNOWN:
             try:
                 return await self._send(peer, self._short(asking, kept))
@@ -194,7 +195,7 @@ class ModelCaller:
 
     def _whole(self, asking: Asking, kept: Kept) -> model_pb2.CreateResponseRequest:
         """All items, for a service that does not have the conversation (any more)."""
-        request = self._request(asking, asking.items)
+        request = self._request(asking)
         request.conversation.id = kept.conversation
         tokens = kept.prefix() if kept.prefix is not None else None
         if tokens is not None:
@@ -203,20 +204,35 @@ class ModelCaller:
 
     def _short(self, asking: Asking, kept: Kept) -> model_pb2.CreateResponseRequest:
         """What is new, after the call that the service knows."""
-        request = self._request(asking, asking.items[kept.known :])
+        request = self._request(asking, kept.known)
         conversation = request.conversation
         conversation.id = kept.conversation
         conversation.parent_call_id = asking.parent
         conversation.prefix_digest = kept.digest
         return request
 
-    def _request(self, asking: Asking, items: Items) -> model_pb2.CreateResponseRequest:
-        """The call with these items, without `conversation`."""
-        who, call_id = self._who, asking.call_id
-        base = self._params if asking.role == "policy" else _NO_PARAMS
+    def _request(self, asking: Asking, known: int = 0) -> model_pb2.CreateResponseRequest:
+        """The call with its items from position `known` on, without `conversation`."""
+        who, call_id, course = self._who, asking.call_id, self._course
+        base, begun = _NO_PARAMS, False
+        if asking.role == "policy":
+            base = course.params
+            if course.begun is not None and not known and not asking.changes:
+                count = len(course.items)
+                begun = tuple(asking.items[:count]) == course.items
+                if begun:
+                    # One copy of it all takes a fraction of a copy of each item.
+                    base, known = course.begun, count
         left = None if self._budget is None else self._budget - self._tally.output_tokens
         request = model_pb2.CreateResponseRequest()
-        fill_params(request.params, base, items, tokens_left=left, changes=asking.changes)
+        fill_params(
+            request.params,
+            base,
+            asking.items[known:],
+            tokens_left=left,
+            changes=asking.changes,
+            begun=begun,
+        )
         request.rollout_id = who.rollout_id
         request.request_id = f"{who.name}/{call_id}"
         request.call_id = call_id

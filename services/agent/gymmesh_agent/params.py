@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 # The least that OpenAI's Responses API takes as `max_output_tokens`; a smaller cap would be
 # refused, and a limit of the policy's would turn into a failure.
 _LEAST_OUTPUT_TOKENS = 16
-# The method of the class: a message looks through the names of its fields to find its own.
+# Methods of the class: a message looks through the names of its fields to find its own.
+_copy_params = responses_pb2.ResponseParams.CopyFrom
 _copy_item = responses_pb2.Item.CopyFrom
 # Sampling seeds stay within what every backend takes (llama.cpp: 32 bits, unsigned).
 _SEED_BITS = 31
@@ -110,13 +111,23 @@ def task_items(task: responses_pb2.ResponseParams) -> list[responses_pb2.Item]:
     return list(task.input)
 
 
+def with_input(
+    params: responses_pb2.ResponseParams, items: Sequence[responses_pb2.Item]
+) -> responses_pb2.ResponseParams:
+    """The parameters with these items as input."""
+    whole = responses_pb2.ResponseParams()
+    fill_params(whole, params, items, tokens_left=None)
+    return whole
+
+
 def fill_params(
     params: responses_pb2.ResponseParams,
     base: responses_pb2.ResponseParams,
-    items: Iterable[responses_pb2.Item],
+    items: Sequence[responses_pb2.Item],
     *,
     tokens_left: int | None,
     changes: Mapping[str, Any] | None = None,
+    begun: bool = False,
 ) -> None:
     """What one model call sends: the rollout's parameters with a whole conversation.
 
@@ -127,20 +138,23 @@ def fill_params(
         tokens_left: what remains of the rollout's output tokens; caps `max_output_tokens`, down
             to 16 (a budget can therefore be exceeded by at most 15 tokens). None: no budget.
         changes: keys that this call alone changes.
+        begun: whether `base` has input after all: the conversation that `items` go on from.
 
     Raises:
         ValueError: `changes` holds `input`, which is what `items` is for, or is not JSON.
     """
     if changes and "input" in changes:
         raise ValueError("params: `input` is made from the conversation; hand over items instead")
-    params.CopyFrom(params_from_json({**params_to_dict(base), **changes}) if changes else base)
+    _copy_params(params, params_from_json({**params_to_dict(base), **changes}) if changes else base)
     if tokens_left is not None:
         cap = max(tokens_left, _LEAST_OUTPUT_TOKENS)
         if not params.HasField("max_output_tokens") or params.max_output_tokens > cap:
             params.max_output_tokens = cap
             params.overlay_json = overlay_without(params.overlay_json, "max_output_tokens")
-    params.input_omitted = False
-    add_items(params.input, items)
+    if not begun:
+        params.input_omitted = False
+    if items:
+        add_items(params.input, items)
 
 
 def add_items(

@@ -139,8 +139,8 @@ class RolloutScope:
         self.params = course.params
         items = course.items
         if session_items:
-            items = [*items, *session_items]
-        self.items = items = tuple(items)
+            items = (*items, *session_items)
+        self.items = items
         self.multi_turn = session.opened.multi_turn
         self.tally = tally = Tally()
         self.turn_rewards: list[float] = []
@@ -150,7 +150,7 @@ class RolloutScope:
         self._models = ModelCaller(
             models,
             who,
-            course.params,
+            course,
             limits.max_total_output_tokens,
             tally,
             clock,

@@ -18,7 +18,7 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.config import AgentConfig
 from gymmesh_agent.loop import LoopLimits
-from gymmesh_agent.params import merge_params, read_override, task_items, with_tools
+from gymmesh_agent.params import merge_params, read_override, task_items, with_input, with_tools
 from gymmesh_runtime.errors import MeshError
 
 V = TypeVar("V")
@@ -73,16 +73,19 @@ class Course:
         params: the parameters of policy calls, session tools included, without input.
         items: the items before the first model call, but for the session's.
         started: their `started` event, as far as it is the same; None: not made yet.
+        begun: the parameters with the items as input, which is how most of their model calls
+            begin; None: no second rollout came.
     """
 
-    __slots__ = ("items", "params", "started")
+    __slots__ = ("begun", "items", "params", "started")
 
     def __init__(
-        self, params: responses_pb2.ResponseParams, items: Sequence[responses_pb2.Item]
+        self, params: responses_pb2.ResponseParams, items: tuple[responses_pb2.Item, ...]
     ) -> None:
         self.params = params
         self.items = items
         self.started: rollout_pb2.RolloutEvent | None = None
+        self.begun: responses_pb2.ResponseParams | None = None
 
 
 class Opening:
@@ -96,7 +99,7 @@ class Opening:
     __slots__ = ("_courses", "items", "params")
 
     def __init__(
-        self, params: responses_pb2.ResponseParams, items: Sequence[responses_pb2.Item]
+        self, params: responses_pb2.ResponseParams, items: tuple[responses_pb2.Item, ...]
     ) -> None:
         self.params = params
         self.items = items
@@ -110,6 +113,8 @@ class Opening:
         if known is None:
             course = Course(with_tools(self.params, session_tools), self.items)
             known = self._courses.add(key, course)
+        elif known.begun is None:
+            known.begun = with_input(known.params, known.items)
         return known
 
 
