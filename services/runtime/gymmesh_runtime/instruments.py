@@ -4,21 +4,25 @@ A rollout updates some fifty of them, and prometheus_client guards each update w
 would make counting dearer than much of what is counted. These are plain numbers that the
 registry reads when it is scraped; exposition stays prometheus_client's.
 
-Updates belong to the thread of the event loop. A scrape, in a thread of its own, may see a
-histogram between two of its numbers, by one observation.
+Updates belong to the thread of the event loop; a scrape, in a thread of its own, changes nothing.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from typing import Any, Generic, TypeVar
+from functools import reduce
+from operator import add
+from typing import Any, Final, Generic, TypeVar
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
+
+#: Observations that are put into their buckets together.
+_FOLDED_AT_ONCE: Final = 256
 
 
 class Count:
@@ -56,19 +60,44 @@ class Level:
 
 
 class Spread:
-    """How observations are spread over buckets."""
+    """How observations are spread over buckets.
 
-    __slots__ = ("_bounds", "counts", "total")
+    They are collected, and put into the buckets many at a time: in order of size, which takes a
+    search for each bucket in place of one for each observation.
+    """
+
+    __slots__ = ("_bounds", "_new", "_state")
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.total = 0.0
+        self._new: list[float] = []
+        # Counts, total and the observations beside them, in one: a scrape in another thread finds
+        # each observation in exactly one of them.
+        self._state = ([0] * (len(bounds) + 1), 0.0, self._new)
 
     def observe(self, value: float) -> None:
-        """Counts `value` in the first bucket whose upper bound it does not exceed."""
-        self.counts[bisect_left(self._bounds, value)] += 1
-        self.total += value
+        """Counts `value`, a number, in the first bucket whose upper bound it does not exceed."""
+        new = self._new
+        new.append(value)
+        if len(new) >= _FOLDED_AT_ONCE:
+            counts, total = self.read()
+            fresh: list[float] = []
+            self._new = fresh
+            self._state = (counts, total, fresh)
+
+    def read(self) -> tuple[list[int], float]:
+        """The count of each bucket, the infinite one last, and the sum of what was observed."""
+        counts, total, new = self._state
+        values, counts = new.copy(), counts.copy()
+        total = reduce(add, values, total)
+        values.sort()
+        below = 0
+        for place, bound in enumerate(self._bounds):
+            reached = bisect_right(values, bound, below)
+            counts[place] += reached - below
+            below = reached
+        counts[-1] += len(values) - below
+        return counts, total
 
 
 ChildT = TypeVar("ChildT", Count, Level, Spread)
@@ -177,11 +206,12 @@ class Histogram(Family[Spread]):
         """For prometheus_client, which wants the counts cumulative."""
         family = self._metric()
         for values, child in list(self._children.items()):
+            counts, total = child.read()
             seen, buckets = 0, []
-            for mark, count in zip(self._marks, child.counts, strict=True):
+            for mark, count in zip(self._marks, counts, strict=True):
                 seen += count
                 buckets.append((mark, seen))
-            family.add_metric(values, buckets, child.total)
+            family.add_metric(values, buckets, total)
         return [family]
 
     def _make(self) -> Spread:

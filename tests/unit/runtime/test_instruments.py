@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
+
 import prometheus_client
 import pytest
 from hypothesis import given
@@ -45,7 +48,49 @@ def test_bounds_belong_to_the_bucket_below_them() -> None:
     spread = Histogram("spread", "Spread.", [], registry, _BOUNDS).labels()
     for value in (0.1, 1.0, 10.0, 10.1):
         spread.observe(value)
-    assert spread.counts == [1, 1, 1, 1]
+    assert spread.read()[0] == [1, 1, 1, 1]
+
+
+@given(
+    st.lists(st.floats(min_value=0, max_value=100) | st.sampled_from(_BOUNDS), min_size=1),
+    st.integers(1, 600),
+    st.integers(1, 300),
+)
+def test_many_observations_read_as_the_librarys_at_any_time(
+    values: list[float], count: int, scraped_each: int
+) -> None:
+    ours, theirs = CollectorRegistry(), CollectorRegistry()
+    spread = Histogram("spread", "Spread.", [], ours, _BOUNDS).labels()
+    known = prometheus_client.Histogram("spread", "Spread.", registry=theirs, buckets=_BOUNDS)
+    for number, value in enumerate(itertools.islice(itertools.cycle(values), count)):
+        spread.observe(value)
+        known.observe(value)
+        if number % scraped_each == 0:
+            assert _scrape(ours) == _scrape(theirs)
+    assert _scrape(ours) == _scrape(theirs)
+
+
+def test_a_scrape_in_another_thread_finds_each_observation_once() -> None:
+    spread = Histogram("spread", "Spread.", [], CollectorRegistry(), _BOUNDS).labels()
+    wrong: list[tuple[list[int], float]] = []
+    over = threading.Event()
+
+    def scrape() -> None:
+        before = 0.0
+        while not over.is_set():
+            counts, total = spread.read()
+            if sum(counts) != total or total < before:
+                wrong.append((counts, total))
+            before = total
+
+    thread = threading.Thread(target=scrape)
+    thread.start()
+    for _ in range(100_000):
+        spread.observe(1.0)
+    over.set()
+    thread.join(timeout=30)
+    assert not wrong
+    assert spread.read() == ([0, 100_000, 0, 0], 100_000.0)
 
 
 def test_a_child_is_made_once_and_takes_as_many_values_as_labels() -> None:
