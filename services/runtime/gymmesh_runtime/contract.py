@@ -7,7 +7,7 @@ descriptors, so that nothing is written down twice.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
@@ -24,7 +24,6 @@ from gymmesh_runtime.errors import MeshError
 CONTRACT_VERSION: Final = "1.0"
 
 _Check = Callable[[Any], str | None]
-_Presence = Callable[[Any, str], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,96 +88,76 @@ def required_fields(message_class: type[Message]) -> _Check:
 
 @cache
 def _check_of(descriptor: Descriptor) -> _Check:
-    """Looks at the simple fields in one go, since every call is checked, and at others by steps."""
-    plain = [f.name for f in descriptor.fields if _is_plain(f)]
-    present = [f.name for f in descriptor.fields if _is_required(f) and _has_bare_presence(f)]
-    simple = {*plain, *present}
-    has_field = _presence_in(descriptor)
-    others = [field for field in descriptor.fields if field.name not in simple]
-    steps = [step for field in others if (step := _step(field, has_field))]
-    order = {field.name: place for place, field in enumerate(descriptor.fields)}
+    """One function for the type, and one for each type in it that has REQUIRED fields.
 
-    def check(message: Any) -> str | None:
-        for name in plain:
-            if not getattr(message, name):
-                return first(message)
-        for name in present:
-            if not has_field(message, name):
-                return first(message)
-        for step in steps:
-            missing = step(message)
-            if missing is not None:
-                return first(message)
-        return None
-
-    def first(message: Any) -> str:
-        """The one that stands first in the contract, when something is missing."""
-        missing = [name for name in plain if not getattr(message, name)]
-        missing += [name for name in present if not has_field(message, name)]
-        missing += [found for step in steps if (found := step(message)) is not None]
-        return min(missing, key=lambda path: order[path.partition(".")[0].partition("[")[0]])
-
+    They are written as source and compiled: every call is checked, and to look up what is to be
+    checked would be as dear as the check.
+    """
+    types = _checked_types(descriptor, {})
+    scope: dict[str, Any] = {"first_in": _first_in}
+    for number, one in enumerate(types.values()):
+        # Of the class: a message looks through the names of its fields to find its own.
+        scope[f"has_{number}"] = message_factory.GetMessageClass(one).HasField
+    numbers = {name: number for number, name in enumerate(types)}
+    lines = [line for one in types.values() for line in _check_lines(one, numbers)]
+    code = compile("\n".join(lines), f"<REQUIRED fields of {descriptor.full_name}>", "exec")
+    exec(code, scope)  # noqa: S102  # our own text, made of the contract's names
+    check: _Check = scope["check_0"]
     return check
 
 
-def _presence_in(descriptor: Descriptor) -> _Presence:
-    """HasField of the class: a message looks through the names of its fields to find its own."""
-    has_field: _Presence = message_factory.GetMessageClass(descriptor).HasField
-    return has_field
+def _checked_types(descriptor: Descriptor, known: dict[str, Descriptor]) -> dict[str, Descriptor]:
+    """The type and those in it that have REQUIRED fields, by name; it stands first."""
+    known[descriptor.full_name] = descriptor
+    for field in descriptor.fields:
+        nested = _checked_type(field)
+        if nested is not None and nested.full_name not in known:
+            _checked_types(nested, known)
+    return known
 
 
-def _is_plain(field: FieldDescriptor) -> bool:
-    """Whether its default value is its absence."""
-    return _is_required(field) and not field.is_repeated and not field.has_presence
-
-
-def _has_bare_presence(field: FieldDescriptor) -> bool:
-    """Whether it has presence, and nothing in it is to be looked at."""
-    if field.is_repeated or not field.has_presence:
-        return False
+def _checked_type(field: FieldDescriptor) -> Descriptor | None:
+    """The type of the field's messages, where there is something to be looked at in them."""
     nested = field.message_type
-    return nested is None or not _has_required(nested, frozenset())
+    return nested if nested is not None and _has_required(nested, frozenset()) else None
 
 
-def _step(field: FieldDescriptor, has_field: _Presence) -> _Check | None:
-    name = field.name
-    required = _is_required(field)
-    nested = field.message_type
-    if nested is not None and not _has_required(nested, frozenset()):
-        nested = None
-    if field.is_repeated:
-        return _repeated_step(name, required, nested)
-    return None if nested is None else _message_step(name, required, nested, has_field)
+def _check_lines(descriptor: Descriptor, numbers: Mapping[str, int]) -> list[str]:
+    """The source of the check of one type, `numbers` being those of the functions."""
+    number = numbers[descriptor.full_name]
+    lines = [f"def check_{number}(message):"]
+    for field in descriptor.fields:
+        lines += _field_lines(field, f"has_{number}(message, {field.name!r})", numbers)
+    return [*lines, "    return None"]
 
 
-def _repeated_step(name: str, required: bool, nested: Descriptor | None) -> _Check | None:
+def _field_lines(field: FieldDescriptor, is_present: str, numbers: Mapping[str, int]) -> list[str]:
+    """Whether the field is set, if it has to be, and what is missing in it."""
+    name, lines = field.name, []
+    value = f"message.{name}"
+    if _is_required(field):
+        lines.append(f"    if not {is_present if field.has_presence else value}: return {name!r}")
+    nested = _checked_type(field)
     if nested is None:
-        if not required:
-            return None
-        return lambda message: None if getattr(message, name) else name
-
-    def step(message: Any) -> str | None:
-        elements = getattr(message, name)
-        if required and not elements:
-            return name
-        check = _check_of(nested)
-        for index, element in enumerate(elements):
-            missing = check(element)
-            if missing is not None:
-                return f"{name}[{index}].{missing}"
-        return None
-
-    return step
+        return lines
+    check = f"check_{numbers[nested.full_name]}"
+    if field.is_repeated:
+        lines.append(f"    missing = first_in({value}, {name!r}, {check})")
+        lines.append("    if missing is not None: return missing")
+    else:
+        where = "" if _is_required(field) else f"{is_present} and "
+        lines.append(f"    if {where}(missing := {check}({value})) is not None:")
+        lines.append(f"        return {name + '.'!r} + missing")
+    return lines
 
 
-def _message_step(name: str, required: bool, nested: Descriptor, has_field: _Presence) -> _Check:
-    def step(message: Any) -> str | None:
-        if not has_field(message, name):
-            return name if required else None
-        missing = _check_of(nested)(getattr(message, name))
-        return None if missing is None else f"{name}.{missing}"
-
-    return step
+def _first_in(messages: Iterable[Any], name: str, check: _Check) -> str | None:
+    """The first field that is missing in one of a field's messages."""
+    for index, message in enumerate(messages):
+        missing = check(message)
+        if missing is not None:
+            return f"{name}[{index}].{missing}"
+    return None
 
 
 def _is_required(field: FieldDescriptor) -> bool:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from google.protobuf.message import Message
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.discovery.v1 import discovery_pb2
@@ -141,6 +145,57 @@ _STOP = rollout_pb2.STOP_REASON_MAX_STEPS
 )
 def test_required_fields(message: Message, missing: str | None) -> None:
     assert required_fields(type(message))(message) == missing
+
+
+def missing_in(message: Any) -> str | None:
+    """The first REQUIRED field that is not set, as descriptors and fields say, one by one."""
+    for field in message.DESCRIPTOR.fields:
+        value = getattr(message, field.name)
+        is_set = message.HasField(field.name) if field.has_presence else bool(value)
+        if "REQUIRED" in str(field.GetOptions()) and not is_set:
+            return str(field.name)
+        if field.message_type is None or field.message_type.GetOptions().map_entry or not is_set:
+            continue
+        parts = list(value) if field.is_repeated else [value]
+        for index, part in enumerate(parts):
+            missing = missing_in(part)
+            if missing is not None:
+                place = f"{field.name}[{index}]" if field.is_repeated else field.name
+                return f"{place}.{missing}"
+    return None
+
+
+def fill(message: Any, draw: Callable[[int], int], depth: int) -> None:
+    """Sets any of its fields, to any value that takes part in a check."""
+    for field in message.DESCRIPTOR.fields:
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            continue
+        count = draw(3)
+        if field.message_type is not None:
+            for _ in range(count if depth and field.is_repeated else min(count, depth, 1)):
+                owned = getattr(message, field.name)
+                part = owned.add() if field.is_repeated else owned
+                if not field.is_repeated:
+                    part.SetInParent()
+                fill(part, draw, depth - 1)
+        elif count:
+            value = {field.CPPTYPE_STRING: "1", field.CPPTYPE_BOOL: True}.get(field.cpp_type, 1)
+            value = b"1" if field.type == field.TYPE_BYTES else value
+            if field.is_repeated:
+                getattr(message, field.name).append(value)
+            else:
+                setattr(message, field.name, value)
+
+
+@pytest.mark.parametrize("service", sorted(CONTRACT))
+@given(st.data())
+@settings(max_examples=40, deadline=None)
+def test_a_check_says_what_the_descriptors_say(service: str, data: st.DataObject) -> None:
+    chance = data.draw(st.randoms(use_true_random=False))
+    for spec in methods_of(service).values():
+        message = spec.request_class()
+        fill(message, lambda count: min(chance.randrange(count * 3), count), 3)
+        assert required_fields(spec.request_class)(message) == missing_in(message)
 
 
 def test_the_error_names_field_and_method() -> None:
