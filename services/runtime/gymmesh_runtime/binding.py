@@ -29,6 +29,7 @@ from gymmesh_runtime.alarm import Alarm
 from gymmesh_runtime.context import NO_METADATA, CallContext
 from gymmesh_runtime.contract import MethodSpec, methods_of, required_fields
 from gymmesh_runtime.errors import MeshError, deadline_passed, unforeseen
+from gymmesh_runtime.instruments import Count
 from gymmesh_runtime.timers import Limit, Wheel, running_wheel
 
 
@@ -43,6 +44,7 @@ class BoundMethod:
         "_handler",
         "_missing",
         "_name",
+        "_ok",
         "_push",
         "_response_class",
         "_seconds",
@@ -60,6 +62,7 @@ class BoundMethod:
         self._seconds = metrics.RPC_SECONDS.labels(spec.full_name)
         #: The counter for a status code.
         self._counts = cache(partial(metrics.RPCS.labels, spec.full_name))
+        self._ok: Count | None = None  # of those, the one that nearly all calls want
         self._wheel: Wheel | None = None
 
     @property
@@ -108,7 +111,10 @@ class BoundMethod:
         finally:
             if limit is not None:
                 limit.leave()
-            self._counts(code).inc()
+            count = self._ok
+            if count is None or code != "OK":
+                count = self._count(code)
+            count.value += 1.0
             self._seconds.observe(monotonic() - started)
 
     async def stream(
@@ -142,6 +148,13 @@ class BoundMethod:
             self._seconds.observe(monotonic() - started)
             if responses is not None:
                 await responses.aclose()
+
+    def _count(self, code: str) -> Count:
+        """The counter for a status code."""
+        count = self._counts(code)
+        if code == "OK":
+            self._ok = count
+        return count
 
     def _in_loop(self) -> Wheel:
         """The wheel of the loop that all its calls belong to."""
