@@ -95,7 +95,7 @@ def slow(seconds: float) -> Callable[[pb.RolloutEvent], float | None]:
 
 def ledger_of(agent: CollectAgent) -> Any:
     (stream,) = agent.desk._streams.values()
-    return stream._ledger
+    return stream.ledger
 
 
 # ---- the ordinary course ------------------------------------------------------------------------

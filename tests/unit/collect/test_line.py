@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import math
 
 from gymmesh.agent.v1 import agent_pb2
+from gymmesh_agent.collect.attempt import StreamedAttempt
 from gymmesh_agent.collect.config import CollectConfig
 from gymmesh_agent.collect.line import Line
-from gymmesh_agent.collect.roster import Start
 from gymmesh_agent.collect.stream import CollectStream
 from tests.support.collecting import CollectAgent, ask
 from tests.unit.agent.mesh import until
@@ -80,7 +79,7 @@ async def test_events_leave_before_messages_and_on_the_last_connection_only() ->
     first, second = Line(LONG), Line(LONG)
     assert stream.resume(0, credit=3)
     stream.connect(first)
-    stream.launch(Start(("ro-1", 1), ask(1), math.inf))
+    stream.launch(StreamedAttempt(stream, ("ro-1", 1), ask(1)))
     await until(lambda: not agent.running)
     assert not stream.settled  # two events wait for credit
     first.say(LOAD)

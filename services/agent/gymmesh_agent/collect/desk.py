@@ -12,8 +12,9 @@ from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_agent.collect.config import CollectConfig
 from gymmesh_agent.collect.line import Line
+from gymmesh_agent.collect.problems import METHOD
 from gymmesh_agent.collect.roster import fair_share, whose_turn
-from gymmesh_agent.collect.stream import METHOD, CollectStream, Host
+from gymmesh_agent.collect.stream import CollectStream, Host
 from gymmesh_runtime import metrics
 from gymmesh_runtime.contract import CONTRACT_VERSION, required_fields
 from gymmesh_runtime.errors import MeshError, unforeseen
@@ -117,9 +118,12 @@ class CollectDesk:
     def _schedule(self, changed: CollectStream) -> None:
         """Give free places to those who wait."""
         while (turn := whose_turn(self._streams.values(), self._config.capacity)) is not None:
-            start = turn.roster.next()
-            if start is not None:
-                turn.launch(start)
+            stream, count = turn
+            for _ in range(count):
+                attempt = stream.roster.next()
+                if attempt is None:
+                    break
+                stream.launch(attempt)
         self._finish(changed)
 
     def _open(self, hello: agent_pb2.CollectHello) -> tuple[CollectStream, bool]:
@@ -189,7 +193,7 @@ class CollectDesk:
 
     def _finish(self, stream: CollectStream) -> None:
         line = stream.line
-        if line is None or not stream.roster.idle or line.closed:
+        if line is None or stream.roster.running or stream.roster.waiting or line.closed:
             return
         if line.finishing:
             line.end()

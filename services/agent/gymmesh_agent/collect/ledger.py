@@ -76,11 +76,12 @@ class Ledger:
 
         It is taken when it was full already, too: what ends an attempt must not wait.
         """
-        self._events.append(data)
-        self.size += len(data) + _OVERHEAD
+        events = self._events
+        events.append(data)
+        self.size = size = self.size + len(data) + _OVERHEAD
         if ends is not None:
-            self._ends.append((self.last, ends))
-        return self.size >= self._max_bytes
+            self._ends.append((self._forgotten + len(events), ends))
+        return size >= self._max_bytes
 
     def take(self, until: int, *, max_events: int, max_bytes: int) -> list[bytes]:
         """The next events to be sent, as far as credit goes, none after the cursor `until`.

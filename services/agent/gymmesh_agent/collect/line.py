@@ -49,12 +49,14 @@ class Line:
     def want(self, delay_s: float = math.inf) -> None:
         """Have what waits leave in its time; `delay_s`: in so many seconds, if that is sooner."""
         self.wanted = True
-        now = self._bell.time()
-        due = max(now, self._left_at + min(delay_s, self._flush_s))
-        if due > now:
-            self._bell.ring_at(due)
+        bell = self._bell
+        due = self._left_at + (delay_s if delay_s < self._flush_s else self._flush_s)
+        if bell.rung or due >= bell.due:
+            return  # it leaves by then
+        if due > bell.time():
+            bell.ring_at(due)
         else:
-            self._bell.ring()
+            bell.ring()
 
     def say(self, message: agent_pb2.CollectResponse) -> None:
         """Have a message other than events leave now; nothing happens on a closed line."""

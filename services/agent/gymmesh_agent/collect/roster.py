@@ -7,7 +7,7 @@ import enum
 import math
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh_agent.collect.ledger import Key
@@ -48,12 +48,22 @@ class Start:
         self.cancelled = False
 
 
+A = TypeVar("A", bound=Start)
+
+
 class Entrance(enum.Enum):
     """What becomes of a start."""
 
     WAITS = "waits"
     KNOWN = "known"
     FULL = "full"
+
+
+# Their names: the class is asked for a member by each attempt otherwise, which costs more than all
+# the rest of entering.
+WAITS: Final = Entrance.WAITS
+KNOWN: Final = Entrance.KNOWN
+FULL: Final = Entrance.FULL
 
 
 class Whereabouts(enum.Enum):
@@ -64,7 +74,7 @@ class Whereabouts(enum.Enum):
     NOWHERE = "nowhere"
 
 
-class Roster:
+class Roster(Generic[A]):
     """The attempts of one stream.
 
     A start that comes again, as it does when a collector cannot know whether it arrived before
@@ -74,9 +84,9 @@ class Roster:
 
     def __init__(self, max_waiting: int) -> None:
         #: Those that wait to start, in the order in which they came.
-        self.waiting: OrderedDict[Key, Start] = OrderedDict()
+        self.waiting: OrderedDict[Key, A] = OrderedDict()
         #: Those that run.
-        self.running: dict[Key, Start] = {}
+        self.running: dict[Key, A] = {}
         self._max_waiting = max_waiting
         self._earliest = math.inf  # none of those that wait is due before
         self._ended: set[Key] = set()
@@ -86,19 +96,19 @@ class Roster:
         """Whether none waits or runs."""
         return not self.waiting and not self.running
 
-    def enter(self, start: Start) -> Entrance:
+    def enter(self, start: A) -> Entrance:
         """Take a start into the queue."""
         key = start.key
         if key in self.waiting or key in self.running or key in self._ended:
-            return Entrance.KNOWN
+            return KNOWN
         if len(self.waiting) >= self._max_waiting:
-            return Entrance.FULL
+            return FULL
         self.waiting[key] = start
         if start.due < self._earliest:
             self._earliest = start.due
-        return Entrance.WAITS
+        return WAITS
 
-    def next(self) -> Start | None:
+    def next(self) -> A | None:
         """The start whose turn it is; it runs from now on."""
         if not self.waiting:
             return None
@@ -145,28 +155,34 @@ class HasRoster(Protocol):
     """A stream, as far as its turn is concerned."""
 
     @property
-    def roster(self) -> Roster:
+    def roster(self) -> Roster[Any]:
         """Its attempts."""
 
 
 S = TypeVar("S", bound=HasRoster)
 
 
-def whose_turn(streams: Iterable[S], capacity: int) -> S | None:
-    """Which stream starts an attempt next: of those that wait, the one with the fewest running.
+def whose_turn(streams: Iterable[S], capacity: int) -> tuple[S, int] | None:
+    """Which stream starts an attempt next, and how many it starts in a row.
 
-    None when nobody waits, or `capacity` attempts run side by side already. A stream that has all
-    places for itself gives them up one by one, as its attempts end.
+    Of those that wait, the one with the fewest running starts one, and so on. None when nobody
+    waits, or `capacity` attempts run side by side already. A stream that has all places for
+    itself gives them up one by one, as its attempts end.
     """
-    total, fewest = 0, capacity
+    total, fewest, second = 0, capacity, capacity
     chosen: S | None = None
     for stream in streams:
         roster = stream.roster
         running = len(roster.running)
         total += running
-        if running < fewest and roster.waiting:
-            chosen, fewest = stream, running
-    return chosen if total < capacity else None
+        if roster.waiting:
+            if running < fewest:
+                chosen, fewest, second = stream, running, fewest
+            elif running < second:
+                second = running
+    if chosen is None or total >= capacity:
+        return None
+    return chosen, min(capacity - total, max(1, second - fewest))
 
 
 def fair_share(capacity: int, streams: int) -> int:
