@@ -18,21 +18,18 @@ class Breaker:
 
     threshold: failures in a row that open it. cooldown_s: seconds until the first probe, and
     between the later ones, where they do not grow: each by the factor `growth`, to `longest_s`.
-    Times given to the methods are seconds on one monotonic clock.
+    failures: so many in a row. is_open: whether only probes are let through. Times given to the
+    methods are seconds on one monotonic clock.
     """
 
     threshold: int = 20
     cooldown_s: float = 1.0
     growth: float = 1.0
     longest_s: float = 15.0
-    _failures: int = 0
+    failures: int = 0
+    is_open: bool = False
     _next_probe: float = 0.0
     _probes: int = 0
-
-    @property
-    def is_open(self) -> bool:
-        """Whether only probes are let through."""
-        return self._failures >= self.threshold
 
     def wait(self, now: float) -> float:
         """Seconds until a call would be let through; 0.0 when one is. Changes nothing."""
@@ -54,17 +51,16 @@ class Breaker:
 
     def failed(self, now: float) -> None:
         """A call found the endpoint down."""
-        was_open = self.is_open
-        self._failures += 1
-        if self.is_open and not was_open:
+        self.failures += 1
+        if self.failures >= self.threshold and not self.is_open:
+            self.is_open = True
             self._next_probe = now + self.cooldown_s
 
     def answered(self) -> bool:
         """The endpoint answered, be it to refuse; True when that closed the circuit."""
-        if not self._failures:
-            return False
         was_open = self.is_open
-        self._failures = self._probes = 0
+        self.failures = self._probes = 0
+        self.is_open = False
         return was_open
 
     def _pause(self) -> float:

@@ -80,10 +80,10 @@ class Endpoint:
 
     def at(self, path: str) -> str:
         """The URL of a path below the base, or, as `/../path`, beside it; whole URLs stay."""
-        if not path.startswith("/"):
-            return path
         url = self._urls.get(path)
         if url is None:
+            if not path.startswith("/"):
+                return path
             beside = path.startswith("/../")
             url = self._urls[path] = self._root + path[3:] if beside else self.base + path
         return url
@@ -116,6 +116,7 @@ class Pool:
             Endpoint(name, index, base, make(), _aimd(concurrency / size, adapt, size))
             for index, base in enumerate(bases)
         )
+        self._only = self.endpoints[0] if size == 1 else None
         self._router = Router([identity(base) for base in bases], margin)
         self._targets = Targets(adapt.queue_target_s, adapt.kv_target)
         self._limiter: Limiter | None = None
@@ -147,8 +148,8 @@ class Pool:
         tried: the indices of those that have failed this very call. A circuit that lets a probe
         through counts the call as one.
         """
-        if len(self.endpoints) == 1:
-            only = self.endpoints[0]
+        only = self._only
+        if only is not None:
             if tried or (only.breaker.is_open and only.breaker.admit(self.clock()) is not None):
                 return None
             return only
@@ -180,7 +181,7 @@ class Pool:
     def answered(self, endpoint: Endpoint, started: float, key: str) -> None:
         """A call of the rollout `key`, begun at `started`, got its answer."""
         self._alive(endpoint)
-        if len(self.endpoints) > 1:
+        if self._only is None:
             self._router.answered(key, endpoint.index)
         limit, limiter = endpoint.limit, self._limiter
         if limit.limit < limit.cap:  # else nothing could raise it
@@ -231,7 +232,8 @@ class Pool:
 
     def _alive(self, endpoint: Endpoint) -> None:
         endpoint.answered = self.clock()
-        if endpoint.breaker.answered():
+        breaker = endpoint.breaker
+        if breaker.failures and breaker.answered():
             endpoint.down.set(0)
 
     def _back_off(self, endpoint: Endpoint, started: float) -> None:
