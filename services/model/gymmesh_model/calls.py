@@ -15,13 +15,16 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
-from typing import Final
+from typing import Final, TypeVar
+
+import msgspec
 
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.model.v1 import model_pb2
 from gymmesh_runtime.errors import MeshError
 
 Answer = model_pb2.CreateResponseResponse
+WorkT = TypeVar("WorkT")
 
 WINDOW_SECONDS: Final = 600.0
 WINDOW_ANSWERS: Final = 4096
@@ -30,18 +33,17 @@ WINDOW_BYTES: Final = 64 * 1024 * 1024
 _CLOSE_SECONDS: Final = 5.0
 
 
-class _Running:
-    """A generation, the task that it runs in, and who waits for it besides."""
+class _Running(msgspec.Struct, eq=False):
+    """A generation, the task that it runs in, and who waits for it besides.
 
-    __slots__ = ("cancels", "digest", "stop", "task", "waiters")
+    cancels: cancellations of the task that came before, and have nothing to do with the call.
+    """
 
-    def __init__(self, digest: Hashable, task: asyncio.Task[object]) -> None:
-        self.digest = digest
-        self.task = task
-        # Cancellations of the task that came before, and have nothing to do with the call.
-        self.cancels = task.cancelling()
-        self.stop = ""
-        self.waiters: list[asyncio.Future[Answer | None]] | None = None
+    digest: Hashable
+    task: asyncio.Task[object]
+    cancels: int
+    stop: str = ""
+    waiters: list[asyncio.Future[Answer | None]] | None = None
 
     def end(self, why: str) -> None:
         """Stops the generation from outside; `why` is for `stopped`."""
@@ -60,9 +62,11 @@ class _Running:
         return why
 
 
-# An answer that is kept: the digest, the answer serialised, which takes a fraction of a message's
-# memory, and when it was given.
-_Done = tuple[Hashable, bytes, float]
+# An answer that is kept: its request_id, the digest, the answer serialised, which takes a fraction
+# of a message's memory, and when it was given.
+_Done = tuple[str, Hashable, bytes, float]
+# Of the class, since a message looks through the names of its fields to find its methods.
+_SERIALIZED: Final[Callable[[Answer], bytes]] = Answer.SerializeToString
 
 
 class CallTable:
@@ -72,7 +76,7 @@ class CallTable:
         self._clock = clock
         self._running: dict[str, _Running] = {}
         self._done: dict[str, _Done] = {}
-        self._oldest: deque[str] = deque()  # the keys of those, in the order of their answers
+        self._oldest: deque[_Done] = deque()  # the same, in the order in which they were given
         self._bytes = 0
         self._emptied: asyncio.Future[None] | None = None
 
@@ -80,22 +84,23 @@ class CallTable:
         self,
         request_id: str,
         digest: Hashable,
-        generate: Callable[[], Awaitable[Answer]],
-        aborted: Callable[[], Answer],
+        work: WorkT,
+        generate: Callable[[WorkT], Awaitable[Answer]],
+        aborted: Callable[[WorkT], Answer],
     ) -> Answer:
         """The answer under this id: kept, under way, or generated now.
 
         digest: of the request; another one under the same id raises REQUEST_ID_REUSED.
-        generate: makes the answer, in the task that asks. aborted: the answer when
-        `abort` stopped it. Raises whatever `generate` raises.
+        work: what the call is, for the two functions. generate: makes the answer, in the task that
+        asks. aborted: the answer when `abort` stopped it. Raises whatever `generate` raises.
         """
         while True:
             if request_id in self._done:
                 self._forget_old(self._clock())
                 done = self._done.get(request_id)
                 if done is not None:
-                    _require_same(request_id, digest, done[0])
-                    return _again(done[1])
+                    _require_same(request_id, digest, done[1])
+                    return _again(done[2])
             running = self._running.get(request_id)
             if running is None:
                 break
@@ -105,12 +110,12 @@ class CallTable:
                 return answer
         task = asyncio.current_task()
         assert task is not None
-        running = self._running[request_id] = _Running(digest, task)
+        running = self._running[request_id] = _Running(digest, task, task.cancelling())
         try:
             try:
-                answer = await generate()
+                answer = await generate(work)
             except asyncio.CancelledError:
-                answer = _stopped(running, aborted)
+                answer = _stopped(running, work, aborted)
         except BaseException as error:
             self._failed(request_id, running, error)
             raise
@@ -139,15 +144,16 @@ class CallTable:
 
     def _answered(self, request_id: str, running: _Running, answer: Answer) -> None:
         self._remove(request_id, running)
-        kept = answer.SerializeToString()
+        kept = _SERIALIZED(answer)
         now = self._clock()
-        self._done[request_id] = (running.digest, kept, now)
-        self._oldest.append(request_id)
+        done = self._done[request_id] = (request_id, running.digest, kept, now)
+        self._oldest.append(done)
         self._bytes += len(kept)
         self._forget_old(now)
-        for waiter in running.waiters or ():
-            if not waiter.done():
-                waiter.set_result(_again(kept))
+        if running.waiters is not None:
+            for waiter in running.waiters:
+                if not waiter.done():
+                    waiter.set_result(_again(kept))
 
     def _failed(self, request_id: str, running: _Running, error: BaseException) -> None:
         self._remove(request_id, running)
@@ -169,13 +175,14 @@ class CallTable:
 
     def _forget_old(self, now: float) -> None:
         """Throws out what is too old, and what is too much."""
+        oldest, done = self._oldest, self._done
         limit = now - WINDOW_SECONDS
-        while self._oldest and (
-            len(self._done) > WINDOW_ANSWERS
-            or self._bytes > WINDOW_BYTES
-            or self._done[self._oldest[0]][2] < limit
+        while oldest and (
+            oldest[0][3] < limit or len(oldest) > WINDOW_ANSWERS or self._bytes > WINDOW_BYTES
         ):
-            self._bytes -= len(self._done.pop(self._oldest.popleft())[1])
+            request_id, _, kept, _ = oldest.popleft()
+            del done[request_id]
+            self._bytes -= len(kept)
 
 
 async def _joined(running: _Running) -> Answer | None:
@@ -193,11 +200,11 @@ def _again(kept: bytes) -> Answer:
     return answer
 
 
-def _stopped(running: _Running, aborted: Callable[[], Answer]) -> Answer:
+def _stopped(running: _Running, work: WorkT, aborted: Callable[[WorkT], Answer]) -> Answer:
     """The answer of a generation that was cancelled, or the error in its place."""
     why = running.stopped()
     if why == "abort":
-        return aborted()
+        return aborted(work)
     if why == "close":
         raise MeshError(
             errors.ERROR_REASON_DRAINING, "the model service is shutting down"

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
-from functools import partial
+from time import monotonic
 from typing import Any, Final
 
 from gymmesh.errors.v1 import errors_pb2 as errors
@@ -44,7 +43,7 @@ _ABORT_SECONDS: Final = 5.0
 _MARGIN_SECONDS: Final = 0.15
 # Of the classes, since a message looks through the names of its fields to find its methods.
 _HAS: Final = model_pb2.CreateResponseRequest.HasField
-_HAS_USAGE: Final = responses_pb2.Response.HasField
+_COPY: Final = responses_pb2.Response.CopyFrom
 _SERIALIZED: Final = responses_pb2.ResponseParams.SerializeToString
 _NAMED_BY_CONFIG: Final = ("responses", "chat", "openai", "azure", "vllm")
 
@@ -64,9 +63,12 @@ class ModelService:
         self._model = config.model if config.backend in _NAMED_BY_CONFIG else None
         self._backend: Backend | None = None
         # What the backend says of itself once it is opened.
-        self._keeps_aborted = self._takes_items = False
+        self._keeps_aborted = self._takes_items = self._gives_tokens = False
+        self._endpoint_model = ""
         self._settings = KnownSettings(config.params, self._model)
         self._calls = CallTable()
+        self._most_s = config.timeout_s
+        self._converses = config.max_conversations > 0
         self._weights = WeightsClock()
         self._conversations = Conversations(config.max_conversations, config.max_conversation_bytes)
         self._continued = metrics.MODEL_CONVERSATIONS.labels(name, "continued")
@@ -105,8 +107,10 @@ class ModelService:
         follow = getattr(backend, "follow_weights", None)
         if follow is not None:
             follow(self._weights.follow)
-        self._keys = AnswerKeys(self._config, backend.endpoint_model)
+        self._endpoint_model = backend.endpoint_model
+        self._keys = AnswerKeys(self._config, self._endpoint_model)
         self._keeps_aborted = backend.keep_aborted
+        self._gives_tokens = backend.capabilities.token_ids
         self._takes_items = getattr(backend, "takes_items", False)
         self._backend = backend
 
@@ -207,40 +211,46 @@ class ModelService:
         progress: Progress | None,
     ) -> Coroutine[Any, Any, model_pb2.CreateResponseResponse]:
         """progress: of a call that is to be streamed, None for one that is not."""
-        remaining = context.time_remaining()
-        timeout = min(self._config.timeout_s, remaining - min(_MARGIN_SECONDS, remaining / 10))
         params = request.params
         raw = _SERIALIZED(params)
-        settings = self._settings.known(raw)
-        work = Work(request, timeout, progress, request.call_id, params.model, settings)
-        request_id = request.request_id
-        if not request_id:
-            return self._generate(work)
-        return self._calls.ask(
-            request_id,
-            _digest(request, raw),
-            partial(self._generate, work),
-            partial(self._aborted, work),
+        seed = request.seed if _HAS(request, "seed") else None
+        has_conversation = _HAS(request, "conversation")
+        work = Work(
+            request,
+            params,
+            self._settings.known(raw),
+            request.request_id,
+            request.call_id,
+            "" if self._endpoint_model else params.model,
+            seed,
+            has_conversation,
+            _seconds_for(context, self._most_s),
+            progress,
         )
+        if not work.request_id:
+            return self._generate(work)
+        parent = request.conversation.parent_call_id if has_conversation else ""
+        digest = _digest(raw, seed, parent)
+        return self._calls.ask(work.request_id, digest, work, self._generate, self._aborted)
 
     async def _generate(self, work: Work) -> model_pb2.CreateResponseResponse:
         """One coroutine for all of it: thousands of calls wait here, each frame in memory."""
         backend, limiter = self._backend or self._opened(), self._limiter
-        arrived = started = time.monotonic()
+        arrived = started = monotonic()
         try:
             if not limiter.enter():
                 self._check_conversation(work)
                 await limiter.wait(work.timeout)
-                started = time.monotonic()
+                started = monotonic()
                 work.queue_s = started - arrived
             work.versions = versions = self._weights.begin()
             try:
                 if self._cache is not None:
-                    response = await self._kept_or_made(backend, self._call_of(backend, work), work)
+                    response = await self._kept_or_made(backend, self._call_of(work), work)
                 elif work.progress is None:
-                    response = await backend.create(self._call_of(backend, work))
+                    response = await backend.create(self._call_of(work))
                 else:
-                    response = await backend.stream(self._call_of(backend, work), work.progress)
+                    response = await backend.stream(self._call_of(work), work.progress)
             finally:
                 if versions:
                     self._weights.end(versions)
@@ -249,13 +259,13 @@ class ModelService:
             metrics.MODEL_CALLS.labels(self.name, error.reason_name).inc()
             raise
         self._queue_seconds.observe(work.queue_s)
-        self._call_seconds.observe(time.monotonic() - started)
+        self._call_seconds.observe(monotonic() - started)
         return self._answered(work, response)
 
     def _check_conversation(self, work: Work) -> None:
         """A call that goes on with what is not held here need not wait to be told so."""
         request = work.request
-        if request is not None and request.conversation.parent_call_id:
+        if request is not None and work.has_conversation and request.conversation.parent_call_id:
             try:
                 self._conversations.check(request)
             except MeshError:
@@ -278,24 +288,26 @@ class ModelService:
         await self._cache.put(key, response)
         return response
 
-    def _call_of(self, backend: Backend, work: Work) -> ModelCall:
-        request, work.request = work.request, None
+    def _call_of(self, work: Work) -> ModelCall:
+        request, params = work.request, work.params
+        work.request = work.params = None
         assert request is not None  # a call is made once
-        goes_on = _HAS(request, "conversation") and self._config.max_conversations > 0
+        assert params is not None
+        goes_on = work.has_conversation and self._converses
         # Who reads the items themselves needs no JSON of them, which is most of a call's cost.
         direct = self._takes_items and not goes_on and self._cache is None
-        params, items, settings = self._params_of(request.params, work.settings, direct)
+        document, items, settings = self._document_of(params, work.settings, direct)
         if goes_on:
-            self._take_up(work, request, params)
-        if _HAS(request, "capture") and backend.capabilities.token_ids:
+            self._take_up(work, request, document)
+        if self._gives_tokens and _HAS(request, "capture"):
             capture = request.capture
             if capture.token_ids or capture.logprobs:
                 work.record = TokenRecord(logprobs_asked=capture.logprobs)
         return ModelCall(
-            params,
+            document,
             request.rollout_id,
-            request.request_id,
-            request.seed if _HAS(request, "seed") else None,
+            work.request_id,
+            work.seed,
             work.timeout - work.queue_s,
             work.record,
             work.turn.prefix if work.turn is not None and work.record is not None else None,
@@ -303,7 +315,7 @@ class ModelService:
             settings,
         )
 
-    def _params_of(
+    def _document_of(
         self, params: responses_pb2.ResponseParams, settings: Settings | None, direct: bool
     ) -> tuple[dict[str, Any], Sequence[responses_pb2.Item] | None, Settings | None]:
         """The parameters with the configured ones, the input apart from them where that will do,
@@ -344,7 +356,7 @@ class ModelService:
         self._count(response, work)
         # Field by field, which costs a third less than the constructor.
         answer = model_pb2.CreateResponseResponse()
-        answer.response.CopyFrom(response)
+        _COPY(answer.response, response)
         answer.call_id = work.call_id or new_id("call-")
         if work.queue_s:
             answer.queue_us = int(work.queue_s * 1e6)
@@ -367,15 +379,15 @@ class ModelService:
         if response.status == "incomplete":
             metrics.MODEL_CALLS.labels(self.name, "incomplete").inc()
         else:
-            self._completed.inc()
+            self._completed.value += 1.0
         # Tokens of a kept answer were counted when it was made.
-        if _HAS_USAGE(response, "usage") and not work.from_cache:
-            usage = response.usage
+        if not work.from_cache:
+            usage = response.usage  # without one there are none
             read, written = usage.input_tokens, usage.output_tokens
             if read > 0:
-                self._tokens_in.inc(read)
+                self._tokens_in.value += read
             if written > 0:
-                self._tokens_out.inc(written)
+                self._tokens_out.value += written
 
     def _aborted(self, work: Work) -> model_pb2.CreateResponseResponse:
         """What there is of an aborted answer: of one that is not streamed, nothing."""
@@ -384,7 +396,7 @@ class ModelService:
         if response is None:
             response = responses_pb2.Response(
                 id=new_id("resp_"),
-                model=(self._backend.endpoint_model if self._backend else "") or work.model,
+                model=self._endpoint_model or work.model,
                 status="incomplete",
                 incomplete_details=responses_pb2.IncompleteDetails(reason="aborted"),
             )
@@ -399,18 +411,26 @@ async def _made(
     return await backend.stream(call, progress)
 
 
-def _digest(request: model_pb2.CreateResponseRequest, raw: bytes) -> int:
+def _seconds_for(context: CallContext, most: float) -> float:
+    """Seconds that a call may take, `most` of them at most."""
+    deadline = context.deadline
+    if deadline is None:
+        return most
+    left = deadline - monotonic()
+    if left > 10 * _MARGIN_SECONDS:
+        left -= _MARGIN_SECONDS
+    else:
+        left = max(0.0, left - left / 10)
+    return left if left < most else most
+
+
+def _digest(raw: bytes, seed: int | None, parent: str) -> int:
     """Of everything that decides the answer; the rest may differ in a retry.
 
-    raw: its parameters, serialized: always the same way, since no map is among them.
+    raw: the parameters, serialized: always the same way, since no map is among them. parent: the
+    call that this one goes on from.
 
     Python's own keyed hash: it never leaves this process, and nothing but a caller's mistake is
     to be found with it. SHA-256 of a long conversation would take a tenth of the call's CPU.
     """
-    return hash(
-        (
-            raw,
-            request.seed if _HAS(request, "seed") else None,
-            request.conversation.parent_call_id if _HAS(request, "conversation") else "",
-        )
-    )
+    return hash((raw, seed, parent))

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from gymmesh.model.v1 import model_pb2
+from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.progress import Progress
 from gymmesh_model.conversations import Turn
 from gymmesh_model.settings import Settings
 from gymmesh_model.tokens.record import TokenRecord
 
 
-@dataclass(slots=True)
-class Work:
+class Work(msgspec.Struct, eq=False):
     """What is known of a call; filled in as it goes, so that an abort finds what there is.
 
     Attributes:
         request: as it came; given up once the backend's call is made of it, since thousands of
             calls may wait for their answers.
+        params: the request's, and given up with it.
+        settings: the parameters without the input, where they were met before.
+        request_id: the request's.
         call_id: the request's.
-        model: the name of the model that it asks for.
-        settings: its parameters without the input, where they were met before.
+        model: the name of the model that it asks for, where the endpoint has none of its own.
+        seed: the request's.
+        has_conversation: whether the request names its conversation.
         timeout: seconds for all of it, waiting included.
         progress: of a call that is streamed; None for one that is not.
         queue_s: seconds that it waited for a place.
@@ -31,12 +36,18 @@ class Work:
         versions: the weights in force while it ran, oldest first.
     """
 
+    # A Struct, as every call makes one: it is filled without a step in Python.
+
     request: model_pb2.CreateResponseRequest | None
+    params: responses_pb2.ResponseParams | None
+    settings: Settings | None
+    request_id: str
+    call_id: str
+    model: str
+    seed: int | None
+    has_conversation: bool
     timeout: float
     progress: Progress | None
-    call_id: str = ""
-    model: str = ""
-    settings: Settings | None = None
     queue_s: float = 0.0
     turn: Turn | None = None
     record: TokenRecord | None = None

@@ -12,6 +12,7 @@ from gymmesh_model.weights import WeightsClock, spans
 from gymmesh_runtime.errors import MeshError
 
 Answer = model_pb2.CreateResponseResponse
+WORK = "what is asked"
 
 
 class Model:
@@ -23,7 +24,8 @@ class Model:
         self.asked = 0
         self.stopped = 0
 
-    async def generate(self) -> Answer:
+    async def generate(self, work: str) -> Answer:
+        assert work == WORK
         self.asked += 1
         self.started.set()
         try:
@@ -34,12 +36,13 @@ class Model:
         return Answer(call_id=f"c{self.asked}")
 
 
-def aborted() -> Answer:
+def aborted(work: str) -> Answer:
+    assert work == WORK
     return Answer(call_id="aborted")
 
 
 def ask(table: CallTable, model: Model, digest: bytes = b"d") -> asyncio.Task[Answer]:
-    return asyncio.ensure_future(table.ask("r", digest, model.generate, aborted))
+    return asyncio.ensure_future(table.ask("r", digest, WORK, model.generate, aborted))
 
 
 async def test_the_same_id_gets_the_same_answer_while_it_runs_and_later() -> None:
@@ -98,11 +101,11 @@ async def test_the_generation_ends_with_its_last_asker() -> None:
 async def test_a_failure_reaches_all_who_ask() -> None:
     table, model = CallTable(), Model()
 
-    async def fail() -> Answer:
-        await model.generate()
+    async def fail(work: str) -> Answer:
+        await model.generate(work)
         raise MeshError(errors.ERROR_REASON_MODEL_TIMEOUT, "too late")
 
-    askers = [asyncio.ensure_future(table.ask("r", b"d", fail, aborted)) for _ in range(3)]
+    askers = [asyncio.ensure_future(table.ask("r", b"d", WORK, fail, aborted)) for _ in range(3)]
     await model.started.wait()
     model.go.set()
     for asker in askers:
@@ -115,11 +118,11 @@ async def test_a_failure_is_not_kept() -> None:
     table, model = CallTable(), Model()
     model.go.set()
 
-    async def fail() -> Answer:
+    async def fail(work: str) -> Answer:
         raise MeshError(errors.ERROR_REASON_MODEL_TIMEOUT, "too late")
 
     with pytest.raises(MeshError):
-        await table.ask("r", b"d", fail, aborted)
+        await table.ask("r", b"d", WORK, fail, aborted)
     assert (await ask(table, model)).call_id == "c1"
 
 
@@ -138,7 +141,7 @@ async def test_an_abort_reaches_all_who_ask_and_cancels_nobody() -> None:
     table, model = CallTable(), Model()
 
     async def asking() -> tuple[Answer, int]:
-        answer = await table.ask("r", b"d", model.generate, aborted)
+        answer = await table.ask("r", b"d", WORK, model.generate, aborted)
         await asyncio.sleep(0)  # a cancellation that was left behind would strike here
         task = asyncio.current_task()
         assert task is not None
@@ -169,7 +172,7 @@ async def test_an_abort_that_comes_too_late_leaves_no_trace() -> None:
     table = CallTable()
     started = asyncio.Event()
 
-    async def stubborn() -> Answer:
+    async def stubborn(work: str) -> Answer:
         started.set()
         try:
             await asyncio.Event().wait()
@@ -178,7 +181,7 @@ async def test_an_abort_that_comes_too_late_leaves_no_trace() -> None:
         raise AssertionError
 
     async def asking() -> tuple[str, int]:
-        answer = await table.ask("r", b"d", stubborn, aborted)
+        answer = await table.ask("r", b"d", WORK, stubborn, aborted)
         task = asyncio.current_task()
         assert task is not None
         return answer.call_id, task.cancelling()
@@ -208,7 +211,7 @@ async def test_the_window_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "WINDOW_ANSWERS", 2)
 
     async def called(request_id: str) -> bool:
-        return (await table.ask(request_id, b"d", model.generate, aborted)).from_cache
+        return (await table.ask(request_id, b"d", WORK, model.generate, aborted)).from_cache
 
     assert [await called(one) for one in "aabcba"] == [False, True, False, False, True, False]
     now = calls.WINDOW_SECONDS + 1

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+import msgspec
 
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
@@ -13,8 +14,7 @@ from gymmesh_model.settings import Settings
 from gymmesh_model.tokens.record import Prefix, TokenRecord
 
 
-@dataclass(slots=True)
-class ModelCall:
+class ModelCall(msgspec.Struct, eq=False):
     """One call, as a backend gets it, and never changes it.
 
     params: the Responses parameters as parsed JSON, the configured ones already merged in.
@@ -46,7 +46,7 @@ class Backend(Protocol):
 
     @property
     def endpoint_model(self) -> str:
-        """The model's name at the endpoint; empty when the requests name it."""
+        """The model's name at the endpoint; empty when the requests name it. Known once opened."""
 
     @property
     def context_tokens(self) -> int:
@@ -54,7 +54,7 @@ class Backend(Protocol):
 
     @property
     def capabilities(self) -> model_pb2.ModelCapabilities:
-        """What it can do, known without calling the endpoint."""
+        """What it can do, known once opened, without calling the endpoint."""
 
     @property
     def keep_aborted(self) -> bool:
