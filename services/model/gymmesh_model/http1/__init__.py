@@ -5,8 +5,9 @@ hand, answers with a bounded size, no redirects, no cookies, no proxies, no deco
 asks for `identity`). Formats: RFC 9110 and RFC 9112.
 """
 
+from gymmesh_model.http1.answer import Answer
 from gymmesh_model.http1.client import Body, Client
-from gymmesh_model.http1.connection import Answer, Streamed
+from gymmesh_model.http1.connection import Streamed
 from gymmesh_model.http1.errors import (
     ConnectFailed,
     ConnectionLost,

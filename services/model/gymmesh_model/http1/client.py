@@ -10,9 +10,10 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from gymmesh_model.http1.connection import Answer, Connection, Streamed
+from gymmesh_model.http1.answer import Answer, Bounds
+from gymmesh_model.http1.connection import Connection, Streamed
 from gymmesh_model.http1.errors import ConnectFailed, ConnectionLost, ConnectTimedOut
-from gymmesh_model.http1.parser import MAX_HEAD, Parser
+from gymmesh_model.http1.parser import MAX_HEAD
 from gymmesh_model.http1.target import Target
 from gymmesh_model.http1.turnstile import Turnstile
 
@@ -30,11 +31,14 @@ Body = bytes | Callable[[], bytes]
 class _Pool:
     """The connections to one origin."""
 
-    __slots__ = ("answers", "client", "idle", "open", "opening", "waiting")
+    __slots__ = ("answers", "client", "idle", "open", "opening", "time", "waiting")
 
-    def __init__(self, client: Client, answers: Turnstile[Answer]) -> None:
+    def __init__(
+        self, client: Client, answers: Turnstile[Answer], time: Callable[[], float]
+    ) -> None:
         self.client = client
         self.answers = answers
+        self.time = time
         # The one used last is used next, so that those not needed grow old.
         self.idle: list[Connection] = []
         self.open: set[Connection] = set()
@@ -49,8 +53,10 @@ class _Pool:
             if not waiter.done():
                 waiter.set_result(connection)
                 return
-        self.client.keep(connection)
         self.idle.append(connection)
+        connection.idle_since = self.time()
+        if self.client.sweep is None:
+            self.client.sweep_later()
 
     def forget(self, connection: Connection) -> None:
         """Takes leave of a connection that is closed."""
@@ -84,13 +90,14 @@ class Client:
         self._limit = limit
         self._connect_timeout = connect_timeout
         self._idle_timeout = idle_timeout
-        self._max_body = max_body
-        self._max_head = max_head
+        self._bounds = Bounds(max_body, max_head)
+        self._bodiless = Bounds(max_body, max_head, bodiless=True)
         self._tls = tls
         self._pools: dict[_Origin, _Pool] = {}
         self._loop = asyncio.get_running_loop()
         self._answers: Turnstile[Answer] = Turnstile(self._loop)
-        self._sweep: asyncio.TimerHandle | None = None
+        # Closes what is idle for too long; there is one while there are idle connections.
+        self.sweep: asyncio.TimerHandle | None = None
         self._closed = False
 
     async def ask(
@@ -109,10 +116,11 @@ class Client:
         """
         connection = self._kept(target) or await self._acquire(target)
         kept = connection.used
+        bounds = self._bodiless if target.method == "HEAD" else self._bounds
         while True:
             sent = body if isinstance(body, bytes) else body()
             waiter: asyncio.Future[Answer] = self._loop.create_future()
-            connection.ask(waiter, target.head(len(sent), headers), sent, self._parser(target))
+            connection.ask(waiter, target.head(len(sent), headers), sent, bounds)
             del sent  # the answer may be long in coming
             try:
                 return await waiter
@@ -137,12 +145,12 @@ class Client:
         connection = self._kept(target) or await self._acquire(target)
         kept = connection.used
         try:
-            return await connection.stream(head, body, self._parser(target))
+            return await connection.stream(head, body, self._bounds_of(target))
         except ConnectionLost as error:
             if not (resend and kept and error.untouched):
                 raise
         connection = await self._acquire(target, fresh=True)
-        return await connection.stream(head, body, self._parser(target))
+        return await connection.stream(head, body, self._bounds_of(target))
 
     @property
     def connections(self) -> int:
@@ -152,8 +160,8 @@ class Client:
     async def close(self) -> None:
         """Closes all connections at once; requests in flight fail with ConnectionLost."""
         self._closed = True
-        if self._sweep is not None:
-            self._sweep.cancel()
+        if self.sweep is not None:
+            self.sweep.cancel()
         for pool in self._pools.values():
             while pool.waiting:
                 _wake(pool, None)
@@ -162,14 +170,13 @@ class Client:
         # The event loop tells the transports in its next turn.
         await asyncio.sleep(0)
 
-    def keep(self, connection: Connection) -> None:
-        """For the pools: a connection is idle from now on."""
-        connection.idle_since = self._loop.time()
-        if self._sweep is None and not self._closed:
-            self._sweep = self._loop.call_later(self._idle_timeout, self._close_idle)
+    def sweep_later(self) -> None:
+        """For the pools: there are idle connections from now on."""
+        if not self._closed:
+            self.sweep = self._loop.call_later(self._idle_timeout, self._close_idle)
 
-    def _parser(self, target: Target) -> Parser:
-        return Parser(self._max_body, self._max_head, bodiless=target.method == "HEAD")
+    def _bounds_of(self, target: Target) -> Bounds:
+        return self._bodiless if target.method == "HEAD" else self._bounds
 
     def _kept(self, target: Target) -> Connection | None:
         """An idle connection, if there is one."""
@@ -188,7 +195,7 @@ class Client:
         """
         pool = self._pools.get(target.origin)
         if pool is None:
-            pool = self._pools[target.origin] = _Pool(self, self._answers)
+            pool = self._pools[target.origin] = _Pool(self, self._answers, self._loop.time)
         while len(pool.open) >= self._limit and not self._closed:
             waiter: asyncio.Future[Connection | None] = self._loop.create_future()
             pool.waiting.append(waiter)
@@ -271,7 +278,7 @@ class Client:
 
     def _close_idle(self) -> None:
         """Closes what was idle for too long: one timer for all connections."""
-        self._sweep = None
+        self.sweep = None
         oldest = self._loop.time() - self._idle_timeout
         kept = float("inf")
         for pool in self._pools.values():
@@ -282,7 +289,7 @@ class Client:
                     kept = min(kept, connection.idle_since)
         if kept < float("inf"):
             delay = max(0.01, kept - oldest)
-            self._sweep = self._loop.call_later(delay, self._close_idle)
+            self.sweep = self._loop.call_later(delay, self._close_idle)
 
 
 def _wake(pool: _Pool, connection: Connection | None) -> None:

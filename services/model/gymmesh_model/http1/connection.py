@@ -1,39 +1,24 @@
 """One connection: one request at a time, its answer whole or piece by piece.
 
-There is no task for a connection: the event loop's callbacks feed the parser, and a whole answer
-resolves one future. Whoever stops waiting closes the connection, since what the endpoint still
-sends would be taken for the next answer.
+There is no task for a connection: the event loop's callbacks feed the parser, which is made only
+for an answer that needs one, and a whole answer resolves one future. Whoever stops waiting closes
+the connection, since what the endpoint still sends would be taken for the next answer.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Final, NamedTuple, Protocol, cast
+from typing import Final, Protocol, cast
 
+from gymmesh_model.http1.answer import Answer, Bounds, plain_answer
 from gymmesh_model.http1.errors import ConnectionLost, Http1Error
-from gymmesh_model.http1.head import Head, Headers
+from gymmesh_model.http1.head import Head
 from gymmesh_model.http1.parser import Parser
 from gymmesh_model.http1.turnstile import Turnstile
 
+_NO_BOUNDS: Final = Bounds(0, 0)
 # Bytes of a streamed answer that may wait for its reader before the socket is left alone.
 _PAUSE_AT: Final = 256 * 1024
-
-
-class Answer(NamedTuple):
-    """A whole answer."""
-
-    head: Head
-    body: bytes
-
-    @property
-    def status(self) -> int:
-        """The HTTP status."""
-        return self.head.status
-
-    @property
-    def headers(self) -> Headers:
-        """All headers."""
-        return self.head.headers
 
 
 class Owner(Protocol):
@@ -54,6 +39,7 @@ class Connection(asyncio.Protocol):
     """A transport and the answer that is being read from it."""
 
     __slots__ = (
+        "_bounds",
         "_lost",
         "_owner",
         "_parser",
@@ -69,6 +55,8 @@ class Connection(asyncio.Protocol):
         self._lost = False
         self._transport: asyncio.Transport | None = None
         self._parser: Parser | None = None
+        # Of the answer that a waiter waits for.
+        self._bounds = _NO_BOUNDS
         self._waiter: asyncio.Future[Answer] | None = None
         self._stream: Streamed | None = None
         self.used = False
@@ -79,13 +67,16 @@ class Connection(asyncio.Protocol):
         """Whether a request may be sent."""
         return self._transport is not None and not self._transport.is_closing()
 
-    def ask(self, waiter: asyncio.Future[Answer], head: bytes, body: bytes, parser: Parser) -> None:
+    def ask(self, waiter: asyncio.Future[Answer], head: bytes, body: bytes, bounds: Bounds) -> None:
         """Sends a request, whose whole answer, or an Http1Error, `waiter` gets.
 
         Whoever stops waiting for it calls `leave`.
         """
+        transport = self._transport
+        assert transport is not None
         self._waiter = waiter
-        self._send(head, body, parser)
+        self._bounds = bounds
+        transport.writelines((head, body))
 
     def leave(self, waiter: asyncio.Future[Answer]) -> None:
         """Nobody waits for that answer any more: closes the connection."""
@@ -93,10 +84,13 @@ class Connection(asyncio.Protocol):
         if self._waiter is waiter:
             self.abort()
 
-    async def stream(self, head: bytes, body: bytes, parser: Parser) -> Streamed:
+    async def stream(self, head: bytes, body: bytes, bounds: Bounds) -> Streamed:
         """Sends a request and waits for the answer's head. Raises Http1Error."""
+        transport = self._transport
+        assert transport is not None
+        parser = self._parser = bounds.parser()
         streamed = self._stream = Streamed(self, parser)
-        self._send(head, body, parser)
+        transport.writelines((head, body))
         try:
             await streamed.begun()
         except BaseException:
@@ -124,7 +118,14 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        parser = self._parser
+        waiter = self._waiter
+        if waiter is not None and self._parser is None:
+            answer = plain_answer(data, self._bounds)
+            if answer is not None:
+                self._leave_off(reusable=True)
+                self._owner.answers.give(waiter, answer)
+                return
+        parser = self._reading()
         if parser is None:
             # Nobody asked: whatever it is, it must not become the next answer.
             self.abort()
@@ -140,7 +141,7 @@ class Connection(asyncio.Protocol):
             self._stream.grew()
 
     def eof_received(self) -> None:
-        parser = self._parser
+        parser = self._reading()
         if parser is None:
             return
         try:
@@ -151,7 +152,7 @@ class Connection(asyncio.Protocol):
             self._finish(parser)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        parser = self._parser
+        parser = self._reading()
         if parser is None:
             self._lose()
             return
@@ -163,31 +164,34 @@ class Connection(asyncio.Protocol):
         begun = parser.head is not None
         self._fail(ConnectionLost(cause, head=begun, untouched=not parser.touched))
 
-    def _send(self, head: bytes, body: bytes, parser: Parser) -> None:
-        assert self._transport is not None
-        self._parser = parser
-        self._transport.writelines((head, body))
+    def _reading(self) -> Parser | None:
+        """What reads the answer that is waited for, if one is."""
+        if self._parser is None and self._waiter is not None:
+            self._parser = self._bounds.parser()
+        return self._parser
 
     def _finish(self, parser: Parser) -> None:
-        waiter, stream, transport = self._waiter, self._stream, self._transport
-        self._parser = self._waiter = self._stream = None
-        head = parser.head
+        head, pieces, stream, waiter = parser.head, parser.pieces, self._stream, self._waiter
         assert head is not None
+        self._leave_off(reusable=head.keeps and not parser.surplus)
+        if stream is not None:
+            stream.finish()
+        if waiter is not None:
+            body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            self._owner.answers.give(waiter, Answer(head.status, head, body))
+
+    def _leave_off(self, *, reusable: bool) -> None:
+        """The answer is whole, and the connection free for the next one if that can be."""
+        transport = self._transport
         assert transport is not None
+        self._parser = self._waiter = self._stream = None
         self.used = True
         # A request that is not wholly sent yet would run into the next one.
-        whole = not parser.surplus and not transport.get_write_buffer_size()
-        if head.keeps and whole and not transport.is_closing():
+        if reusable and not transport.get_write_buffer_size() and not transport.is_closing():
             self._owner.free(self)
         else:
             transport.abort()
             self._lose()
-        if stream is not None:
-            stream.finish()
-        if waiter is not None and not waiter.done():
-            pieces = parser.pieces
-            body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-            self._owner.answers.give(waiter, Answer(head, body))
 
     def _fail(self, error: Http1Error) -> None:
         waiter, stream = self._waiter, self._stream

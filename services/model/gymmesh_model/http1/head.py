@@ -14,16 +14,20 @@ from typing import Final
 
 from gymmesh_model.http1.errors import ProtocolViolated
 
-_NAME: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
-_TEXT: Final = rb"[\t\x20-\x7e\x80-\xff]*+"
-_STATUS: Final = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: %b)?+" % _TEXT)
-_FIELD: Final = re.compile(rb"(%b):[ \t]*+(%b)" % (_NAME, _TEXT))
-_LINES: Final = re.compile(rb"\r\n(%b):[ \t]*+([^\r]*+)" % _NAME)
+FIELD_NAME: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
+"""A header's name, as a regular expression that never gives back what it took."""
+
+FIELD_TEXT: Final = rb"[\t\x20-\x7e\x80-\xff]*+"
+"""What may stand after a header's colon."""
+
+_STATUS: Final = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: %b)?+" % FIELD_TEXT)
+_FIELD: Final = re.compile(rb"(%b):[ \t]*+(%b)" % (FIELD_NAME, FIELD_TEXT))
+_LINES: Final = re.compile(rb"\r\n(%b):[ \t]*+([^\r]*+)" % FIELD_NAME)
 _TYPE: Final = re.compile(rb"\r\ncontent-type:([^\r]*+)")
 _MOST_DIGITS: Final = 18
 # Lines that are remembered, since those of an endpoint's heads hardly ever change.
 _REMEMBERED: Final = 128
-FIELD_LINE: Final = re.compile(rb"%b:%b\r\n" % (_NAME, _TEXT))
+FIELD_LINE: Final = re.compile(rb"%b:%b\r\n" % (FIELD_NAME, FIELD_TEXT))
 """A header's line, which may also stand in a trailer."""
 
 

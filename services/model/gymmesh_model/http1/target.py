@@ -26,7 +26,7 @@ class Target:
     be sent.
     """
 
-    __slots__ = ("_prefix", "host", "method", "origin", "port", "tls")
+    __slots__ = ("_prefix", "_sized", "host", "method", "origin", "port", "tls")
 
     def __init__(
         self, url: str, headers: Mapping[str, str] | None = None, *, method: str = "POST"
@@ -38,11 +38,12 @@ class Target:
         self.port = port or _PORTS[parts.scheme]
         self.origin = (parts.scheme, self.host, self.port)
         self._prefix = self._head(parts.path, parts.query, _with_auth(headers or {}, parts))
+        self._sized = self._prefix + b"Content-Length: "
 
     def head(self, length: int, more: Mapping[str, str] | None = None) -> bytes:
         """A request's head. length: of its body. more: headers of this request alone."""
         if not more:
-            return b"%bContent-Length: %d\r\n\r\n" % (self._prefix, length)
+            return self._sized + b"%d\r\n\r\n" % length
         lines = "".join(header_line(name, value) for name, value in more.items())
         return b"%b%bContent-Length: %d\r\n\r\n" % (self._prefix, lines.encode("latin-1"), length)
 
