@@ -12,6 +12,7 @@ from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.fold import Fold, StreamViolation
+from gymmesh_client.parts import RolloutParts
 from gymmesh_client.rows import FailedAttempt
 from gymmesh_runtime.errors import MeshError, to_status, unforeseen
 from gymmesh_runtime.timers import Limit
@@ -58,7 +59,10 @@ class PushingPeer(Protocol):
         timeout: float,
         send: Callable[[pb.RolloutEvent], None],
     ) -> None:
-        """Runs an attempt; MeshError when the call breaks. `send` raises nothing."""
+        """Runs an attempt; MeshError when the call breaks. `send` raises nothing.
+
+        An event is not changed any more, and may be held for as long as the rollout goes on.
+        """
         ...
 
 
@@ -102,7 +106,7 @@ class Attempt:
         """Whether anything of it has come."""
         return self._fold.begun
 
-    async def run(self, connect: AgentConnector, timeout_s: float) -> pb.Rollout | FailedAttempt:
+    async def run(self, connect: AgentConnector, timeout_s: float) -> RolloutParts | FailedAttempt:
         """Run it to its end; see run_attempt."""
         # One coroutine, not one for each step: thousands of them are parked here.
         request, fold = self._request, self._fold
@@ -118,21 +122,22 @@ class Attempt:
                     async with aclosing(peer.RunRollout(request, timeout=timeout_s)) as responses:
                         async for response in responses:
                             self._take_next(response.event)
-            rollout = fold.finish()
+            parts = fold.parts()
         except StreamViolation as violation:
             return self._failed(violation_error(violation), violation.rule == "truncated")
         except MeshError as error:
             if not fold.ended:
                 return self._failed(error, fold.begun or _is_passing(error))
             # The outcome came; how the call closed after it is of no account.
-            rollout = fold.finish()
+            parts = fold.parts()
         except TimeoutError:
             return self._failed(_overdue(timeout_s), False)
         except Exception as error:  # the last line: one rollout's surprise must not end the run
             return self._failed(unforeseen(error, "the agent call"), False)
-        if rollout.HasField("failed"):
+        if parts.failed is not None:
+            rollout = parts.message()
             return FailedAttempt(rollout.failed.failure, rollout)
-        return rollout
+        return parts
 
     def cancelled(self, reason: str) -> FailedAttempt:
         """Its failure, when it is cancelled for good."""
@@ -179,7 +184,8 @@ async def run_attempt(
     AGENT boundary, or to DEADLINE when `timeout_s` seconds were over; a broken stream is never
     data, and neither is an event on which `on_event` raised. Raises only CancelledError.
     """
-    return await Attempt(request, repeat_index, on_event).run(connect, timeout_s)
+    outcome = await Attempt(request, repeat_index, on_event).run(connect, timeout_s)
+    return outcome.message() if isinstance(outcome, RolloutParts) else outcome
 
 
 def violation_error(violation: StreamViolation) -> MeshError:
@@ -220,7 +226,7 @@ def cancelled_attempt(agent: str, partial: pb.Rollout, reason: str) -> FailedAtt
     return FailedAttempt(failure, partial)
 
 
-def failed_recording(rollout: pb.Rollout, agent: str, error: Exception) -> FailedAttempt:
+def failed_recording(parts: RolloutParts, agent: str, error: Exception) -> FailedAttempt:
     """The failure of a rollout that is complete but cannot be written as a row."""
     mesh_error = MeshError(
         errors_pb2.ERROR_REASON_CONTRACT_VIOLATED,
@@ -229,10 +235,10 @@ def failed_recording(rollout: pb.Rollout, agent: str, error: Exception) -> Faile
     )
     failure = pb.Failure(boundary=pb.BOUNDARY_AGENT, status=to_status(mesh_error), component=agent)
     bare = pb.Rollout(
-        run_id=rollout.run_id,
-        task_id=rollout.task_id,
-        repeat_index=rollout.repeat_index,
-        rollout_id=rollout.rollout_id,
-        attempt=rollout.attempt,
+        run_id=parts.run_id,
+        task_id=parts.task_id,
+        repeat_index=parts.repeat_index,
+        rollout_id=parts.rollout_id,
+        attempt=parts.attempt,
     )
     return FailedAttempt(failure, bare)

@@ -90,13 +90,12 @@ class Carrier:
             return
         self._dispatcher.completed(assignment)
         self._changed()
-        held = Held(job.task, outcome)
         if not awaits_group(outcome):
             # No task waits for the disk: there are as many rows on the way as rollouts in flight.
             flight.writing, flight.attempt = True, None
-            self._outcomes.record(held, partial(self._written, flight))
+            self._outcomes.record(job.task, outcome, partial(self._written, flight))
             return
-        group = self._outcomes.groups.hold(held)
+        group = self._outcomes.groups.hold(Held(job.task, outcome.message()))
         if group:
             await self._outcomes.judge(group, flight)
 

@@ -440,7 +440,7 @@ class Collector:
         if intact:
             rest = self._outcomes.groups.rest()
             for held in unjudged(rest, "the run ended before its group did"):
-                await waited(partial(self._outcomes.record, held))
+                await waited(partial(self._outcomes.record_held, held))
         self._closed = True
         if self._feed is not None:
             self._feed.close()

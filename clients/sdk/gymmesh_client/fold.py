@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client.parts import RolloutParts, ToolRecord, Verdict
 
 
 class StreamViolation(Exception):
@@ -44,20 +45,12 @@ class StreamViolation(Exception):
 class Fold:
     """Folds the events of one attempt, one at a time.
 
-    Holds what the Rollout will hold and nothing else: deltas are let go at once. Events are
-    copied, never kept or changed.
+    Holds what the Rollout will hold and nothing else: deltas are let go at once. Events are not
+    copied, and must not change any more. One of a kind in LASTING is held as long as the rollout
+    goes on, together with a message that it is a part of.
     """
 
-    __slots__ = (
-        "_attempt",
-        "_ended",
-        "_judged",
-        "_open",
-        "_rollout",
-        "_rollout_id",
-        "_sequence",
-        "_tools",
-    )
+    __slots__ = ("_attempt", "_ended", "_open", "_parts", "_rollout_id", "_sequence")
 
     def __init__(
         self,
@@ -68,28 +61,21 @@ class Fold:
         task_id: str = "",
         repeat_index: int = 0,
     ) -> None:
-        self._rollout = rollout = pb.Rollout()
-        rollout.run_id = run_id
-        rollout.task_id = task_id
-        rollout.repeat_index = repeat_index
-        rollout.rollout_id = rollout_id
-        rollout.attempt = attempt
+        self._parts = RolloutParts(
+            rollout_id, attempt, run_id=run_id, task_id=task_id, repeat_index=repeat_index
+        )
         self._rollout_id = rollout_id
         self._attempt = attempt
         self._sequence = 0
-        self._judged = self._ended = False
-        self._tools = 0
-        # Tool calls that are not answered yet, each with its tool's name and its actor.
-        self._open: dict[tuple[str, str], list[tuple[pb.ToolCallRecord, str, str]]] = {}
+        self._ended = False
+        # Tool calls that are not answered yet, by model call and function call.
+        self._open: dict[tuple[str, str], list[ToolRecord]] = {}
 
     @property
     def rollout(self) -> pb.Rollout:
         """The rollout as far as it has come, for reports on one that broke off."""
-        self._fill_unanswered()
-        partial = pb.Rollout()
-        partial.CopyFrom(self._rollout)
-        _order_tools(partial)
-        return partial
+        _order_tools(self._parts)  # in their order they stay, whatever comes
+        return self._parts.message()
 
     @property
     def begun(self) -> bool:
@@ -131,18 +117,18 @@ class Fold:
         Raises:
             StreamViolation: there was no terminal event (`truncated`).
         """
+        return self.parts().message()
+
+    def parts(self) -> RolloutParts:
+        """The whole rollout, without a copy; raises as `finish`."""
         if not self._ended:
             raise StreamViolation(
                 "truncated",
                 f"the stream ended after {self._sequence} events with no terminal one",
                 expected="completed or failed",
             )
-        if self._open:
-            self._fill_unanswered()
-        # The fold is over, so its own message may go out without a copy.
-        if self._tools > 1:
-            _order_tools(self._rollout)
-        return self._rollout
+        _order_tools(self._parts)
+        return self._parts
 
     def _misplaced(self, event: pb.RolloutEvent, kind: str | None) -> StreamViolation:
         """Which rule an event breaks, whatever it holds."""
@@ -167,76 +153,65 @@ class Fold:
             "started", "the first event, and no other, is `started`", got=kind or "unknown"
         )
 
-    # -- what is taken of each kind; a copy is cheaper than `append`, which goes through bytes ---
+    # -- what is taken of each kind ----------------------------------------------------------------
 
     def _take_started(self, event: pb.RolloutEvent) -> None:
-        self._rollout.started.CopyFrom(event.started)
-        self._rollout.started_unix_nano = event.record_time_unix_nano
+        self._parts.started = event.started
+        self._parts.started_unix_nano = event.record_time_unix_nano
 
     def _take_model_call(self, event: pb.RolloutEvent) -> None:
-        self._rollout.model_calls.add().CopyFrom(event.model_call_completed)
+        self._parts.calls.append(event.model_call_completed)
 
     def _take_turn(self, event: pb.RolloutEvent) -> None:
-        self._rollout.turns.add().CopyFrom(event.turn_completed)
+        self._parts.turns += (event.turn_completed,)
 
     def _take_medium(self, event: pb.RolloutEvent) -> None:
-        self._rollout.media.add().CopyFrom(event.media_added)
+        self._parts.media += (event.media_added,)
 
     def _take_annotation(self, event: pb.RolloutEvent) -> None:
-        self._rollout.annotations.add().CopyFrom(event.annotation)
+        self._parts.annotations += (event.annotation,)
 
     def _take_tool_start(self, event: pb.RolloutEvent) -> None:
         started = event.tool_call_started
-        self._tools += 1
-        record = self._rollout.tool_calls.add()
-        record.started_unix_nano = event.record_time_unix_nano
-        # Its answer says again what it is a call of, so that is written only where none comes.
-        waiting = self._open.setdefault((started.model_call_id, started.call_id), [])
-        waiting.append((record, started.name, started.actor))
+        call_id, model_call_id = started.call_id, started.model_call_id
+        asked = (call_id, started.name, model_call_id, started.actor)
+        record = ToolRecord(event.record_time_unix_nano, asked)
+        self._parts.tools.append(record)
+        self._open.setdefault((model_call_id, call_id), []).append(record)
 
     def _take_tool_answer(self, event: pb.RolloutEvent) -> None:
         completed = event.tool_call_completed
         key = (completed.model_call_id, completed.call_id)
         waiting = self._open.get(key)
         if waiting:
-            record = waiting.pop(0)[0]
+            record = waiting.pop(0)
             if not waiting:
                 del self._open[key]
         else:
-            self._tools += 1
-            record = self._rollout.tool_calls.add()
-        record.completed.CopyFrom(completed)
-
-    def _fill_unanswered(self) -> None:
-        for (model_call_id, call_id), waiting in self._open.items():
-            for record, name, actor in waiting:
-                completed = record.completed
-                completed.call_id = call_id
-                completed.name = name
-                completed.model_call_id = model_call_id
-                completed.actor = actor
+            record = ToolRecord(0, None)
+            self._parts.tools.append(record)
+        record.completed = completed
 
     def _take_verdict(self, event: pb.RolloutEvent) -> None:
-        if self._judged:
+        if self._parts.verdict is not None:
             raise StreamViolation("unverified", "a second verdict came")
-        verified = event.verified
-        _check_verdict(verified.verification)
-        self._rollout.verified.CopyFrom(verified)
-        self._judged = True
+        verdict = Verdict.of(event.verified)
+        _check_verdict(verdict)
+        self._parts.verdict = verdict
 
     def _take_completed(self, event: pb.RolloutEvent) -> None:
         completed = event.completed
         if completed.stop_reason == pb.STOP_REASON_UNSPECIFIED:
             raise StreamViolation("terminal", "`completed` gives no stop reason")
         self._end(event, completed.events)
-        self._rollout.completed.CopyFrom(completed)
+        self._parts.completed = completed
 
     def _take_failed(self, event: pb.RolloutEvent) -> None:
         failed = event.failed
         if failed.failure.boundary == pb.BOUNDARY_UNSPECIFIED:
             raise StreamViolation("terminal", "`failed` names no boundary")
         self._end(event, failed.events)
-        self._rollout.failed.CopyFrom(failed)
+        self._parts.failed = failed
 
     def _end(self, event: pb.RolloutEvent, events: int) -> None:
         if events != self._sequence + 1:
@@ -247,7 +222,7 @@ class Fold:
                 got=str(events),
             )
         self._ended = True
-        self._rollout.ended_unix_nano = event.record_time_unix_nano
+        self._parts.ended_unix_nano = event.record_time_unix_nano
 
 
 # Of other kinds, deltas, nothing is taken.
@@ -263,6 +238,8 @@ _TAKEN: Final[dict[str, Callable[[Fold, pb.RolloutEvent], None]]] = {
     "media_added": Fold._take_medium,
     "annotation": Fold._take_annotation,
 }
+LASTING: Final = frozenset(_TAKEN) - {"tool_call_started", "verified", "completed", "failed"}
+"""The kinds of events that a fold holds while the rollout goes on."""
 
 
 def fold(
@@ -281,35 +258,27 @@ def fold(
     return state.finish()
 
 
-def _check_verdict(verdict: pb.Verification) -> None:
-    status = verdict.status
+def _check_verdict(verdict: Verdict) -> None:
+    status, reward = verdict.status, verdict.reward
     if status == pb.VERIFICATION_STATUS_UNSPECIFIED:
         raise StreamViolation("unverified", "the verdict has no status")
     judged = status == pb.VERIFICATION_STATUS_VERIFIED
-    if judged != verdict.HasField("reward"):
+    if judged != (reward is not None):
         raise StreamViolation("unverified", "a reward is set exactly when VERIFIED")
-    if judged and not math.isfinite(verdict.reward):
-        raise StreamViolation("unverified", "the reward is not finite", got=str(verdict.reward))
-    # A slice of a repeated field is made in one go, a loop over it element by element.
-    for part in verdict.components[:]:
+    if reward is not None and not math.isfinite(reward):
+        raise StreamViolation("unverified", "the reward is not finite", got=str(reward))
+    for part in verdict.components:
         if not (math.isfinite(part.value) and math.isfinite(part.weight)):
             raise StreamViolation("unverified", f"component {part.name!r} is not finite")
 
 
-def _order_tools(rollout: pb.Rollout) -> None:
+def _order_tools(parts: RolloutParts) -> None:
     """Put tool calls in the order of model calls and, within one, of its function calls."""
-    tools = rollout.tool_calls[:]
-    order = _order(tools, rollout.model_calls[:])
-    if order == sorted(order):
-        return
-    copied = pb.Rollout()
-    for place in order:
-        copied.tool_calls.add().CopyFrom(tools[place])
-    rollout.ClearField("tool_calls")
-    rollout.MergeFrom(copied)
+    if len(parts.tools) > 1:
+        parts.tools = [parts.tools[place] for place in _order(parts.tools, parts.calls)]
 
 
-def _order(tools: list[pb.ToolCallRecord], calls: list[pb.ModelCallCompleted]) -> list[int]:
+def _order(tools: list[ToolRecord], calls: list[pb.ModelCallCompleted]) -> list[int]:
     """The places of tool calls in the order in which they belong."""
     known: dict[tuple[str, str], list[tuple[int, int]]] = {}
     for number, call in enumerate(calls):
@@ -321,7 +290,8 @@ def _order(tools: list[pb.ToolCallRecord], calls: list[pb.ModelCallCompleted]) -
     last = (len(calls), 0)
     keyed: list[tuple[tuple[int, int], int]] = []
     for place, record in enumerate(tools):
-        found = known.get((record.completed.model_call_id, record.completed.call_id))
+        answer = record.answer()
+        found = known.get((answer.model_call_id, answer.call_id))
         keyed.append((found.pop(0) if found else last, place))
     keyed.sort()
     return [place for _, place in keyed]

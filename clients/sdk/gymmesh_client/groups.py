@@ -17,6 +17,7 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh.verify.v1 import verify_pb2
 from gymmesh_client.conversation import continuation, final_call
+from gymmesh_client.parts import RolloutParts
 
 
 class Held(NamedTuple):
@@ -64,9 +65,9 @@ class GroupBook:
         return held
 
 
-def awaits_group(rollout: pb.Rollout) -> bool:
+def awaits_group(parts: RolloutParts) -> bool:
     """Whether a completed rollout is judged with its group."""
-    return rollout.verified.verification.awaits_group
+    return parts.verdict is not None and parts.verdict.verification.awaits_group
 
 
 def group_request(group: Sequence[Held]) -> agent_pb2.JudgeGroupRequest:

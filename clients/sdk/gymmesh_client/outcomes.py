@@ -16,8 +16,9 @@ from gymmesh_client.groups import GroupBook, Held, group_request, judged, unjudg
 from gymmesh_client.journal.writer import Done, waited
 from gymmesh_client.order import Job
 from gymmesh_client.output import RunOutput
+from gymmesh_client.parts import RolloutParts
 from gymmesh_client.reading import Reading
-from gymmesh_client.rows import FailedAttempt, completed_row, failure_row, row_to_json
+from gymmesh_client.rows import FailedAttempt, failure_row, row_of, row_to_json
 from gymmesh_client.summary import Counted, Tally, counted
 from gymmesh_client.turns import Turns
 from gymmesh_responses import JsonValue
@@ -57,30 +58,33 @@ class Outcomes:
         self._feed = feed
         self._turns = Turns(_ROWS_A_TURN)
 
-    def record(self, held: Held, done: Done) -> None:
+    def record(self, task: pb.Task, parts: RolloutParts, done: Done) -> None:
         """Write an outcome, in its turn: a row, or a failure where the rollout makes none.
 
         `done` is called once it is on disk and counted, or with what went wrong.
         """
-        self._turns.call(self._record, held, done)
+        self._turns.call(self._record, task, parts, done)
+
+    def record_held(self, held: Held, done: Done) -> None:
+        """As `record`, for a rollout that has awaited its group."""
+        self.record(held.task, RolloutParts.of(held.rollout), done)
 
     def give_up(self, task: pb.Task, failed: FailedAttempt, done: Done) -> None:
         """Write the failure of a rollout that is not tried again; `done` as for `record`."""
         self._turns.call(self._give_up, task, failed, done)
 
-    def _record(self, held: Held, done: Done) -> None:
-        task, rollout = held.task, held.rollout
+    def _record(self, task: pb.Task, parts: RolloutParts, done: Done) -> None:
         try:
             try:
-                read = Reading(rollout)
-                row = completed_row(task, rollout, read)
+                read = Reading(parts)
+                row = row_of(task, read)
             except ValueError as error:  # CodecError is one: what the agent sent is not JSON
-                self._give_up(task, failed_recording(rollout, task.agent, error), done)
+                self._give_up(task, failed_recording(parts, task.agent, error), done)
                 return
             # The row, and the rollout where nobody wants it, are let go at once and not when the
             # row is on disk: what comes next finds their memory still at hand.
-            rollout_id, attempt = rollout.rollout_id, rollout.attempt
-            wanted = None if self._feed is None else held
+            rollout_id, attempt = parts.rollout_id, parts.attempt
+            wanted = None if self._feed is None else Held(task, parts.message())
             on_disk = partial(self._completed, rollout_id, attempt, counted(row), wanted, done)
             self._tally.add_waits(read)
             # Last: once it is put, `on_disk` alone says how it went.
@@ -163,7 +167,7 @@ class Outcomes:
         if flight is not None:
             flight.may_cancel = False
         for held in group:
-            await waited(partial(self.record, held))
+            await waited(partial(self.record_held, held))
 
     def _shelve(self, task: pb.Task, rollout: pb.Rollout) -> None:
         if self._feed is not None and self._feed.shelf.ended(task.task_id, rollout):

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client.parts import RolloutParts
+
+_NOTHING: Final = pb.Started()
 
 
 class Reading:
@@ -12,7 +17,7 @@ class Reading:
     same ones; this is most of what a row costs.
 
     Attributes:
-        rollout: what is read.
+        parts: what is read.
         started: how it began; empty for one that never did.
         calls: its model calls, in the order in which they completed.
         last: the end of the final transcript, see `gymmesh_client.conversation.final_call`.
@@ -34,9 +39,9 @@ class Reading:
         "last",
         "model_us",
         "output_tokens",
+        "parts",
         "queue_us",
         "reasoning_tokens",
-        "rollout",
         "started",
         "started_at",
         "steps",
@@ -45,14 +50,13 @@ class Reading:
         "turns",
     )
 
-    def __init__(self, rollout: pb.Rollout) -> None:
-        self.rollout = rollout
-        self.started = rollout.started
-        self.started_at = rollout.started_unix_nano / 1e9
-        self.turns = rollout.turns[:]
-        self._look_at_calls(rollout.model_calls[:])
-        # A slice of a repeated field is made in one go, a loop over it element by element.
-        self.tools = tools = [record.completed for record in rollout.tool_calls[:]]
+    def __init__(self, parts: RolloutParts) -> None:
+        self.parts = parts
+        self.started = _NOTHING if parts.started is None else parts.started
+        self.started_at = parts.started_unix_nano / 1e9
+        self.turns = parts.turns
+        self._look_at_calls(parts.calls)
+        self.tools = tools = [record.answer() for record in parts.tools]
         tools_us = 0
         for done in tools:
             tools_us += done.timings.total_us

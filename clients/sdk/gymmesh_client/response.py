@@ -7,6 +7,7 @@ wrote, what the tools answered, what the environment said in its turns.
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -57,11 +58,11 @@ def rollout_response(read: Reading, in_force: Params) -> dict[str, JsonValue]:
     Args:
         in_force: see `params_in_force`.
     """
-    rollout, last = read.rollout, read.last
+    parts, last = read.parts, read.last
     answer = {} if last is None else response_head_to_dict(last.response)
-    details = answer.get("incomplete_details") or _cut_short(rollout)
+    details = answer.get("incomplete_details") or _cut_short(parts.completed)
     return {
-        "id": answer.get("id") or rollout.rollout_id,
+        "id": answer.get("id") or parts.rollout_id,
         "object": "response",
         "created_at": read.started_at,
         "model": answer.get("model") or ("" if last is None else last.model),
@@ -80,19 +81,18 @@ def rollout_response(read: Reading, in_force: Params) -> dict[str, JsonValue]:
     }
 
 
-def _cut_short(rollout: pb.Rollout) -> dict[str, JsonValue] | None:
-    cut = _CUT.get(rollout.completed.stop_reason)
+def _cut_short(completed: pb.Completed | None) -> dict[str, JsonValue] | None:
+    cut = None if completed is None else _CUT.get(completed.stop_reason)
     return {"reason": cut} if cut else None
 
 
 def _output(read: Reading, last: pb.ModelCallCompleted) -> list[JsonValue]:
     """The transcript, each model call's tokens with the last item that the call wrote."""
-    rollout = read.rollout
     found = thread(read.calls, read.tools, read.turns, last.call_id)
-    output = items_with_media(found.items, rollout)
+    output = items_with_media(found.items, read.parts.media)
     if not read.captured:
         return output
-    tokens = call_tokens(rollout)
+    tokens = call_tokens(read.calls)
     for place, call_id in found.answers:
         item = output[place]
         if call_id in tokens and type(item) is dict:
@@ -150,16 +150,18 @@ _known_params = lru_cache(maxsize=256)(_params_of)
 _known_document = lru_cache(maxsize=256)(_read_document)
 
 
-def items_with_media(items: list[responses_pb2.Item], rollout: pb.Rollout) -> list[JsonValue]:
+def items_with_media(
+    items: list[responses_pb2.Item], media: Sequence[pb.MediaAdded]
+) -> list[JsonValue]:
     """Items as JSON, references to the rollout's media replaced by data URLs."""
     written = items_to_list(items)
-    if not rollout.media:
+    if not media:
         return written
     urls = {
         MEDIA_PREFIX + medium.digest: (
             f"data:{medium.media_type};base64,{base64.b64encode(medium.data).decode()}"
         )
-        for medium in rollout.media
+        for medium in media
     }
     return [_resolve(item, urls) for item in written]
 

@@ -28,6 +28,7 @@ from typing import Any, Final
 from google.rpc import error_details_pb2, status_pb2
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client.parts import RolloutParts, Verdict
 from gymmesh_client.reading import Reading
 from gymmesh_client.response import (
     Params,
@@ -91,24 +92,22 @@ class FailedAttempt:
     partial: pb.Rollout
 
 
-def completed_row(
-    task: pb.Task, rollout: pb.Rollout, read: Reading | None = None
-) -> dict[str, JsonValue]:
+def completed_row(task: pb.Task, rollout: pb.Rollout) -> dict[str, JsonValue]:
     """The row of a completed rollout. What it has of its task may be shared with other rows: not to
     be changed.
-
-    Args:
-        read: of this rollout, from whoever has one.
 
     Raises:
         ValueError: the rollout is not completed, or its calls do not form a conversation.
     """
-    if not rollout.HasField("completed"):
+    return row_of(task, Reading(RolloutParts.of(rollout)))
+
+
+def row_of(task: pb.Task, read: Reading) -> dict[str, JsonValue]:
+    """As `completed_row`."""
+    completed, verdict = read.parts.completed, read.parts.verdict
+    if completed is None:
         raise ValueError("only a completed rollout has a row")
-    read = read or Reading(rollout)
-    completed, verified = rollout.completed, rollout.verified
-    verdict = verified.verification
-    verification = verification_row(verdict) if rollout.HasField("verified") else _no_verdict()
+    verification = _no_verdict() if verdict is None else _verdict_row(verdict)
     in_force = params_in_force(task, read.started)
     row = _common(task, read, in_force)
     row["response"] = rollout_response(read, in_force)
@@ -118,26 +117,23 @@ def completed_row(
     row["stop_reason"] = _STOP_REASONS[completed.stop_reason]
     if completed.stop_detail:
         row["stop_detail"] = completed.stop_detail
-    row["metadata"] = _metadata(
-        read, completed.duration_us, verified.timings.total_us, verification["reward"] is not None
-    )
-    _put_model_usage(row, read, verdict.model_usage[:])
+    row["metadata"] = _metadata(read, completed.duration_us, verification["reward"] is not None)
+    _put_model_usage(row, read, ())
     return _with_extras(row, task, verification["evidence"])
 
 
 def failure_row(task: pb.Task, failed: FailedAttempt) -> dict[str, JsonValue]:
     """The row of a failed rollout; it has no reward, and none may be inferred."""
-    rollout, failure = failed.partial, failed.failure
-    read, verified = Reading(rollout), rollout.verified
+    failure, parts = failed.failure, RolloutParts.of(failed.partial)
+    read = Reading(parts)
     in_force = params_in_force(task, read.started)
     row = _common(task, read, in_force)
     row["response"] = rollout_response(read, in_force)
     row |= _identity(task, read)
     row["failure"] = _failure(failure)
-    ended = rollout.completed if rollout.HasField("completed") else rollout.failed
-    row["metadata"] = _metadata(read, ended.duration_us, verified.timings.total_us, False)
-    of_verdict = verified.verification.model_usage[:]
-    _put_model_usage(row, read, of_verdict + _usage_of(failure))
+    ended = parts.completed or parts.failed
+    row["metadata"] = _metadata(read, 0 if ended is None else ended.duration_us, False)
+    _put_model_usage(row, read, _usage_of(failure))
     return _with_extras(row, task, {})
 
 
@@ -152,9 +148,9 @@ def row_to_json(row: dict[str, JsonValue]) -> bytes:
 
 def _common(task: pb.Task, read: Reading, in_force: Params) -> dict[str, JsonValue]:
     row: dict[str, JsonValue] = {"responses_create_params": in_force.document}
-    rollout = read.rollout
-    if rollout.HasField("started") and not _begins_with_input(task, read.started):
-        row["first_items"] = items_with_media(read.started.items[:], rollout)
+    started = read.parts.started
+    if started is not None and not _begins_with_input(task, started):
+        row["first_items"] = items_with_media(started.items[:], read.parts.media)
     return row
 
 
@@ -171,13 +167,13 @@ def _begins_with_input(task: pb.Task, started: pb.Started) -> bool:
 
 
 def _identity(task: pb.Task, read: Reading) -> dict[str, JsonValue]:
-    rollout, started = read.rollout, read.started
+    parts, started = read.parts, read.started
     row: dict[str, JsonValue] = {
-        "task_id": rollout.task_id or task.task_id,
-        "rollout_id": rollout.rollout_id,
-        "run_id": rollout.run_id,
-        "repeat_index": rollout.repeat_index,
-        "attempt": rollout.attempt,
+        "task_id": parts.task_id or task.task_id,
+        "rollout_id": parts.rollout_id,
+        "run_id": parts.run_id,
+        "repeat_index": parts.repeat_index,
+        "attempt": parts.attempt,
         "environment": started.environment or task.environment,
         "agent": started.agent or task.agent,
     }
@@ -193,32 +189,36 @@ def _no_verdict() -> dict[str, Any]:
     return {"status": "SKIPPED", "reward": None, "reason": reason, "evidence": {}}
 
 
-def verification_row(verdict: pb.Verification) -> dict[str, Any]:
+def verification_row(verification: pb.Verification) -> dict[str, Any]:
     """A verdict as rows hold it under `verification`."""
+    return _verdict_row(Verdict.of(pb.Verified(verification=verification)))
+
+
+def _verdict_row(verdict: Verdict) -> dict[str, Any]:
+    said = verdict.verification
     components: list[JsonValue] = []
-    # A slice of a repeated field is made in one go, a loop over it element by element.
-    for part in verdict.components[:]:
+    for part in verdict.components:
         weight = {"weight": part.weight} if part.HasField("weight") else {}
         components.append({"name": part.name, "value": part.value, **weight})
     stages: list[JsonValue] = []
-    for stage in verdict.stages[:]:
+    # A slice of a repeated field is made in one go, a loop over it element by element.
+    for stage in said.stages[:]:
         stages.append({"name": stage.name, "duration_us": stage.duration_us, "note": stage.note})
-    evidence = verdict.evidence_json
+    evidence = said.evidence_json
     return {
         "status": _VERDICTS[verdict.status],
-        "reward": verdict.reward if verdict.HasField("reward") else None,
-        "reason": verdict.reason,
+        "reward": verdict.reward,
+        "reason": said.reason,
         "components": components,
-        "verifier": verdict.verifier,
-        "version": verdict.verifier_version,
+        "verifier": said.verifier,
+        "version": said.verifier_version,
         "stages": stages,
         "evidence": loads(evidence) if evidence else {},
     }
 
 
-def _metadata(
-    read: Reading, duration_us: int, verify_us: int, verified: bool
-) -> dict[str, JsonValue]:
+def _metadata(read: Reading, duration_us: int, verified: bool) -> dict[str, JsonValue]:
+    verdict = read.parts.verdict
     row: dict[str, JsonValue] = {
         "steps_taken": read.steps,
         "tools_used": list({done.name: None for done in read.tools}),
@@ -234,7 +234,7 @@ def _metadata(
         "duration_us": duration_us,
         "model_us": read.model_us,
         "tools_us": read.tools_us,
-        "verify_us": verify_us,
+        "verify_us": 0 if verdict is None else verdict.verified.timings.total_us,
     }
     return row
 
@@ -242,13 +242,15 @@ def _metadata(
 def _put_model_usage(
     row: dict[str, JsonValue], read: Reading, others: Sequence[pb.ModelCallUsage]
 ) -> None:
-    """What the environment's own model calls consumed, by model: its turns', and `others`, which
-    are the verdict's and those of a turn or verdict that failed.
+    """What the environment's own model calls consumed, by model: its turns', its verdict's, and
+    `others`, which are those of a turn or verdict that failed.
     """
-    if not (read.turns or others):
+    verdict = read.parts.verdict
+    judging = () if verdict is None else verdict.verification.model_usage
+    if not (read.turns or judging or others):
         return
     sums: dict[str, dict[str, Any]] = {}
-    for of_one in (*[turn.model_usage for turn in read.turns], others):
+    for of_one in (*[turn.model_usage for turn in read.turns], judging, others):
         for entry in of_one:
             known = sums.setdefault(
                 entry.model,

@@ -36,10 +36,10 @@ class CallTokens:
     logprobs: bytes
 
 
-def call_tokens(rollout: pb.Rollout) -> dict[str, CallTokens]:
+def call_tokens(calls: Iterable[pb.ModelCallCompleted]) -> dict[str, CallTokens]:
     """The tokens of each model call that has some, by call_id."""
     found: dict[str, CallTokens] = {}
-    for call in rollout.model_calls:
+    for call in calls:
         said = call.tokens
         if not (said.output_token_ids or said.prompt_token_ids):
             continue

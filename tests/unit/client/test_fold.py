@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import Fold, StreamViolation, conversation, fold, transcript
+from gymmesh_client.parts import RolloutParts
 from gymmesh_responses import items_to_list
 from tests.support.rollouts import answer, completed, make_events, make_task, verdict
 
@@ -48,6 +49,7 @@ def test_vector(path: Path) -> None:
     else:
         rollout = feed(state, events)
         assert rollout == json_format.ParseDict(vector["rollout"], pb.Rollout())
+        assert RolloutParts.of(rollout).message() == rollout
         for call_id, items in vector["conversations"].items():
             assert items_to_list(conversation(rollout, call_id)) == items
         assert items_to_list(transcript(rollout)) == vector["transcript"]
@@ -101,6 +103,17 @@ def test_what_there_is_of_a_broken_rollout_can_be_seen() -> None:
     assert state.begun
     assert not state.ended
     assert [call.call_id for call in state.rollout.model_calls] == ["c1"]
+
+
+def test_what_there_is_can_be_seen_and_then_go_on() -> None:
+    """A look at a rollout under way changes nothing of what it becomes."""
+    vector = json.loads(next(path for path in VECTORS if path.stem == "parallel_tools").read_text())
+    plain, looked_at = (Fold(vector["rollout_id"], vector["attempt"]) for _ in range(2))
+    for event in events_of(vector):
+        plain.add(event)
+        looked_at.add(event)
+        looked_at.rollout.Clear()
+    assert looked_at.finish() == plain.finish()
 
 
 def test_a_conversation_of_no_known_call_or_in_a_circle() -> None:

@@ -100,7 +100,7 @@ def test_a_prompt_that_cannot_be_put_together_is_left_out() -> None:
             prompt_token_ids=ids(5), output_token_ids=ids(6), prompt_prefix_tokens=9
         ),
     )
-    assert call_tokens(folded)["c2"].prompt is None
+    assert call_tokens(folded.model_calls)["c2"].prompt is None
     last = row_of(folded)["response"]["output"][-1]
     assert "prompt_token_ids" not in last
     assert last["generation_token_ids"] == [6]

@@ -8,6 +8,7 @@ from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.collect_stream.book import Asked, Book, cancels_message, packed_starts
+from gymmesh_client.fold import LASTING
 from gymmesh_runtime.errors import MeshError, to_status
 from tests.support.rollouts import completed, make_events, verdict
 
@@ -53,6 +54,22 @@ def rollout(rollout_id: str) -> list[pb.RolloutEvent]:
 def starts_said(asked: list[Asked], now: float) -> list[agent_pb2.CollectStart]:
     message = agent_pb2.CollectRequest.FromString(packed_starts(asked, now))
     return list(message.starts.starts)
+
+
+def test_an_event_that_lasts_does_not_hold_its_batch() -> None:
+    came: list[pb.RolloutEvent] = []
+    request = agent_pb2.RunRolloutRequest(rollout_id="a", attempt=1).SerializeToString()
+    book = Book()
+    book.enter(Asked(("a", 1), request, 10.0, came.append, lambda _: None, sent=True))
+    batch = agent_pb2.CollectEvents(cursor=3, events=rollout("a"))
+    book.take(batch)
+    assert came == rollout("a")
+    for event in batch.events:
+        event.sequence = 9
+    # A part of a batch would have changed with it.
+    lasting = [event.WhichOneof("event") in LASTING for event in came]
+    assert lasting == [True, False, False]
+    assert [event.sequence == 9 for event in came] == [False, True, True]
 
 
 def test_events_reach_those_who_asked(desk: Desk) -> None:

@@ -14,6 +14,7 @@ from typing import Final
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client.fold import LASTING
 from gymmesh_runtime.errors import MeshError, from_status
 from gymmesh_runtime.wire.packed import number_tag, tag, varint
 
@@ -182,9 +183,10 @@ class Book:
             if asked.repeated and event.sequence <= asked.repeated:
                 continue
             asked.sequence += 1
-            ended = _KIND(event, "event") in _TERMINAL
+            kind = _KIND(event, "event")
+            ended = kind in _TERMINAL
             try:
-                asked.sink(event)
+                asked.sink(_alone(event) if kind in LASTING else event)
             except Exception as error:
                 # Whatever a sink makes of an event is its attempt's affair, and no other's.
                 self._objected(key, ended)
@@ -259,6 +261,13 @@ class Book:
     def _advance(self) -> None:
         while self._batches and not self._batches[0].unstored:
             self.acknowledged = self._batches.popleft().cursor
+
+
+def _alone(event: pb.RolloutEvent) -> pb.RolloutEvent:
+    """A copy: whoever holds an event holds its batch, which has those of many attempts."""
+    copy = pb.RolloutEvent()
+    copy.CopyFrom(event)
+    return copy
 
 
 def again(error: MeshError) -> MeshError:
