@@ -20,7 +20,14 @@ from typing import Any, Final
 
 from gymmesh_client.journal.disk import Disk
 from gymmesh_client.journal.layout import OutputFiles
-from gymmesh_client.journal.records import FAILURES, ROWS, SUPERSEDED, Place, Rewritten
+from gymmesh_client.journal.records import (
+    FAILURES,
+    ROWS,
+    SUPERSEDED,
+    Place,
+    PlaceNumbers,
+    Rewritten,
+)
 from gymmesh_client.problems import UserError
 
 _SKIPPABLE: Final = struct.Struct("<II")
@@ -58,13 +65,16 @@ class Lanes:
         self._new_entry = False
         self._packer = Packer() if files.compressed else None
 
-    def write(self, rows: Sequence[tuple[int, bytes]]) -> list[Place]:
+    def write(self, rows: Sequence[tuple[int, bytes]]) -> list[PlaceNumbers]:
         """Append rows (each a lane, and a line with its newline); they are not yet on disk.
 
         Raises:
             OSError: it failed; `undo` takes all back that was written since the last `settle`.
         """
-        places: list[Place | None] = [None] * len(rows)
+        file = self._one_file(rows)
+        if file is not None:
+            return self._append(file, [line for _, line in rows])
+        places: list[PlaceNumbers | None] = [None] * len(rows)
         batches: dict[tuple[int, int], list[int]] = defaultdict(list)
         for number, (lane, _) in enumerate(rows):
             batches[lane, self._shard_for_next() if lane == ROWS else 0].append(number)
@@ -186,7 +196,7 @@ class Lanes:
 
     # -- writing ------------------------------------------------------------------------------
 
-    def _append(self, file: tuple[int, int], lines: list[bytes]) -> list[Place]:
+    def _append(self, file: tuple[int, int], lines: list[bytes]) -> list[PlaceNumbers]:
         lane, shard = file
         data, offset = b"".join(lines), self.ends.get(file, 0)
         packed = self._packed(lane)
@@ -195,13 +205,28 @@ class Lanes:
         self._touched.setdefault(file, offset)
         self._disk.write(fd, out, offset)
         self.ends[file] = offset + len(out)
-        places, inner = [], 0
+        places: list[PlaceNumbers] = []
+        inner, crc32 = 0, zlib.crc32
         for line in lines:
-            at, within = (offset, inner) if packed else (offset + inner, 0)
-            extent = len(out) if packed else len(line)
-            places.append(Place(lane, shard, at, within, len(line), extent, zlib.crc32(line)))
-            inner += len(line)
+            size = len(line)
+            at, within, extent = (offset, inner, len(out)) if packed else (offset + inner, 0, size)
+            places.append((lane, shard, at, within, size, extent, crc32(line)))
+            inner += size
         return places
+
+    def _one_file(self, rows: Sequence[tuple[int, bytes]]) -> tuple[int, int] | None:
+        """The file that all these rows go to, as nearly always; None: there are several."""
+        lane = rows[0][0]
+        for other, _ in rows:
+            if other != lane:
+                return None
+        if lane != ROWS:
+            return lane, 0
+        most, count = self.files.shard_rows, len(rows)
+        if most is not None and self._in_shard + count > most:
+            return None
+        self._in_shard += count
+        return lane, self._shard
 
     def _shard_for_next(self) -> int:
         most = self.files.shard_rows

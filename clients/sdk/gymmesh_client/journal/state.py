@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gymmesh_client.journal.keys import KeyTable
+from gymmesh_client.journal.keys import KeyTable, Slot, read_slot, write_slot
 from gymmesh_client.journal.records import (
     COMPLETED,
     FAILED,
@@ -67,16 +68,17 @@ class RunState:
                 is not current.
         """
         if isinstance(record, Outcome):
-            self._outcome(record)
+            key, attempt, status, _, place = record
+            self.add_outcome(self.slots((key,))[0], attempt, status)
+            self.hold(place[:2], place.offset + place.extent, 1)
         elif isinstance(record, Reserved):
-            for key, attempt in record.attempts:
-                self._used(key, attempt)
+            self._used(record.attempts)
         elif isinstance(record, Released):
             for key, attempt in record.attempts:
                 if self.attempt(key) == attempt and not self.status(key):
                     self._rollouts.set(key, (attempt - 1) << _ATTEMPT_SHIFT)
         elif isinstance(record, AttemptFailed):
-            self._used(record.key, record.attempt)
+            self._used(((record.key, record.attempt),))
         elif isinstance(record, Superseded):
             self._superseded(record)
         elif isinstance(record, Rewritten):
@@ -91,20 +93,42 @@ class RunState:
         elif isinstance(record, RunEnded):
             self.ended = record.info
 
-    def _outcome(self, record: Outcome) -> None:
-        key, attempt, status, _, place = record
-        value = self._rollouts.get(key)
+    def slots(self, keys: Iterable[bytes]) -> list[Slot]:
+        """Where the table keeps these rollouts, for `add_outcome`."""
+        return self._rollouts.slots(keys)
+
+    def none_current(self, slots: Iterable[Slot]) -> bool:
+        """Whether none of the rollouts in these slots has a current outcome."""
+        together = 0
+        for bucket, at in slots:
+            together |= read_slot(bucket, at)[0]
+        return not together & _STATUS
+
+    def add_outcome(self, slot: Slot, attempt: int, status: int) -> None:
+        """A rollout that is kept in this slot has a current outcome from now on; where its row is,
+        `hold` is told.
+
+        Raises:
+            BadRecord: as `apply`.
+        """
+        bucket, at = slot
+        value = read_slot(bucket, at)[0]
         if value & _STATUS:
             raise BadRecord("a rollout has a second outcome, and the first was not superseded")
-        if status not in (COMPLETED, FAILED):
+        if status not in self.counts:
             raise BadRecord(f"an outcome of kind {status}")
-        attempt = max(attempt, value >> _ATTEMPT_SHIFT)
-        self._rollouts.set(key, (attempt << _ATTEMPT_SHIFT) | status)
+        before = value >> _ATTEMPT_SHIFT
+        attempt = before if attempt < before else attempt
+        write_slot(bucket, at, (attempt << _ATTEMPT_SHIFT) | status)
         self.counts[status] += 1
-        self._holds(place)
-        if place.lane == ROWS:
-            shard = place.shard
-            self.rows_in[shard] = self.rows_in.get(shard, 0) + 1
+
+    def hold(self, file: tuple[int, int], end: int, rows: int) -> None:
+        """A file, of a lane and shard, holds so many rows more, and ends there or behind it."""
+        if end > self.ends.get(file, 0):
+            self.ends[file] = end
+        lane, shard = file
+        if rows and lane == ROWS:
+            self.rows_in[shard] = self.rows_in.get(shard, 0) + rows
 
     def _superseded(self, record: Superseded) -> None:
         value = self._rollouts.get(record.key)
@@ -112,14 +136,13 @@ class RunState:
             raise BadRecord("an outcome is superseded that is not current")
         self.counts[value & _STATUS] -= 1
         self._rollouts.set(record.key, value & ~_STATUS)
-        self._holds(record.kept)
+        kept = record.kept
+        self.hold(kept[:2], kept.offset + kept.extent, 0)
         self.to_erase.append(record.was)
 
-    def _holds(self, place: Place) -> None:
-        file = (place.lane, place.shard)
-        self.ends[file] = max(self.ends.get(file, 0), place.offset + place.extent)
-
-    def _used(self, key: bytes, attempt: int) -> None:
-        value = self._rollouts.get(key)
-        if attempt > value >> _ATTEMPT_SHIFT:
-            self._rollouts.set(key, (attempt << _ATTEMPT_SHIFT) | (value & _STATUS))
+    def _used(self, attempts: Sequence[tuple[bytes, int]]) -> None:
+        slots = self.slots([key for key, _ in attempts])
+        for (_, attempt), (bucket, at) in zip(attempts, slots, strict=True):
+            value = read_slot(bucket, at)[0]
+            if attempt > value >> _ATTEMPT_SHIFT:
+                write_slot(bucket, at, (attempt << _ATTEMPT_SHIFT) | (value & _STATUS))

@@ -11,12 +11,15 @@ import contextlib
 import mmap
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from gymmesh_client.journal.disk import Disk, OutputError, cannot_write, lock, reason
 from gymmesh_client.journal.frames import HEADER, Damage, Frame, encode_frame, scan
+from gymmesh_client.journal.keys import Slot
 from gymmesh_client.journal.lanes import Lanes
 from gymmesh_client.journal.layout import OutputFiles
 from gymmesh_client.journal.records import (
@@ -35,6 +38,7 @@ from gymmesh_client.journal.records import (
     Superseded,
     decode,
     encode_all,
+    encode_outcome,
 )
 from gymmesh_client.journal.state import RunState
 from gymmesh_client.problems import UserError
@@ -43,7 +47,8 @@ _ERASE_AT_ONCE: Final = 1024
 _PAGES_KEPT: Final = 1 << 22
 
 
-class NewOutcome(NamedTuple):
+@dataclass(slots=True)
+class NewOutcome:
     """An outcome to write. `row` is its line of JSON, without the newline."""
 
     key: bytes
@@ -154,11 +159,13 @@ class Journal:
         """
         if self._broken is not None:
             raise self._broken
-        self._check(entries)
+        slots = self._check(entries)
         before = self._end
         try:
-            records = self._rows_first(entries)
-            self._write(records)
+            if slots is not None:
+                self._add(cast(Sequence[NewOutcome], entries), slots)
+            else:
+                self._write(self._rows_first(entries))
             self._lanes.settle()
         except OSError as error:
             self._broken = cannot_write(self.files.rows, error)
@@ -221,8 +228,16 @@ class Journal:
 
     # -- the order of things ------------------------------------------------------------------
 
-    def _check(self, entries: Sequence[Entry]) -> None:
-        """One current outcome per rollout: a second one is a fault of the caller's."""
+    def _check(self, entries: Sequence[Entry]) -> list[Slot] | None:
+        """One current outcome per rollout: a second one is a fault of the caller's.
+
+        Returns where the state keeps the rollouts if each entry is a new outcome, as nearly always.
+        """
+        new = [entry.key for entry in entries if type(entry) is NewOutcome]
+        if new and len(new) == len(entries) == len(set(new)):
+            slots = self.state.slots(new)
+            if self.state.none_current(slots):
+                return slots
         changed: dict[bytes, int] = {}
         status = self.state.status
         for entry in entries:
@@ -237,6 +252,24 @@ class Journal:
             if (changed[key] if key in changed else status(key)) != was:
                 raise ValueError("a rollout would have two outcomes, or lose one that it has not")
             changed[key] = now
+        return None
+
+    def _add(self, new: Sequence[NewOutcome], slots: list[Slot]) -> None:
+        """Put new outcomes on disk, and take them in: `_rows_first` and `_write` in one, without
+        an object for each record.
+        """
+        places = self._lanes.write([_line(one) for one in new])
+        self._lanes.sync()
+        records = [
+            encode_outcome(one.key, one.attempt, one.status, one.boundary, place)
+            for one, place in zip(new, places, strict=True)
+        ]
+        self._put(b"".join(records))
+        add = self.state.add_outcome
+        for one, slot in zip(new, slots, strict=True):
+            add(slot, one.attempt, one.status)
+        for file, rows in Counter([place[:2] for place in places]).items():
+            self.state.hold(file, self._lanes.ends[file], rows)
 
     def _rows_first(self, entries: Sequence[Entry]) -> list[Record]:
         rows: list[tuple[int, bytes]] = []
@@ -247,30 +280,34 @@ class Journal:
                 rows.append((SUPERSEDED, self._lanes.read(entry.old.place)))
                 if entry.new is not None:
                     rows.append(_line(entry.new))
-        places = iter(self._lanes.write(rows) if rows else ())
+        places = (Place(*place) for place in self._lanes.write(rows)) if rows else iter(())
         records: list[Record] = []
         for entry in entries:
             if isinstance(entry, NewOutcome):
-                records.append(Outcome(*entry[:4], next(places)))
+                records.append(_outcome(entry, next(places)))
             elif isinstance(entry, Replace):
                 old = entry.old
                 kept = next(places)
                 records.append(Superseded(old.key, old.attempt, entry.reason, old.place, kept))
                 if entry.new is not None:
-                    records.append(Outcome(*entry.new[:4], next(places)))
+                    records.append(_outcome(entry.new, next(places)))
             else:
                 records.append(entry)
         self._lanes.sync()
         return records
 
     def _write(self, records: Sequence[Record]) -> None:
-        frame = encode_frame(self._sequence, time.time_ns(), encode_all(records))
+        self._put(encode_all(records))
+        for record in records:
+            self.state.apply(record)
+
+    def _put(self, payload: bytes) -> None:
+        """Put a commit on disk."""
+        frame = encode_frame(self._sequence, time.time_ns(), payload)
         self._disk.write(self._fd, frame, self._end)
         self._disk.sync(self._fd)
         self._end += len(frame)
         self._sequence += 1
-        for record in records:
-            self.state.apply(record)
 
     def _replay(self) -> None:
         with mapped(self._fd) as data:
@@ -379,6 +416,10 @@ def _forget(data: bytes | mmap.mmap, start: int, end: int) -> int:
 
 def _line(new: NewOutcome) -> tuple[int, bytes]:
     return (ROWS if new.status == COMPLETED else FAILURES, new.row + b"\n")
+
+
+def _outcome(new: NewOutcome, place: Place) -> Outcome:
+    return Outcome(new.key, new.attempt, new.status, new.boundary, place)
 
 
 def _leftovers(files: OutputFiles) -> list[Path]:

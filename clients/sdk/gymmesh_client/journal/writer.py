@@ -77,6 +77,7 @@ class GroupWriter:
         self._thread: threading.Thread | None = None
         self._entries: list[Entry] = []
         self._waiting: list[Done] = []
+        self._claimed: list[bytes] = []  # the rollouts whose outcomes are among the entries
         self._timer: asyncio.TimerHandle | None = None
         self._writing = False
         self._began = 0.0  # when the last group was handed over, in the loop's seconds
@@ -130,14 +131,17 @@ class GroupWriter:
     def _claim(self, entry: Entry) -> None:
         """Refuse a second outcome before it spoils the commit of others."""
         if isinstance(entry, NewOutcome):
-            if entry.key in self._unsettled or self._journal.state.status(entry.key):
+            key = entry.key
+            if key in self._unsettled or self._journal.state.status(key):
                 raise ValueError("the rollout has an outcome already")
-            self._unsettled.add(entry.key)
         elif isinstance(entry, Replace):
             key = entry.old.key
             if key in self._unsettled or self._journal.state.status(key) != entry.old.status:
                 raise ValueError("the outcome to replace is not current")
-            self._unsettled.add(key)
+        else:
+            return
+        self._unsettled.add(key)
+        self._claimed.append(key)
 
     def _start(self) -> asyncio.AbstractEventLoop:
         self._loop = asyncio.get_running_loop()
@@ -158,15 +162,16 @@ class GroupWriter:
         self._writing, self._began = True, loop.time()
         entries, self._entries = self._entries, []
         waiting, self._waiting = self._waiting, []
+        claimed, self._claimed = self._claimed, []
 
         def done(error: BaseException | None) -> None:
-            loop.call_soon_threadsafe(self._committed, entries, waiting, error)
+            loop.call_soon_threadsafe(self._committed, claimed, waiting, error)
 
         self._queue.put((entries, done))
 
     def _committed(
         self,
-        entries: list[Entry],
+        claimed: list[bytes],
         waiting: list[Done],
         error: BaseException | None,
     ) -> None:
@@ -177,11 +182,7 @@ class GroupWriter:
             # They have waited while the disk was busy.
             due = max(loop.time(), self._began + self._delay_s)
             self._timer = loop.call_at(due, self._hand_over)
-        for entry in entries:
-            if isinstance(entry, NewOutcome):
-                self._unsettled.discard(entry.key)
-            elif isinstance(entry, Replace):
-                self._unsettled.discard(entry.old.key)
+        self._unsettled.difference_update(claimed)
         for done in waiting:
             done(error)
 
