@@ -36,6 +36,7 @@ from gymmesh_runtime.wire.mux.frames import (
     EXCHANGE,
     MAX_MESSAGE,
     MESSAGE,
+    OFFERED,
     Frame,
     pack,
     unpack,
@@ -202,16 +203,20 @@ async def test_who_comes_back_with_the_mux_is_found_to_have_it(directory: PeerDi
 
 
 class Stranger:
-    """A mux that does not say so in its first metadata, as one of another language may."""
+    """A mux without columns, that may not say so in its first metadata, as one of another
+    language.
+    """
 
-    def __init__(self, *, greets: bool) -> None:
-        self._greets = greets
+    def __init__(self, greeting: tuple[tuple[str, str], ...] | None) -> None:
+        self._greeting = greeting
 
     async def exchange(self, _requests: Any, rpc: Any) -> None:
-        if self._greets:
-            await rpc.send_initial_metadata(())
+        if self._greeting is not None:
+            await rpc.send_initial_metadata(self._greeting)
         while (data := await rpc.read()) is not grpc.aio.EOF:
-            for frame in unpack(data):
+            batch = unpack(data)
+            assert not batch.HasField("begins")
+            for frame in batch.frames:
                 if frame.WhichOneof("kind") == "begin":
                     request = model_pb2.CreateResponseRequest.FromString(frame.begin.payload)
                     answer = model_pb2.CreateResponseResponse(call_id=request.request_id)
@@ -221,11 +226,13 @@ class Stranger:
                     await rpc.write(pack([(END, frame.call, None)]))
 
 
-@pytest.mark.parametrize("greets", [False, True])
-async def test_a_mux_that_somebody_else_wrote(directory: PeerDirectory, greets: bool) -> None:
+@pytest.mark.parametrize("greeting", [None, (), ((OFFERED, "1"),)])
+async def test_a_mux_that_somebody_else_wrote(
+    directory: PeerDirectory, greeting: tuple[tuple[str, str], ...] | None
+) -> None:
     server = grpc.aio.server(options=server_options())
     service, _, method = EXCHANGE.partition("/")
-    stranger: Any = grpc.stream_stream_rpc_method_handler(Stranger(greets=greets).exchange)
+    stranger: Any = grpc.stream_stream_rpc_method_handler(Stranger(greeting).exchange)
     server.add_generic_rpc_handlers(
         (grpc.method_handlers_generic_handler(service, {method: stranger}),)
     )
@@ -233,9 +240,11 @@ async def test_a_mux_that_somebody_else_wrote(directory: PeerDirectory, greets: 
     await server.start()
     try:
         peer = directory.peer(instance_at(f"127.0.0.1:{port}"))
-        for name in ("a", "b"):
+        for name in "ab":
             reply = await peer.CreateResponse(unary("ok", request_id=name), timeout=20.0)
             assert reply.call_id == name
+        calls = [peer.CreateResponse(unary("ok", request_id=n), timeout=20.0) for n in "abcdefgh"]
+        assert "".join(reply.call_id for reply in await asyncio.gather(*calls)) == "abcdefgh"
     finally:
         await server.stop(0)
 

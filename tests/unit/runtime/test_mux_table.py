@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,6 +20,8 @@ from gymmesh_runtime.errors import MeshError, to_status
 from gymmesh_runtime.wire.batch import MIB
 from gymmesh_runtime.wire.mux import frames
 from gymmesh_runtime.wire.mux.frames import (
+    ANSWER,
+    ASK,
     CANCEL,
     CHUNK,
     CREDIT,
@@ -26,6 +29,8 @@ from gymmesh_runtime.wire.mux.frames import (
     GO_AWAY,
     MESSAGE,
     Frame,
+    pack,
+    unpack,
 )
 from gymmesh_runtime.wire.mux.table import CallTable, TableLimits, Violation
 from tests.unit.runtime.told import (
@@ -38,9 +43,9 @@ from tests.unit.runtime.told import (
     Receiving,
     Refused,
     give,
+    give_batch,
     happened_in,
     opened,
-    wire,
 )
 
 Reason = errors_pb2.ErrorReason
@@ -352,6 +357,125 @@ def test_a_frame_of_an_unknown_kind(number: int) -> None:
         happened_in(one, mux_pb2.Frame(call=number))
 
 
+def asks(**columns: Any) -> mux_pb2.ExchangeRequest:
+    """Calls 2 and 4 begin."""
+    whole: dict[str, Any] = {
+        "calls": [2, 4],
+        "methods": [0, 0],
+        "timeouts_ms": [5, 5],
+        "payloads": [b"", b""],
+        "names": ["s/M"],
+    }
+    return mux_pb2.ExchangeRequest(begins=mux_pb2.BeginColumns(**(whole | columns)))
+
+
+def answers(*calls: int, payloads: list[bytes] | None = None) -> mux_pb2.ExchangeRequest:
+    columns = mux_pb2.AnswerColumns(calls=calls, payloads=payloads or [b""] * len(calls))
+    return mux_pb2.ExchangeRequest(answers=columns)
+
+
+@pytest.mark.parametrize(
+    ("before", "batch", "rule"),
+    [
+        (nothing, asks(calls=[2]), "same length"),
+        (nothing, asks(methods=[0]), "same length"),
+        (nothing, asks(timeouts_ms=[0] * 3), "same length"),
+        (nothing, asks(payloads=[]), "same length"),
+        (nothing, asks(methods=[0, 1]), "does not name"),
+        (nothing, asks(names=[]), "does not name"),
+        (nothing, asks(calls=[2, 2]), "the call number 2 was used again"),
+        (nothing, asks(calls=[2, 0]), "the call number 0"),
+        (nothing, asks(calls=[2, 1]), "the call 1, which its receiver has to make"),
+        (nothing, asks(payloads=[b"", BIG]), "more than 1048576 bytes"),
+        (theirs, asks(), "the call number 2 was used again"),
+        (unary, answers(1, payloads=[b"", b""]), "same length"),
+        (unary, answers(1, 1), "the call 1, which is not open"),
+        (unary, answers(2), "the call 2, which is not open"),
+        (unary, answers(1, payloads=[BIG]), "more than 1048576 bytes"),
+        (unary_answered, answers(1), "has one already"),
+        (in_chunks, answers(1), "has one already"),
+        (streaming, answers(1), "is a stream"),
+    ],
+)
+def test_what_breaks_the_protocol_in_columns(
+    before: Callable[[CallTable], None], batch: mux_pb2.ExchangeRequest, rule: str
+) -> None:
+    one = CallTable(opener=True)
+    before(one)
+    with pytest.raises(Violation, match=rule):
+        give_batch(one, batch, lambda event: None)
+
+
+def test_who_sends_columns_reads_them() -> None:
+    one = CallTable(opener=False)
+    give(one, begin(1))
+    assert not one.columns
+    give_batch(one, asks(calls=[3, 5]), lambda event: None)
+    assert one.columns
+
+
+def told_of(one: CallTable, batches: Iterable[mux_pb2.ExchangeRequest]) -> list[Any]:
+    """What happens, as it can be compared between two tables; at last whether a rule broke."""
+    events: list[Any] = []
+
+    def tell(event: Any) -> None:
+        if isinstance(event, Began):
+            call = event.call
+            what = (call.number, call.method, call.timeout_ms, dict(call.metadata), call.credit)
+            events.append((what, event.payload))
+        elif isinstance(event, Refused):
+            events.append((event.number, event.error.reason))
+        else:
+            events.append(event)
+
+    broke = False
+    for batch in batches:
+        try:
+            give_batch(one, batch, tell)
+        except Violation:
+            broke = True
+            break
+    return [*events, broke, one.ours, one.theirs]
+
+
+@given(
+    asked=st.lists(st.integers(0, 9), max_size=6),
+    answered=st.lists(st.integers(0, 9), max_size=6),
+    opener=st.booleans(),
+    leaving=st.booleans(),
+    data=st.data(),
+)
+def test_columns_say_what_frames_say(
+    asked: list[int], answered: list[int], opener: bool, leaving: bool, data: st.DataObject
+) -> None:
+    asks: list[Frame] = [(ASK, n, f"s/{n % 3}", n * 7, bytes(n)) for n in asked]
+    answers: list[Frame] = [(ANSWER, n, bytes([n])) for n in answered]
+    padding: list[Frame] = [(GO_AWAY, 0, "so that columns are worth it")] * 4
+    begun = data.draw(st.lists(st.integers(1, 9).filter(lambda n: n % 2 != opener), max_size=2))
+    refused = data.draw(st.lists(st.sampled_from(begun), max_size=1)) if begun else []
+    answered_early = data.draw(st.booleans())
+    cancelled = data.draw(st.booleans())
+    seen: list[list[Any]] = []
+    for columns in (True, False):
+        one = CallTable(opener=opener, limits=SMALL)
+        for sink in "abc":
+            opened(one, sink)
+        first = 1 if opener else 2
+        if answered_early:
+            give(one, (MESSAGE, first, b"early", False))
+        if cancelled:
+            one.cancel(first + 2)
+        for number in dict.fromkeys(begun):
+            give(one, begin(number, more=number in refused))
+            if number in refused:
+                one.end(number)
+        one.leaving = leaving
+        sent = [*asks, *padding, *answers]
+        parts = [sent] if columns else [[frame] for frame in sent]
+        seen.append(told_of(one, (unpack(pack(part, columns=columns)) for part in parts)))
+    assert seen[0] == seen[1]
+
+
 def test_refusals_do_not_pile_up() -> None:
     one = CallTable(opener=False, limits=SMALL)
     one.leaving = True
@@ -403,14 +527,13 @@ class TwoTables(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.ends = {True: CallTable(opener=True), False: CallTable(opener=False)}
-        self.sent: dict[bool, deque[mux_pb2.Frame]] = {True: deque(), False: deque()}
+        self.sent: dict[bool, deque[Frame]] = {True: deque(), False: deque()}
         self.calling: dict[bool, dict[int, dict[str, Any]]] = {True: {}, False: {}}
         self.serving: dict[bool, dict[int, Any]] = {True: {}, False: {}}
         self.opened = self.closed = 0
 
     def send(self, side: bool, *out: Frame) -> None:
-        for frame in out:
-            self.sent[side].extend(wire(frame))
+        self.sent[side].extend(out)
 
     @rule(side=st.booleans(), streaming=st.booleans(), chunked=st.booleans())
     def call(self, side: bool, streaming: bool, chunked: bool) -> None:
@@ -421,7 +544,10 @@ class TwoTables(RuleBasedStateMachine):
         sink["number"] = number
         self.calling[side][number] = sink
         self.opened += 1
-        self.send(side, begin(number, b"s" if streaming else b"u", more=chunked, credit=2))
+        if streaming or chunked:
+            self.send(side, begin(number, b"s" if streaming else b"u", more=chunked, credit=2))
+        else:
+            self.send(side, (ASK, number, "s/M", 500, b"u"))
         if chunked:
             self.send(side, (CHUNK, number, b"1", False), (CHUNK, number, b"2", True))
 
@@ -452,10 +578,9 @@ class TwoTables(RuleBasedStateMachine):
             self.send(side, (MESSAGE, number, b"m", True), (CHUNK, number, b"n", True))
             return
         if not payload.startswith(b"s") and well:
-            self.send(side, (MESSAGE, number, b"m", False))
-        elif payload.startswith(b"u"):
-            well = False
-        self.send(side, (END, number, None if well else FAILED))
+            self.send(side, (ANSWER, number, b"m"))
+        else:
+            self.send(side, (END, number, None if well else FAILED))
         assert self.ends[side].end(number)
         del self.serving[side][number]
 
@@ -465,11 +590,11 @@ class TwoTables(RuleBasedStateMachine):
             self.ends[side].leaving = True
             self.send(side, (GO_AWAY, 0, "done"))
 
-    @rule(side=st.booleans(), count=st.integers(1, 6))
-    def deliver(self, side: bool, count: int) -> None:
-        for _ in range(min(count, len(self.sent[side]))):
-            for event in happened_in(self.ends[not side], self.sent[side].popleft()):
-                self.happened(not side, event)
+    @rule(side=st.booleans(), count=st.integers(1, 12), columns=st.booleans())
+    def deliver(self, side: bool, count: int, columns: bool) -> None:
+        sent = [self.sent[side].popleft() for _ in range(min(count, len(self.sent[side])))]
+        batch = unpack(pack(sent, columns=columns))
+        give_batch(self.ends[not side], batch, partial(self.happened, not side))
 
     def happened(self, side: bool, event: Any) -> None:
         if isinstance(event, Began):
@@ -493,7 +618,7 @@ class TwoTables(RuleBasedStateMachine):
     def teardown(self) -> None:
         for _ in range(4):  # all that is under way arrives, and all that is served ends
             for side in (True, False):
-                self.deliver(side, len(self.sent[side]))
+                self.deliver(side, len(self.sent[side]), columns=True)
                 for number in list(self.serving[side]):
                     self.send(side, (END, number, FAILED))
                     assert self.ends[side].end(number)

@@ -74,13 +74,22 @@ class Leaving(NamedTuple):
 def happened_in(one: CallTable, *frames: mux_pb2.Frame) -> list[Any]:
     """Gives frames as they arrive; returns what the table told. Raises Violation."""
     events: list[Any] = []
+    give_batch(one, mux_pb2.ExchangeRequest(frames=frames), events.append)
+    return events
+
+
+def give_batch(
+    one: CallTable, batch: mux_pb2.ExchangeRequest, tell: Callable[[Any], object]
+) -> None:
+    """Gives a batch; ``tell`` gets what the table tells. Raises Violation."""
 
     def told(kind: Callable[..., Any]) -> Callable[..., object]:
-        return lambda *said: events.append(kind(*said))
+        return lambda *said: tell(kind(*said))
 
     listener = Listener(
         arrived=told(Arrived),
-        ended=told(Ended),
+        answered=lambda sink, payload: tell(Ended(sink, None, payload)),
+        ended=lambda sink, status: tell(Ended(sink, status, b"")),
         failed=told(Failed),
         receiving=told(Receiving),
         began=told(Began),
@@ -89,13 +98,12 @@ def happened_in(one: CallTable, *frames: mux_pb2.Frame) -> list[Any]:
         credited=told(Credited),
         leaving=told(Leaving),
     )
-    one.receive(frames, listener)
-    return events
+    one.receive(batch, listener)
 
 
 def wire(frame: Frame) -> list[mux_pb2.Frame]:
     """A frame as it arrives."""
-    return list(unpack(pack([frame])))
+    return list(unpack(pack([frame])).frames)
 
 
 def give(one: CallTable, *sent: Frame) -> list[Any]:

@@ -23,23 +23,38 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class ExchangeRequest(_message.Message):
-    """A batch of frames from the side that opened the stream."""
+    """A batch from the side that opened the stream: frames, columns or both, never
+    empty. Calls that begin in columns do so before the frames; those that are
+    answered in columns are so after them.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     FRAMES_FIELD_NUMBER: _builtins.int
+    BEGINS_FIELD_NUMBER: _builtins.int
+    ANSWERS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def frames(self) -> _containers.RepeatedCompositeFieldContainer[Global___Frame]:
-        """The frames, at least one."""
+        """The frames, in order."""
+
+    @_builtins.property
+    def begins(self) -> Global___BeginColumns:
+        """Calls that begin."""
+
+    @_builtins.property
+    def answers(self) -> Global___AnswerColumns:
+        """Calls that are answered."""
 
     def __init__(
         self,
         *,
         frames: _abc.Iterable[Global___Frame] | None = ...,
+        begins: Global___BeginColumns | None = ...,
+        answers: Global___AnswerColumns | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "begins", b"begins"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["frames", b"frames"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "begins", b"begins", "frames", b"frames"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -47,27 +62,122 @@ Global___ExchangeRequest: _TypeAlias = ExchangeRequest  # noqa: Y015
 
 @_typing.final
 class ExchangeResponse(_message.Message):
-    """A batch of frames from the other side."""
+    """A batch from the other side; the same."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     FRAMES_FIELD_NUMBER: _builtins.int
+    BEGINS_FIELD_NUMBER: _builtins.int
+    ANSWERS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def frames(self) -> _containers.RepeatedCompositeFieldContainer[Global___Frame]:
-        """The frames, at least one."""
+        """The frames, in order."""
+
+    @_builtins.property
+    def begins(self) -> Global___BeginColumns:
+        """Calls that begin."""
+
+    @_builtins.property
+    def answers(self) -> Global___AnswerColumns:
+        """Calls that are answered."""
 
     def __init__(
         self,
         *,
         frames: _abc.Iterable[Global___Frame] | None = ...,
+        begins: Global___BeginColumns | None = ...,
+        answers: Global___AnswerColumns | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "begins", b"begins"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["frames", b"frames"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "begins", b"begins", "frames", b"frames"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ExchangeResponse: _TypeAlias = ExchangeResponse  # noqa: Y015
+
+@_typing.final
+class BeginColumns(_message.Message):
+    """Calls that begin with nothing but a method, a deadline and the whole of a
+    request: as a `begin` frame each, at a fraction of its cost. A call has the same
+    place in each column; columns of different length break the protocol.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALLS_FIELD_NUMBER: _builtins.int
+    METHODS_FIELD_NUMBER: _builtins.int
+    TIMEOUTS_MS_FIELD_NUMBER: _builtins.int
+    PAYLOADS_FIELD_NUMBER: _builtins.int
+    NAMES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def calls(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The calls' numbers."""
+
+    @_builtins.property
+    def methods(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Their methods, as places in `names`."""
+
+    @_builtins.property
+    def timeouts_ms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Milliseconds that remain until their deadlines, as in `Begin`."""
+
+    @_builtins.property
+    def payloads(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Their requests, each at most 1 MiB."""
+
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The full methods of this batch, each once."""
+
+    def __init__(
+        self,
+        *,
+        calls: _abc.Iterable[_builtins.int] | None = ...,
+        methods: _abc.Iterable[_builtins.int] | None = ...,
+        timeouts_ms: _abc.Iterable[_builtins.int] | None = ...,
+        payloads: _abc.Iterable[_builtins.bytes] | None = ...,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "methods", b"methods", "names", b"names", "payloads", b"payloads", "timeouts_ms", b"timeouts_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BeginColumns: _TypeAlias = BeginColumns  # noqa: Y015
+
+@_typing.final
+class AnswerColumns(_message.Message):
+    """Unary calls that end well: as a `message` and an `end` frame each. A call has the
+    same place in each column.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALLS_FIELD_NUMBER: _builtins.int
+    PAYLOADS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def calls(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The calls' numbers."""
+
+    @_builtins.property
+    def payloads(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Their whole responses, each at most 1 MiB."""
+
+    def __init__(
+        self,
+        *,
+        calls: _abc.Iterable[_builtins.int] | None = ...,
+        payloads: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "payloads", b"payloads"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AnswerColumns: _TypeAlias = AnswerColumns  # noqa: Y015
 
 @_typing.final
 class Frame(_message.Message):

@@ -54,6 +54,9 @@ class MuxServiceServicer:
         """Carries calls both ways. Each side may call the other. Frames of one call
         are in order; frames of different calls are not ordered. When the stream
         breaks, every call in flight on it ends with UNAVAILABLE / MUX_BROKEN.
+
+        Columns are optional: a server that reads them says so with `gymmesh-mux: 2` in
+        its first metadata, a client by sending some. Nobody else is sent any.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

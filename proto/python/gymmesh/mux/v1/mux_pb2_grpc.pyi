@@ -42,6 +42,9 @@ class MuxServiceStub:
     """Carries calls both ways. Each side may call the other. Frames of one call
     are in order; frames of different calls are not ordered. When the stream
     breaks, every call in flight on it ends with UNAVAILABLE / MUX_BROKEN.
+
+    Columns are optional: a server that reads them says so with `gymmesh-mux: 2` in
+    its first metadata, a client by sending some. Nobody else is sent any.
     """
 
 @_typing.type_check_only
@@ -56,6 +59,9 @@ class MuxServiceAsyncStub(MuxServiceStub):
     """Carries calls both ways. Each side may call the other. Frames of one call
     are in order; frames of different calls are not ordered. When the stream
     breaks, every call in flight on it ends with UNAVAILABLE / MUX_BROKEN.
+
+    Columns are optional: a server that reads them says so with `gymmesh-mux: 2` in
+    its first metadata, a client by sending some. Nobody else is sent any.
     """
 
 class MuxServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -73,6 +79,9 @@ class MuxServiceServicer(metaclass=_abc_1.ABCMeta):
         """Carries calls both ways. Each side may call the other. Frames of one call
         are in order; frames of different calls are not ordered. When the stream
         breaks, every call in flight on it ends with UNAVAILABLE / MUX_BROKEN.
+
+        Columns are optional: a server that reads them says so with `gymmesh-mux: 2` in
+        its first metadata, a client by sending some. Nobody else is sent any.
         """
 
 def add_MuxServiceServicer_to_server(servicer: MuxServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -17,7 +17,7 @@ from gymmesh_runtime.errors import MeshError, deadline_passed, from_status
 from gymmesh_runtime.timers import Timer, running_wheel
 from gymmesh_runtime.wire.batch import OutboxClosed
 from gymmesh_runtime.wire.mux import frames, table
-from gymmesh_runtime.wire.mux.frames import BEGIN, CANCEL, CHUNK_BYTES, CREDIT, FRAME_BYTES
+from gymmesh_runtime.wire.mux.frames import ASK, BEGIN, CANCEL, CHUNK_BYTES, CREDIT, FRAME_BYTES
 
 if TYPE_CHECKING:  # the link owns its caller
     from gymmesh_runtime.wire.mux.link import Link
@@ -157,14 +157,16 @@ class Caller:
         inbox.messages.append(payload)
         inbox.wake()
 
-    def ended(self, sink: _Sink, status: status_pb2.Status | None, payload: bytes) -> None:
-        """The end of a call."""
-        error = None if status is None else from_status(status)
-        if error is None and not isinstance(sink, Inbox):
-            if not sink.done():
-                sink.set_result(payload)
-        else:
-            _finish(sink, error)
+    def answered(self, sink: asyncio.Future[bytes], payload: bytes) -> None:
+        """The response of a unary call that went well."""
+        if not sink.done():
+            sink.set_result(payload)
+        if self._link.ending:
+            self._link.settle()
+
+    def ended(self, sink: _Sink, status: status_pb2.Status | None) -> None:
+        """The end of another call."""
+        _finish(sink, None if status is None else from_status(status))
         if self._link.ending:
             self._link.settle()
 
@@ -212,7 +214,12 @@ class Caller:
         timeout_ms = math.ceil(timeout * 1000)
         credit = granted or 0
         if size <= CHUNK_BYTES:
-            frame = (BEGIN, number, spec.full_name, timeout_ms, metadata, payload, False, credit)
+            frame: frames.Frame
+            if metadata or credit:
+                name = spec.full_name
+                frame = (BEGIN, number, name, timeout_ms, metadata, payload, False, credit)
+            else:
+                frame = (ASK, number, spec.full_name, timeout_ms, payload)
             self._sender.send_one(number, frame, size + FRAME_BYTES, crowd)
         else:
             large = frames.begin(number, spec.full_name, timeout_ms, metadata, payload, credit)

@@ -10,7 +10,7 @@ import grpc
 
 from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.errors import STATUS_DETAILS_KEY, to_status
-from gymmesh_runtime.wire.mux.frames import EXCHANGE, OFFERED
+from gymmesh_runtime.wire.mux.frames import COLUMNS, EXCHANGE, OFFERED
 from gymmesh_runtime.wire.mux.link import Link
 from gymmesh_runtime.wire.mux.pipes import GrpcPipe
 from gymmesh_runtime.wire.mux.table import TableLimits
@@ -49,7 +49,7 @@ class MuxServicer:
             link.leave(reason)
 
     async def _exchange(self, _requests: Any, rpc: grpc.aio.ServicerContext[Any, Any]) -> None:
-        await rpc.send_initial_metadata(((OFFERED, "1"),))
+        await rpc.send_initial_metadata(((OFFERED, COLUMNS),))
         peer = rpc.peer()
         pipe = GrpcPipe(rpc, peer, opener=False)
         link = Link(pipe, opener=False, peer=peer, methods=self._methods, limits=self._limits)

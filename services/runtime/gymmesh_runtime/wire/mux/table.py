@@ -16,13 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 from google.rpc import status_pb2
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.mux.v1 import mux_pb2
+from gymmesh_runtime.context import NO_METADATA
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.wire.batch import MIB
 from gymmesh_runtime.wire.mux.frames import MAX_MESSAGE, MAX_PAYLOAD_BYTES
@@ -31,7 +31,7 @@ _MAX_CREDIT: Final = 2**31
 # Of their classes: a message looks through the names of its fields to find its own.
 _which = mux_pb2.Frame.WhichOneof
 _is_set = mux_pb2.End.HasField
-_NO_METADATA: Final[Mapping[str, str]] = MappingProxyType({})
+_has = mux_pb2.ExchangeRequest.HasField
 
 
 class Violation(Exception):
@@ -56,8 +56,10 @@ class Listener:
 
     #: A message of a stream of ours: its sink and the message.
     arrived: Callable[[Any, bytes], object]
-    #: A call of ours ended: its sink, the status (None: well), and a unary call's response.
-    ended: Callable[[Any, status_pb2.Status | None, bytes], object]
+    #: A unary call of ours ended well: its sink and the response.
+    answered: Callable[[Any, bytes], object]
+    #: Another call of ours ended: its sink and the status (None: well).
+    ended: Callable[[Any, status_pb2.Status | None], object]
     #: A call of ours was given up, since there is no room for its response: its number and sink.
     #: To be cancelled.
     failed: Callable[[int, Any, MeshError], object]
@@ -103,13 +105,12 @@ class Theirs:
 
     __slots__ = ("credit", "metadata", "method", "number", "parts", "sink", "timeout_ms")
 
-    def __init__(self, number: int, begin: mux_pb2.Begin) -> None:
+    def __init__(self, number: int, method: str, timeout_ms: int) -> None:
         self.number = number
-        self.method = begin.method
-        self.timeout_ms = begin.timeout_ms
-        metadata = begin.metadata
-        self.metadata: Mapping[str, str] = dict(metadata) if metadata else _NO_METADATA
-        self.credit = begin.credit  # messages that may still be sent
+        self.method = method
+        self.timeout_ms = timeout_ms
+        self.metadata: Mapping[str, str] = NO_METADATA
+        self.credit = 0  # messages that may still be sent
         self.sink: Any = None
         self.parts: Parts | None = None  # None: the request is complete
 
@@ -134,6 +135,8 @@ class CallTable:
         self.assembling = 0
         self.leaving = False  # this side takes no new calls
         self.peer_leaving = False
+        #: Whether the peer has sent columns, and so reads them.
+        self.columns = False
 
     # ---- our calls ------------------------------------------------------------------
 
@@ -200,7 +203,15 @@ class CallTable:
 
     # ---- what arrives ---------------------------------------------------------------
 
-    def receive(self, frames: Iterable[mux_pb2.Frame], told: Listener) -> None:
+    def receive(self, batch: mux_pb2.ExchangeRequest, told: Listener) -> None:
+        """Takes a batch and tells what happened. Raises Violation."""
+        if _has(batch, "begins"):
+            self._receive_begins(batch.begins, told)
+        self.receive_frames(batch.frames, told)
+        if _has(batch, "answers"):
+            self._receive_answers(batch.answers, told)
+
+    def receive_frames(self, frames: Iterable[mux_pb2.Frame], told: Listener) -> None:
         """Takes frames and tells what happened. Raises Violation."""
         ours, parity = self._ours, self._parity
         for frame in frames:
@@ -224,6 +235,57 @@ class CallTable:
                 told.leaving(frame.go_away.reason)
             else:
                 self._receive_for_theirs(number, kind, frame, told)
+
+    def _receive_begins(self, begins: mux_pb2.BeginColumns, told: Listener) -> None:
+        self.columns = True
+        calls, timeouts_ms, payloads = begins.calls, begins.timeouts_ms, begins.payloads
+        try:
+            methods = list(map(list(begins.names).__getitem__, begins.methods))
+        except IndexError:
+            raise Violation("a call began with a method that its batch does not name") from None
+        if not len(calls) == len(methods) == len(timeouts_ms) == len(payloads):
+            raise _uneven()
+        theirs, refused, parity, most = (
+            self._theirs,
+            self._refused,
+            self._parity,
+            self._limits.calls,
+        )
+        began = told.began
+        for number, method, timeout_ms, payload in zip(
+            calls, methods, timeouts_ms, payloads, strict=True
+        ):
+            # What `_admits` looks at, without the call: hardly any is refused.
+            doubtful = (
+                number % 2 == parity
+                or number == 0
+                or self.leaving
+                or number in theirs
+                or number in refused
+                or len(payload) > MAX_PAYLOAD_BYTES
+                or len(theirs) >= most
+            )
+            if not doubtful or self._admits(number, payload, told, more=False):
+                call = theirs[number] = Theirs(number, method, timeout_ms)
+                began(call, payload)
+
+    def _receive_answers(self, answers: mux_pb2.AnswerColumns, told: Listener) -> None:
+        self.columns = True
+        calls, payloads = answers.calls, answers.payloads
+        if len(calls) != len(payloads):
+            raise _uneven()
+        ours, answered = self._ours, told.answered
+        for number, payload in zip(calls, payloads, strict=True):
+            call = ours.get(number)
+            if call is None:
+                self._receive_late(number, "end")
+                continue
+            if call.granted is not None or call.answer is not None or call.parts is not None:
+                raise Violation("an answer came for a call that is a stream, or has one already")
+            if len(payload) > MAX_PAYLOAD_BYTES:
+                raise _too_much()
+            del ours[number]
+            answered(call.sink, payload)
 
     def _receive_late(self, number: int, kind: str | None) -> None:
         if number in self._cancelled and kind in ("message", "chunk", "end"):
@@ -284,26 +346,40 @@ class CallTable:
         del self._ours[number]
         if call.parts is not None:
             self._drop_parts(call)
-        told.ended(call.sink, status, call.answer or b"")
+        if status is None and call.answer is not None:
+            told.answered(call.sink, call.answer)
+        else:
+            told.ended(call.sink, status)
 
     def _begin(self, number: int, begin: mux_pb2.Begin, told: Listener) -> None:
-        if number == 0 or number in self._theirs or number in self._refused:
-            raise Violation(f"the call number {number} was used again")
         payload, more = begin.payload, begin.more
-        if len(payload) > MAX_PAYLOAD_BYTES:
-            raise _too_much()
-        if self.leaving or len(self._theirs) >= self._limits.calls:
-            if more:
-                self._refuse(number)
-            told.refused(number, draining() if self.leaving else _queue_full(self._limits.calls))
+        if not self._admits(number, payload, told, more=more):
             return
-        call = self._theirs[number] = Theirs(number, begin)
+        call = self._theirs[number] = Theirs(number, begin.method, begin.timeout_ms)
+        call.credit = begin.credit
+        if metadata := begin.metadata:
+            call.metadata = dict(metadata)
         if not more:
             told.began(call, payload)
             return
         call.parts = Parts()
         if self._keep_request(call, payload, told, last=False):
             told.receiving(call)
+
+    def _admits(self, number: int, payload: bytes, told: Listener, *, more: bool) -> bool:
+        """Whether a call of theirs may begin; if not, it is refused."""
+        if number == 0 or number in self._theirs or number in self._refused:
+            raise Violation(f"the call number {number} was used again")
+        if number % 2 == self._parity:
+            raise Violation(f"'begin' came for the call {number}, which its receiver has to make")
+        if len(payload) > MAX_PAYLOAD_BYTES:
+            raise _too_much()
+        if not self.leaving and len(self._theirs) < self._limits.calls:
+            return True
+        if more:
+            self._refuse(number)
+        told.refused(number, draining() if self.leaving else _queue_full(self._limits.calls))
+        return False
 
     def _refuse(self, number: int) -> None:
         if len(self._refused) >= self._limits.calls:
@@ -386,6 +462,10 @@ class CallTable:
         if call.parts is not None:
             self.assembling -= call.parts.size
             call.parts = None
+
+
+def _uneven() -> Violation:
+    return Violation("the columns of a batch were not of the same length")
 
 
 def _too_much() -> Violation:
