@@ -8,19 +8,23 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymmesh.agent.v1 import agent_pb2
 from gymmesh_agent.collect.roster import (
     Entrance,
     Roster,
-    Start,
     Whereabouts,
     fair_share,
     whose_turn,
 )
 
 
+@dataclass(frozen=True)
+class Start:
+    key: tuple[str, int]
+    due: float
+
+
 def start(number: int, due: float = math.inf) -> Start:
-    return Start((f"r{number}", 1), agent_pb2.RunRolloutRequest(), due)
+    return Start((f"r{number}", 1), due)
 
 
 @dataclass

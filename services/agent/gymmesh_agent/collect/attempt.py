@@ -6,13 +6,12 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.collect.ledger import Key
 from gymmesh_agent.collect.problems import cancelled, draining
-from gymmesh_agent.collect.roster import Start
 from gymmesh_runtime.errors import MeshError, to_status, unforeseen
 
 if TYPE_CHECKING:
@@ -29,13 +28,30 @@ _KIND: Final = rollout_pb2.RolloutEvent.WhichOneof
 _BYTES: Final = rollout_pb2.RolloutEvent.SerializeToString
 
 
-class StreamedAttempt(Start):
-    """An attempt whose events leave on a stream.
+class Runnable(Protocol):
+    """What runs an attempt, or is about to."""
 
-    Its methods are what is handed on, to the one that runs it: each attempt has but one object.
+    over: asyncio.Future[None]
+    """Done once the terminal event was sent, or the attempt ended without one."""
+
+    def stop(self) -> None:
+        """Nobody wants it any more: it ends, without a terminal event."""
+
+
+class StreamedAttempt:
+    """An attempt that was asked for on a stream, until it is over; a Start of its roster.
+
+    Its methods are handed to what runs it as they are: an attempt is one object here.
+
+    Attributes:
+        due: when it must end, in the clock's seconds; infinity: there is no such time.
+        runs: what runs it; None before it has started, and once it is over.
+        sent: how many events it has sent, which is the sequence of the last one.
+        ended: whether there was a terminal one.
+        cancelled: whether the collector has cancelled it.
     """
 
-    __slots__ = ("_stream",)
+    __slots__ = ("_stream", "cancelled", "due", "ended", "key", "request", "runs", "sent")
 
     def __init__(
         self,
@@ -44,8 +60,14 @@ class StreamedAttempt(Start):
         request: agent_pb2.RunRolloutRequest,
         due: float = math.inf,
     ) -> None:
-        super().__init__(key, request, due)
         self._stream = stream
+        self.key = key
+        self.request = request
+        self.due = due
+        self.runs: Runnable | None = None
+        self.sent = 0
+        self.ended = False
+        self.cancelled = False
 
     def send(self, event: rollout_pb2.RolloutEvent) -> Awaitable[None] | None:
         """Take its next event over; a Send of gymmesh_agent.events."""
@@ -69,7 +91,7 @@ class StreamedAttempt(Start):
 
     def end(self, over: asyncio.Future[None]) -> None:
         """It is over, well or not: see that its collector hears how it ended."""
-        self.attempt = None  # or the two would keep each other
+        self.runs = None  # or the two would keep each other
         stream = self._stream
         if not self.ended and not stream.gone:
             # Every attempt ends with something that the collector hears.

@@ -2,50 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import enum
 import math
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from gymmesh.agent.v1 import agent_pb2
 from gymmesh_agent.collect.ledger import Key
 
 
-class Runnable(Protocol):
-    """An attempt that runs or is about to."""
+class Start(Protocol):
+    """An attempt that was asked for, until it is over."""
 
-    over: asyncio.Future[None]
-    """Done once the terminal event was sent, or the attempt ended without one."""
+    @property
+    def key(self) -> Key:
+        """Which it is."""
 
-    def stop(self) -> None:
-        """Nobody wants it any more: it ends, without a terminal event."""
-
-
-class Start:
-    """An attempt that was asked for, until it is over.
-
-    Attributes:
-        due: when it must end, in the clock's seconds; infinity: there is no such time.
-        attempt: what runs it; None before it has started, and once it is over.
-        sent: how many events it has sent, which is the sequence of the last one.
-        ended: whether that was the terminal one.
-        cancelled: whether the collector has cancelled it.
-    """
-
-    __slots__ = ("attempt", "cancelled", "due", "ended", "key", "request", "sent")
-
-    def __init__(
-        self, key: Key, request: agent_pb2.RunRolloutRequest, due: float = math.inf
-    ) -> None:
-        self.key = key
-        self.request = request
-        self.due = due
-        self.attempt: Runnable | None = None
-        self.sent = 0
-        self.ended = False
-        self.cancelled = False
+    @property
+    def due(self) -> float:
+        """When it must end, in the clock's seconds; infinity: there is no such time."""
 
 
 A = TypeVar("A", bound=Start)

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh_agent.collect.attempt import StreamedAttempt
+from gymmesh_agent.collect.attempt import Runnable, StreamedAttempt
 from gymmesh_agent.collect.config import CollectConfig
 from gymmesh_agent.collect.ledger import Key, Ledger
 from gymmesh_agent.collect.line import Line, packed_events
@@ -23,7 +23,7 @@ from gymmesh_agent.collect.problems import (
     queue_full,
     taken_over,
 )
-from gymmesh_agent.collect.roster import FULL, Roster, Runnable, Whereabouts
+from gymmesh_agent.collect.roster import FULL, Roster, Whereabouts
 from gymmesh_agent.events import Send
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.contract import required_fields
@@ -152,7 +152,7 @@ class CollectStream:
             self.roster.over(attempt.key)
             self.refuse([attempt.key], error)
             return
-        attempt.attempt = runs
+        attempt.runs = runs
         runs.over.add_done_callback(attempt.end)
 
     def room(self) -> asyncio.Future[None]:
@@ -181,11 +181,10 @@ class CollectStream:
 
     def stop(self) -> list[asyncio.Future[None]]:
         """Stop all that runs; each still gets its terminal event."""
-        running = self.roster.running.values()
-        attempts = [one.attempt for one in running if one.attempt is not None]
-        for attempt in attempts:
-            attempt.stop()
-        return [attempt.over for attempt in attempts]
+        running = [one.runs for one in self.roster.running.values() if one.runs is not None]
+        for one in running:
+            one.stop()
+        return [one.over for one in running]
 
     def abandon(self) -> None:
         """Nobody will come back: cancel all, keep nothing."""
@@ -228,8 +227,8 @@ class CollectStream:
             if where is Whereabouts.RUNS:
                 running = self.roster.running[key]
                 running.cancelled = True
-                if running.attempt is not None:
-                    running.attempt.stop()
+                if running.runs is not None:
+                    running.runs.stop()
             elif where is Whereabouts.WAITED:
                 waited.append(key)
         if waited:
