@@ -64,6 +64,7 @@ class ModelService:
         self._backend: Backend | None = None
         # What the backend says of itself once it is opened.
         self._keeps_aborted = self._takes_items = self._gives_tokens = False
+        self._ends_in_time = False
         self._endpoint_model = ""
         self._settings = KnownSettings(config.params, self._model)
         self._calls = CallTable()
@@ -112,6 +113,8 @@ class ModelService:
         self._keeps_aborted = backend.keep_aborted
         self._gives_tokens = backend.capabilities.token_ids
         self._takes_items = getattr(backend, "takes_items", False)
+        # A disk that is waited for knows no time limit.
+        self._ends_in_time = getattr(backend, "ends_in_time", False) and self._cache is None
         self._backend = backend
 
     async def close(self) -> None:
@@ -227,6 +230,9 @@ class ModelService:
             _seconds_for(context, self._most_s),
             progress,
         )
+        if self._ends_in_time and progress is None and not self._calls.runs(work.request_id):
+            # Then there is but the wait for a place, and the backend: both are bounded.
+            context.deadline = None
         if not work.request_id:
             return self._generate(work)
         parent = request.conversation.parent_call_id if has_conversation else ""

@@ -100,7 +100,7 @@ class BoundMethod:
                 response = self._push(request, context, send)
             if type(response) is not self._response_class:  # then it is to be waited for
                 del request  # not to be kept for as long as the call takes
-                if timeout is not None:
+                if timeout is not None and context.deadline is not None:
                     limit = Limit(timeout, self._wheel or self._in_loop())
                 response = await response
             return response

@@ -18,7 +18,9 @@ class CallContext(msgspec.Struct, eq=False, gc=False):
     """One call's method, deadline and metadata.
 
     ``deadline`` is a ``time.monotonic()`` value in seconds, or None. Deadlines
-    do not cross hops by themselves: pass ``timeout(cap)`` to the next one.
+    do not cross hops by themselves: pass ``timeout(cap)`` to the next one. A
+    servicer that keeps it by itself may set it to None before it is waited for,
+    and is spared a second time limit.
     """
 
     # A Struct, as every call makes one: it is filled without a step in Python.

@@ -65,6 +65,18 @@ def nobody_cancels() -> bool:
     return task.cancelling() == 0
 
 
+class Keeper:
+    """Says that it keeps its deadline by itself, and is then late."""
+
+    def CreateResponse(self, request: Any, context: CallContext) -> Awaitable[Any]:
+        context.deadline = None
+        return self._late()
+
+    async def _late(self) -> Any:
+        await asyncio.sleep(3 * _SHORT)
+        return model_pb2.CreateResponseResponse(call_id="late")
+
+
 async def hang() -> None:
     await asyncio.Event().wait()
 
@@ -193,3 +205,11 @@ async def test_what_a_plain_method_raises_is_typed() -> None:
         await method.call(request, timeout=30.0)
     assert caught.value.reason == errors_pb2.ERROR_REASON_INTERNAL_FAULT
     assert counted("INTERNAL") == before + 1
+
+
+async def test_who_keeps_its_deadline_by_itself_is_not_cut_off() -> None:
+    keeper = Binding(MODEL, Keeper()).methods["CreateResponse"]
+    assert (await keeper.call(unary("x"), timeout=_SHORT)).call_id == "late"
+    with pytest.raises(MeshError) as caught:
+        await bound(hang).call(unary("x"), timeout=_SHORT)
+    assert caught.value.reason == errors_pb2.ERROR_REASON_DEADLINE_PASSED
