@@ -32,8 +32,10 @@ from gymmesh_responses.params import (
     settings_to_dict,
 )
 from gymmesh_responses.response import (
+    response_document,
     response_from_json,
     response_head_to_dict,
+    response_of,
     response_to_dict,
     response_to_json,
 )
@@ -62,8 +64,10 @@ __all__ = [
     "params_from_json",
     "params_to_dict",
     "params_to_json",
+    "response_document",
     "response_from_json",
     "response_head_to_dict",
+    "response_of",
     "response_to_dict",
     "response_to_json",
     "settings_to_dict",

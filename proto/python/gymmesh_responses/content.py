@@ -25,6 +25,8 @@ _TEXTS: dict[str, tuple[str, ...]] = {
 def fill_part(part: pb.ContentPart, value: JsonValue) -> None:
     """Read one content part."""
     kind = value.get("type") if type(value) is dict else None
+    if kind == "output_text" and _fill_usual_text(part, value):
+        return
     if type(kind) is not str or kind not in _TEXTS:
         fill_opaque(part.opaque, value)
         return
@@ -43,6 +45,22 @@ def fill_part(part: pb.ContentPart, value: JsonValue) -> None:
         message.overlay_json = store(rest)
     elif len(value) == 1:
         message.SetInParent()  # with no field set, only this says which kind it is
+
+
+def _fill_usual_text(part: pb.ContentPart, value: dict[str, JsonValue]) -> bool:
+    """Reads an output text as models write it: no annotations, no probabilities, nothing else."""
+    size = len(value)
+    text = value.get("text")
+    if type(text) is not str or value.get("annotations") != []:
+        return False
+    if size != 3 and (size != 4 or value.get("logprobs") != []):
+        return False
+    message = part.output_text
+    message.text = text
+    message.annotations_empty = True
+    if size == 4:
+        message.logprobs_empty = True
+    return True
 
 
 def _write_input_text(part: pb.InputText) -> dict[str, JsonValue]:

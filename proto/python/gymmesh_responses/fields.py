@@ -47,17 +47,15 @@ def take_json(rest: dict[str, JsonValue], message: Any, name: str, *kinds: type)
         del rest[name]
 
 
-def take_each(
-    rest: dict[str, JsonValue], name: str, fill: Callable[[Any, JsonValue], None], messages: Any
+def fill_each(
+    messages: Any, values: list[JsonValue], name: str, fill: Callable[[Any, JsonValue], None]
 ) -> None:
-    """Move the list of that name into a repeated field; an error names the element's index."""
-    filled = 0
+    """Read the list of that name into a repeated field; an error names the element's index."""
     try:
-        for value in rest.pop(name):
+        for value in values:
             fill(messages.add(), value)
-            filled += 1
     except CodecError as error:
-        raise error.within(filled).within(name) from None
+        raise error.within(len(messages) - 1).within(name) from None
 
 
 def require_object(document: JsonValue, noun: str) -> dict[str, JsonValue]:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
 from typing import Any
 
 from gymmesh.responses.v1 import responses_pb2 as pb
 from gymmesh_responses.content import UNKNOWN_KIND, fill_part, write_opaque, write_parts
 from gymmesh_responses.errors import CodecError
 from gymmesh_responses.fields import (
+    fill_each,
     fill_opaque,
     put,
     put_overlay,
     require_list,
     take,
-    take_each,
     write_each,
 )
 from gymmesh_responses.jsonio import (
@@ -93,8 +94,13 @@ def fill_item(item: pb.Item, value: JsonValue) -> None:
     """Read one item."""
     kind = None
     if type(value) is dict:
+        kind = value.get("type")
+        if (kind == "message" and _fill_usual_message(item, value)) or (
+            kind == "function_call" and _fill_usual_call(item, value)
+        ):
+            return
         rest = value.copy()
-        kind = rest.pop("type", None)
+        rest.pop("type", None)
         if kind is None and "role" in value and "type" not in value:
             kind = "message"
             item.message.type_omitted = True
@@ -109,11 +115,48 @@ def fill_item(item: pb.Item, value: JsonValue) -> None:
         message.SetInParent()  # with no field set, only this says which kind it is
 
 
+def _fill_usual_message(item: pb.Item, value: dict[str, JsonValue]) -> bool:
+    """Reads a message as models write it, with these keys and no others; False for any other."""
+    if len(value) != 5:
+        return False
+    try:
+        name, role, status, content = _MESSAGE_KEYS(value)
+    except KeyError:
+        return False
+    if not (type(name) is type(role) is type(status) is str and type(content) is list):
+        return False
+    message = item.message
+    message.id = name
+    message.role = role
+    message.status = status
+    _fill_parts(message.parts, content, "content")
+    return True
+
+
+def _fill_usual_call(item: pb.Item, value: dict[str, JsonValue]) -> bool:
+    """Reads a call as models write it, with these keys and no others; False for any other."""
+    if len(value) != 6:
+        return False
+    try:
+        name, call_id, tool, arguments, status = _CALL_KEYS(value)
+    except KeyError:
+        return False
+    if not (type(name) is type(call_id) is type(tool) is type(arguments) is type(status) is str):
+        return False
+    call = item.function_call
+    call.id = name
+    call.call_id = call_id
+    call.name = tool
+    call.arguments = arguments.encode()
+    call.status = status
+    return True
+
+
 def _fill_message(message: pb.Message, rest: dict[str, JsonValue]) -> None:
     take(rest, message, ("id", "role", "status"))
     content = rest.get("content")
     if type(content) is list:
-        _take_parts(rest, "content", message.parts)
+        _fill_parts(message.parts, rest.pop("content"), "content")
     elif type(content) is str:
         message.text = rest.pop("content")
 
@@ -129,7 +172,7 @@ def _fill_function_call_output(output: pb.FunctionCallOutput, rest: dict[str, Js
     take(rest, output, ("id", "call_id", "status"))
     value = rest.get("output")
     if type(value) is list:
-        _take_parts(rest, "output", output.parts)
+        _fill_parts(output.parts, rest.pop("output"), "output")
     elif type(value) is str or type(value) is Unpaired:
         output.text = text_to_bytes(rest.pop("output"))
 
@@ -140,10 +183,11 @@ def _fill_reasoning(reasoning: pb.Reasoning, rest: dict[str, JsonValue]) -> None
     _take_texts(rest, "content", reasoning.content, "reasoning_text")
 
 
-def _take_parts(rest: dict[str, JsonValue], name: str, field: pb.ContentParts) -> None:
-    """Move a list of content parts, which may be empty."""
-    field.SetInParent()
-    take_each(rest, name, fill_part, field.parts)
+def _fill_parts(field: pb.ContentParts, values: list[JsonValue], name: str) -> None:
+    """Read the list of content parts of that name, which may be empty."""
+    if not values:
+        field.SetInParent()  # with no part, only this says that there is a list
+    fill_each(field.parts, values, name, fill_part)
 
 
 def _take_texts(
@@ -166,6 +210,9 @@ def _take_texts(
     del rest[name]
 
 
+# For nearly all that models write. They need no copy, from which what has a field is taken out.
+_MESSAGE_KEYS = itemgetter("id", "role", "status", "content")
+_CALL_KEYS = itemgetter("id", "call_id", "name", "arguments", "status")
 # Each takes what has a field out of the item's other keys.
 _FILLERS: dict[str, Callable[[Any, dict[str, JsonValue]], None]] = {
     "message": _fill_message,

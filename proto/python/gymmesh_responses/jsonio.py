@@ -80,7 +80,7 @@ def dumps(value: JsonValue) -> bytes:
     except TypeError:
         return _dumps_slowly(value, _WRITE_DEPTH)
     # orjson writes NaN as null: where there is a null, look what it was.
-    if b"null" in written:
+    if written.find(b"null") >= 0:  # `in` would first try to take the bytes for a number
         vet(value, _WRITE_DEPTH, tuples=True)
     return written
 
@@ -257,7 +257,8 @@ def _has_long_integer(raw: bytes) -> bool:
     """Whether an integer of 19 digits or more, which may exceed 64 bits, seems to stand here."""
     # Every run of 19 digits covers three neighbouring bytes of every sixth byte,
     # so that a look at a sixth of the text settles nearly all documents.
-    if b"000" not in raw[::6].translate(_DIGITS):
+    # `in` would first try to take the bytes for a number.
+    if raw[::6].translate(_DIGITS).find(b"000") < 0:
         return False
     digits = raw.translate(_DIGITS)
     start = digits.find(_LONG_RUN)

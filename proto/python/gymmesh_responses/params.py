@@ -8,12 +8,12 @@ from typing import Any
 from gymmesh.responses.v1 import responses_pb2 as pb
 from gymmesh_responses.errors import CodecError
 from gymmesh_responses.fields import (
+    fill_each,
     is_int64,
     put,
     put_overlay,
     require_object,
     take,
-    take_each,
     take_json,
     take_number,
     under,
@@ -99,13 +99,13 @@ def _fill(params: pb.ResponseParams, rest: dict[str, JsonValue]) -> None:
     take(rest, params, ("parallel_tool_calls",), bool)
     given = rest.get("input")
     if type(given) is list:
-        take_each(rest, "input", fill_item, params.input)
+        fill_each(params.input, rest.pop("input"), "input", fill_item)
     elif type(given) is str:
         params.input_text = rest.pop("input")
     else:
         params.input_omitted = True
     if type(rest.get("tools")) is list:
-        take_each(rest, "tools", fill_tool, params.tools)
+        fill_each(params.tools, rest.pop("tools"), "tools", fill_tool)
     else:
         params.tools_omitted = True
     take_number(rest, params, "temperature")

@@ -6,7 +6,7 @@ from typing import Any
 
 from gymmesh.responses.v1 import responses_pb2 as pb
 from gymmesh_responses.errors import CodecError
-from gymmesh_responses.fields import put, put_overlay, require_object, take, take_each, under
+from gymmesh_responses.fields import fill_each, put, put_overlay, require_object, take, under
 from gymmesh_responses.items import fill_item, items_to_list
 from gymmesh_responses.jsonio import JsonSource, JsonValue, read, store, write
 from gymmesh_responses.usage import fill_usage, usage_to_dict
@@ -18,8 +18,23 @@ def response_from_json(source: JsonSource) -> pb.Response:
     Raises:
         CodecError: not JSON, not an object, or nested too deeply.
     """
+    document = response_document(source)
+    return response_of(document.copy() if document is source else document)
+
+
+def response_document(source: JsonSource) -> dict[str, JsonValue]:
+    """The document of a response, for `response_of`; raises as `response_from_json`."""
+    return require_object(read(source), "a response")
+
+
+def response_of(document: dict[str, JsonValue]) -> pb.Response:
+    """The response in what `response_document` gave, which is of no use any more then.
+
+    Raises:
+        CodecError: nested too deeply.
+    """
     response = pb.Response()
-    _fill(response, require_object(read(source), "a response").copy())
+    _fill(response, document)
     return response
 
 
@@ -76,14 +91,30 @@ def _write_error(error: pb.ResponseError) -> dict[str, JsonValue]:
 
 
 def _fill(response: pb.Response, rest: dict[str, JsonValue]) -> None:
-    take(rest, response, ("id", "model", "status"))
-    if type(rest.get("output")) is list:
-        take_each(rest, "output", fill_item, response.output)
+    # As `take` would, written out: this is done for every answer.
+    text = rest.get("id")
+    if type(text) is str:
+        response.id = text
+        del rest["id"]
+    text = rest.get("model")
+    if type(text) is str:
+        response.model = text
+        del rest["model"]
+    text = rest.get("status")
+    if type(text) is str:
+        response.status = text
+        del rest["status"]
+    output = rest.get("output")
+    if type(output) is list:
+        del rest["output"]
+        fill_each(response.output, output, "output", fill_item)
     else:
         response.output_omitted = True
-    if type(rest.get("usage")) is dict:
+    usage = rest.get("usage")
+    if type(usage) is dict:
+        del rest["usage"]
         try:
-            fill_usage(response.usage, rest.pop("usage"))
+            fill_usage(response.usage, usage)
         except CodecError as error:
             raise error.within("usage") from None
     if type(rest.get("incomplete_details")) is dict:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from typing import Any
+from unittest import mock
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -132,6 +133,22 @@ def test_requests(params: Any) -> None:
 def test_responses(answer: Any) -> None:
     with contextlib.suppress(MeshError):
         read_response("policy", dumps(answer), ())
+
+
+def read_or_refused(answer: bytes) -> bytes | str:
+    """The response in the answer, or why there is none."""
+    try:
+        return read_response("policy", answer, ()).SerializeToString(deterministic=True)
+    except MeshError as error:
+        return str(error)
+
+
+@given(damaged(RESPONSE))
+def test_what_is_plainly_a_response_is_one(answer: Any) -> None:
+    raw = dumps(answer)
+    read = read_or_refused(raw)
+    with mock.patch("gymmesh_model.backends.read_response._is_plain", return_value=False):
+        assert read_or_refused(raw) == read
 
 
 @given(damaged(ROW) | damaged(ROLLOUT), damaged(PARAMS))

@@ -7,7 +7,13 @@ from typing import Any, Final
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.classify import failed_response
 from gymmesh_model.errors import answer_invalid
-from gymmesh_responses import CodecError, loads, response_from_json, response_to_dict
+from gymmesh_responses import (
+    CodecError,
+    loads,
+    response_document,
+    response_of,
+    response_to_dict,
+)
 
 # Of the class, since a message looks through the names of its fields to find its methods.
 _HAS: Final = responses_pb2.Response.HasField
@@ -21,9 +27,13 @@ def read_response(name: str, answer: bytes, secrets: tuple[str, ...]) -> respons
     Raises MeshError MODEL_ANSWER_INVALID when there is none, or the failure that it reports.
     """
     try:
-        response = response_from_json(answer)
+        document = response_document(answer)
+        plain = _is_plain(document)
+        response = response_of(document)
     except CodecError as error:
         raise answer_invalid(name, _cause(answer, error)) from None
+    if plain:
+        return response
     status = response.status
     if status == "failed" or _HAS(response, "error"):
         error_of: Any = response_to_dict(response).get("error") or {}
@@ -36,6 +46,21 @@ def read_response(name: str, answer: bytes, secrets: tuple[str, ...]) -> respons
     if status not in _OVER:
         raise answer_invalid(name, f"its status is '{status}'")
     return response
+
+
+def _is_plain(document: dict[str, Any]) -> bool:
+    """Whether it is complete, without an error, and every element of its output an item.
+
+    There is nothing to object to then; a message is dearer to ask than its document.
+    """
+    output = document.get("output")
+    if document.get("status") != "completed" or type(output) is not list:
+        return False
+    for item in output:
+        kind = item.get("type") if type(item) is dict else None
+        if type(kind) is not str or not kind:
+            return False
+    return type(document.get("error")) is not dict
 
 
 def _cause(answer: bytes, error: CodecError) -> str:
