@@ -56,10 +56,12 @@ def read_answer(
     """What the agent needs of the answer to the model call `call_id`.
 
     Raises:
-        MeshError: MODEL_ANSWER_INVALID, for a response that is no answer.
+        MeshError: MODEL_ANSWER_INVALID, for a response that is no answer, with the endpoint's own
+            code where there is one; model services turn most of these into errors themselves.
     """
     response = reply.response
-    check_answer(response)
+    if response.status in _NO_ANSWER or _response_has(response, "error"):
+        raise _no_answer(response)
     output = response.output[:]  # a slice takes half as long as an iteration
     calls = function_calls(output)
     mended = bool(calls) and not _told_apart(calls)
@@ -67,20 +69,16 @@ def read_answer(
         response = with_call_ids(response, call_id)
         output = response.output[:]
         calls = function_calls(output)
-    read, wrote = token_counts(reply)
+    usage = response.usage
+    read, wrote = usage.input_tokens, usage.output_tokens
+    if read <= 0 or wrote <= 0:
+        read, wrote = token_counts(reply)
     return ModelCall(call_id, actor, response, mended, output, calls, read, wrote)
 
 
-def check_answer(response: responses_pb2.Response) -> None:
-    """Refuse a response that is no answer; model services turn these into errors themselves.
-
-    Raises:
-        MeshError: MODEL_ANSWER_INVALID, with the endpoint's own code where there is one.
-    """
-    if not _response_has(response, "error") and response.status not in _NO_ANSWER:
-        return
+def _no_answer(response: responses_pb2.Response) -> MeshError:
     code = response.error.code or response.status
-    raise MeshError(
+    return MeshError(
         errors_pb2.ERROR_REASON_MODEL_ANSWER_INVALID,
         f"the model service returned a response that is no answer ({code}): "
         f"{response.error.message or 'no message'}",

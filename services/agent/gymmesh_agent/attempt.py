@@ -43,6 +43,7 @@ from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.timers import call_within
 
 # HasField of the class: a message looks through the names of its fields to find its own.
+_request_has = agent_pb2.RunRolloutRequest.HasField
 _task_has = rollout_pb2.Task.HasField
 
 
@@ -116,7 +117,8 @@ class Attempt:
         #: The rollout's id and the attempt's number.
         self.key = (rollout_id, attempt)
         self._who = who = AttemptId(rollout_id, attempt, f"{rollout_id}/{attempt}", seed)
-        self._terms = terms = place.readings.terms(request.options)
+        options = request.options if _request_has(request, "options") else None
+        self._terms = terms = place.readings.terms(options)
         self._opening = place.readings.opening(task.params, terms)
         self._clock = clock = RolloutClock(context.deadline, terms.max_wall_s)
         self._events = EventStream(rollout_id, attempt, send)

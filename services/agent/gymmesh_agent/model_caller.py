@@ -50,6 +50,16 @@ class Models:
         self.call_s = call_s
         # What GetModel said, by instance: constant while a server runs, so asked once.
         self._known: dict[str, model_pb2.ModelCapabilities] = {}
+        # The instance that was called last, mostly the one that is called next.
+        self._last: tuple[discovery_pb2.Instance, ModelPeer] | None = None
+
+    def peer(self, instance: discovery_pb2.Instance) -> ModelPeer:
+        """How an instance is called."""
+        last = self._last
+        if last is None or last[0] is not instance:
+            peer: ModelPeer = self.directory.peer(instance)
+            last = self._last = (instance, peer)
+        return last[1]
 
     async def capabilities(
         self, instance: discovery_pb2.Instance, peer: ModelPeer, timeout: float
@@ -119,18 +129,18 @@ class ModelCaller:
             MeshError: as the service says; at once, or when it is waited for.
         """
         if asking.kept is None:
-            directory = self._models.directory
-            affinity = self._who.rollout_id
-            instance = directory.choose(MODEL_SERVICE, asking.model, affinity=affinity)
+            models = self._models
+            instance = models.directory.choose(
+                MODEL_SERVICE, asking.model, affinity=self._who.rollout_id
+            )
             if instance is not None:
                 # The usual case without a layer in between: thousands of calls wait here.
-                peer: ModelPeer = directory.peer(instance)
-                return self._send(peer, self._request(asking))
+                return self._send(models.peer(instance), self._request(asking))
         return self._ask(asking, asking.kept)
 
     async def _ask(self, asking: Asking, kept: Kept | None) -> model_pb2.CreateResponseResponse:
         instance = await self._pick(asking.model)
-        peer: ModelPeer = self._models.directory.peer(instance)
+        peer = self._models.peer(instance)
         if kept is not None:
             able = await self._models.capabilities(instance, peer, self._clock.hop(PICK_S))
             if not able.conversations:
@@ -151,7 +161,7 @@ class ModelCaller:
         """The current version of a model's weights; None when it is not known."""
         try:
             instance = await self._pick(model)
-            peer: ModelPeer = self._models.directory.peer(instance)
+            peer = self._models.peer(instance)
             said = await peer.GetModel(model_pb2.GetModelRequest(), timeout=self._clock.hop(PICK_S))
         except MeshError:
             return None

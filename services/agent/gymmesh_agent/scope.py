@@ -32,7 +32,7 @@ from gymmesh_agent.events import EventStream
 from gymmesh_agent.failures import Stage, StepFailed
 from gymmesh_agent.model_caller import ModelCaller, Models
 from gymmesh_agent.params import add_items
-from gymmesh_agent.session import EnvironmentSession
+from gymmesh_agent.session import EnvironmentSession, violated
 from gymmesh_agent.tally import Tally
 from gymmesh_agent.terms import Course, Terms
 from gymmesh_agent.weights import WeightsAge
@@ -292,7 +292,7 @@ class RolloutScope:
                     raise StepFailed(error, Stage.MODEL, model, call_id) from error
         return call
 
-    async def call_tools(self, call: ModelCall) -> list[ToolAnswer]:
+    def call_tools(self, call: ModelCall) -> Coroutine[Any, Any, list[ToolAnswer]]:
         """Run all function calls of an answer side by side; the answers in the order of the
         calls. What the model did wrong is an answer, too.
 
@@ -303,10 +303,8 @@ class RolloutScope:
             raise _closed()
         calls = call.function_calls
         if len(calls) == 1:
-            return [await self._call_tool(call, 0, calls[0])]
-        return await _side_by_side(
-            [self._call_tool(call, place, one) for place, one in enumerate(calls)]
-        )
+            return self._call_tool(call, 0, calls[0])
+        return _side_by_side([self._call_tool(call, place, one) for place, one in enumerate(calls)])
 
     async def next_turn(self, call: ModelCall | None = None) -> TurnAnswer:
         """Give the environment its turn, after `call` (None: the root agent's last one).
@@ -388,7 +386,8 @@ class RolloutScope:
 
     async def _call_tool(
         self, call: ModelCall, place: int, function: responses_pb2.FunctionCall
-    ) -> ToolAnswer:
+    ) -> list[ToolAnswer]:
+        """Run one of the calls: the list of its answer."""
         began = time.monotonic_ns()
         call_id, name = function.call_id, function.name
         if name:
@@ -403,9 +402,17 @@ class RolloutScope:
             if room is not None:
                 await room
             request_id = f"{self._attempt}/{call.call_id}/{call_id}"
-            reply = await self._session.call_tool(name, function.arguments, call_id, request_id)
+            session = self._session
+            try:
+                reply = await session.call_tool(name, function.arguments, call_id, request_id)
+                outcome = reply.outcome
+                if outcome == rollout_pb2.TOOL_OUTCOME_UNSPECIFIED:
+                    raise violated("outcome", f"the answer of tool '{name}' has no outcome")
+            except MeshError as error:
+                reply = session.tool_failed(error, name, call_id)
+                outcome = reply.outcome
         else:
-            reply = _NAMELESS
+            reply, outcome = _NAMELESS, _NAMELESS.outcome
         event = rollout_pb2.RolloutEvent()
         done = event.tool_call_completed
         done.call_id = call_id
@@ -421,14 +428,14 @@ class RolloutScope:
             output.parts.CopyFrom(reply.parts)
         else:
             output.text = reply.text
-        outcome = done.outcome = reply.outcome
+        done.outcome = outcome
         done.timings.total_us = (time.monotonic_ns() - began) // 1000
         self._conversations.add_tool_output(call.call_id, place, item)
         self.tally.tool_calls += 1
         room = self._events.put(event)
         if room is not None:
             await room
-        return ToolAnswer(item, outcome, reply.done)
+        return [ToolAnswer(item, outcome, reply.done)]
 
     def _own_fault(self, message: str) -> StepFailed:
         error = MeshError(
@@ -441,10 +448,12 @@ def _closed() -> RuntimeError:
     return RuntimeError("the rollout's agent has returned; its scope is closed")
 
 
-async def _side_by_side(steps: Sequence[Coroutine[Any, Any, ToolAnswer]]) -> list[ToolAnswer]:
+async def _side_by_side(
+    steps: Sequence[Coroutine[Any, Any, list[ToolAnswer]]],
+) -> list[ToolAnswer]:
     places = asyncio.Semaphore(_SIDE_BY_SIDE)
 
-    async def run(step: Coroutine[Any, Any, ToolAnswer]) -> ToolAnswer:
+    async def run(step: Coroutine[Any, Any, list[ToolAnswer]]) -> list[ToolAnswer]:
         async with places:
             return await step
 
@@ -457,4 +466,4 @@ async def _side_by_side(steps: Sequence[Coroutine[Any, Any, ToolAnswer]]) -> lis
     finally:
         for step in steps:
             step.close()  # those that never got a place; the others are over
-    return [task.result() for task in tasks]
+    return [answer for task in tasks for answer in task.result()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 
 import grpc
 
@@ -91,7 +91,7 @@ _NO_SESSION = resource_pb2.CreateSessionResponse()
 
 
 class EnvironmentSession:
-    """One attempt's session. Every method but `close` raises StepFailed.
+    """One attempt's session. Every method but `call_tool` and `close` raises StepFailed.
 
     Args:
         who: the attempt; its name is the request_id of CreateSession.
@@ -162,10 +162,19 @@ class EnvironmentSession:
                 environment = await site.ask(clock.hop(environments.call_s))
             self.environment = environment
             version = self.version = environment.version
-            opened = await self._create(site.peer)
+            request = self._creation()
+            self._asked = True
+            try:
+                opened = await site.peer.CreateSession(
+                    request, timeout=clock.hop(environments.call_s)
+                )
+            except MeshError as error:
+                if error.code is not grpc.StatusCode.UNAVAILABLE:
+                    raise
+                opened = await self._create_again(site.peer, request)
             session_id = opened.session_id
             if not session_id:
-                raise _violated("session_id", "the environment opened a session without an id")
+                raise violated("session_id", "the environment opened a session without an id")
             self.session_id = session_id
             self.opened = opened
             told = opened.environment_version
@@ -175,11 +184,15 @@ class EnvironmentSession:
                 self.environment = await site.ask(clock.hop(environments.call_s))
         except MeshError as error:
             raise StepFailed(error, Stage.CREATE_SESSION, self.name) from error
+        except asyncio.CancelledError:
+            self._lost = self._asked and not self.session_id
+            raise
 
-    async def call_tool(
+    def call_tool(
         self, name: str, arguments: bytes, call_id: str, request_id: str
-    ) -> resource_pb2.CallToolResponse:
-        """Call a tool."""
+    ) -> Awaitable[resource_pb2.CallToolResponse]:
+        """Call a tool. Raises MeshError, which is for `tool_failed`."""
+        # No coroutine of its own: thousands of calls may wait here.
         request = resource_pb2.CallToolRequest()
         request.session_id = self.session_id
         request.name = name
@@ -188,19 +201,18 @@ class EnvironmentSession:
         request.request_id = request_id
         site = self._site
         assert site is not None  # it was opened
-        timeout = self._clock.hop(self._environments.call_s)
-        try:
-            reply = await site.peer.CallTool(request, timeout=timeout)
-            if reply.outcome == rollout_pb2.TOOL_OUTCOME_UNSPECIFIED:
-                raise _violated("outcome", f"the answer of tool '{name}' has no outcome")
-            return reply
-        except MeshError as error:
-            if error.reason != errors_pb2.ERROR_REASON_TOOL_NOT_FOUND:
-                raise StepFailed(error, Stage.TOOL, name, call_id) from error
-            # An environment that answers so instead of by outcome: it is the model's mistake.
-            return resource_pb2.CallToolResponse(
-                text=text_to_bytes(error.message), outcome=rollout_pb2.TOOL_OUTCOME_UNKNOWN_TOOL
-            )
+        return site.peer.CallTool(request, timeout=self._clock.hop(self._environments.call_s))
+
+    def tool_failed(
+        self, error: MeshError, name: str, call_id: str
+    ) -> resource_pb2.CallToolResponse:
+        """What is answered where the call of a tool raised; StepFailed, where nothing is."""
+        if error.reason != errors_pb2.ERROR_REASON_TOOL_NOT_FOUND:
+            raise StepFailed(error, Stage.TOOL, name, call_id) from error
+        # An environment that answers so instead of by outcome: it is the model's mistake.
+        return resource_pb2.CallToolResponse(
+            text=text_to_bytes(error.message), outcome=rollout_pb2.TOOL_OUTCOME_UNKNOWN_TOOL
+        )
 
     async def next_turn(
         self, request: resource_pb2.NextTurnRequest
@@ -213,9 +225,9 @@ class EnvironmentSession:
             timeout = self._clock.hop(self._environments.call_s)
             reply = await site.peer.NextTurn(request, timeout=timeout)
             if not reply.items and not reply.done:
-                raise _violated("items", "the environment's turn is empty, but it is not done")
+                raise violated("items", "the environment's turn is empty, but it is not done")
             if reply.reward - reply.reward != 0:  # NaN and the infinities alone
-                raise _violated("reward", f"the reward of the turn is {reply.reward}")
+                raise violated("reward", f"the reward of the turn is {reply.reward}")
             return reply
         except MeshError as error:
             raise StepFailed(error, Stage.TURN, self.name) from error
@@ -272,22 +284,13 @@ class EnvironmentSession:
         reply = await peer.CreateSession(self._creation(), timeout=timeout)
         return reply.session_id
 
-    async def _create(self, peer: ResourcePeer) -> resource_pb2.CreateSessionResponse:
-        request = self._creation()
-        clock, call_s = self._clock, self._environments.call_s
-        self._asked = True
-        try:
-            try:
-                return await peer.CreateSession(request, timeout=clock.hop(call_s))
-            except MeshError as error:
-                if error.code is not grpc.StatusCode.UNAVAILABLE:
-                    raise
-            # Once more, at the same instance and with the same request_id: no session leaks.
-            await asyncio.sleep(min(_RETRY_PAUSE_S, clock.remaining()))
-            return await peer.CreateSession(request, timeout=clock.hop(call_s))
-        except asyncio.CancelledError:
-            self._lost = True
-            raise
+    async def _create_again(
+        self, peer: ResourcePeer, request: resource_pb2.CreateSessionRequest
+    ) -> resource_pb2.CreateSessionResponse:
+        """Once more, at the same instance and with the same request_id: no session leaks."""
+        clock = self._clock
+        await asyncio.sleep(min(_RETRY_PAUSE_S, clock.remaining()))
+        return await peer.CreateSession(request, timeout=clock.hop(self._environments.call_s))
 
     def _creation(self) -> resource_pb2.CreateSessionRequest:
         who = self._who
@@ -301,5 +304,6 @@ class EnvironmentSession:
         return request
 
 
-def _violated(rule: str, message: str) -> MeshError:
+def violated(rule: str, message: str) -> MeshError:
+    """CONTRACT_VIOLATED."""
     return MeshError(errors_pb2.ERROR_REASON_CONTRACT_VIOLATED, message, metadata={"rule": rule})

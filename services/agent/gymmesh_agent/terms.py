@@ -129,15 +129,18 @@ class Readings:
     def __init__(self, config: AgentConfig, preamble: Sequence[responses_pb2.Item]) -> None:
         self._config = config
         self._preamble = preamble
+        self._own_terms = _terms(config, agent_pb2.RolloutOptions())
         self._terms: _Kept[Terms] = _Kept(_OPTIONS_BYTES)
         self._openings: _Kept[Opening] = _Kept(_PARAMS_BYTES)
 
-    def terms(self, options: agent_pb2.RolloutOptions) -> Terms:
-        """The terms of a request with these options.
+    def terms(self, options: agent_pb2.RolloutOptions | None) -> Terms:
+        """The terms of a request with these options; None: it has none.
 
         Raises:
             MeshError: FIELD_INVALID.
         """
+        if options is None:
+            return self._own_terms
         key = (options.SerializeToString(),)
         known = self._terms.get(key)
         if known is None:
@@ -162,21 +165,28 @@ class Readings:
 class _Kept(Generic[V]):
     """What was last used, by what it was made from: of that, `most` bytes in all."""
 
-    __slots__ = ("_known", "_most", "_size")
+    __slots__ = ("_known", "_last", "_last_key", "_most", "_size")
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._size = 0
         self._known: dict[tuple[bytes, ...], V] = {}
+        # The last used: it is mostly asked for again, and stands where it belongs.
+        self._last_key: tuple[bytes, ...] | None = None
+        self._last: V | None = None
 
     def get(self, key: tuple[bytes, ...]) -> V | None:
+        if key == self._last_key:
+            return self._last
         known = self._known.pop(key, None)
         if known is not None:
             self._known[key] = known  # last used, last forgotten
+            self._last_key, self._last = key, known
         return known
 
     def add(self, key: tuple[bytes, ...], value: V) -> V:
         """Keep a value under a key that is not known yet; gives the value."""
+        self._last_key = self._last = None  # it is not the last any more
         self._known[key] = value
         self._size += _size(key)
         while self._size > self._most:

@@ -11,6 +11,9 @@ from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_responses import CodecError, loads
 from gymmesh_runtime.errors import MeshError
 
+# HasField of the class: a message looks through the names of its fields to find its own.
+_verdict_has = rollout_pb2.Verification.HasField
+
 _STATUSES = frozenset(
     (
         rollout_pb2.VERIFICATION_STATUS_VERIFIED,
@@ -30,7 +33,7 @@ def check_verification(verdict: rollout_pb2.Verification) -> None:
     if status not in _STATUSES:
         raise _violated("status", f"the verdict has status {status}")
     verified = status == rollout_pb2.VERIFICATION_STATUS_VERIFIED
-    if verified != verdict.HasField("reward"):
+    if verified != _verdict_has(verdict, "reward"):
         if verified:
             raise _violated("reward", "the verdict is VERIFIED but has no reward")
         raise _violated("reward", "the verdict has a reward but is not VERIFIED")

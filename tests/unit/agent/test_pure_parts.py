@@ -14,7 +14,7 @@ from gymmesh.model.v1 import model_pb2, tokens_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_agent.answer import check_answer, token_counts, with_call_ids
+from gymmesh_agent.answer import read_answer, token_counts, with_call_ids
 from gymmesh_agent.clock import RolloutClock
 from gymmesh_agent.loop import function_calls
 from gymmesh_agent.params import (
@@ -56,8 +56,9 @@ def test_whole_answer_is_passed_on_as_it_is() -> None:
 
 @pytest.mark.parametrize("more", [{"status": "failed"}, {"error": {"code": "x", "message": "y"}}])
 def test_response_that_is_no_answer_is_refused(more: dict[str, object]) -> None:
+    response = answer(**more)  # type: ignore[arg-type]  # keys of the document
     with pytest.raises(MeshError) as caught:
-        check_answer(answer(**more))  # type: ignore[arg-type]  # keys of the document
+        read_answer(model_pb2.CreateResponseResponse(response=response), "c1")
     assert caught.value.reason == Reason.ERROR_REASON_MODEL_ANSWER_INVALID
 
 
@@ -67,6 +68,21 @@ def test_tokens_are_counted_by_usage_else_as_captured() -> None:
     assert token_counts(reply) == (10, 7)
     reply.response.ClearField("usage")
     assert token_counts(reply) == (2, 3)
+
+
+@given(
+    said=st.dictionaries(
+        st.sampled_from(["input_tokens", "output_tokens"]), st.integers(-(2**63), 2**63 - 1)
+    ),
+    captured=st.booleans(),
+)
+def test_an_answer_is_counted_so_too(said: dict[str, int], captured: bool) -> None:
+    reply = model_pb2.CreateResponseResponse(response=says("x"))
+    reply.response.usage.CopyFrom(responses_pb2.Usage(**said))  # type: ignore[arg-type]
+    if captured:
+        reply.tokens.prompt_token_ids, reply.tokens.output_token_ids = bytes(8), bytes(12)
+    call = read_answer(reply, "c1")
+    assert (call.input_tokens, call.output_tokens) == token_counts(reply)
 
 
 # ---- parameters -------------------------------------------------------------------------------

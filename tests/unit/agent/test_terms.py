@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_agent.config import AgentConfig
-from gymmesh_agent.terms import Readings
+from gymmesh_agent.terms import _ENTRY_BYTES, Readings, _Kept
 from gymmesh_responses import items_to_list, new_message, params_from_json, params_to_dict
 from gymmesh_runtime.errors import MeshError
 
@@ -95,3 +97,23 @@ def test_what_was_not_used_for_longest_is_forgotten_first() -> None:
     of.opening(params(long + "4"), terms)  # four of them do not fit
     assert of.opening(params(long + "1"), terms) is first
     assert of.opening(params(long + "2"), terms) is not second
+
+
+@given(keys=st.lists(st.integers(0, 4), max_size=60), room=st.integers(0, 4))
+def test_what_is_kept_is_what_was_used_last(keys: list[int], room: int) -> None:
+    kept: _Kept[int] = _Kept(room * (_ENTRY_BYTES + 1))
+    used: list[int] = []
+    for key in keys:
+        whole = (bytes([key]),)
+        known = kept.get(whole)
+        assert known == (key if key in used[::-1][:room] else None)
+        if known is None:
+            kept.add(whole, key)
+        used = [*(one for one in used if one != key), key]
+
+
+def test_no_options_are_the_configuration_and_so_are_empty_ones() -> None:
+    of = readings()
+    without, empty = of.terms(None), of.terms(agent_pb2.RolloutOptions())
+    assert without == empty
+    assert without.limits.max_steps == 5
