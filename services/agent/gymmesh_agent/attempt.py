@@ -42,9 +42,11 @@ from gymmesh_runtime.instruments import Count, Level, Spread
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.timers import call_within
 
-# HasField of the class: a message looks through the names of its fields to find its own.
+# Methods of the class: a message looks through the names of its fields to find its own.
 _request_has = agent_pb2.RunRolloutRequest.HasField
 _task_has = rollout_pb2.Task.HasField
+_copy_event = rollout_pb2.RolloutEvent.CopyFrom
+_copy_verdict = rollout_pb2.Verification.CopyFrom
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,7 +258,7 @@ class Attempt:
         session = self._session
         opened, seed = session.opened, self._who.seed
         event = rollout_pb2.RolloutEvent()
-        event.CopyFrom(course.started or self._started_of(course))
+        _copy_event(event, course.started or self._started_of(course))
         started = event.started
         if session_items:
             add_items(started.items, session_items)
@@ -295,7 +297,7 @@ class Attempt:
             verdict = self._checked(verdict, rewards)
         event = rollout_pb2.RolloutEvent()
         verified = event.verified
-        verified.verification.CopyFrom(verdict)
+        _copy_verdict(verified.verification, verdict)
         verified.timings.total_us = (time.monotonic_ns() - began) // 1000
         room = self._events.put(event)
         if room is not None:

@@ -11,49 +11,46 @@ attempt otherwise. Items are shared, never copied and never changed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
+
+import msgspec
 
 from gymmesh.responses.v1 import responses_pb2
 
+_Items: TypeAlias = Sequence[responses_pb2.Item]
 
-class _Node:
-    """One model call, and what it led to."""
 
-    __slots__ = (
-        "before",
-        "context",
-        "continued",
-        "detached",
-        "from_first",
-        "output",
-        "parent",
-        "tool_outputs",
-        "turns",
-    )
+class _Node(msgspec.Struct, eq=False):
+    """One model call, and what it led to.
 
-    def __init__(
-        self,
-        parent: _Node | None,
-        detached: bool,
-        context: Sequence[responses_pb2.Item],
-        output: Sequence[responses_pb2.Item],
-    ) -> None:
-        self.parent = parent
-        self.detached = detached
-        # Whether its conversation starts from the attempt's first items.
-        self.from_first: bool = not detached and (parent is None or parent.from_first)
-        self.context = context
-        self.output = output
-        self.tool_outputs: dict[int, responses_pb2.Item] = {}  # by position, in order
-        self.turns: list[responses_pb2.Item] | None = None  # None: it took no turn
-        # The items before the context, where they are known; see Conversations.
-        self.before: Sequence[responses_pb2.Item] | None = None
-        self.continued = False
+    Attributes:
+        parent: the call that it continues.
+        detached: whether it began anew.
+        from_first: whether its conversation starts from the attempt's first items.
+        context: the items put before the answer.
+        output: the answer's items.
+        before: the items before the context, where they are known; see Conversations.
+        continued: whether another call goes on from it.
+        tool_outputs: by position, in order; None: there is none.
+        turns: what the environment said; None: it took no turn.
+    """
+
+    parent: _Node | None
+    detached: bool
+    from_first: bool
+    context: _Items
+    output: _Items
+    before: _Items | None
+    continued: bool = False
+    tool_outputs: dict[int, responses_pb2.Item] | None = None
+    turns: list[responses_pb2.Item] | None = None
 
     def add_to(self, items: list[responses_pb2.Item]) -> None:
         """Put this call's items after these."""
         items += self.context
         items += self.output
-        items += self.tool_outputs.values()
+        if self.tool_outputs:
+            items += self.tool_outputs.values()
         if self.turns:
             items += self.turns
 
@@ -105,9 +102,13 @@ class Conversations:
             output: the answer's items; kept as they are, and not to be changed any more.
         """
         above = self._nodes[parent] if parent else None
-        node = self._nodes[call_id] = _Node(above, detached, tuple(context), output)
-        if self._base is not None and self._base[0] == parent and not detached:
-            node.before = self._base[1]
+        from_first, before = False, None
+        if not detached:
+            from_first = above is None or above.from_first
+            base = self._base
+            if base is not None and base[0] == parent:
+                before = base[1]
+        self._nodes[call_id] = _Node(above, detached, from_first, tuple(context), output, before)
         if above is not None:
             above.before, above.continued = None, True
 
@@ -115,10 +116,13 @@ class Conversations:
         """A tool call was answered: the one at `position` among the calls of `call_id`."""
         node = self._nodes[call_id]
         outputs = node.tool_outputs
-        in_order = not outputs or position > next(reversed(outputs))
-        outputs[position] = output
-        if not in_order:
-            node.tool_outputs = dict(sorted(outputs.items()))
+        if not outputs:
+            node.tool_outputs = {position: output}
+        else:
+            in_order = position > next(reversed(outputs))
+            outputs[position] = output
+            if not in_order:
+                node.tool_outputs = dict(sorted(outputs.items()))
         self._changed(node)
 
     def add_turn(self, call_id: str, items: Sequence[responses_pb2.Item]) -> None:
@@ -140,7 +144,7 @@ class Conversations:
     def led_to(self, call_id: str) -> int:
         """How many items `after` has behind the call's answer: what its tools and turns gave."""
         node = self._nodes[call_id]
-        return len(node.tool_outputs) + len(node.turns or ())
+        return len(node.tool_outputs or ()) + len(node.turns or ())
 
     def transcript(self, call_id: str) -> list[responses_pb2.Item]:
         """As `after`, without the attempt's first items: what a verifier is given."""

@@ -39,8 +39,9 @@ from gymmesh_agent.weights import WeightsAge
 from gymmesh_responses import dumps
 from gymmesh_runtime.errors import MeshError
 
-# HasField of the class: a message looks through the names of its fields to find its own.
+# Methods of the class: a message looks through the names of its fields to find its own.
 _tool_has = resource_pb2.CallToolResponse.HasField
+_copy_response = responses_pb2.Response.CopyFrom
 
 # For a call that could not be sent: the contract wants a name.
 _NAMELESS = resource_pb2.CallToolResponse(
@@ -272,7 +273,7 @@ class RolloutScope:
             done.detached = detached
         if items:
             add_items(done.context_items, items)
-        done.response.CopyFrom(call.response)
+        _copy_response(done.response, call.response)
         timings = done.timings
         timings.queue_us = reply.queue_us
         timings.total_us = took_us

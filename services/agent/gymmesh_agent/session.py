@@ -29,6 +29,9 @@ _RETRY_PAUSE_S = 0.2
 
 _log = logging.getLogger("gymmesh.agent")
 
+# The method of the class: a message looks through the names of its fields to find its own.
+_copy_task = rollout_pb2.Task.CopyFrom
+
 
 class Site:
     """One instance of an environment: how it is called, and what it says it is."""
@@ -241,7 +244,7 @@ class EnvironmentSession:
         """Have the attempt judged, where its session is."""
         request = verify_pb2.VerifyRequest()
         request.session_id = self.session_id
-        request.task.CopyFrom(self._task)
+        _copy_task(request.task, self._task)
         add_items(request.transcript, transcript)
         request.stop_reason = stop_reason
         request.rollout_id = self._who.rollout_id
@@ -298,7 +301,7 @@ class EnvironmentSession:
         request.request_id = who.name
         request.rollout_id = who.rollout_id
         request.attempt = who.attempt
-        request.task.CopyFrom(self._task)
+        _copy_task(request.task, self._task)
         if who.seed is not None:
             request.seed = who.seed
         return request

@@ -23,7 +23,8 @@ from gymmesh_runtime.errors import MeshError
 
 V = TypeVar("V")
 
-# The method of the class: a message looks through the names of its fields to find its own.
+# Methods of the class: a message looks through the names of its fields to find its own.
+_params_bytes = responses_pb2.ResponseParams.SerializeToString
 _tool_bytes = responses_pb2.Tool.SerializeToString
 _ALL_TOKENS = tokens_pb2.CaptureOptions(token_ids=True, logprobs=True)
 
@@ -153,7 +154,7 @@ class Readings:
         Raises:
             MeshError: FIELD_INVALID.
         """
-        key = (terms.override_json, task.SerializeToString())
+        key = (terms.override_json, _params_bytes(task))
         known = self._openings.get(key)
         if known is None:
             params = merge_params(self._config.params, task, terms.override)
