@@ -15,7 +15,7 @@ from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_responses import new_message
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.contract import CONTRACT_VERSION
-from gymmesh_runtime.entropy import token_bytes, token_hex
+from gymmesh_runtime.entropy import token_hex, token_number
 from gymmesh_runtime.errors import MeshError
 
 from .environment import Said, Turn
@@ -269,7 +269,7 @@ def _seed(task: rollout_pb2.Task) -> int:
     """The task's seed, or one that is drawn."""
     if _TASK_HAS(task, "seed"):
         return task.seed
-    return int.from_bytes(token_bytes(8), "big") >> 11  # JSON readers keep integers of 53 bits
+    return token_number()
 
 
 def _page(entries: Sequence[T], size: int, token: str) -> tuple[Sequence[T], str]:
