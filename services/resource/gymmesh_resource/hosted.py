@@ -145,7 +145,7 @@ class Hosted:
         self, session_id: str, task: Task, seed: int, state: Any, rollout_id: str
     ) -> Session[Any]:
         self.open_sessions.inc()
-        return Session(session_id, task, seed, state, rollout_id=rollout_id, models=self.models)
+        return Session(session_id, task, seed, state, rollout_id, self.models)
 
     def _fault(self, error: Exception, stage: str, task: Task) -> MeshError:
         if isinstance(error, TaskInvalid):

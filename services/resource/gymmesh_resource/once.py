@@ -8,6 +8,8 @@ from functools import partial
 from types import CoroutineType
 from typing import Any, Generic, TypeVar
 
+import msgspec
+
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.errors import MeshError
 
@@ -32,20 +34,19 @@ class _Running(Generic[T]):
         self.waiters: list[asyncio.Future[None]] = []
 
 
-class Once(Generic[T]):
+class Once(msgspec.Struct, Generic[T], eq=False):
     """The calls of one session by request_id.
 
     Each call that takes time runs in a task of its own: when the caller goes away it is not cut
     off, and its retry finds it. `cancel` ends those that run.
     """
 
-    __slots__ = ("_ended_calls", "_forgotten", "_running", "_session_id")
+    # A Struct, as there is one for every session: it is filled without a step in Python.
 
-    def __init__(self, session_id: str) -> None:
-        self._session_id = session_id
-        self._running: dict[str, _Running[T]] = {}
-        self._ended_calls: dict[str, tuple[int, T | BaseException]] = {}
-        self._forgotten: dict[str, None] = {}
+    _session_id: str
+    _running: dict[str, _Running[T]] = {}
+    _ended_calls: dict[str, tuple[int, T | BaseException]] = {}
+    _forgotten: dict[str, None] = {}
 
     @property
     def running(self) -> int:

@@ -46,6 +46,9 @@ class Transcript:
     `items` are the contract's messages and are not to be changed.
     """
 
+    # Beside the attributes that an author's code may add.
+    __slots__ = ("__dict__", "__weakref__", "_texts", "items")
+
     def __init__(self, items: Sequence[responses_pb2.Item]) -> None:
         self.items = items
         self._texts: list[str] | None = None
@@ -96,18 +99,27 @@ class Rollout(Transcript, Asking):
     that the question is about.
     """
 
+    __slots__ = (
+        "_models",
+        "attempt",
+        "rollout_id",
+        "stages",
+        "stop_reason",
+        "task",
+        "turn_rewards",
+    )
+
     def __init__(
         self,
         task: Task,
         items: Sequence[responses_pb2.Item],
         stop_reason: rollout_pb2.StopReason.ValueType,
-        *,
         rollout_id: str = "",
         attempt: int = 0,
         turn_rewards: Sequence[float] = (),
         models: Models | None = None,
     ) -> None:
-        super().__init__(items)
+        Transcript.__init__(self, items)
         self.task = task
         self.stop_reason = stop_reason
         self.rollout_id = rollout_id

@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
+import msgspec
+
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh_runtime.errors import MeshError
@@ -36,13 +38,15 @@ class Session(Asking, Generic[S]):
     sessions with the same task and seed behave the same.
     """
 
+    # Beside the attributes that an author's code may add: what always is there is set at less cost.
+    __slots__ = ("_done", "_models", "id", "rollout_id", "seed", "state", "task")
+
     def __init__(
         self,
         session_id: str,
         task: Task,
         seed: int,
         state: S,
-        *,
         rollout_id: str = "",
         models: Models | None = None,
     ) -> None:
@@ -69,38 +73,21 @@ class Session(Asking, Generic[S]):
         self._done = True
 
 
-class Open(Generic[S]):
+class Open(msgspec.Struct, Generic[S], eq=False):
     """A session with what the service keeps beside it; a `with` block of it is a use."""
 
-    __slots__ = (
-        "_clock",
-        "_order",
-        "_turns",
-        "answer",
-        "busy",
-        "last_used",
-        "request_id",
-        "session",
-        "tools",
-    )
+    # A Struct, as Once.
 
-    def __init__(
-        self,
-        session: Session[S],
-        request_id: str,
-        answer: resource_pb2.CreateSessionResponse,
-        clock: Callable[[], float],
-    ) -> None:
-        self.session = session
-        self.request_id = request_id
-        self.answer = answer
-        self.tools: Once[resource_pb2.CallToolResponse] = Once(session.id)
-        self.last_used = clock()
-        self.busy = 0
-        self._clock = clock
-        # Made when they are first needed, which for most sessions is never.
-        self._turns: Once[resource_pb2.NextTurnResponse] | None = None
-        self._order: asyncio.Lock | None = None
+    session: Session[S]
+    request_id: str
+    answer: resource_pb2.CreateSessionResponse
+    tools: Once[resource_pb2.CallToolResponse]
+    last_used: float
+    clock: Callable[[], float]
+    busy: int = 0
+    # Made when they are first needed, which for most sessions is never.
+    _turns: Once[resource_pb2.NextTurnResponse] | None = None
+    _order: asyncio.Lock | None = None
 
     @property
     def turns(self) -> Once[resource_pb2.NextTurnResponse]:
@@ -135,7 +122,7 @@ class Open(Generic[S]):
 
     def __exit__(self, *_: object) -> None:
         self.busy -= 1
-        self.last_used = self._clock()
+        self.last_used = self.clock()
 
 
 class SessionStore(Generic[S]):
@@ -205,7 +192,9 @@ class SessionStore(Generic[S]):
         answer: resource_pb2.CreateSessionResponse,
     ) -> Open[S]:
         """Take a session in that was made for a request; from here on it is open."""
-        opened = self._open[session.id] = Open(session, request_id, answer, self._clock)
+        session_id, clock = session.id, self._clock
+        opened = Open(session, request_id, answer, Once(session_id), clock(), clock)
+        self._open[session_id] = opened
         return opened
 
     def has(self, session_id: str) -> bool:

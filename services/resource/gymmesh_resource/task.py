@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+import msgspec
+
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_responses import CodecError, loads
 
@@ -20,15 +22,18 @@ _NAMES = {str: "text", int: "a whole number", float: "a number", bool: "true or 
 _REMEMBERED = 4096
 
 
-class Task:
+class Task(msgspec.Struct, eq=False, dict=True, weakref=True):
     """One task: its id, and the payload that the verifier reads.
 
     `message` is the contract's message, with the prompt in `params`; it is not to be changed.
     """
 
-    def __init__(self, message: rollout_pb2.Task) -> None:
-        self.message = message
-        self._payload: dict[str, Any] | None = None
+    # A Struct, as every call for a rollout makes one: it is filled without a step in Python.
+
+    message: rollout_pb2.Task
+    _payload: dict[str, Any] | None = None
+
+    __repr__ = object.__repr__  # a message is long
 
     @property
     def id(self) -> str:
