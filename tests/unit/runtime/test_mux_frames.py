@@ -212,6 +212,22 @@ async def test_small_frames_do_not_wait_for_a_large_message() -> None:
     assert order[11:] == [1] * 7
 
 
+async def test_a_frame_in_little_more_of_a_hurry_waits_with_the_others() -> None:
+    sender = Sender(BatchLimits(delay_s=1000.0))
+    sender.send_one(1, small(1), 64, 10**6)
+    await sender.batch()  # a quiet stream's first one waits for nobody
+    waiting = sender._outbox.waiting
+    dues: list[float] = []
+    for crowd in (10**6, 800_000, 760_000, 700_000, 10**6, 540_000, 500_000):
+        sender.send_one(crowd, small(crowd), 64, crowd)
+        due = waiting.due()
+        assert due is not None
+        dues.append(round((due - dues[0]) / 40e-6) if dues else due)
+    assert dues[1:] == [0, 0, -300_000, -300_000, -300_000, -500_000]
+    sender.send_one(3, small(3), 64)
+    assert len(await asyncio.wait_for(sender.batch(), 10)) == 8
+
+
 async def test_later_frames_of_a_call_stay_behind_its_large_message() -> None:
     sender = Sender(BatchLimits(delay_s=0.0))
     sender.send(1, frames.message(1, b"x" * (3 * CHUNK_BYTES)), 1000)

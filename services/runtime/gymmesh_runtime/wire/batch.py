@@ -47,7 +47,7 @@ class Coalescer(Generic[T]):
     """
 
     __slots__ = ("_delay_s", "_due", "_items", "_last", "_max_bytes", "_max_items", "_sizes",
-                 "count", "size")  # fmt: skip
+                 "patience", "size")  # fmt: skip
 
     def __init__(self, limits: BatchLimits) -> None:
         self._max_items = limits.max_items
@@ -58,11 +58,13 @@ class Coalescer(Generic[T]):
         self._sizes: list[int] = []
         self._due: float | None = None
         self._last = float("-inf")  # when the last batch left
-        self.count = 0  # items that wait
-        self.size = 0  # their bytes
+        #: Bytes that wait.
+        self.size = 0
+        #: An item that may wait so long, in seconds, would not change when the next batch leaves.
+        self.patience = math.inf
 
     def __len__(self) -> int:
-        return self.count
+        return len(self._items)
 
     def add(
         self,
@@ -78,13 +80,13 @@ class Coalescer(Generic[T]):
         ``urgent`` makes it leave now, with whatever waits before it; ``delay_s``
         makes it leave sooner than the limits say.
         """
-        self._items.append(item)
+        items, due = self._items, self._due
+        items.append(item)
         self._sizes.append(size)
-        self.count += 1
         self.size += size
-        due = self._due
-        if urgent or self.size >= self._max_bytes or self.count >= self._max_items:
+        if urgent or self.size >= self._max_bytes or len(items) >= self._max_items:
             due = now
+            self.patience = 0.0
         elif due is None or delay_s is not None:
             delay = self._delay_s
             if delay_s is not None and delay_s < delay:
@@ -93,9 +95,19 @@ class Coalescer(Generic[T]):
             wanted = (self._last if self._last < now else now) + delay
             if due is None or wanted < due:
                 # Before the first batch `wanted` is no number if the delay has no end.
-                due = wanted if wanted > now else now
+                due, self.patience = (wanted, delay) if wanted > now else (now, 0.0)
         self._due = due
         return due <= now
+
+    def join(self, item: T, size: int) -> bool:
+        """Adds an item that may wait for as long as ``patience``; False: use ``add``."""
+        items, total = self._items, self.size + size
+        if total >= self._max_bytes or len(items) + 1 >= self._max_items:
+            return False
+        items.append(item)
+        self._sizes.append(size)
+        self.size = total
+        return True
 
     def due(self) -> float | None:
         """When the next batch should leave; None when nothing waits."""
@@ -104,14 +116,14 @@ class Coalescer(Generic[T]):
     def take(self, now: float) -> list[T]:
         """Removes the next batch and returns it; empty when nothing waits."""
         self._last = now
-        if self.size <= self._max_bytes and self.count <= self._max_items:
+        if self.size <= self._max_bytes and len(self._items) <= self._max_items:
             batch, self._items = self._items, []
             self._sizes.clear()
-            self.count = self.size = 0
+            self.size = 0
         else:
             batch = self._take_some()
         # What did not fit has waited already.
-        self._due = now if self.count else None
+        self._due, self.patience = (now, 0.0) if self._items else (None, math.inf)
         return batch
 
     def _take_some(self) -> list[T]:
@@ -123,7 +135,6 @@ class Coalescer(Generic[T]):
             room -= size
         batch = self._items[:taken]
         self.size -= sum(self._sizes[:taken])
-        self.count -= taken
         del self._items[:taken], self._sizes[:taken]
         return batch
 
@@ -202,7 +213,8 @@ class Outbox(Generic[T]):
         max_queued_bytes: int = 8 * MIB,
     ) -> None:
         self._bell = Bell()
-        self._coalescer: Coalescer[T] = Coalescer(limits or BatchLimits())
+        #: What was put and is not taken yet.
+        self.waiting: Coalescer[T] = Coalescer(limits or BatchLimits())
         self._max_items = max_queued_items
         self._max_bytes = max_queued_bytes
         self._room: deque[asyncio.Future[None]] = deque()
@@ -214,12 +226,12 @@ class Outbox(Generic[T]):
     @property
     def queued_items(self) -> int:
         """Items that wait."""
-        return self._coalescer.count
+        return len(self.waiting)
 
     @property
     def queued_bytes(self) -> int:
         """Their size in bytes."""
-        return self._coalescer.size
+        return self.waiting.size
 
     def put(
         self, item: T, size: int, *, urgent: bool = False, delay_s: float | None = None
@@ -230,9 +242,9 @@ class Outbox(Generic[T]):
         """
         if self.closed:
             raise OutboxClosed
-        bell, coalescer = self._bell, self._coalescer
+        bell, coalescer = self._bell, self.waiting
         ripe = coalescer.add(item, size, bell.time(), urgent=urgent, delay_s=delay_s)
-        if coalescer.size >= self._max_bytes or coalescer.count >= self._max_items:
+        if coalescer.size >= self._max_bytes or len(coalescer) >= self._max_items:
             self.full = True
         if ripe:
             if not bell.rung:
@@ -261,14 +273,14 @@ class Outbox(Generic[T]):
 
         For one writer, which calls it again after the last batch is written.
         """
-        bell, coalescer = self._bell, self._coalescer
+        bell, coalescer = self._bell, self.waiting
         while not bell.rung and not bell.closed:
             await bell.next()
         bell.reset()
         batch = coalescer.take(bell.time())
-        if coalescer.count:
+        if len(coalescer):
             bell.ring()
-        self.full = coalescer.size >= self._max_bytes or coalescer.count >= self._max_items
+        self.full = coalescer.size >= self._max_bytes or len(coalescer) >= self._max_items
         if self._room and not self.full:
             self._wake_all()
         return batch

@@ -16,6 +16,9 @@ _QUIET: Final = 16
 #: With more it waits so long for each of them, in seconds: less than a process needs for a call
 #: of each anyway, so that what a batch saves costs no throughput.
 _DELAY_PER_CALL_S: Final = 40e-6
+#: A frame that may wait for so much of what is waited for anyway waits with it: a crowd that
+#: shrinks would else set the timer anew for each of its calls.
+_NEARLY: Final = 0.75
 QUEUED_BYTES: Final = 8 * MIB
 #: Of large messages; who has another one waits.
 _LANE_BYTES: Final = 64 * MIB
@@ -29,9 +32,8 @@ class Sender:
         self._outbox: Outbox[Frame] = Outbox(batching, max_queued_bytes=QUEUED_BYTES)
         self._lanes = Lanes()
         self._room: list[asyncio.Future[None]] = []  # who waits for room in the lanes
-        self._put = 0  # frames put into the outbox, and taken from it, since the start
-        self._taken = 0
-        self._piece = -1  # the place of the last frame that came from a lane
+        self._taken = 0  # frames taken from the outbox since the start
+        self._piece = -1  # the last frame from a lane: its place among all since the start
         self._closing = False
         #: Whether whoever can wait should.
         self.full = False
@@ -62,18 +64,21 @@ class Sender:
 
         ``crowd`` says how many calls are in flight; 0 makes it urgent.
         """
-        outbox = self._outbox
         if self._lanes.size and call in self._lanes:
             self._lanes.add(call, (frame,))
             self._weigh()
-        elif not outbox.closed:
-            self._put += 1
-            if crowd < _QUIET:
-                outbox.put(frame, size, urgent=True)
-            else:
-                outbox.put(frame, size, delay_s=crowd * _DELAY_PER_CALL_S)
-            if outbox.full:
-                self.full = True
+            return
+        outbox = self._outbox
+        if outbox.closed:
+            return
+        delay_s = 0.0 if crowd < _QUIET else crowd * _DELAY_PER_CALL_S
+        waiting = outbox.waiting
+        # Most frames find a batch that leaves soon enough, and is far from what the queue holds.
+        if delay_s >= waiting.patience * _NEARLY and waiting.join(frame, size):
+            return
+        outbox.put(frame, size, delay_s=delay_s)
+        if outbox.full:
+            self.full = True
 
     def send(self, call: int, frames: Sequence[Frame], crowd: int = 0) -> None:
         """Queues frames of a call: one, or those of a large message."""
@@ -118,9 +123,8 @@ class Sender:
     def _feed(self) -> None:
         # One piece of a large message in the queue at a time.
         if self._taken > self._piece and (frame := self._lanes.next()) is not None:
-            self._piece = self._put
+            self._piece = self._taken + self._outbox.queued_items
             if not self._outbox.closed:
-                self._put += 1
                 self._outbox.put(frame, size_of(frame), urgent=True)
             if self._lanes.size < _LANE_BYTES:
                 self._wake()
