@@ -470,7 +470,7 @@ async def test_the_agent_says_how_busy_it_is() -> None:
         assert run.stream.load is not None
         assert (run.stream.load.running, run.stream.load.target) == (2, 2)
         assert run.stream.capacity == 2
-        assert run.stream.busyness == 2.5
+        assert run.stream.busyness() == 2.5
         await asyncio.gather(*tasks)
 
 

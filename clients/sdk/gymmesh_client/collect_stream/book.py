@@ -166,7 +166,7 @@ class Book:
 
     def take(self, batch: agent_pb2.CollectEvents) -> int:
         """Hand a batch's events to those who wait for them; returns how many it had."""
-        events = batch.events
+        events = batch.events[:]  # in one go, which a loop over the field is not
         count = len(events)
         if batch.cursor <= self.received:
             return count
@@ -294,10 +294,10 @@ def packed_starts(asked: Iterable[Asked], now: float) -> bytes:
     parts: list[bytes] = []
     for one in asked:
         request = one.request
-        length = varint(len(request))
-        left_ms = varint(max(1, round((one.due - now) * 1000)))
-        size = varint(len(_REQUEST) + len(length) + len(request) + len(_TIMEOUT) + len(left_ms))
-        parts += (_START, size, _REQUEST, length, request, _TIMEOUT, left_ms)
+        left_ms = int((one.due - now) * 1000 + 0.5)
+        left = varint(left_ms if left_ms > 0 else 1)
+        start = b"".join((_REQUEST, varint(len(request)), request, _TIMEOUT, left))
+        parts += (_START, varint(len(start)), start)
     starts = b"".join(parts)
     return _STARTS + varint(len(starts)) + starts
 

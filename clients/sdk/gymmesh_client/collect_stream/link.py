@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from itertools import groupby
-from typing import Final
+from typing import Any, Final
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh_client.collect_stream.book import Asked, Key, cancels_message, packed_starts
-from gymmesh_runtime.wire.batch import BatchLimits, Outbox
+from gymmesh_runtime.wire.batch import KIB
+from gymmesh_runtime.wire.pace import PacedBell
 
 _Item = Asked | agent_pb2.CollectRequest | tuple[str, int]
 _CANCEL_BYTES: Final = 64  # about; what an id takes
 # An agent begins all starts of a message in one go: no more of them than it can in a moment.
-_MAX_STARTS: Final = 256
+_MAX_ITEMS: Final = 256
+_MAX_BYTES: Final = 256 * KIB  # of a message, unless one start alone has more
 
 
 class Link:
-    """What leaves on one connection.
+    """What leaves on one connection, in the order in which it was said.
 
     Args:
         flush_s: the longest that a start waits for others, in seconds.
@@ -26,10 +29,12 @@ class Link:
     """
 
     def __init__(self, flush_s: float, now: Callable[[], float] = time.monotonic) -> None:
-        self._outbox: Outbox[_Item] = Outbox(BatchLimits(max_items=_MAX_STARTS, delay_s=flush_s))
+        self._bell = PacedBell(flush_s)
+        self._items: list[_Item] = []
+        self._size = 0  # their bytes
         self._now = now
 
-    def start(self, asked: Asked, delay_s: float | None = None) -> None:
+    def start(self, asked: Asked, delay_s: float = math.inf) -> None:
         """Have the agent start an attempt; `delay_s`: it waits less for others than it may."""
         asked.sent = True
         self._put(asked, len(asked.request), delay_s)
@@ -49,32 +54,67 @@ class Link:
 
     def end(self) -> None:
         """Nothing more will be said; what is on its way leaves."""
-        self._outbox.close()
+        self._bell.close()
 
     async def requests(
         self, hello: agent_pb2.CollectHello
     ) -> AsyncIterator[agent_pb2.CollectRequest | bytes]:
         """The messages as they leave, hello first; some in their bytes."""
         yield agent_pb2.CollectRequest(hello=hello)
-        while batch := await self._outbox.batch():
-            for message in _messages(batch, self._now()):
-                yield message
+        more = True
+        while more:
+            more = await self._bell.called()
+            for batch in self._batches():
+                for message in _messages(batch, self._now()):
+                    yield message
 
     def _say(self, message: agent_pb2.CollectRequest) -> None:
         self._put(message, message.ByteSize())
 
-    def _put(self, item: _Item, size: int, delay_s: float | None = None) -> None:
-        if not self._outbox.closed:
-            self._outbox.put(item, size, delay_s=delay_s)
+    def _put(self, item: _Item, size: int, delay_s: float = math.inf) -> None:
+        bell, items = self._bell, self._items
+        if bell.closed:
+            return
+        items.append(item)
+        self._size += size
+        many = len(items) >= _MAX_ITEMS or self._size >= _MAX_BYTES
+        bell.want(0.0 if many else delay_s)
+
+    def _batches(self) -> Iterable[list[_Item]]:
+        """All that waits, no more than a message may have at a time."""
+        items, self._items = self._items, []
+        size, self._size = self._size, 0
+        if size <= _MAX_BYTES and len(items) <= _MAX_ITEMS:
+            return (items,)
+        return _portions(items)
 
 
-def _messages(batch: Iterable[_Item], now: float) -> Iterator[agent_pb2.CollectRequest | bytes]:
+def _portions(items: Iterable[_Item]) -> Iterator[list[_Item]]:
+    portion: list[_Item] = []
+    room = _MAX_BYTES
+    for item in items:
+        size = _size_of(item)
+        if portion and (size > room or len(portion) == _MAX_ITEMS):
+            yield portion
+            portion, room = [], _MAX_BYTES
+        portion.append(item)
+        room -= size
+    yield portion
+
+
+def _size_of(item: _Item) -> int:
+    if isinstance(item, Asked):
+        return len(item.request)
+    return _CANCEL_BYTES if isinstance(item, tuple) else item.ByteSize()
+
+
+def _messages(items: Iterable[_Item], now: float) -> Iterator[agent_pb2.CollectRequest | bytes]:
     """A batch as messages: starts that stand side by side share one, and so do cancels."""
-    for kind, run in groupby(batch, type):
-        items = list(run)
+    for kind, run in groupby(items, type):
+        alike: Any = run  # of this type, all of them
         if kind is Asked:
-            yield packed_starts((one for one in items if isinstance(one, Asked)), now)
+            yield packed_starts(alike, now)
         elif kind is tuple:
-            yield cancels_message(one for one in items if isinstance(one, tuple))
+            yield cancels_message(alike)
         else:
-            yield from (one for one in items if isinstance(one, agent_pb2.CollectRequest))
+            yield from alike

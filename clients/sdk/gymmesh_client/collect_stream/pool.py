@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import aclosing
@@ -19,6 +20,7 @@ _HELLO_S: Final = 10.0
 _SERVING: Final = discovery_pb2.HEALTH_SERVING
 # For so long, an instance whose stream broke is asked only when no other can be.
 _AVOID_S: Final = 2.0
+_AVOIDED: Final = 1e6  # busier than any other
 
 
 class Directory(Protocol):
@@ -53,30 +55,46 @@ class _Seat:
         self.asking: asyncio.Task[bool] | None = None
         self.calls = 0  # RunRollout
         self.turn = 0  # when it was last chosen
-        self.broke_at = -_AVOID_S
+        #: When its last stream broke; None: none has, that anyone remembers.
+        self.broke_at: float | None = None
+        self._called = CalledAgent(self)
+        self._collecting: dict[bool, CollectingAgent] = {}  # over its stream, by `held`
 
-    def rank(self) -> tuple[bool, float, int]:
-        """What to choose instances by; the lowest is the best."""
+    def busyness(self) -> float:
+        """What to choose instances by: 1 when it has no place left, far more while avoided."""
+        busyness = self.calls / ASSUMED_CAPACITY
         stream = self._whole()
-        busyness = 0.0 if stream is None else stream.busyness
-        avoided = time.monotonic() - self.broke_at < _AVOID_S
-        return avoided, busyness + self.calls / ASSUMED_CAPACITY, self.turn
+        if stream is not None:
+            busyness += stream.busyness()
+        if self.broke_at is not None and self._avoided(self.broke_at):
+            busyness += _AVOIDED
+        return busyness
 
     def agent(self, limits: StreamLimits | None, *, held: bool) -> CalledAgent:
         """What runs attempts at it; over a stream, made anew when it broke, if it collects."""
         if not self.collects:
-            return CalledAgent(self)
+            return self._called
         stream = self._whole()
         if stream is None:
             stream = self.stream = CollectStream(self.peer, self.address, limits)
-        return CollectingAgent(self, stream, held=held)
+        agent = self._collecting.get(held)
+        if agent is None:
+            agent = self._collecting[held] = CollectingAgent(self, stream, held=held)
+        return agent
 
     def _whole(self) -> CollectStream | None:
         stream = self.stream
         if stream is not None and stream.broken is not None:
             self.broke_at = time.monotonic()
             stream = self.stream = None
+            self._collecting = {}
         return stream
+
+    def _avoided(self, broke_at: float) -> bool:
+        avoided = time.monotonic() - broke_at < _AVOID_S
+        if not avoided:
+            self.broke_at = None
+        return avoided
 
 
 class _Group(NamedTuple):
@@ -176,7 +194,7 @@ class AgentPool:
         if group.direct is not None:
             return group.direct
         seats = group.seats
-        seat = seats[0] if len(seats) == 1 else min(seats, key=_Seat.rank)
+        seat = seats[0] if len(seats) == 1 else _least_busy(seats)
         self._turn += 1
         seat.turn = self._turn
         if seat.collects is None:
@@ -250,6 +268,16 @@ class AgentPool:
             task = asyncio.create_task(seat.stream.close())
             self._leaving.add(task)
             task.add_done_callback(self._leaving.discard)
+
+
+def _least_busy(seats: Sequence[_Seat]) -> _Seat:
+    """The seat to choose next; of those that are as busy, the one that was chosen first."""
+    chosen, least = seats[0], math.inf
+    for seat in seats:
+        busyness = seat.busyness()
+        if busyness < least or (busyness == least and seat.turn < chosen.turn):
+            chosen, least = seat, busyness
+    return chosen
 
 
 def is_direct(instance: discovery_pb2.Instance) -> bool:

@@ -106,7 +106,6 @@ class CollectStream:
         """How many attempts are in flight."""
         return len(self._book.in_flight)
 
-    @property
     def busyness(self) -> float:
         """How busy the agent is with this collector's attempts; 1: it has no place left."""
         return len(self._book.in_flight) / self._places
@@ -166,7 +165,8 @@ class CollectStream:
         """The outcome of an attempt (rollout id, attempt) is on disk; whether it ran here."""
         if not self._book.stored(key):
             return False
-        self._acknowledge_soon()
+        if self._ack_timer is None:
+            self._acknowledge_soon()
         return True
 
     async def close(self) -> None:

@@ -71,7 +71,7 @@ class CollectDesk:
             yield self._welcome(resumed)
             more = True
             while more:
-                more = await line.due()
+                more = await line.called()
                 for message in stream.leaving(line):
                     yield message
             if line.error is not None:

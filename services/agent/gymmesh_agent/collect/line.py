@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Final
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.wire.batch import Bell
+from gymmesh_runtime.wire.pace import PacedBell
 from gymmesh_runtime.wire.packed import number_tag, tag, varint
 
 _EVENTS: Final = tag(agent_pb2.CollectResponse.EVENTS_FIELD_NUMBER)
@@ -17,66 +16,32 @@ _EVENT: Final = tag(agent_pb2.CollectEvents.EVENTS_FIELD_NUMBER)
 _KEPT: Final = 4096  # events shorter than this have their heads kept
 
 
-class Line:
+class Line(PacedBell):
     """When something leaves on one connection; events stay in the stream's ledger until then.
-
-    On a quiet line, an event leaves at the end of the loop's turn; on a busy one, events gather
-    for at most `flush_s` since the last time.
 
     Args:
         flush_s: the longest that an event waits for others, in seconds.
     """
 
     def __init__(self, flush_s: float) -> None:
+        super().__init__(flush_s)
         #: Why it ends; None: well.
         self.error: MeshError | None = None
         #: Whether the collector has said all that it had to say.
         self.finishing = False
-        #: Whether something is to leave, now or at a set time.
-        self.wanted = False
-        self._flush_s = flush_s
-        self._bell = Bell()
         self._said: list[agent_pb2.CollectResponse] = []
-        self._left_at = -math.inf
-
-    @property
-    def closed(self) -> bool:
-        """Whether it takes no more; what is on its way may leave yet."""
-        return self._bell.closed
-
-    def want(self, delay_s: float = math.inf) -> None:
-        """Have what waits leave in its time; `delay_s`: in so many seconds, if that is sooner."""
-        self.wanted = True
-        bell = self._bell
-        due = self._left_at + (delay_s if delay_s < self._flush_s else self._flush_s)
-        if bell.rung or due >= bell.due:
-            return  # it leaves by then
-        if due > bell.time():
-            bell.ring_at(due)
-        else:
-            bell.ring()
 
     def say(self, message: agent_pb2.CollectResponse) -> None:
         """Have a message other than events leave now; nothing happens on a closed line."""
         if not self.closed:
             self._said.append(message)
-            self._bell.ring()
+            self.ring()
 
     def end(self, error: MeshError | None = None) -> None:
         """Take no more; what is on its way leaves, and then the connection ends."""
         if not self.closed:
             self.error = error
-            self._bell.close()
-
-    async def due(self) -> bool:
-        """Wait until something is to leave; False: what there is now is the last."""
-        bell = self._bell
-        while not bell.rung and not bell.closed:
-            await bell.next()
-        bell.reset()
-        self.wanted = False
-        self._left_at = bell.time()
-        return not bell.closed
+            self.close()
 
     def said(self) -> list[agent_pb2.CollectResponse]:
         """The messages that `say` took, once."""
