@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
-from typing import Any
+from typing import Any, Final
 
 from gymmesh.responses.v1 import responses_pb2 as pb
 from gymmesh_responses.content import UNKNOWN_KIND, fill_part, write_opaque, write_parts
@@ -16,7 +16,6 @@ from gymmesh_responses.fields import (
     put_overlay,
     require_list,
     take,
-    write_each,
 )
 from gymmesh_responses.jsonio import (
     JsonSource,
@@ -75,7 +74,17 @@ def items_to_json(items: Iterable[pb.Item]) -> bytes:
 
 def items_to_list(items: Iterable[pb.Item]) -> list[JsonValue]:
     """Items as parsed JSON; raises as `item_to_json`."""
-    return write_each(item_to_dict, items)
+    values: list[JsonValue] = []
+    try:
+        # As `write_each` and `item_to_dict` would, written out: this is done for every request.
+        for item in items:
+            kind = _KIND_OF(item, "kind")
+            if kind is None:
+                raise CodecError(UNKNOWN_KIND)
+            values.append(_WRITERS[kind](getattr(item, kind)))
+    except CodecError as error:
+        raise error.within(len(values)) from None
+    return values
 
 
 def item_to_dict(item: pb.Item) -> JsonValue:
@@ -84,7 +93,7 @@ def item_to_dict(item: pb.Item) -> JsonValue:
     Raises:
         CodecError: no kind is set, or a field holds what JSON cannot.
     """
-    kind = item.WhichOneof("kind")
+    kind = _KIND_OF(item, "kind")
     if kind is None:
         raise CodecError(UNKNOWN_KIND)
     return _WRITERS[kind](getattr(item, kind))
@@ -222,35 +231,55 @@ _FILLERS: dict[str, Callable[[Any, dict[str, JsonValue]], None]] = {
 }
 
 
+# Of the class, since a message looks through the names of its fields to find its methods.
+_KIND_OF: Final = pb.Item.WhichOneof
+_MESSAGE_HAS: Final = pb.Message.HasField
+_CALL_HAS: Final = pb.FunctionCall.HasField
+_OUTPUT_HAS: Final = pb.FunctionCallOutput.HasField
+
+
+# The writers of what rollouts are full of ask for their fields as `put` would, written out.
 def _write_message(message: pb.Message) -> dict[str, JsonValue]:
-    # As `put` would, written out: there are as many of these as all other items together.
     out: dict[str, JsonValue] = {} if message.type_omitted else {"type": "message"}
     value = message.id
-    if value or message.HasField("id"):
+    if value or _MESSAGE_HAS(message, "id"):
         out["id"] = value
     value = message.role
-    if value or message.HasField("role"):
+    if value or _MESSAGE_HAS(message, "role"):
         out["role"] = value
     value = message.status
-    if value or message.HasField("status"):
+    if value or _MESSAGE_HAS(message, "status"):
         out["status"] = value
-    content = message.WhichOneof("content")
-    if content == "parts":
+    value = message.text
+    if value:
+        out["content"] = value
+    elif _MESSAGE_HAS(message, "parts"):
         try:
             out["content"] = write_parts(message.parts)
         except CodecError as error:
             raise error.within("content") from None
-    elif content == "text":
-        out["content"] = message.text
+    elif _MESSAGE_HAS(message, "text"):
+        out["content"] = ""
     overlay = message.overlay_json
     return put_overlay(out, overlay) if overlay else out
 
 
 def _write_function_call(call: pb.FunctionCall) -> dict[str, JsonValue]:
     out: dict[str, JsonValue] = {"type": "function_call"}
-    put(out, call, ("id", "call_id", "name", "status"))
+    value = call.id
+    if value or _CALL_HAS(call, "id"):
+        out["id"] = value
+    value = call.call_id
+    if value or _CALL_HAS(call, "call_id"):
+        out["call_id"] = value
+    value = call.name
+    if value or _CALL_HAS(call, "name"):
+        out["name"] = value
+    value = call.status
+    if value or _CALL_HAS(call, "status"):
+        out["status"] = value
     arguments = call.arguments
-    if arguments or call.HasField("arguments"):
+    if arguments or _CALL_HAS(call, "arguments"):
         try:
             out["arguments"] = bytes_to_text(arguments)
         except CodecError as error:
@@ -261,16 +290,23 @@ def _write_function_call(call: pb.FunctionCall) -> dict[str, JsonValue]:
 
 def _write_function_call_output(output: pb.FunctionCallOutput) -> dict[str, JsonValue]:
     out: dict[str, JsonValue] = {"type": "function_call_output"}
-    put(out, output, ("id", "call_id", "status"))
-    kind = output.WhichOneof("output")
-    if kind is not None:
-        try:
-            if kind == "text":
-                out["output"] = bytes_to_text(output.text)
-            else:
-                out["output"] = write_parts(output.parts)
-        except CodecError as error:
-            raise error.within("output") from None
+    value = output.id
+    if value or _OUTPUT_HAS(output, "id"):
+        out["id"] = value
+    value = output.call_id
+    if value or _OUTPUT_HAS(output, "call_id"):
+        out["call_id"] = value
+    value = output.status
+    if value or _OUTPUT_HAS(output, "status"):
+        out["status"] = value
+    text = output.text
+    try:
+        if text or _OUTPUT_HAS(output, "text"):
+            out["output"] = bytes_to_text(text)
+        elif _OUTPUT_HAS(output, "parts"):
+            out["output"] = write_parts(output.parts)
+    except CodecError as error:
+        raise error.within("output") from None
     overlay = output.overlay_json
     return put_overlay(out, overlay) if overlay else out
 

@@ -90,7 +90,10 @@ def dumps_clean(value: JsonValue) -> bytes:
 
     A NaN would be written as null. Raises as `dumps`.
     """
-    return write(value)
+    try:
+        return orjson.dumps(value, option=_PLAIN)
+    except TypeError:
+        return _dumps_slowly(value, _WRITE_DEPTH)
 
 
 def read(source: JsonSource) -> JsonValue:
@@ -108,12 +111,8 @@ def read(source: JsonSource) -> JsonValue:
     return _mark_unpaired(document) if vet(document, MAX_DEPTH) else document
 
 
-def write(value: JsonValue) -> bytes:
-    """`dumps` for values known to come from JSON, so without the look for NaN."""
-    try:
-        return orjson.dumps(value, option=_PLAIN)
-    except TypeError:
-        return _dumps_slowly(value, _WRITE_DEPTH)
+write = dumps_clean
+"""The same for what was JSON all along."""
 
 
 def store(value: JsonValue) -> bytes:

@@ -20,7 +20,7 @@ from gymmesh_model.backends.http import HttpEndpoint
 from gymmesh_model.backends.progress import Progress
 from gymmesh_model.backends.read_response import read_response
 from gymmesh_model.backends.responses_stream import ResponsesReader
-from gymmesh_model.backends.sendable import sendable
+from gymmesh_model.backends.sendable import SHORT, Sendable, exactly
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.errors import answer_invalid, options_of, unreadable, unsupported
 from gymmesh_responses import CodecError, dumps, dumps_clean, items_to_list
@@ -64,7 +64,8 @@ class ResponsesBackend:
         await self._http.close()
 
     def create(self, call: ModelCall) -> Coroutine[Any, Any, responses_pb2.Response]:
-        body = sendable(partial(_written, call))  # a short one alone is kept
+        written = _written(call)
+        body = written if len(written) <= SHORT else Sendable(partial(_written, call), written)
         return self._http.post(_PATH, body, call.timeout, self._read, key=call.rollout_id)
 
     async def stream(self, call: ModelCall, progress: Progress) -> responses_pb2.Response:
@@ -89,18 +90,19 @@ def _written(call: ModelCall, *, streamed: bool = False) -> bytes:
     settings = call.settings
     if settings is None:
         body = native_body(call.params)
-        return dumps({**body, "stream": True} if streamed else body)
+        return exactly(dumps({**body, "stream": True} if streamed else body))
     rest: bytes | None = settings.made
     if rest is None:
         body = native_body(settings.params)
         rest = settings.made = b",%b" % dumps(body)[1:-1] if body else b""
     items = call.params["input"] if call.items is None else _parsed(call.items)
+    # Put together, it takes no more memory than its length.
     return b'{"input":%b%b%b' % (dumps_clean(items), rest, _STREAMED if streamed else b"}")
 
 
 def _parsed(items: Sequence[responses_pb2.Item]) -> list[Any]:
     try:
-        return items_to_list(items)
+        return items_to_list(items[:])  # a copy, which is cheaper to go through
     except CodecError as error:
         raise unreadable(error.within("input")) from None
 

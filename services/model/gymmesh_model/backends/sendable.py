@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-# Up to here a body takes less memory than what it is made of.
-_SHORT: Final = 4096
+SHORT: Final = 4096
+"""Up to here a body takes less memory than what it is made of."""
 
 
 def sendable(make: Callable[[], bytes]) -> bytes | Sendable:
@@ -16,8 +16,12 @@ def sendable(make: Callable[[], bytes]) -> bytes | Sendable:
     sent. Raises what `make` raises.
     """
     body = make()
-    # Copied, since the JSON writer's own buffer may be far larger than what is in it.
-    return bytes(memoryview(body)) if len(body) <= _SHORT else Sendable(make, body)
+    return exactly(body) if len(body) <= SHORT else Sendable(make, body)
+
+
+def exactly(written: bytes) -> bytes:
+    """A copy without the room that the JSON writer's own buffer has besides."""
+    return bytes(memoryview(written))
 
 
 class Sendable:
