@@ -1,7 +1,8 @@
 """A whole answer, and the quick way to read one: pure.
 
 Nearly every answer comes in one piece and says no more of itself than its length. Such a one is
-read by one search; any other, and any that is wrong, is left to the parser, which tells why.
+read by one comparison or search; any other, and any that is wrong, is left to the parser, which
+tells why.
 """
 
 from __future__ import annotations
@@ -67,18 +68,49 @@ class Answer:
         return self.head.headers
 
 
-def plain_answer(data: bytes, bounds: Bounds) -> Answer | None:
-    """The answer that `data` is, from its first byte to its last, if it is a plain one.
+class PlainAnswers:
+    """Reads the plain answers of one origin.
 
     Plain: HTTP/1.1, status 200, its length given, within the bounds, in no coding, and the
-    connection is kept. None for any other, good or bad.
+    connection is kept.
+
+    The next head mostly differs from the last in no more than its length, hence what stood before
+    and after the length of the last one is remembered, and found again at far less than the cost
+    of a search.
     """
-    match = _PLAIN.match(data)
-    if match is None:
-        return None
-    size = match.end()
-    length = int(match[1])
-    max_body, max_head, bodiless = bounds
-    if size + length != len(data) or length > max_body or size > max_head or bodiless:
-        return None
-    return Answer(200, data[: size - 2], data[size:])
+
+    __slots__ = ("_after", "_before")
+
+    def __init__(self) -> None:
+        self._before = b"HTTP/1.1 200 OK\r\nContent-Length: "
+        self._after = b"\r\n\r\n"
+
+    def read(self, data: bytes, bounds: Bounds) -> Answer | None:
+        """The answer that `data` is, from its first byte to its last, if it is a plain one.
+
+        None for any other, good or bad.
+        """
+        before, after = self._before, self._after
+        size = 0
+        if data.startswith(before):
+            end = data.find(b"\r\n", len(before))
+            if data.startswith(after, end):
+                size = end + len(after)
+                if data[len(before) : end] != b"%d" % (len(data) - size):
+                    size = 0
+        size = size or self._search(data)
+        max_body, max_head, bodiless = bounds
+        if not size or size > max_head or len(data) - size > max_body or bodiless:
+            return None
+        return Answer(200, data[: size - 2], data[size:])
+
+    def _search(self, data: bytes) -> int:
+        """The size of a plain head that says the length of what follows, or 0."""
+        match = _PLAIN.match(data)
+        if match is None:
+            return 0
+        size = match.end()
+        if int(match[1]) != len(data) - size:
+            return 0
+        self._before, self._after = data[: match.start(1)], data[match.end(1) : size]
+        return size

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from gymmesh_model.http1.answer import Answer, Bounds
+from gymmesh_model.http1.answer import Answer, Bounds, PlainAnswers
 from gymmesh_model.http1.connection import Connection, Streamed
 from gymmesh_model.http1.errors import ConnectFailed, ConnectionLost, ConnectTimedOut
 from gymmesh_model.http1.parser import MAX_HEAD
@@ -31,13 +31,14 @@ Body = bytes | Callable[[], bytes]
 class _Pool:
     """The connections to one origin."""
 
-    __slots__ = ("answers", "client", "idle", "open", "opening", "time", "waiting")
+    __slots__ = ("answers", "client", "idle", "open", "opening", "plain", "time", "waiting")
 
     def __init__(
         self, client: Client, answers: Turnstile[Answer], time: Callable[[], float]
     ) -> None:
         self.client = client
         self.answers = answers
+        self.plain = PlainAnswers()
         self.time = time
         # The one used last is used next, so that those not needed grow old.
         self.idle: list[Connection] = []

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final, Protocol, cast
 
-from gymmesh_model.http1.answer import Answer, Bounds, plain_answer
+from gymmesh_model.http1.answer import Answer, Bounds, PlainAnswers
 from gymmesh_model.http1.errors import ConnectionLost, Http1Error
 from gymmesh_model.http1.head import Head
 from gymmesh_model.http1.parser import Parser
@@ -27,6 +27,10 @@ class Owner(Protocol):
     @property
     def answers(self) -> Turnstile[Answer]:
         """Hands answers on."""
+
+    @property
+    def plain(self) -> PlainAnswers:
+        """Reads the plain answers."""
 
     def free(self, connection: Connection) -> None:
         """Called once an answer is whole and the connection can be used again."""
@@ -65,7 +69,8 @@ class Connection(asyncio.Protocol):
     @property
     def usable(self) -> bool:
         """Whether a request may be sent."""
-        return self._transport is not None and not self._transport.is_closing()
+        transport = self._transport
+        return transport is not None and not transport.is_closing()
 
     def ask(self, waiter: asyncio.Future[Answer], head: bytes, body: bytes, bounds: Bounds) -> None:
         """Sends a request, whose whole answer, or an Http1Error, `waiter` gets.
@@ -120,7 +125,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         waiter = self._waiter
         if waiter is not None and self._parser is None:
-            answer = plain_answer(data, self._bounds)
+            answer = self._owner.plain.read(data, self._bounds)
             if answer is not None:
                 self._leave_off(reusable=True)
                 self._owner.answers.give(waiter, answer)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gymmesh_model.http1 import Http1Error
-from gymmesh_model.http1.answer import Bounds, plain_answer
+from gymmesh_model.http1 import Answer, Http1Error
+from gymmesh_model.http1.answer import Bounds, PlainAnswers
 from tests.unit.model.http1.test_http1_parser import GOOD, REFUSED, TOO_LARGE
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -56,9 +58,14 @@ OTHER: dict[str, bytes] = {
 }
 
 
-def says_as_the_parser(raw: bytes) -> bool:
+def plain_answer(raw: bytes, bounds: Bounds = BOUNDS) -> Answer | None:
+    """What is read of an origin's first answer."""
+    return PlainAnswers().read(raw, bounds)
+
+
+def says_as_the_parser(raw: bytes, origin: PlainAnswers | None = None) -> bool:
     """Checks one against the other; whether it was the quick way's to read."""
-    answer = plain_answer(raw, BOUNDS)
+    answer = (origin or PlainAnswers()).read(raw, BOUNDS)
     if answer is None:
         return False
     parser = BOUNDS.parser()
@@ -77,12 +84,31 @@ def says_as_the_parser(raw: bytes) -> bool:
 def test_a_plain_answer_is_read_at_once(name: str) -> None:
     assert says_as_the_parser(PLAIN[name])
     for place in range(len(PLAIN[name])):
-        assert plain_answer(PLAIN[name][:place], BOUNDS) is None
+        assert plain_answer(PLAIN[name][:place]) is None
 
 
 @pytest.mark.parametrize("name", OTHER)
 def test_any_other_is_left_to_the_parser(name: str) -> None:
-    assert plain_answer(OTHER[name], BOUNDS) is None
+    assert plain_answer(OTHER[name]) is None
+    for seen in PLAIN.values():
+        origin = PlainAnswers()
+        assert origin.read(seen, BOUNDS) is not None
+        assert origin.read(OTHER[name], BOUNDS) is None
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_what_an_origin_said_last_changes_nothing(name: str) -> None:
+    last, _, _ = PLAIN[name].partition(b"\r\n\r\n")
+    for raw in (*PLAIN.values(), *OTHER.values()):
+        origin = PlainAnswers()
+        assert origin.read(PLAIN[name], BOUNDS) is not None
+        assert says_as_the_parser(raw, origin) == (plain_answer(raw) is not None)
+    for length in (b"3", b"003", b"+3", b"3 ", b" 3", b"-3", b"0x3", b"4", b"2", b"", b"3, 3"):
+        head = re.sub(rb"(?i)(\ncontent-length:[ \t]*)\d+", rb"\g<1>%b" % length, last)
+        for raw in (head + b"\r\n\r\nabc", head + b"\r\n\r\n", head + b"\r\nabc", head):
+            origin = PlainAnswers()
+            assert origin.read(PLAIN[name], BOUNDS) is not None
+            assert says_as_the_parser(raw, origin) == (plain_answer(raw) is not None)
 
 
 @pytest.mark.parametrize("name", GOOD)
@@ -128,7 +154,23 @@ STATUS = st.sampled_from(
 )
 
 
-@given(STATUS, st.lists(LINES, max_size=5), st.binary(min_size=2, max_size=4))
+HEADS = st.builds(
+    lambda start, lines: b"".join([start, *lines]), STATUS, st.lists(LINES, max_size=5)
+)
+BODIES = st.binary(min_size=2, max_size=4)
+
+
+@given(st.lists(HEADS, min_size=1, max_size=3), st.data())
+def test_what_came_before_changes_nothing(heads: list[bytes], data: st.DataObject) -> None:
+    origin = PlainAnswers()
+    for head in data.draw(
+        st.lists(st.sampled_from([*heads, OK + b"Content-Length: 3\r\n"]), max_size=6)
+    ):
+        raw = head + b"\r\n" + data.draw(BODIES)
+        assert says_as_the_parser(raw, origin) == (plain_answer(raw) is not None)
+
+
+@given(STATUS, st.lists(LINES, max_size=5), BODIES)
 @example(OK, [b"Content-Length: 3\r\n"], b"xyz")
 def test_any_answer_reads_the_same(start: bytes, lines: list[bytes], body: bytes) -> None:
     raw = start + b"".join(lines) + b"\r\n" + body
