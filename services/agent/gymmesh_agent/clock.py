@@ -93,7 +93,8 @@ class RolloutClock(Timer):
 
     def hop(self, cap: float) -> float:
         """The timeout of a call to a peer that may take `cap` seconds."""
-        left = self._hops_end - self._now()
+        now = self._now  # called as a method, it would be looked for in the class first
+        left = self._hops_end - now()
         if cap < left:
             left = cap
         return left if left > _LEAST_S else _LEAST_S

@@ -61,7 +61,8 @@ class EventStream:
         event.attempt = self._attempt
         event.sequence = count
         event.record_time_unix_nano = time_ns()
-        return self._send(event)
+        send = self._send  # called as a method, it would be looked for in the class first
+        return send(event)
 
 
 class EventQueue:

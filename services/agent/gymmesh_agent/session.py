@@ -36,7 +36,15 @@ _copy_task = rollout_pb2.Task.CopyFrom
 class Site:
     """One instance of an environment: how it is called, and what it says it is."""
 
-    __slots__ = ("_directory", "_verifier", "environment", "instance", "peer")
+    __slots__ = (
+        "_directory",
+        "_verifier",
+        "environment",
+        "instance",
+        "instance_id",
+        "peer",
+        "version",
+    )
 
     def __init__(
         self,
@@ -47,15 +55,19 @@ class Site:
         self._directory = directory
         self._verifier: VerifyPeer | None = None
         self.instance = instance
+        self.instance_id = instance.id
         self.peer: ResourcePeer = directory.peer(instance)
         #: What GetEnvironment said: constant while a server runs, so asked once; None: not yet.
         self.environment = environment
+        #: The environment's version, as it said.
+        self.version = "" if environment is None else environment.version
 
     async def ask(self, timeout: float) -> resource_pb2.GetEnvironmentResponse:
         """What the environment is, by its own word. Raises what the call raises."""
         request = resource_pb2.GetEnvironmentRequest()
-        self.environment = await self.peer.GetEnvironment(request, timeout=timeout)
-        return self.environment
+        environment = await self.peer.GetEnvironment(request, timeout=timeout)
+        self.environment, self.version = environment, environment.version
+        return environment
 
     def verifier(self) -> VerifyPeer:
         """Who judges what is done here. Raises MeshError when nobody does."""
@@ -77,14 +89,19 @@ class Environments:
         self.call_s = call_s
         self.verify_s = verify_s
         self._sites: dict[str, Site] = {}
+        self._last: Site | None = None  # mostly the one that is asked for next
 
-    def site(self, instance_id: str, instance: discovery_pb2.Instance) -> Site:
-        """What is known of an instance, which has this id."""
-        site = self._sites.get(instance_id)
+    def site(self, instance: discovery_pb2.Instance) -> Site:
+        """What is known of an instance."""
+        last = self._last
+        if last is not None and last.instance is instance:
+            return last
+        site = self._sites.get(instance.id)
         if site is None or site.instance is not instance:
             # Where its address changed, what it is has not.
             environment = None if site is None else site.environment
-            site = self._sites[instance_id] = Site(self.directory, instance, environment)
+            site = self._sites[instance.id] = Site(self.directory, instance, environment)
+        self._last = site
         return site
 
 
@@ -158,13 +175,13 @@ class EnvironmentSession:
                 instance = await directory.pick(
                     RESOURCE_SERVICE, self.name, affinity=affinity, timeout=timeout
                 )
-            instance_id = self.instance_id = instance.id
-            site = self._site = environments.site(instance_id, instance)
+            site = self._site = environments.site(instance)
+            self.instance_id = site.instance_id
             environment = site.environment
             if environment is None:
                 environment = await site.ask(clock.hop(environments.call_s))
             self.environment = environment
-            version = self.version = environment.version
+            version = self.version = site.version
             request = self._creation()
             self._asked = True
             try:
