@@ -66,7 +66,6 @@ class Continuity:
         role: str,
         changes: Mapping[str, Any] | None,
         items: Items,
-        *,
         above: str,
         base: int,
     ) -> Asking:

@@ -73,7 +73,7 @@ class Conversations:
         # The last base given: for which parent, and the items.
         self._base: tuple[str, Sequence[responses_pb2.Item]] | None = None
 
-    def base(self, parent: str, *, detached: bool) -> Sequence[responses_pb2.Item]:
+    def base(self, parent: str, detached: bool) -> Sequence[responses_pb2.Item]:
         """The items before the context items of a call that is yet to be made; not to be changed.
 
         Args:
@@ -89,7 +89,6 @@ class Conversations:
     def add_call(
         self,
         call_id: str,
-        *,
         parent: str,
         detached: bool,
         context: Sequence[responses_pb2.Item],

@@ -235,14 +235,7 @@ class ModelCaller:
                     base, known = course.begun, count
         left = None if self._budget is None else self._budget - self._tally.output_tokens
         request = model_pb2.CreateResponseRequest()
-        fill_params(
-            request.params,
-            base,
-            asking.items[known:],
-            tokens_left=left,
-            changes=asking.changes,
-            begun=begun,
-        )
+        fill_params(request.params, base, asking.items[known:], left, asking.changes, begun)
         request.rollout_id = who.rollout_id
         request.request_id = f"{who.name}/{call_id}"
         request.call_id = call_id

@@ -124,7 +124,6 @@ def fill_params(
     params: responses_pb2.ResponseParams,
     base: responses_pb2.ResponseParams,
     items: Sequence[responses_pb2.Item],
-    *,
     tokens_left: int | None,
     changes: Mapping[str, Any] | None = None,
     begun: bool = False,

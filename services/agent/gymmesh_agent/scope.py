@@ -230,7 +230,7 @@ class RolloutScope:
             above = "" if detached else self._last.get(actor, "")
         else:
             above = "" if parent == "start" else parent.call_id
-        base = self._conversations.base(above, detached=detached)
+        base = self._conversations.base(above, detached)
         learn = role == "policy" if trainable is None else trainable
         model = self._names.get(role) or role
         asking = self._continuity.asking(
@@ -239,8 +239,8 @@ class RolloutScope:
             role,
             params,
             [*base, *items] if items else base,
-            above="" if detached else above,
-            base=len(base),
+            "" if detached else above,
+            len(base),
         )
         began = time.monotonic_ns()
         try:
@@ -252,9 +252,7 @@ class RolloutScope:
                 raise ContextExceeded from error
             raise StepFailed(error, Stage.MODEL, model, call_id) from error
         capture, breach = self._continuity.answered(asking, reply, call)
-        self._conversations.add_call(
-            call_id, parent=above, detached=detached, context=items, output=call.output
-        )
+        self._conversations.add_call(call_id, above, detached, items, call.output)
         self._last[actor] = self._latest = call_id
         tally.model_calls += 1
         tally.input_tokens += call.input_tokens
