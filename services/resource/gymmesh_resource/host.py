@@ -16,14 +16,14 @@ from types import FunctionType
 from typing import Any, NoReturn
 
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh_runtime.begun import resumed
+from gymmesh_runtime.begun import finish, resumed
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.timers import Limit
 
 from .errors import TaskInvalid, TookTooLong
 from .threads import Threads, ThreadsBusy
 
-__all__ = ["Host", "at_once", "bounded", "is_async", "never_waits"]
+__all__ = ["Host", "at_once", "bounded", "ended_at_once", "is_async", "never_waits"]
 
 _LOGGER = logging.getLogger("gymmesh.resource")
 _Reason = errors_pb2.ErrorReason
@@ -143,6 +143,14 @@ async def at_once(call: Coroutine[Any, Any, Any], _limit_s: float) -> Any:
     """`bounded`, for the call of a method that never waits: nothing could end it early."""
     try:
         return await call
+    except SystemExit as error:
+        raise _exited(error) from error
+
+
+def ended_at_once(call: Coroutine[Any, Any, Any]) -> Any:
+    """`at_once`, for those who do not wait themselves."""
+    try:
+        return finish(call)
     except SystemExit as error:
         raise _exited(error) from error
 

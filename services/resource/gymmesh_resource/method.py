@@ -7,7 +7,9 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from .host import Host, at_once, bounded, is_async, never_waits
+from gymmesh_runtime.begun import finish
+
+from .host import Host, at_once, bounded, ended_at_once, is_async, never_waits
 from .models import Call, in_call
 from .usage import Ledger
 
@@ -54,6 +56,19 @@ class Method:
         else:
             call = self._within(self._method(*args, **named), self._limit_s)
         return self._asking(call, deadline, ledger) if self._asks_models else call
+
+    def call_at_once(
+        self,
+        args: Sequence[Any],
+        named: Mapping[str, Any] = _NOTHING_NAMED,
+        *,
+        deadline: float | None = None,
+        ledger: Ledger | None = None,
+    ) -> Any:
+        """The result of `call`, where the method `never_waits`."""
+        if self._asks_models:
+            return finish(self.call(args, named, deadline=deadline, ledger=ledger))
+        return ended_at_once(self._method(*args, **named))
 
     async def _asking(
         self, call: Coroutine[Any, Any, Any], deadline: float | None, ledger: Ledger | None

@@ -18,7 +18,6 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_responses import CodecError, loads, text_to_bytes, tool_from_json
 from gymmesh_runtime import metrics
-from gymmesh_runtime.begun import finish
 from gymmesh_runtime.errors import MeshError
 
 from .arguments import BadArguments, read_arguments, read_object
@@ -86,7 +85,7 @@ class ToolCalls:
         tool = self._tools.get(name)
         try:
             if tool is not None:
-                named = read_arguments(written, tool.arguments, tool.schema, name)
+                named = read_arguments(written, tool.arguments, tool.schema, name, tool.quick)
                 if tool.wants_session:
                     named["session"] = session
                 job: _Job = (name, name, self._methods[name], (), named)
@@ -101,7 +100,7 @@ class ToolCalls:
             return self._told(label, str(error), rollout_pb2.TOOL_OUTCOME_BAD_ARGUMENTS)
         in_order = self._hosted.in_order
         if job[2].never_waits and (not in_order or opened.idle):
-            return finish(self._run(job, session, deadline))
+            return self._run_at_once(job, session, deadline)
         if in_order:
             return self._run_in_order(job, opened, deadline)
         return self._run(job, session, deadline)
@@ -111,29 +110,59 @@ class ToolCalls:
             return await self._run(job, opened.session, deadline)
 
     async def _run(self, job: _Job, session: Session[Any], deadline: float | None) -> _Answer:
-        label, name, method, args, named = job
+        _, _, method, args, named = job
         started = time.perf_counter()
         try:
             output = answer_of(await method.call(args, named, deadline=deadline))
-        except ToolError as error:
-            text = str(error) or f"The tool {name} failed and gave no reason."
-            answer = self._told(label, text, rollout_pb2.TOOL_OUTCOME_TOOL_ERROR)
         except Exception as error:
-            self._counts(label, "fault").inc()
-            hosted = self._hosted
-            if isinstance(error, TookTooLong):
-                raise MeshError(
-                    errors_pb2.ERROR_REASON_TOOL_TIMEOUT,
-                    f"The tool {name!r} ran {error}.",
-                    metadata={"tool": name, "timeout_s": f"{hosted.config.tool_timeout_s:g}"},
-                ) from None
-            hosted.host.raise_fault(error, "call_tool")
-        else:
-            answer = self._answer(label, output, rollout_pb2.TOOL_OUTCOME_OK)
+            return self._failed(job, error, session, started)
+        return self._ran(job, output, rollout_pb2.TOOL_OUTCOME_OK, session, started)
+
+    def _run_at_once(self, job: _Job, session: Session[Any], deadline: float | None) -> _Answer:
+        """`_run`, of a method that never waits."""
+        _, _, method, args, named = job
+        started = time.perf_counter()
+        try:
+            output = answer_of(method.call_at_once(args, named, deadline=deadline))
+        except Exception as error:
+            return self._failed(job, error, session, started)
+        return self._ran(job, output, rollout_pb2.TOOL_OUTCOME_OK, session, started)
+
+    def _failed(
+        self, job: _Job, error: Exception, session: Session[Any], started: float
+    ) -> _Answer:
+        """The answer where the tool told the model what to do; else raises the MeshError."""
+        label, name, *_ = job
+        if isinstance(error, ToolError):
+            text = str(error) or f"The tool {name} failed and gave no reason."
+            output = text_to_bytes(text)
+            return self._ran(job, output, rollout_pb2.TOOL_OUTCOME_TOOL_ERROR, session, started)
+        self._counts(label, "fault").inc()
+        hosted = self._hosted
+        if isinstance(error, TookTooLong):
+            raise MeshError(
+                errors_pb2.ERROR_REASON_TOOL_TIMEOUT,
+                f"The tool {name!r} ran {error}.",
+                metadata={"tool": name, "timeout_s": f"{hosted.config.tool_timeout_s:g}"},
+            ) from None
+        hosted.host.raise_fault(error, "call_tool")
+
+    def _ran(
+        self,
+        job: _Job,
+        output: bytes | responses_pb2.ContentParts,
+        outcome: rollout_pb2.ToolOutcome.ValueType,
+        session: Session[Any],
+        started: float,
+    ) -> _Answer:
+        """The answer to a call that began at `started`."""
+        label = job[0]
+        answer = self._answer(label, output, outcome)
         took = time.perf_counter() - started
         self._seconds(label).observe(took)
         answer.duration_us = int(took * 1e6)
-        answer.done = session.done
+        if session.done:
+            answer.done = True
         return answer
 
     def _other(self, opened: Open[Any], name: str) -> responses_pb2.FunctionTool | None:

@@ -12,6 +12,7 @@ import msgspec
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_responses import dumps, text_to_bytes
 
+from .arguments import QuickReader, quick_reader
 from .docstrings import read_docstring
 from .errors import DefinitionError
 from .signatures import arguments_schema, arguments_type, takes_session
@@ -56,6 +57,7 @@ class Tool:
     call: Callable[..., Any]
     arguments: type[msgspec.Struct]
     schema: Mapping[str, Any]
+    quick: QuickReader | None
     wants_session: bool
     message: responses_pb2.Tool
 
@@ -137,7 +139,8 @@ def _tool(
         strict=_all_strict(schema),
     )
     message = responses_pb2.Tool(function=function)
-    return Tool(name, method, arguments, schema, takes_session(method), message)
+    quick = quick_reader(arguments)
+    return Tool(name, method, arguments, schema, quick, takes_session(method), message)
 
 
 def _all_strict(schema: Any) -> bool:

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import msgspec
+
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_responses import CodecError, dumps
 
@@ -70,8 +72,7 @@ Outcome: TypeAlias = "float | Verdict | Pending | Skipped"
 """What a verifier answers; a plain number is a verdict with nothing but its reward."""
 
 
-@dataclass(slots=True)
-class Stage:
+class Stage(msgspec.Struct):
     """One step of a verifier: how long it took, and one line on what came of it."""
 
     name: str

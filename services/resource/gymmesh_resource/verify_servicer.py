@@ -10,16 +10,16 @@ import contextlib
 import secrets
 import time
 from collections.abc import Coroutine, Sequence
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any, NoReturn
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.verify.v1 import verify_pb2
 from gymmesh_runtime import metrics
-from gymmesh_runtime.begun import finish
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.instruments import Spread
 
 from .errors import TaskInvalid, TookTooLong
 from .host import task_invalid
@@ -33,8 +33,8 @@ from .verdicts import Pending, Stage, write_verification
 
 __all__ = ["VerifyServicer"]
 
+# Of verdicts without a reward.
 _STATUSES = {
-    rollout_pb2.VERIFICATION_STATUS_VERIFIED: "verified",
     rollout_pb2.VERIFICATION_STATUS_PENDING: "pending",
     rollout_pb2.VERIFICATION_STATUS_SKIPPED: "skipped",
 }
@@ -49,6 +49,7 @@ class VerifyServicer:
         self._judges = hosted.defines("verify")
         environment, limit_s = hosted.environment, hosted.config.verify_timeout_s
         self._environment_verify = hosted.method(environment.verify, limit_s)
+        self._judges_at_once = self._judges and self._environment_verify.never_waits
         self._environment_group = hosted.method(environment.verify_group, limit_s)
         #: The counter of verdicts by status.
         self._counts = cache(partial(metrics.VERIFICATIONS.labels, hosted.name))
@@ -70,8 +71,8 @@ class VerifyServicer:
         if not (hosted.verify_needs_session or hosted.sessions.has(session_id)):
             return self._judge_afresh(request, rollout, deadline)
         opened = hosted.sessions.using(session_id)
-        if self._environment_verify.never_waits and (not hosted.in_order or opened.idle):
-            return finish(self._judge(opened.session, rollout, deadline))
+        if self._judges_at_once and (not hosted.in_order or opened.idle):
+            return self._judge_at_once(opened.session, rollout, deadline)
         return self._judge_in(opened, rollout, deadline)
 
     async def VerifyGroup(
@@ -132,7 +133,7 @@ class VerifyServicer:
     async def _judge(
         self, session: Session[Any], rollout: Rollout, deadline: float | None
     ) -> verify_pb2.VerifyResponse:
-        ledgers = (session.usage, rollout.usage) if self._hosted.asks_models else ()
+        ledgers = self._ledgers(session, rollout)
         outcome: object = _WITH_GROUP
         seconds = 0.0
         if self._judges:
@@ -144,6 +145,29 @@ class VerifyServicer:
             except Exception as error:
                 self._raise(error, "verify", rollout.task, ledgers)
             seconds = time.perf_counter() - started
+        return self._judged(outcome, rollout, seconds, ledgers)
+
+    def _judge_at_once(
+        self, session: Session[Any], rollout: Rollout, deadline: float | None
+    ) -> verify_pb2.VerifyResponse:
+        """`_judge`, where the environment's verifier is one that never waits."""
+        ledgers = self._ledgers(session, rollout)
+        started = time.perf_counter()
+        try:
+            outcome = self._environment_verify.call_at_once(
+                (session, rollout), deadline=deadline, ledger=ledgers[1] if ledgers else None
+            )
+        except Exception as error:
+            self._raise(error, "verify", rollout.task, ledgers)
+        return self._judged(outcome, rollout, time.perf_counter() - started, ledgers)
+
+    def _ledgers(self, session: Session[Any], rollout: Rollout) -> Sequence[Ledger]:
+        """Where the model calls are counted, in the session and for the verdict."""
+        return (session.usage, rollout.usage) if self._hosted.asks_models else ()
+
+    def _judged(
+        self, outcome: object, rollout: Rollout, seconds: float, ledgers: Sequence[Ledger]
+    ) -> verify_pb2.VerifyResponse:
         response = verify_pb2.VerifyResponse()
         usage = merged(ledgers) if ledgers else ()
         self._write(response.verification, outcome, rollout, "verify", seconds, usage)
@@ -199,10 +223,20 @@ class VerifyServicer:
             )
         except (ValueError, TypeError, AttributeError) as error:
             raise self._fault(error, stage) from error
-        self._counts(_STATUSES[verification.status]).inc()
-        metrics.VERIFICATION_SECONDS.labels(name).observe(seconds)
-        if reward is not None:
-            metrics.REWARDS.labels(name).observe(reward)
+        self._seconds.observe(seconds)
+        if reward is None:
+            self._counts(_STATUSES[verification.status]).inc()
+        else:
+            self._counts("verified").inc()
+            self._rewards.observe(reward)
+
+    @cached_property
+    def _seconds(self) -> Spread:
+        return metrics.VERIFICATION_SECONDS.labels(self._hosted.name)
+
+    @cached_property
+    def _rewards(self) -> Spread:
+        return metrics.REWARDS.labels(self._hosted.name)
 
     def _fault(self, error: Exception, stage: str) -> MeshError:
         self._counts("fault").inc()

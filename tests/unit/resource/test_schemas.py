@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import enum
 import json
 import string
@@ -15,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymmesh_resource import DefinitionError, Environment, Rollout, Session, tool
-from gymmesh_resource.arguments import BadArguments, read_arguments
+from gymmesh_resource.arguments import BadArguments, QuickReader, quick_reader, read_arguments
 from gymmesh_resource.docstrings import read_docstring
 from gymmesh_resource.signatures import arguments_schema, arguments_type
 from gymmesh_resource.tools import Toolset
@@ -162,6 +164,98 @@ def test_any_bytes_are_bad_arguments_and_nothing_worse(raw: bytes) -> None:
     # Nothing that short is what the tool takes.
     with pytest.raises(BadArguments, match=r"Send a JSON object: \{\"a\": string"):
         read_arguments(raw, TOOLS["renamed"].arguments, TOOLS["renamed"].schema, "t")
+
+
+class Simple(Environment[None]):
+    """Tools whose arguments can be read in one step."""
+
+    @tool
+    def simple(
+        self,
+        text: Annotated[str, msgspec.Meta(max_length=3)] | None = None,
+        count: int = 0,
+        flag: bool = False,
+        many: list[int | str | None] = [],  # noqa: B006  # the type copies it
+    ) -> None:
+        """Takes anything simple."""
+
+    def verify(self, session: Session[None], rollout: Rollout) -> float:
+        return 0.0
+
+
+SIMPLE = Toolset(Simple())["simple"]
+_PIECES = (
+    *(b"\\u0061", b"\\ud83d\\ude00", b"\\ud800", b"\\n", b"\\", b"\\x", b"\\/", b"/", b"a", b'"'),
+    *(
+        b"\0",
+        b"\x1f",
+        b"\x7f",
+        b"\xff",
+        b"\xed\xa0\x80",
+        b"\xc3\xa9",
+        b"\xf0\x9f\x98\x80",
+        b"\xc0\x80",
+    ),
+)
+_VALUES = (
+    *(b"1", b"-0", b"01", b"+1", b"1.0", b"1.5", b"1e2", b"1.", b".5", b"9" * 19, b"9" * 5000),
+    *(b"-9223372036854775808", b"-9223372036854775809", b"18446744073709551616", b"1e400"),
+    *(b"true", b"false", b"null", b"NaN", b"Infinity", b'"abc"', b'"abcd"', b"{}", b"[", b""),
+)
+_SPACES = (b"", b"", b"", b" ", b"\n\t\r", b"\x0c", b"\0", b"\xef\xbb\xbf", b"//")
+_simple_values = (
+    st.sampled_from(_VALUES)
+    | st.integers(-(2**65), 2**65).map(lambda number: str(number).encode())
+    | st.lists(st.sampled_from(_PIECES), max_size=4).map(lambda part: b'"' + b"".join(part) + b'"')
+)
+_any_values = _simple_values | st.lists(_simple_values, max_size=3).map(
+    lambda values: b"[" + b",".join(values) + b"]"
+)
+_keys = st.sampled_from((b"text", b"count", b"flag", b"many", b"\\u0074ext", b"other"))
+
+
+def _outcome(written: bytes, quick: QuickReader | None) -> str:
+    """What is read, or what is told."""
+    try:
+        return repr(read_arguments(written, SIMPLE.arguments, SIMPLE.schema, "t", quick))
+    except BadArguments as error:
+        return str(error)
+
+
+@given(
+    members=st.lists(st.tuples(_keys, st.sampled_from(_SPACES), _any_values), max_size=4),
+    around=st.tuples(st.sampled_from(_SPACES), st.sampled_from(_SPACES)),
+)
+def test_arguments_read_in_one_step_are_those_read_in_many(
+    members: list[tuple[bytes, bytes, bytes]], around: tuple[bytes, bytes]
+) -> None:
+    object_ = b",".join(b'"' + key + b'":' + space + value for key, space, value in members)
+    raw = b"{" + object_ + b"}"
+    assert SIMPLE.quick is not None
+    for written in (raw, raw.join(around)):
+        assert _outcome(written, SIMPLE.quick) == _outcome(written, None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted"),
+    [
+        (str, True),
+        (Annotated[int, msgspec.Meta(ge=0)], True),
+        (bool | None, True),
+        (list[str | None], True),
+        (float, False),
+        (list[int | float], False),
+        (Any, False),
+        (decimal.Decimal, False),
+        (datetime.date, False),
+        (dict[str, int], False),
+        (Point, False),
+        (Colour, False),
+    ],
+)
+def test_only_types_that_read_alike_are_read_in_one_step(kind: Any, wanted: bool) -> None:
+    arguments = msgspec.defstruct("Arguments", [("a", str), ("b", kind)], kw_only=True)
+    assert (quick_reader(arguments) is not None) is wanted
 
 
 def test_deep_nesting_is_bad_arguments() -> None:
