@@ -39,7 +39,7 @@ from gymmesh_responses.response import (
     response_to_dict,
     response_to_json,
 )
-from gymmesh_responses.text import function_call_output, new_message, text_of
+from gymmesh_responses.text import function_call_output, message_text, new_message, text_of
 from gymmesh_responses.tools import tool_from_json, tool_to_dict, tool_to_json
 from gymmesh_responses.usage import usage_from_json, usage_to_dict, usage_to_json
 
@@ -59,6 +59,7 @@ __all__ = [
     "items_to_json",
     "items_to_list",
     "loads",
+    "message_text",
     "new_message",
     "overlay_without",
     "params_from_json",

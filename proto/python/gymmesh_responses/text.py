@@ -6,6 +6,9 @@ from gymmesh.responses.v1 import responses_pb2 as pb
 from gymmesh_responses.items import item_from_json, item_to_dict
 from gymmesh_responses.jsonio import JsonValue, text_to_bytes
 
+# Of the classes: a message looks through the names of its fields to find its own.
+_CONTENT_OF = pb.Message.WhichOneof
+_KIND_OF = pb.ContentPart.WhichOneof
 _TEXT_PARTS = frozenset(("input_text", "output_text"))
 
 
@@ -20,21 +23,26 @@ def text_of(item: pb.Item) -> str:
     """
     kind = item.WhichOneof("kind")
     if kind == "message":
-        text = _plain_text(item.message)
-        return _text_by_json(item, "content") if text is None else text
+        return message_text(item, item.message)
     return _text_by_json(item, "output") if kind == "function_call_output" else ""
+
+
+def message_text(item: pb.Item, message: pb.Message) -> str:
+    """`text_of` an item that is this message. Raises as that."""
+    text = _plain_text(message)
+    return _text_by_json(item, "content") if text is None else text
 
 
 def _plain_text(message: pb.Message) -> str | None:
     """A message's text; None where only its JSON tells, as when part of it is in an overlay."""
     if message.overlay_json:
         return None
-    content = message.WhichOneof("content")
+    content = _CONTENT_OF(message, "content")
     if content != "parts":
         return message.text
     text = ""
     for part in message.parts.parts:
-        kind = part.WhichOneof("kind")
+        kind = _KIND_OF(part, "kind")
         if kind == "output_text":
             piece: pb.OutputText | pb.InputText = part.output_text
         elif kind == "input_text":

@@ -11,7 +11,7 @@ from typing import Any
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_responses import CodecError, loads, text_of
+from gymmesh_responses import CodecError, loads, message_text, text_of
 
 from .asking import Asking
 from .models import Models
@@ -58,9 +58,9 @@ class Transcript:
         """The text of each message that the model wrote; one without text is empty."""
         if self._texts is None:
             self._texts = [
-                text_of(item)
+                message_text(item, message)
                 for item in self.items
-                if _HAS_FIELD(item, "message") and item.message.role == "assistant"
+                if _HAS_FIELD(item, "message") and (message := item.message).role == "assistant"
             ]
         return self._texts
 

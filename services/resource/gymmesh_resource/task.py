@@ -18,7 +18,7 @@ _NAMES = {str: "text", int: "a whole number", float: "a number", bool: "true or 
           list: "a list", dict: "an object"}  # fmt: skip
 
 
-# Payloads of up to so many bytes are remembered as readable.
+# Payloads of up to so many bytes are remembered.
 _REMEMBERED = 4096
 
 
@@ -49,7 +49,9 @@ class Task(msgspec.Struct, eq=False, dict=True, weakref=True):
     def payload(self) -> dict[str, Any]:
         """The row's own keys, a fresh copy for each session. Raises `TaskInvalid`."""
         if self._payload is None:
-            self._payload = _read(self.message.payload_json)
+            raw = self.message.payload_json
+            known = _remembered(raw) if len(raw) <= _REMEMBERED else None
+            self._payload = _read(raw) if known is None else known.copy()
         return self._payload
 
     def check(self) -> None:
@@ -58,7 +60,7 @@ class Task(msgspec.Struct, eq=False, dict=True, weakref=True):
         if len(raw) > _REMEMBERED:
             _ = self.payload
         else:
-            _check(raw)
+            _remembered(raw)
 
     def require(self, field: str, *types: type) -> Any:
         """The payload's value of a key that must be there, and of one of the types if given.
@@ -87,9 +89,13 @@ def _read(raw: bytes) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=256)
-def _check(raw: bytes) -> None:
-    """Once for all repeats of a task, of which many want no more of the payload than this."""
-    _read(raw)
+def _remembered(raw: bytes) -> dict[str, Any] | None:
+    """A payload of which a copy is fresh, as nothing in it can be changed; None for others.
+
+    Read once for all repeats of a task, of which many want no more of it than that it is one.
+    """
+    payload = _read(raw)
+    return None if any(isinstance(value, dict | list) for value in payload.values()) else payload
 
 
 def _is(value: object, kind: type) -> bool:
