@@ -62,7 +62,12 @@ def read_arguments(
             if not _has_whole_float(value):
                 raise
             converted = msgspec.convert(_whole_numbers(value), kind)
-    except (msgspec.ValidationError, OverflowError, RecursionError) as error:
+    except (
+        msgspec.ValidationError,
+        OverflowError,
+        RecursionError,
+        UnicodeEncodeError,  # an unpaired surrogate, where the type takes no text
+    ) as error:
         raise BadArguments(
             f"The arguments of {tool} do not fit: {_spelled(str(error))}. "
             f"{describe_parameters(schema)}"

@@ -258,6 +258,13 @@ def test_only_types_that_read_alike_are_read_in_one_step(kind: Any, wanted: bool
     assert (quick_reader(arguments) is not None) is wanted
 
 
+@pytest.mark.parametrize("name", ["count", "flag"])
+def test_an_unpaired_surrogate_for_another_type_is_bad_arguments(name: str) -> None:
+    raw = b'{"%s": "\\ud800"}' % name.encode()
+    with pytest.raises(BadArguments, match=r"do not fit: .*Send a JSON object"):
+        read_arguments(raw, SIMPLE.arguments, SIMPLE.schema, "t")
+
+
 def test_deep_nesting_is_bad_arguments() -> None:
     raw = b'{"anything": ' + b"[" * 5000 + b"]" * 5000 + b"}"
     with pytest.raises(BadArguments):
