@@ -5,28 +5,20 @@ The rule stands at the top of gymmesh/rollout/v1/rollout.proto.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client.parts import ToolKey
 
 Item: TypeAlias = responses_pb2.Item
 
 
-class Thread(NamedTuple):
-    """The conversation that leads to a model call, without the items of `started`.
-
-    Attributes:
-        items: those of the rollout, not copies.
-        answers: of each call whose answer has items, the place of the last one in `items`, and
-            the call's id.
-        whole: whether the items of `started` stand before it.
-    """
-
-    items: list[Item]
-    answers: list[tuple[int, str]]
-    whole: bool
+Thread: TypeAlias = tuple[list[Item], list[tuple[int, str]], bool]
+"""The conversation that leads to a model call, without the items of `started`: its items, which are
+those of the rollout and not copies; of each call whose answer has items, the place of the last one
+among them, and the call's id; whether the items of `started` stand before it."""
 
 
 def conversation(rollout: pb.Rollout, call_id: str) -> list[Item]:
@@ -37,13 +29,13 @@ def conversation(rollout: pb.Rollout, call_id: str) -> list[Item]:
     Raises:
         ValueError: no such call, or parents that go in a circle.
     """
-    found = _thread_of(rollout, call_id)
-    return [*rollout.started.items, *found.items] if found.whole else found.items
+    items, _, whole = _thread_of(rollout, call_id)
+    return [*rollout.started.items, *items] if whole else items
 
 
 def continuation(rollout: pb.Rollout, call_id: str) -> list[Item]:
     """The conversation without the items of `started`; raises as `conversation`."""
-    return _thread_of(rollout, call_id).items
+    return _thread_of(rollout, call_id)[0]
 
 
 def final_call(rollout: pb.Rollout) -> pb.ModelCallCompleted | None:
@@ -66,29 +58,31 @@ def transcript(rollout: pb.Rollout) -> list[Item]:
 
 
 def thread(
-    calls: Sequence[pb.ModelCallCompleted],
-    tools: Iterable[pb.ToolCallCompleted],
+    calls: Mapping[str, pb.ModelCallCompleted],
+    tools: Iterable[tuple[ToolKey, pb.ToolCallCompleted]],
     turns: Iterable[pb.TurnCompleted],
     call_id: str,
 ) -> Thread:
-    """The conversation that leads to a call of a rollout, which has these; raises as
-    `conversation`.
+    """The conversation that leads to a call of a rollout, which has these: its calls by their ids,
+    and what its tools answered. Raises as `conversation`.
     """
     chain, whole = _chain(calls, call_id)
     # What tools answered, by model call and, within one, by function call.
     outputs: dict[str, dict[str, list[Item]]] = {}
-    for done in tools:
+    for (asked_by, function_id), done in tools:
         if done.HasField("output"):
-            answered = outputs.setdefault(done.model_call_id, {})
-            answered.setdefault(done.call_id, []).append(done.output)
+            outputs.setdefault(asked_by, {}).setdefault(function_id, []).append(done.output)
     turned: dict[str, list[Item]] = {}
     for turn in turns:
         turned.setdefault(turn.model_call_id, []).extend(turn.items)
     items: list[Item] = []
     answers: list[tuple[int, str]] = []
     for met, call in chain:
-        # A slice of a repeated field is made in one go, a list element by element.
-        items += call.context_items[:]
+        # A slice of a repeated field is made in one go, a list element by element. Whether there
+        # is any, which is rare here, costs less to ask.
+        context = call.context_items
+        if context:
+            items += context[:]
         wrote = call.response.output[:]
         if wrote:
             items += wrote
@@ -97,39 +91,41 @@ def thread(
                 _add_outputs(items, wrote, outputs[met])
         if turned:
             items += turned.get(met, ())
-    return Thread(items, answers, whole)
+    return items, answers, whole
 
 
 def _add_outputs(items: list[Item], wrote: list[Item], outputs: dict[str, list[Item]]) -> None:
     """Add what tools answered to a model call, in the order of its function calls."""
-    taken: dict[str, int] = {}
     for item in wrote:
-        if not item.HasField("function_call"):
-            continue
-        call_id = item.function_call.call_id
-        # Two calls of one id, which only a custom agent can bring about: in order.
-        place = taken.get(call_id, 0)
-        taken[call_id] = place + 1
-        items += outputs.get(call_id, ())[place : place + 1]
+        if item.HasField("function_call"):
+            answered = outputs.get(item.function_call.call_id)
+            # Two calls of one id, which only a custom agent can bring about: in order.
+            if answered:
+                items.append(answered.pop(0))
 
 
 def _thread_of(rollout: pb.Rollout, call_id: str) -> Thread:
-    tools = [record.completed for record in rollout.tool_calls]
-    return thread(rollout.model_calls, tools, rollout.turns, call_id)
+    tools = [
+        ((record.completed.model_call_id, record.completed.call_id), record.completed)
+        for record in rollout.tool_calls
+    ]
+    calls = {call.call_id: call for call in rollout.model_calls}
+    return thread(calls, tools, rollout.turns, call_id)
 
 
 def _chain(
-    all_calls: Sequence[pb.ModelCallCompleted], call_id: str
+    calls: Mapping[str, pb.ModelCallCompleted], call_id: str
 ) -> tuple[list[tuple[str, pb.ModelCallCompleted]], bool]:
     """The calls from the first to `call_id`, each with its id; whether they begin at `started`."""
-    calls = {call.call_id: call for call in all_calls}
     chain: list[tuple[str, pb.ModelCallCompleted]] = []
     while True:
-        call = calls.pop(call_id, None)
+        call = calls.get(call_id)
         if call is None:
-            if any(met == call_id for met, _ in chain):
-                raise ValueError(f"the parents of model call {call_id!r} go in a circle")
             raise ValueError(f"the rollout has no model call {call_id!r}")
+        if len(chain) == len(calls):
+            met = [one for one, _ in chain] + [call_id]
+            again = next(one for place, one in enumerate(met) if one in met[:place])
+            raise ValueError(f"the parents of model call {again!r} go in a circle")
         chain.append((call_id, call))
         parent, detached = call.parent_call_id, call.detached
         if not parent or detached:

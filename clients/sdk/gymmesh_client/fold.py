@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.parts import RolloutParts, ToolRecord, Verdict
+from gymmesh_client.parts import RolloutParts, ToolKey, ToolRecord
 
 
 class StreamViolation(Exception):
@@ -69,7 +69,7 @@ class Fold:
         self._sequence = 0
         self._ended = False
         # Tool calls that are not answered yet, by model call and function call.
-        self._open: dict[tuple[str, str], list[ToolRecord]] = {}
+        self._open: dict[ToolKey, list[ToolRecord]] = {}
 
     @property
     def rollout(self) -> pb.Rollout:
@@ -173,11 +173,10 @@ class Fold:
 
     def _take_tool_start(self, event: pb.RolloutEvent) -> None:
         started = event.tool_call_started
-        call_id, model_call_id = started.call_id, started.model_call_id
-        asked = (call_id, started.name, model_call_id, started.actor)
-        record = ToolRecord(event.record_time_unix_nano, asked)
+        key = (started.model_call_id, started.call_id)
+        record = ToolRecord(key, event.record_time_unix_nano, started.name, started.actor)
         self._parts.tools.append(record)
-        self._open.setdefault((model_call_id, call_id), []).append(record)
+        self._open.setdefault(key, []).append(record)
 
     def _take_tool_answer(self, event: pb.RolloutEvent) -> None:
         completed = event.tool_call_completed
@@ -188,16 +187,20 @@ class Fold:
             if not waiting:
                 del self._open[key]
         else:
-            record = ToolRecord(0, None)
+            record = ToolRecord(key)
             self._parts.tools.append(record)
         record.completed = completed
 
     def _take_verdict(self, event: pb.RolloutEvent) -> None:
-        if self._parts.verdict is not None:
+        parts = self._parts
+        if parts.verified is not None:
             raise StreamViolation("unverified", "a second verdict came")
-        verdict = Verdict.of(event.verified)
-        _check_verdict(verdict)
-        self._parts.verdict = verdict
+        parts.judge(event.verified)
+        try:
+            _check_verdict(parts)
+        except StreamViolation:
+            parts.judge(None)
+            raise
 
     def _take_completed(self, event: pb.RolloutEvent) -> None:
         completed = event.completed
@@ -258,8 +261,8 @@ def fold(
     return state.finish()
 
 
-def _check_verdict(verdict: Verdict) -> None:
-    status, reward = verdict.status, verdict.reward
+def _check_verdict(parts: RolloutParts) -> None:
+    status, reward = parts.verification.status, parts.reward
     if status == pb.VERIFICATION_STATUS_UNSPECIFIED:
         raise StreamViolation("unverified", "the verdict has no status")
     judged = status == pb.VERIFICATION_STATUS_VERIFIED
@@ -267,7 +270,7 @@ def _check_verdict(verdict: Verdict) -> None:
         raise StreamViolation("unverified", "a reward is set exactly when VERIFIED")
     if reward is not None and not math.isfinite(reward):
         raise StreamViolation("unverified", "the reward is not finite", got=str(reward))
-    for part in verdict.components:
+    for part in parts.components:
         if not (math.isfinite(part.value) and math.isfinite(part.weight)):
             raise StreamViolation("unverified", f"component {part.name!r} is not finite")
 
@@ -290,8 +293,7 @@ def _order(tools: list[ToolRecord], calls: list[pb.ModelCallCompleted]) -> list[
     last = (len(calls), 0)
     keyed: list[tuple[tuple[int, int], int]] = []
     for place, record in enumerate(tools):
-        answer = record.answer()
-        found = known.get((answer.model_call_id, answer.call_id))
+        found = known.get(record.key)
         keyed.append((found.pop(0) if found else last, place))
     keyed.sort()
     return [place for _, place in keyed]

@@ -67,7 +67,7 @@ class GroupBook:
 
 def awaits_group(parts: RolloutParts) -> bool:
     """Whether a completed rollout is judged with its group."""
-    return parts.verdict is not None and parts.verdict.verification.awaits_group
+    return parts.verified is not None and parts.verification.awaits_group
 
 
 def group_request(group: Sequence[Held]) -> agent_pb2.JudgeGroupRequest:

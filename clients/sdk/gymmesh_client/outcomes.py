@@ -18,8 +18,8 @@ from gymmesh_client.order import Job
 from gymmesh_client.output import RunOutput
 from gymmesh_client.parts import RolloutParts
 from gymmesh_client.reading import Reading
-from gymmesh_client.rows import FailedAttempt, failure_row, row_of, row_to_json
-from gymmesh_client.summary import Counted, Tally, counted
+from gymmesh_client.rows import FailedAttempt, RowWriter, failure_row, row_to_json
+from gymmesh_client.summary import Counted, Tally
 from gymmesh_client.turns import Turns
 from gymmesh_responses import JsonValue
 from gymmesh_runtime.errors import MeshError
@@ -56,6 +56,7 @@ class Outcomes:
         self._group_s = group_s
         self._stored = stored
         self._feed = feed
+        self._rows = RowWriter()
         self._turns = Turns(_ROWS_A_TURN)
 
     def record(self, task: pb.Task, parts: RolloutParts, done: Done) -> None:
@@ -77,18 +78,18 @@ class Outcomes:
         try:
             try:
                 read = Reading(parts)
-                row = row_of(task, read)
+                line, figures = self._rows.line(task, read)
             except ValueError as error:  # CodecError is one: what the agent sent is not JSON
                 self._give_up(task, failed_recording(parts, task.agent, error), done)
                 return
-            # The row, and the rollout where nobody wants it, are let go at once and not when the
-            # row is on disk: what comes next finds their memory still at hand.
+            # The rollout, where nobody wants it, is let go at once and not when the row is on disk:
+            # what comes next finds its memory still at hand.
             rollout_id, attempt = parts.rollout_id, parts.attempt
             wanted = None if self._feed is None else Held(task, parts.message())
-            on_disk = partial(self._completed, rollout_id, attempt, counted(row), wanted, done)
+            on_disk = partial(self._completed, rollout_id, attempt, figures, wanted, done)
             self._tally.add_waits(read)
             # Last: once it is put, `on_disk` alone says how it went.
-            self._output.put_completed(rollout_id, attempt, row_to_json(row), on_disk)
+            self._output.put_completed(rollout_id, attempt, line, on_disk)
         except Exception as error:
             done(error)
 

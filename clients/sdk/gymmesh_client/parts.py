@@ -3,61 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, Final, TypeAlias
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 
+_NOTHING: Final = pb.Verification()
 
-class Verdict(NamedTuple):
-    """A verdict, with what both the stream law and the row ask of it.
-
-    Attributes:
-        reward: None where there is none.
-    """
-
-    verified: pb.Verified
-    verification: pb.Verification
-    status: int
-    reward: float | None
-    components: list[pb.RewardComponent]
-
-    @classmethod
-    def of(cls, verified: pb.Verified) -> Verdict:
-        """What a message says."""
-        verification = verified.verification
-        # To ask whether a repeated field is empty, as this one mostly is, costs less than a slice.
-        components = verification.components
-        return cls(
-            verified,
-            verification,
-            verification.status,
-            verification.reward if verification.HasField("reward") else None,
-            components[:] if components else [],
-        )
+ToolKey: TypeAlias = tuple[str, str]
+"""What a tool call is known by: the ids of its model call and of its function call."""
 
 
 class ToolRecord:
     """A tool call, with its answer once there is one.
 
     Args:
+        key: of the call, and of its answer.
         started_unix_nano: when it was sent; zero when it never left the agent.
-        asked: its call_id, name, model_call_id and actor; of no account once it is answered.
+        name: the tool's; of no account once it is answered.
+        actor: who called; likewise.
     """
 
-    __slots__ = ("_asked", "completed", "started_unix_nano")
+    __slots__ = ("_actor", "_name", "completed", "key", "started_unix_nano")
 
-    def __init__(self, started_unix_nano: int, asked: tuple[str, str, str, str] | None) -> None:
+    def __init__(
+        self, key: ToolKey, started_unix_nano: int = 0, name: str = "", actor: str = ""
+    ) -> None:
+        self.key = key
         self.started_unix_nano = started_unix_nano
         self.completed: pb.ToolCallCompleted | None = None
-        self._asked = asked
+        self._name = name
+        self._actor = actor
 
     def answer(self) -> pb.ToolCallCompleted:
         """Its answer; one that only names the call, where none came."""
         if self.completed is not None:
             return self.completed
         answer = pb.ToolCallCompleted()
-        if self._asked is not None:
-            answer.call_id, answer.name, answer.model_call_id, answer.actor = self._asked
+        answer.model_call_id, answer.call_id = self.key
+        answer.name, answer.actor = self._name, self._actor
         return answer
 
 
@@ -68,7 +51,10 @@ class RolloutParts:
         started: how it began; None for one that never did.
         calls: its model calls, in the order in which they completed.
         tools: its tool calls.
-        verdict: None where none came.
+        verified: the verdict; None where none came.
+        verification: of this.
+        reward: of this; None where there is none.
+        components: of this.
         completed: its end; None where that is another one.
         failed: likewise.
     """
@@ -78,10 +64,12 @@ class RolloutParts:
         "attempt",
         "calls",
         "completed",
+        "components",
         "ended_unix_nano",
         "failed",
         "media",
         "repeat_index",
+        "reward",
         "rollout_id",
         "run_id",
         "started",
@@ -89,7 +77,8 @@ class RolloutParts:
         "task_id",
         "tools",
         "turns",
-        "verdict",
+        "verification",
+        "verified",
     )
 
     def __init__(
@@ -108,7 +97,10 @@ class RolloutParts:
         self.turns: tuple[pb.TurnCompleted, ...] = ()
         self.media: tuple[pb.MediaAdded, ...] = ()
         self.annotations: tuple[pb.Annotation, ...] = ()
-        self.verdict: Verdict | None = None
+        self.verified: pb.Verified | None = None
+        self.verification = _NOTHING
+        self.reward: float | None = None
+        self.components: list[pb.RewardComponent] = []
         self.completed: pb.Completed | None = None
         self.failed: pb.Failed | None = None
         self.ended_unix_nano = 0
@@ -128,20 +120,31 @@ class RolloutParts:
         parts.started_unix_nano = rollout.started_unix_nano
         parts.calls = rollout.model_calls[:]
         for told in rollout.tool_calls[:]:
-            record = ToolRecord(told.started_unix_nano, None)
-            record.completed = told.completed
+            answer = told.completed
+            key = (answer.model_call_id, answer.call_id)
+            record = ToolRecord(key, told.started_unix_nano)
+            record.completed = answer
             parts.tools.append(record)
         parts.turns = tuple(rollout.turns)
         parts.media = tuple(rollout.media)
         parts.annotations = tuple(rollout.annotations)
         if rollout.HasField("verified"):
-            parts.verdict = Verdict.of(rollout.verified)
+            parts.judge(rollout.verified)
         if rollout.HasField("completed"):
             parts.completed = rollout.completed
         if rollout.HasField("failed"):
             parts.failed = rollout.failed
         parts.ended_unix_nano = rollout.ended_unix_nano
         return parts
+
+    def judge(self, verified: pb.Verified | None) -> None:
+        """Take a verdict; None: there is none."""
+        self.verified = verified
+        self.verification = said = _NOTHING if verified is None else verified.verification
+        self.reward = said.reward if said.HasField("reward") else None
+        # To ask whether a repeated field is empty, as this one mostly is, costs less than a slice.
+        components = said.components
+        self.components = components[:] if components else []
 
     def message(self) -> pb.Rollout:
         """All of it as one message, which is the caller's own."""
@@ -163,8 +166,8 @@ class RolloutParts:
         _add_copies(rollout.turns, self.turns)
         _add_copies(rollout.media, self.media)
         _add_copies(rollout.annotations, self.annotations)
-        if self.verdict is not None:
-            rollout.verified.CopyFrom(self.verdict.verified)
+        if self.verified is not None:
+            rollout.verified.CopyFrom(self.verified)
         if self.completed is not None:
             rollout.completed.CopyFrom(self.completed)
         if self.failed is not None:

@@ -22,23 +22,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final
 
 from google.rpc import error_details_pb2, status_pb2
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.parts import RolloutParts, Verdict
+from gymmesh_client.parts import RolloutParts
 from gymmesh_client.reading import Reading
-from gymmesh_client.response import (
-    Params,
-    items_with_media,
-    params_in_force,
-    rollout_response,
-)
+from gymmesh_client.response import rollout_response
+from gymmesh_client.shared import Shared, SharedRows, shared_of
+from gymmesh_client.summary import Counted
 from gymmesh_client.tokens import token_notes
-from gymmesh_responses import JsonValue, loads, text_of
-from gymmesh_responses.jsonio import write
+from gymmesh_responses import JsonValue, loads
+from gymmesh_responses.jsonio import NotPlain, write, write_plain
 
 OWN_KEYS: Final = frozenset(
     (
@@ -64,9 +60,6 @@ OWN_KEYS: Final = frozenset(
         "task_extras",
     )
 )
-
-# Tasks' further keys up to this size are kept as JSON for the next repeat.
-_KNOWN_BYTES: Final = 64 * 1024
 
 
 class _Names(dict[int, str]):
@@ -104,37 +97,49 @@ def completed_row(task: pb.Task, rollout: pb.Rollout) -> dict[str, JsonValue]:
 
 def row_of(task: pb.Task, read: Reading) -> dict[str, JsonValue]:
     """As `completed_row`."""
-    completed, verdict = read.parts.completed, read.parts.verdict
-    if completed is None:
-        raise ValueError("only a completed rollout has a row")
-    verification = _no_verdict() if verdict is None else _verdict_row(verdict)
-    in_force = params_in_force(task, read.started)
-    row = _common(task, read, in_force)
-    row["response"] = rollout_response(read, in_force)
-    row["reward"] = verification["reward"]
-    row |= _identity(task, read)
-    row["verification"] = verification
-    row["stop_reason"] = _STOP_REASONS[completed.stop_reason]
-    if completed.stop_detail:
-        row["stop_detail"] = completed.stop_detail
-    row["metadata"] = _metadata(read, completed.duration_us, verification["reward"] is not None)
-    _put_model_usage(row, read, ())
-    return _with_extras(row, task, verification["evidence"])
+    return _completed_row(shared_of(task, read.parts), read)
 
 
 def failure_row(task: pb.Task, failed: FailedAttempt) -> dict[str, JsonValue]:
     """The row of a failed rollout; it has no reward, and none may be inferred."""
     failure, parts = failed.failure, RolloutParts.of(failed.partial)
-    read = Reading(parts)
-    in_force = params_in_force(task, read.started)
-    row = _common(task, read, in_force)
-    row["response"] = rollout_response(read, in_force)
-    row |= _identity(task, read)
+    read, shared = Reading(parts), shared_of(task, parts)
+    row = _opening(shared, read)
+    row |= _identity(shared, parts)
     row["failure"] = _failure(failure)
     ended = parts.completed or parts.failed
     row["metadata"] = _metadata(read, 0 if ended is None else ended.duration_us, False)
     _put_model_usage(row, read, _usage_of(failure))
-    return _with_extras(row, task, {})
+    return _with_extras(row, shared.extras, {})
+
+
+class RowWriter:
+    """Writes the rows of a run."""
+
+    def __init__(self) -> None:
+        self._shared = SharedRows()
+
+    def line(self, task: pb.Task, read: Reading) -> tuple[bytes, Counted]:
+        """The row of a completed rollout as one line of JSON, and what there is to count of it.
+
+        Raises as `completed_row`.
+        """
+        try:
+            row = _completed_row(self._shared.of(task, read.parts), read)
+            line = write_plain(row)
+        except NotPlain:
+            row = row_of(task, read)
+            line = row_to_json(row)
+        verdict, completed = row["verification"], row["stop_reason"]
+        figures = Counted(
+            row["task_id"],
+            completed,
+            verdict["status"],
+            verdict["reward"],
+            read.input_tokens,
+            read.output_tokens,
+        )
+        return line, figures
 
 
 def row_to_json(row: dict[str, JsonValue]) -> bytes:
@@ -146,42 +151,43 @@ def row_to_json(row: dict[str, JsonValue]) -> bytes:
     return write(row)
 
 
-def _common(task: pb.Task, read: Reading, in_force: Params) -> dict[str, JsonValue]:
-    row: dict[str, JsonValue] = {"responses_create_params": in_force.document}
-    started = read.parts.started
-    if started is not None and not _begins_with_input(task, started):
-        row["first_items"] = items_with_media(started.items[:], read.parts.media)
+def _completed_row(shared: Shared, read: Reading) -> dict[str, JsonValue]:
+    parts = read.parts
+    completed = parts.completed
+    if completed is None:
+        raise ValueError("only a completed rollout has a row")
+    verification = _no_verdict() if parts.verified is None else _verdict_row(parts)
+    row = _opening(shared, read)
+    row["reward"] = verification["reward"]
+    row |= _identity(shared, parts)
+    row["verification"] = verification
+    row["stop_reason"] = _STOP_REASONS[completed.stop_reason]
+    if completed.stop_detail:
+        row["stop_detail"] = completed.stop_detail
+    row["metadata"] = _metadata(read, completed.duration_us, verification["reward"] is not None)
+    _put_model_usage(row, read, ())
+    return _with_extras(row, shared.extras, verification["evidence"])
+
+
+def _opening(shared: Shared, read: Reading) -> dict[str, JsonValue]:
+    row: dict[str, JsonValue] = {"responses_create_params": shared.document}
+    if shared.first_items is not None:
+        row["first_items"] = shared.first_items
+    row["response"] = shared.response(rollout_response(read))
     return row
 
 
-def _begins_with_input(task: pb.Task, started: pb.Started) -> bool:
-    items, params = started.items, task.params
-    if params.HasField("input_text"):
-        return (
-            len(items) == 1
-            and items[0].message.role == "user"
-            and text_of(items[0]) == params.input_text
-        )
-    same: bool = items == params.input
-    return same
-
-
-def _identity(task: pb.Task, read: Reading) -> dict[str, JsonValue]:
-    parts, started = read.parts, read.started
-    row: dict[str, JsonValue] = {
-        "task_id": parts.task_id or task.task_id,
+def _identity(shared: Shared, parts: RolloutParts) -> dict[str, JsonValue]:
+    return {
+        "task_id": shared.task_id,
         "rollout_id": parts.rollout_id,
         "run_id": parts.run_id,
         "repeat_index": parts.repeat_index,
         "attempt": parts.attempt,
-        "environment": started.environment or task.environment,
-        "agent": started.agent or task.agent,
+        "environment": shared.environment,
+        "agent": shared.agent,
+        **shared.labels,
     }
-    if task.HasField("seed"):
-        row["seed"] = task.seed
-    if task.tags:
-        row["tags"] = dict(sorted(task.tags.items()))
-    return row
 
 
 def _no_verdict() -> dict[str, Any]:
@@ -191,13 +197,15 @@ def _no_verdict() -> dict[str, Any]:
 
 def verification_row(verification: pb.Verification) -> dict[str, Any]:
     """A verdict as rows hold it under `verification`."""
-    return _verdict_row(Verdict.of(pb.Verified(verification=verification)))
+    parts = RolloutParts("", 0, run_id="", task_id="", repeat_index=0)
+    parts.judge(pb.Verified(verification=verification))
+    return _verdict_row(parts)
 
 
-def _verdict_row(verdict: Verdict) -> dict[str, Any]:
-    said = verdict.verification
+def _verdict_row(parts: RolloutParts) -> dict[str, Any]:
+    said = parts.verification
     components: list[JsonValue] = []
-    for part in verdict.components:
+    for part in parts.components:
         weight = {"weight": part.weight} if part.HasField("weight") else {}
         components.append({"name": part.name, "value": part.value, **weight})
     stages: list[JsonValue] = []
@@ -206,8 +214,8 @@ def _verdict_row(verdict: Verdict) -> dict[str, Any]:
         stages.append({"name": stage.name, "duration_us": stage.duration_us, "note": stage.note})
     evidence = said.evidence_json
     return {
-        "status": _VERDICTS[verdict.status],
-        "reward": verdict.reward,
+        "status": _VERDICTS[said.status],
+        "reward": parts.reward,
         "reason": said.reason,
         "components": components,
         "verifier": said.verifier,
@@ -217,15 +225,15 @@ def _verdict_row(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _metadata(read: Reading, duration_us: int, verified: bool) -> dict[str, JsonValue]:
-    verdict = read.parts.verdict
+def _metadata(read: Reading, duration_us: int, judged: bool) -> dict[str, JsonValue]:
+    started, verified = read.parts.started, read.parts.verified
     row: dict[str, JsonValue] = {
         "steps_taken": read.steps,
-        "tools_used": list({done.name: None for done in read.tools}),
-        "verified": verified,
+        "tools_used": list({done.name: None for _, done in read.tools}),
+        "verified": judged,
     }
-    if read.started.HasField("seed"):
-        row["seed"] = read.started.seed
+    if started is not None and started.HasField("seed"):
+        row["seed"] = started.seed
     if read.captured:
         row |= token_notes(read.captured)
     # When it started (seconds since 1970), and microseconds in all and by kind of call.
@@ -234,7 +242,7 @@ def _metadata(read: Reading, duration_us: int, verified: bool) -> dict[str, Json
         "duration_us": duration_us,
         "model_us": read.model_us,
         "tools_us": read.tools_us,
-        "verify_us": 0 if verdict is None else verdict.verified.timings.total_us,
+        "verify_us": 0 if verified is None else verified.timings.total_us,
     }
     return row
 
@@ -245,12 +253,11 @@ def _put_model_usage(
     """What the environment's own model calls consumed, by model: its turns', its verdict's, and
     `others`, which are those of a turn or verdict that failed.
     """
-    verdict = read.parts.verdict
-    judging = () if verdict is None else verdict.verification.model_usage
-    if not (read.turns or judging or others):
+    turns, judging = read.parts.turns, read.parts.verification.model_usage
+    if not (turns or judging or others):
         return
     sums: dict[str, dict[str, Any]] = {}
-    for of_one in (*[turn.model_usage for turn in read.turns], judging, others):
+    for of_one in (*[turn.model_usage for turn in turns], judging, others):
         for entry in of_one:
             known = sums.setdefault(
                 entry.model,
@@ -300,24 +307,9 @@ def status_dict(status: status_pb2.Status) -> dict[str, JsonValue]:
     }
 
 
-def _extras_of(payload_json: bytes) -> dict[str, JsonValue]:
-    """The further keys of a task's row, shared by its repeats: not to be changed."""
-    known = len(payload_json) <= _KNOWN_BYTES
-    return _known_extras(payload_json) if known else _read_extras(payload_json)
-
-
-def _read_extras(payload_json: bytes) -> dict[str, JsonValue]:
-    extras: dict[str, JsonValue] = loads(payload_json) if payload_json else {}
-    return extras
-
-
-_known_extras = lru_cache(maxsize=256)(_read_extras)
-
-
 def _with_extras(
-    row: dict[str, JsonValue], task: pb.Task, evidence: JsonValue
+    row: dict[str, JsonValue], extras: dict[str, JsonValue], evidence: JsonValue
 ) -> dict[str, JsonValue]:
-    extras = _extras_of(task.payload_json)
     kept: dict[str, JsonValue] = {}
     for key, value in extras.items():
         if key not in OWN_KEYS:

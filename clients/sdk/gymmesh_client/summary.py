@@ -143,7 +143,7 @@ class Tally:
 
     def add_waits(self, read: Reading) -> None:
         """Count how long a rollout's model calls waited for a place."""
-        self.model_calls += len(read.calls)
+        self.model_calls += len(read.parts.calls)
         self.model_queue_us += read.queue_us
 
     @property

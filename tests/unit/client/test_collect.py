@@ -143,10 +143,15 @@ async def test_a_broken_law_is_not_tried_again(tmp_path: Path) -> None:
     assert failure["retry_safe"] is False
 
 
-async def test_evidence_that_is_not_json_is_no_row_and_no_crash(tmp_path: Path) -> None:
+@pytest.mark.parametrize("evidence", [b"{nonsense", b'{"k":' + b"[" * 300 + b"]" * 300 + b"}"])
+async def test_evidence_that_is_not_json_is_no_row_and_no_crash(
+    tmp_path: Path, evidence: bytes
+) -> None:
+    """Nor is what can be read, but nests too deeply to be written."""
+
     def odd(request: agent_pb2.RunRolloutRequest) -> Sequence[pb.RolloutEvent]:
         events = good(request)
-        events[2].verified.verification.evidence_json = b"{nonsense"
+        events[2].verified.verification.evidence_json = evidence
         return events
 
     failure = await failing(tmp_path, odd)

@@ -62,6 +62,23 @@ def feed(state: Fold, events: list[pb.RolloutEvent]) -> pb.Rollout:
     return state.finish()
 
 
+@pytest.mark.parametrize("status", [0, 1, 2])
+def test_nothing_is_taken_of_a_verdict_that_breaks_the_law(status: int) -> None:
+    wrong = verdict(1.0)
+    wrong.verified.verification.reward = float("nan")
+    wrong.verified.verification.status = status  # type: ignore[assignment]  # any number
+    events = make_events("ro-1", 1, answer("5"), wrong)
+    state = Fold("ro-1")
+    for event in events[:2]:
+        state.add(event)
+    before = state.rollout
+    with pytest.raises(StreamViolation, match="unverified"):
+        state.add(events[2])
+    assert state.rollout == before
+    state.add(make_events("ro-1", 1, answer("5"), verdict(1.0))[2])
+    assert state.rollout.HasField("verified")
+
+
 def whole() -> list[pb.RolloutEvent]:
     return make_events("ro-1", 1, answer("5"), verdict(1.0), completed(), task=make_task())
 

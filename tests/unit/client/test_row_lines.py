@@ -1,0 +1,221 @@
+"""Rows in their bytes: what they always were, and the same whichever way they are written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf import json_format
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client import FailedAttempt, completed_row, failure_row, fold
+from gymmesh_client.parts import RolloutParts
+from gymmesh_client.reading import Reading
+from gymmesh_client.rows import RowWriter, row_to_json
+from gymmesh_client.shared import SharedRows, _beginning, _begins
+from gymmesh_client.summary import counted
+from gymmesh_responses import (
+    CodecError,
+    dumps,
+    item_from_json,
+    items_from_json,
+    new_message,
+    params_from_json,
+)
+from tests.support.rollouts import answer, completed, make_events, make_task, verdict
+from tests.unit.codec import strategies
+
+VECTORS = sorted((Path(__file__).parents[2] / "contract" / "fold_vectors").glob("*.json"))
+GOLDEN = (Path(__file__).parent / "golden_rows.jsonl").read_bytes().splitlines()
+
+
+def golden_task() -> pb.Task:
+    params = {
+        "input": [{"role": "user", "content": "What is 2+3?"}],
+        "temperature": 0.7,
+        "metadata": {"of": "the task"},
+    }
+    task = make_task(
+        expected_answer="5", metadata={"source": "s", "timings": 1}, reward="the task's"
+    )
+    task.params.CopyFrom(params_from_json(params))
+    task.seed = 7
+    task.tags["level"] = "easy"
+    return task
+
+
+def rollouts_of_vectors() -> list[pb.Rollout]:
+    vectors = [json.loads(path.read_text()) for path in VECTORS]
+    return [
+        json_format.ParseDict(vector["rollout"], pb.Rollout())
+        for vector in vectors
+        if "rollout" in vector
+    ]
+
+
+def line_of(writer: RowWriter, task: pb.Task, rollout: pb.Rollout) -> bytes:
+    """A row as the writer writes it, which must be the one in values."""
+    line, figures = writer.line(task, Reading(RolloutParts.of(rollout)))
+    row = completed_row(task, rollout)
+    assert line == row_to_json(row)
+    assert figures == counted(row)
+    return line
+
+
+def test_rows_are_what_they_always_were() -> None:
+    task, rollouts, writer = golden_task(), rollouts_of_vectors(), RowWriter()
+    assert len(rollouts) == len(GOLDEN)
+    for rollout, golden in zip(rollouts, GOLDEN, strict=True):
+        if rollout.HasField("failed"):
+            failed = FailedAttempt(rollout.failed.failure, rollout)
+            assert row_to_json(failure_row(task, failed)) == golden
+            continue
+        # Not known yet, known, and known in its bytes.
+        for _ in range(3):
+            assert line_of(writer, task, rollout) == golden
+
+
+def repeat(task: pb.Task, *bodies: pb.RolloutEvent) -> pb.Rollout:
+    events = make_events("ro-1", 1, *(bodies or (answer("5"), verdict(1.0), completed())))
+    rollout = fold(events, "ro-1", task_id=task.task_id)
+    rollout.started.items.MergeFrom(task.params.input)
+    return rollout
+
+
+@st.composite
+def tasks(draw: st.DrawFn) -> pb.Task:
+    keys = st.sampled_from(["metadata", "reward", "response", "expected_answer", "extracted", "x"])
+    task = make_task(**draw(st.dictionaries(keys, strategies.documents, max_size=4)))
+    params = st.fixed_dictionaries(
+        {"input": st.sampled_from(["hi", [], [{"role": "user", "content": "hi"}]])},
+        optional={"tools": strategies.documents, "temperature": strategies.documents},
+    )
+    task.params.CopyFrom(params_from_json(draw(params)))
+    if draw(st.booleans()):
+        task.seed = draw(st.integers(-(2**63), 2**63 - 1))
+    task.tags.update(draw(st.dictionaries(strategies.clean_text, strategies.clean_text)))
+    return task
+
+
+@st.composite
+def repeats(draw: st.DrawFn, task: pb.Task) -> pb.Rollout:
+    call = answer("5")
+    call.model_call_completed.response.output.extend(
+        items_from_json(draw(st.lists(strategies.items, max_size=2)))
+    )
+    overlay = draw(st.dictionaries(strategies.keys, strategies.documents, max_size=3))
+    call.model_call_completed.response.overlay_json = dumps(overlay)
+    evidence = draw(st.dictionaries(strategies.keys, strategies.documents, max_size=2))
+    rollout = repeat(task, call, verdict(0.5), completed())
+    rollout.verified.verification.evidence_json = dumps(evidence)
+    started = rollout.started
+    if draw(st.booleans()):
+        started.params.CopyFrom(params_from_json({"tools": draw(strategies.documents)}))
+    if draw(st.booleans()):
+        started.items.insert(0, new_message("system", draw(strategies.clean_text)))
+    if draw(st.booleans()):
+        started.environment = draw(st.sampled_from(["", "math", "other"]))
+    started.session_id = draw(st.sampled_from(["", "s1", "s2"]))
+    if draw(st.integers(0, 9)) == 0:
+        rollout.media.add(digest="ab", media_type="image/png", data=b"png")
+    return rollout
+
+
+@given(st.data())
+def test_a_line_is_its_row_in_values(data: st.DataObject) -> None:
+    task, writer = data.draw(tasks()), RowWriter()
+    one = data.draw(repeats(task))
+    # Repeats that begin alike and others, in turns, and another task by the same name.
+    for rollout in [one, one, one, data.draw(repeats(task)), one, data.draw(repeats(task))]:
+        line_of(writer, task, rollout)
+    again = pb.Task()
+    again.CopyFrom(task)
+    again.environment = "elsewhere"
+    line_of(writer, again, one)
+
+
+@pytest.mark.parametrize("depth", [200, *range(244, 266)])
+@pytest.mark.parametrize("where", ["extras", "first_items", "params", "output", "evidence"])
+def test_what_is_nested_deeply_is_written_the_same_way(where: str, depth: int) -> None:
+    deep: Any = "é"
+    for _ in range(depth):
+        deep = [deep]
+    raw = b'{"k":' + b"[" * depth + '"é"'.encode() + b"]" * depth + b"}"
+    task, writer = make_task(), RowWriter()
+    rollout = repeat(task)
+    if where == "extras":
+        task.payload_json = raw
+    elif where == "first_items":
+        rollout.started.items[0].message.overlay_json = raw
+    elif where == "params":
+        rollout.started.params.overlay_json = raw
+    elif where == "output":
+        rollout.model_calls[0].response.output[0].message.overlay_json = raw
+    else:
+        rollout.verified.verification.evidence_json = raw
+    read = Reading(RolloutParts.of(rollout))
+    for _ in range(3):
+        try:
+            wanted: Any = row_to_json(completed_row(task, rollout))
+        except CodecError as error:
+            wanted = str(error)
+        try:
+            got: Any = writer.line(task, read)[0]
+        except CodecError as error:
+            got = str(error)
+        assert got == wanted
+
+
+def test_what_is_shared_is_written_from_the_third_row_on() -> None:
+    task, shared = make_task(expected_answer="5"), SharedRows()
+    parts = RolloutParts.of(repeat(task))
+    ways = [shared.of(task, parts).tail is not None for _ in range(4)]
+    assert ways == [False, False, True, True]
+    other = RolloutParts.of(repeat(task))
+    assert other.started is not None
+    other.started.environment = "other"
+    assert shared.of(task, other).tail is None
+    assert shared.of(task, other).environment == "other"
+
+
+def test_the_tasks_that_are_known_are_bounded() -> None:
+    shared = SharedRows()
+    for number in range(600):
+        task = make_task(f"t-{number}")
+        parts = RolloutParts.of(repeat(task))
+        for _ in range(3):
+            shared.of(task, parts)
+    assert len(shared._known) == 256
+    large = make_task(text="x" * 100_000)
+    parts = RolloutParts.of(repeat(large))
+    assert all(shared.of(large, parts).tail is None for _ in range(4))
+
+
+@st.composite
+def starts(draw: st.DrawFn) -> pb.Started:
+    started = pb.Started()
+    if draw(st.booleans()):
+        started.params.CopyFrom(params_from_json(draw(st.sampled_from([{}, {"top_p": 1.0}]))))
+    for _ in range(draw(st.integers(0, 2))):
+        started.items.append(
+            item_from_json({"role": "user", "content": draw(st.sampled_from("ab"))})
+        )
+    for field in ("environment", "environment_version", "agent", "agent_version", "session_id"):
+        setattr(started, field, draw(st.sampled_from(["", "", "a", "*\x01b"])))
+    if draw(st.booleans()):
+        started.seed = draw(st.integers(-2, 2))
+    started.preamble_items = draw(st.integers(0, 1))
+    return started
+
+
+@given(starts(), starts())
+def test_starts_are_alike_when_their_first_fields_are(one: pb.Started, other: pb.Started) -> None:
+    first = ("params", "items", "environment", "environment_version", "agent")
+    alike = all(getattr(one, field) == getattr(other, field) for field in first)
+    alike = alike and one.HasField("params") == other.HasField("params")
+    assert _begins(one, _beginning(other)) == alike
+    assert _begins(one, _beginning(one))
