@@ -31,6 +31,8 @@ class Carrier:
         stored: called with a rollout's id and attempt once how an attempt ended is on disk, where
             another one follows.
         changed: called when there may be more to start.
+        next_flight: called with a flight that is over but for its row; gives the one that its task
+            is to carry out next, if any.
         go_on: called with a flight and what is left to be done for it, in a task of its own.
         landed: called with a flight whose outcome is on disk, or with what went wrong.
     """
@@ -46,6 +48,7 @@ class Carrier:
         tally: Tally,
         stored: Callable[[str, int], None],
         changed: Callable[[], None],
+        next_flight: Callable[[Flight], Flight | None],
         go_on: Callable[[Flight, Coroutine[None, None, None]], None],
         landed: Callable[[Flight, BaseException | None], None],
     ) -> None:
@@ -57,45 +60,55 @@ class Carrier:
         self._tally = tally
         self._stored = stored
         self._changed = changed
+        self._next_flight = next_flight
         self._go_on = go_on
         self._landed = landed
 
     async def carry_out(self, flight: Flight) -> None:
-        """Run the attempt, and see to what follows from its end.
+        """Run the attempt, and see to what follows from its end; then the next one's, and so on.
 
-        When it returns, its row may still be on the way to disk: the flight is `writing` then.
+        What it was given last may be `writing` when it returns: its row is on the way to disk.
         """
-        assignment, output = flight.assignment, self._output
-        job, number = assignment.work, assignment.attempt
-        rollout_id = job.rollout_id
-        if assignment.failures:
-            await output.reserve(rollout_id, number)
-        recording = await output.recording(rollout_id, number) if output.traced else None
-        listener: EventListener | None = None if recording is None else recording.add
-        if self._dispatcher.is_probe(assignment):
-            listener = self._tells(assignment, listener)
-        request = request_for(job, number, output.run_id, self._options.rollout)
-        attempt = flight.attempt = Attempt(request, job.repeat_index, listener)
-        try:
-            outcome = await attempt.run(self._connect, self._seconds_for(assignment))
-        finally:
-            if recording is not None:
-                recording.end()
-        if flight.left_behind:
-            return
-        # From here on there is an outcome, and no interrupt may come between it and disk.
-        flight.may_cancel, flight.concluded = False, True
-        if isinstance(outcome, FailedAttempt):
-            await self._settle(flight, attempt.begun, outcome)
-            return
-        self._dispatcher.completed(assignment)
-        self._changed()
-        if not awaits_group(outcome):
+        # One coroutine and one task for many rollouts, since each costs as much as a row's writing.
+        following: Flight | None = flight
+        while following is not None:
+            flight = following
+            assignment, output = flight.assignment, self._output
+            job, number = assignment.work, assignment.attempt
+            if assignment.failures:
+                await output.reserve(job.rollout_id, number)
+            recording = await output.recording(job.rollout_id, number) if output.traced else None
+            listener: EventListener | None = None if recording is None else recording.add
+            if self._dispatcher.is_probe(assignment):
+                listener = self._tells(assignment, listener)
+            request = request_for(job, number, output.run_id, self._options.rollout)
+            attempt = flight.attempt = Attempt(request, job.repeat_index, listener)
+            try:
+                outcome = await attempt.run(self._connect, self._seconds_for(assignment))
+            finally:
+                if recording is not None:
+                    recording.end()
+            if flight.left_behind:
+                return
+            # From here on there is an outcome, and no interrupt may come between it and disk.
+            flight.may_cancel, flight.concluded = False, True
+            if isinstance(outcome, FailedAttempt):
+                await self._settle(flight, attempt.begun, outcome)
+                return
+            self._dispatcher.completed(assignment)
+            if awaits_group(outcome):
+                await self._hold(Held(job.task, outcome.message()), flight)
+                return
             # No task waits for the disk: there are as many rows on the way as rollouts in flight.
             flight.writing, flight.attempt = True, None
             self._outcomes.record(job.task, outcome, partial(self._written, flight))
-            return
-        group = self._outcomes.groups.hold(Held(job.task, outcome.message()))
+            del outcome, attempt, request, listener, recording  # not for the next one's time
+            following = self._next_flight(flight)
+
+    async def _hold(self, held: Held, flight: Flight) -> None:
+        """Keep a rollout until its group is to be judged."""
+        self._changed()
+        group = self._outcomes.groups.hold(held)
         if group:
             await self._outcomes.judge(group, flight)
 

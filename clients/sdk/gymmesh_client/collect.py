@@ -1,7 +1,8 @@
 """The collector: tasks in, rows out.
 
 It does what the dispatcher decides: sends attempts to agents, writes outcomes, and counts them
-once they are on disk. One task for each rollout in flight; everything else is callbacks.
+once they are on disk. One task for each rollout in flight, which goes on with the next one that
+starts; everything else is callbacks.
 
 `interrupt` ends a run early: what is in flight may end within a grace period, then is cancelled
 and has no outcome; a second `interrupt` cancels at once.
@@ -22,7 +23,7 @@ from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.attempt import AgentConnector
 from gymmesh_client.carrier import Carrier
 from gymmesh_client.collect_options import CollectOptions
-from gymmesh_client.dispatch import Assignment, Dispatcher, RunStateError
+from gymmesh_client.dispatch import Dispatcher, RunStateError
 from gymmesh_client.feed import GroupFeed
 from gymmesh_client.figures import AgentLoad, Figures, Rates
 from gymmesh_client.flight import Flight
@@ -34,11 +35,14 @@ from gymmesh_client.outcomes import Outcomes
 from gymmesh_client.output import RunOutput
 from gymmesh_client.shelf import Group, GroupShelf
 from gymmesh_client.summary import Tally
+from gymmesh_client.workers import Workers
 
 _CANCEL_S: Final = 5.0
 _TICK_S: Final = 1.0
 # So many starts, then others on the loop have their turn.
 _STARTS_AT_ONCE: Final = 128
+# With so many rows waiting for their turn, tasks no longer go on with another rollout at once.
+_ROWS_WAITING_MOST: Final = 512
 # So many outcomes may wait for the disk or for judges, and as many as may be in flight.
 _ENDING_MOST: Final = 256
 
@@ -95,6 +99,7 @@ class Collector:
         self._concurrency = options.concurrency
         self._paused = False
         self._flights: set[Flight] = set()
+        self._workers: Workers | None = None
         self._chores: set[asyncio.Task[None]] = set()
         self._over: asyncio.Future[None] | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -119,6 +124,7 @@ class Collector:
         takes = None if shelf is None else shelf.takes
         dispatcher = self._dispatcher = Dispatcher(numbered, self.options, takes)
         dispatcher.tune(self._concurrency)
+        self._workers = workers = Workers(self._landed)
         self._carrier = Carrier(
             dispatcher,
             self._outcomes,
@@ -128,7 +134,8 @@ class Collector:
             tally=self.tally,
             stored=self._stored,
             changed=self._pump_soon,
-            go_on=self._go_on,
+            next_flight=self._next_flight,
+            go_on=workers.start,
             landed=self._landed,
         )
         if self.why:
@@ -303,16 +310,14 @@ class Collector:
 
     def _start_some(self, dispatcher: Dispatcher[Job], now: float) -> bool:
         """Start a few; whether there may be more to start at once."""
-        flights, carrier = self._flights, self._carrier
+        carrier, workers = self._carrier, self._workers
         assert carrier is not None
+        assert workers is not None
         for _ in range(_STARTS_AT_ONCE):
-            ending = len(flights) - dispatcher.in_flight
-            if ending > _ENDING_MOST and ending > _ENDING_MOST + dispatcher.limit:
-                break  # the disk, or a judge, does not keep up
-            assignment = dispatcher.next(now)
-            if assignment is None:
+            flight = self._begin(dispatcher, now)
+            if flight is None:
                 break
-            self._start(assignment, carrier)
+            workers.start(flight, carrier.carry_out(flight))
         else:
             return True
         dropped = dispatcher.dropped_work()
@@ -320,21 +325,45 @@ class Collector:
             self._chore(self._outcomes.cancelled(dropped))
         return False
 
-    def _start(self, assignment: Assignment[Job], carrier: Carrier) -> None:
+    def _begin(self, dispatcher: Dispatcher[Job], now: float) -> Flight | None:
+        """The flight to start now, if any."""
+        ending = len(self._flights) - dispatcher.in_flight
+        if ending > _ENDING_MOST and ending > _ENDING_MOST + dispatcher.limit:
+            return None  # the disk, or a judge, does not keep up
+        assignment = dispatcher.next(now)
+        if assignment is None:
+            return None
         flight = Flight(assignment)
         self._flights.add(flight)
         if self._feed is not None:
             self._feed.shelf.began(assignment.work.group)
-        self._go_on(flight, carrier.carry_out(flight))
+        return flight
 
-    def _go_on(self, flight: Flight, work: Coroutine[None, None, None]) -> None:
+    def _next_flight(self, over: Flight) -> Flight | None:
+        """What the task of a flight that is over, but for its row, carries out next; None: it ends.
+
+        A new one, by way of the pump, costs many times as much.
+        """
+        assert self._dispatcher is not None
+        assert self._workers is not None
         assert self._over is not None
-        flight.task = self._over.get_loop().create_task(work)
-        flight.task.add_done_callback(partial(self._worked, flight))
-
-    def _worked(self, flight: Flight, task: asyncio.Task[None]) -> None:
-        if not flight.writing:
-            self._landed(flight, None if task.cancelled() else task.exception())
+        assert over.task is not None
+        flight: Flight | None = None
+        # Rows that wait for their turn tell how much this turn of the loop has done; and a task
+        # that did not heed its cancellation does nothing more.
+        if not (
+            self._outcomes.waiting >= _ROWS_WAITING_MOST
+            or self._over.done()
+            or over.task.cancelling()
+        ):
+            try:
+                flight = self._begin(self._dispatcher, time.monotonic())
+            except Exception as error:  # as in the pump
+                self._over.set_exception(error)
+        self._workers.follow(over, flight)
+        if flight is None:
+            self._pump_soon()
+        return flight
 
     def _landed(self, flight: Flight, error: BaseException | None) -> None:
         if flight.left_behind:

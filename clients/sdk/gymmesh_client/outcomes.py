@@ -59,6 +59,11 @@ class Outcomes:
         self._rows = RowWriter()
         self._turns = Turns(_ROWS_A_TURN)
 
+    @property
+    def waiting(self) -> int:
+        """How many outcomes wait for their turn to be written."""
+        return self._turns.waiting
+
     def record(self, task: pb.Task, parts: RolloutParts, done: Done) -> None:
         """Write an outcome, in its turn: a row, or a failure where the rollout makes none.
 

@@ -32,6 +32,11 @@ class Turns:
         self._next_turn: asyncio.Handle | None = None
         self._waiting: deque[asyncio.Future[None] | Callable[[], None]] = deque()
 
+    @property
+    def waiting(self) -> int:
+        """How many wait for their turn."""
+        return len(self._waiting)
+
     def full(self) -> bool:
         """Whether this turn has no place left; otherwise one is taken."""
         if self._taken >= self._most or self._waiting:

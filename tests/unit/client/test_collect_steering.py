@@ -203,3 +203,60 @@ async def test_a_run_as_runservice_shows_it(tmp_path: Path) -> None:
     assert shown.identity == identity_digest(identity) != identity_digest(RunIdentity("t", "c"))
     with pytest.raises(MeshError, match="--stream"):
         await anext(aiter(steered.groups(0, None)))
+
+
+class Watched(ScriptedAgent):
+    """Knows the tasks that its rollouts were run by, which may be deaf to their cancellation."""
+
+    def __init__(self, deaf: str = "") -> None:
+        super().__init__(good)
+        self.deaf = deaf
+        self.tasks: list[asyncio.Task[None] | None] = []
+        self.cancelled: list[int] = []
+
+    async def RunRollout(
+        self, request: agent_pb2.RunRolloutRequest, *, timeout: float
+    ) -> AsyncGenerator[agent_pb2.RunRolloutResponse, None]:
+        task = asyncio.current_task()
+        assert task is not None
+        self.tasks.append(task)
+        self.cancelled.append(task.cancelling())
+        try:
+            await asyncio.sleep(0.02 if request.task.task_id == self.deaf else 0.001)
+        except asyncio.CancelledError:
+            if request.task.task_id != self.deaf:
+                raise
+        async for response in super().RunRollout(request, timeout=timeout):
+            yield response
+
+
+async def test_a_task_carries_out_one_rollout_after_another(tmp_path: Path) -> None:
+    agent = Watched()
+    run, files = collector(tmp_path, agent, concurrency=3)
+    assert (await asyncio.wait_for(run.run(tasks(30)), 10)).completed == 30
+    assert len(set(agent.tasks)) == 3
+    assert len({row["rollout_id"] for row in rows(files.rows)}) == 30
+
+
+async def test_a_task_ends_where_rows_wait_for_their_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gymmesh_client.collect._ROWS_WAITING_MOST", 0)
+    agent = Watched()
+    run, files = collector(tmp_path, agent, concurrency=3)
+    assert (await asyncio.wait_for(run.run(tasks(30)), 10)).completed == 30
+    assert len(set(agent.tasks)) == 30
+    assert len({row["rollout_id"] for row in rows(files.rows)}) == 30
+
+
+async def test_a_task_that_was_cancelled_carries_out_nothing_more(tmp_path: Path) -> None:
+    agent = Watched(deaf="t-0")
+    run, files = collector(tmp_path, agent, concurrency=2)
+    going = asyncio.create_task(run.run(tasks(20)))
+    await until(lambda: len(agent.tasks) >= 2)
+    run.cancel_group("t-0")
+    tally = await asyncio.wait_for(going, 10)
+    assert (tally.completed, tally.failed) == (20, 0), "it came to its end all the same"
+    assert agent.cancelled == [0] * 20
+    assert agent.tasks.count(agent.tasks[0]) == 1
+    assert len(rows(files.rows)) == 20
