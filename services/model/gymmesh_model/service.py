@@ -302,7 +302,12 @@ class ModelService:
         goes_on = work.has_conversation and self._converses
         # Who reads the items themselves needs no JSON of them, which is most of a call's cost.
         direct = self._takes_items and not goes_on and self._cache is None
-        document, items, settings = self._document_of(params, work.settings, direct)
+        settings = work.settings
+        if direct and settings is not None:
+            document = settings.params
+            items: Sequence[responses_pb2.Item] | None = params.input
+        else:
+            document, items, settings = self._document_of(params, settings, direct)
         if goes_on:
             self._take_up(work, request, document)
         if self._gives_tokens and _HAS(request, "capture"):
