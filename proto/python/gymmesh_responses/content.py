@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from gymmesh.responses.v1 import responses_pb2 as pb
 from gymmesh_responses.errors import CodecError
 from gymmesh_responses.fields import fill_opaque, put, put_overlay, take, write_each
 from gymmesh_responses.jsonio import JsonValue, read_field, store
 
+# Of the class, since a message looks through the names of its fields to find its methods.
+_KIND_OF: Final = pb.ContentPart.WhichOneof
 UNKNOWN_KIND = "holds a kind that this version of the contract does not know"
 
 
@@ -127,7 +129,7 @@ _WRITERS: dict[str, Callable[[Any], JsonValue]] = {
 
 def write_part(part: pb.ContentPart) -> JsonValue:
     """Write one content part."""
-    kind = part.WhichOneof("kind")
+    kind = _KIND_OF(part, "kind")
     if kind == "input_text":
         return _write_input_text(part.input_text)
     if kind == "output_text":

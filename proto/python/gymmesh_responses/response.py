@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from gymmesh.responses.v1 import responses_pb2 as pb
 from gymmesh_responses.errors import CodecError
@@ -10,6 +10,9 @@ from gymmesh_responses.fields import fill_each, put, put_overlay, require_object
 from gymmesh_responses.items import fill_item, items_to_list
 from gymmesh_responses.jsonio import JsonSource, JsonValue, read, store, write
 from gymmesh_responses.usage import fill_usage, usage_to_dict
+
+# Of the class, since a message looks through the names of its fields to find its methods.
+_HAS: Final = pb.Response.HasField
 
 
 def response_from_json(source: JsonSource) -> pb.Response:
@@ -67,13 +70,13 @@ def _to_dict(response: pb.Response, *, whole: bool) -> dict[str, JsonValue]:
     if whole:
         if response.output or not response.output_omitted:
             out["output"] = under("output", items_to_list, response.output)
-        if response.HasField("usage"):
+        if _HAS(response, "usage"):
             out["usage"] = under("usage", usage_to_dict, response.usage)
-    if response.HasField("incomplete_details"):
+    if _HAS(response, "incomplete_details"):
         out["incomplete_details"] = under(
             "incomplete_details", _write_details, response.incomplete_details
         )
-    if response.HasField("error"):
+    if _HAS(response, "error"):
         out["error"] = under("error", _write_error, response.error)
     return put_overlay(out, response.overlay_json)
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from gymmesh.responses.v1 import responses_pb2 as pb
 from gymmesh_responses.items import item_from_json, item_to_dict
 from gymmesh_responses.jsonio import JsonValue, text_to_bytes
 
-# Of the classes: a message looks through the names of its fields to find its own.
-_CONTENT_OF = pb.Message.WhichOneof
-_KIND_OF = pb.ContentPart.WhichOneof
+# Of the class, since a message looks through the names of its fields to find its methods.
+_ITEM_KIND: Final = pb.Item.WhichOneof
+_PART_KIND: Final = pb.ContentPart.WhichOneof
+_MESSAGE_HAS: Final = pb.Message.HasField
 _TEXT_PARTS = frozenset(("input_text", "output_text"))
 
 
@@ -21,7 +24,7 @@ def text_of(item: pb.Item) -> str:
     Raises:
         CodecError: the item's content holds what JSON cannot.
     """
-    kind = item.WhichOneof("kind")
+    kind = _ITEM_KIND(item, "kind")
     if kind == "message":
         return message_text(item, item.message)
     return _text_by_json(item, "output") if kind == "function_call_output" else ""
@@ -37,12 +40,11 @@ def _plain_text(message: pb.Message) -> str | None:
     """A message's text; None where only its JSON tells, as when part of it is in an overlay."""
     if message.overlay_json:
         return None
-    content = _CONTENT_OF(message, "content")
-    if content != "parts":
+    if not _MESSAGE_HAS(message, "parts"):
         return message.text
     text = ""
     for part in message.parts.parts:
-        kind = _KIND_OF(part, "kind")
+        kind = _PART_KIND(part, "kind")
         if kind == "output_text":
             piece: pb.OutputText | pb.InputText = part.output_text
         elif kind == "input_text":
