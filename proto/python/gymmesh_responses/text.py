@@ -10,7 +10,7 @@ from gymmesh_responses.jsonio import JsonValue, text_to_bytes
 
 # Of the class, since a message looks through the names of its fields to find its methods.
 _ITEM_KIND: Final = pb.Item.WhichOneof
-_PART_KIND: Final = pb.ContentPart.WhichOneof
+_PART_HAS: Final = pb.ContentPart.HasField
 _MESSAGE_HAS: Final = pb.Message.HasField
 _TEXT_PARTS = frozenset(("input_text", "output_text"))
 
@@ -44,10 +44,9 @@ def _plain_text(message: pb.Message) -> str | None:
         return message.text
     text = ""
     for part in message.parts.parts:
-        kind = _PART_KIND(part, "kind")
-        if kind == "output_text":
+        if _PART_HAS(part, "output_text"):
             piece: pb.OutputText | pb.InputText = part.output_text
-        elif kind == "input_text":
+        elif _PART_HAS(part, "input_text"):
             piece = part.input_text
         else:
             return None

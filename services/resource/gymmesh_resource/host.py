@@ -16,14 +16,14 @@ from types import FunctionType
 from typing import Any, NoReturn
 
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh_runtime.begun import finish, resumed
+from gymmesh_runtime.begun import resumed
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.timers import Limit
 
 from .errors import TaskInvalid, TookTooLong
 from .threads import Threads, ThreadsBusy
 
-__all__ = ["Host", "at_once", "bounded", "ended_at_once", "is_async", "never_waits"]
+__all__ = ["Host", "at_once", "bounded", "exited", "is_async", "never_waits"]
 
 _LOGGER = logging.getLogger("gymmesh.resource")
 _Reason = errors_pb2.ErrorReason
@@ -135,7 +135,7 @@ async def bounded(call: Coroutine[Any, Any, Any], limit_s: float) -> Any:
     except StopIteration as ended:
         return ended.value
     except SystemExit as error:
-        raise _exited(error) from error
+        raise exited(error) from error
     return await _bounded(resumed(call, waits_for), limit_s)
 
 
@@ -144,15 +144,7 @@ async def at_once(call: Coroutine[Any, Any, Any], _limit_s: float) -> Any:
     try:
         return await call
     except SystemExit as error:
-        raise _exited(error) from error
-
-
-def ended_at_once(call: Coroutine[Any, Any, Any]) -> Any:
-    """`at_once`, for those who do not wait themselves."""
-    try:
-        return finish(call)
-    except SystemExit as error:
-        raise _exited(error) from error
+        raise exited(error) from error
 
 
 async def _bounded(work: Awaitable[Any], limit_s: float) -> Any:
@@ -165,10 +157,10 @@ async def _bounded(work: Awaitable[Any], limit_s: float) -> Any:
             raise TookTooLong(f"longer than {limit_s:g} s") from None
         raise
     except SystemExit as error:
-        raise _exited(error) from error
+        raise exited(error) from error
 
 
-def _exited(error: SystemExit) -> RuntimeError:
+def exited(error: SystemExit) -> RuntimeError:
     """An environment that calls sys.exit() must not take the service down."""
     return RuntimeError(f"SystemExit({error.code!r})")
 

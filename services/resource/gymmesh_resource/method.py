@@ -9,7 +9,7 @@ from typing import Any
 
 from gymmesh_runtime.begun import finish
 
-from .host import Host, at_once, bounded, ended_at_once, is_async, never_waits
+from .host import Host, at_once, bounded, exited, is_async, never_waits
 from .models import Call, in_call
 from .usage import Ledger
 
@@ -68,7 +68,10 @@ class Method:
         """The result of `call`, where the method `never_waits`."""
         if self._asks_models:
             return finish(self.call(args, named, deadline=deadline, ledger=ledger))
-        return ended_at_once(self._method(*args, **named))
+        try:
+            return finish(self._method(*args, **named))
+        except SystemExit as error:
+            raise exited(error) from error
 
     async def _asking(
         self, call: Coroutine[Any, Any, Any], deadline: float | None, ledger: Ledger | None

@@ -35,6 +35,7 @@ _ID_BYTES = 16
 # Of the classes: a message looks through the names of its fields to find its own.
 _ASKS_FOR = resource_pb2.CreateSessionRequest.HasField
 _TASK_HAS = rollout_pb2.Task.HasField
+_COPY = resource_pb2.CreateSessionResponse.CopyFrom
 _CLOSED = resource_pb2.CloseSessionResponse()
 _PAGE = 100
 _LARGEST_PAGE = 1000
@@ -161,7 +162,7 @@ class ResourceServicer:
 
     def _answer(self, session: Session[Any]) -> resource_pb2.CreateSessionResponse:
         answer = resource_pb2.CreateSessionResponse()
-        answer.CopyFrom(self._common)
+        _COPY(answer, self._common)
         answer.session_id = session.id
         answer.seed = session.seed
         answer.environment_version = self._hosted.environment.version

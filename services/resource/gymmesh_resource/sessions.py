@@ -213,7 +213,9 @@ class SessionStore(Generic[S]):
 
         Raises SESSION_NOT_FOUND.
         """
-        found = self.find(session_id)
+        found = self._open.get(session_id)
+        if found is None:
+            raise session_closed(session_id)
         found.last_used = self._clock()
         return found
 

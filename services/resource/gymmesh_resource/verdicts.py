@@ -103,6 +103,8 @@ def write_verification(
             added.note = stage.note
     if usage:
         message.model_usage.extend(usage)
+    if type(outcome) is float:  # as most verifiers answer, and no class of ours
+        return _write_reward(message, outcome)
     if isinstance(outcome, Pending):
         message.status = rollout_pb2.VERIFICATION_STATUS_PENDING
         _write_reason(message, outcome)
@@ -111,11 +113,16 @@ def write_verification(
         message.status = rollout_pb2.VERIFICATION_STATUS_SKIPPED
         _write_reason(message, outcome)
         return None
+    if not isinstance(outcome, Verdict):
+        return _write_reward(message, outcome)
+    reward = _write_reward(message, outcome.reward)
+    _write_details(message, outcome)
+    return reward
+
+
+def _write_reward(message: rollout_pb2.Verification, given: object) -> float:
     message.status = rollout_pb2.VERIFICATION_STATUS_VERIFIED
-    given = outcome.reward if isinstance(outcome, Verdict) else outcome
     reward = message.reward = _number(given, "reward")
-    if isinstance(outcome, Verdict):
-        _write_details(message, outcome)
     return reward
 
 
@@ -134,12 +141,15 @@ def _write_details(message: rollout_pb2.Verification, verdict: Verdict) -> None:
 
 
 def _number(value: object, what: str) -> float:
-    if not isinstance(value, (int, float)):
+    if type(value) is float:
+        number = value
+    elif isinstance(value, (int, float)):
+        try:
+            number = float(value)
+        except OverflowError:
+            number = math.inf
+    else:
         raise ValueError(f"the {what} is {type(value).__name__}, not a number")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
     if not math.isfinite(number):
         raise ValueError(f"the {what} is {number}, not a finite number")
     return number
