@@ -15,7 +15,7 @@ from gymmesh_agent.asking import Asking, Kept
 from gymmesh_agent.attempt_id import AttemptId
 from gymmesh_agent.clock import RolloutClock
 from gymmesh_agent.events import EventStream
-from gymmesh_agent.params import fill_params, sampling_seed
+from gymmesh_agent.params import fill_params, go_on, sampling_seed
 from gymmesh_agent.peers import MODEL_SERVICE, ModelPeer
 from gymmesh_agent.session import PICK_S
 from gymmesh_agent.tally import Tally
@@ -24,6 +24,9 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 
 _Frames = AsyncGenerator[model_pb2.StreamResponseResponse, None]
+
+# The method of the class: a message looks through the names of its fields to find its own.
+_copy_request = model_pb2.CreateResponseRequest.CopyFrom
 
 _NO_PARAMS = responses_pb2.ResponseParams(input_omitted=True, tools_omitted=True)
 # Conversations that a service dropped so often are dropped again: it holds too few.
@@ -223,19 +226,9 @@ class ModelCaller:
 
     def _request(self, asking: Asking, known: int = 0) -> model_pb2.CreateResponseRequest:
         """The call with its items from position `known` on, without `conversation`."""
-        who, call_id, course = self._who, asking.call_id, self._course
-        base, begun = _NO_PARAMS, False
-        if asking.role == "policy":
-            base = course.params
-            if course.begun is not None and not known and not asking.changes:
-                count = len(course.items)
-                begun = tuple(asking.items[:count]) == course.items
-                if begun:
-                    # One copy of it all takes a fraction of a copy of each item.
-                    base, known = course.begun, count
-        left = None if self._budget is None else self._budget - self._tally.output_tokens
+        who, call_id = self._who, asking.call_id
         request = model_pb2.CreateResponseRequest()
-        fill_params(request.params, base, asking.items[known:], left, asking.changes, begun)
+        self._put_params(request, asking, known)
         request.rollout_id = who.rollout_id
         request.request_id = f"{who.name}/{call_id}"
         request.call_id = call_id
@@ -244,6 +237,26 @@ class ModelCaller:
         if asking.kept is not None and asking.kept.capture is not None:
             request.capture.CopyFrom(asking.kept.capture)
         return request
+
+    def _put_params(
+        self, request: model_pb2.CreateResponseRequest, asking: Asking, known: int
+    ) -> None:
+        """Put the parameters into an empty request, with the items from `known` on."""
+        course, items = self._course, asking.items
+        left = None if self._budget is None else self._budget - self._tally.output_tokens
+        is_policy = asking.role == "policy"
+        begun = course.begun
+        if begun is not None and is_policy and not known and not asking.changes:
+            count = len(course.items)
+            if tuple(items[:count]) == course.items:
+                # One copy of it all takes a fraction of a copy of each item.
+                _copy_request(request, begun)
+                rest = items[count:]
+                if rest or left is not None:
+                    go_on(request.params, rest, left)
+                return
+        base = course.params if is_policy else _NO_PARAMS
+        fill_params(request.params, base, items[known:], left, asking.changes)
 
 
 def _delta(call_id: str, piece: model_pb2.ResponseDelta) -> rollout_pb2.RolloutEvent:

@@ -111,22 +111,12 @@ def task_items(task: responses_pb2.ResponseParams) -> list[responses_pb2.Item]:
     return list(task.input)
 
 
-def with_input(
-    params: responses_pb2.ResponseParams, items: Sequence[responses_pb2.Item]
-) -> responses_pb2.ResponseParams:
-    """The parameters with these items as input."""
-    whole = responses_pb2.ResponseParams()
-    fill_params(whole, params, items, tokens_left=None)
-    return whole
-
-
 def fill_params(
     params: responses_pb2.ResponseParams,
     base: responses_pb2.ResponseParams,
     items: Sequence[responses_pb2.Item],
     tokens_left: int | None,
     changes: Mapping[str, Any] | None = None,
-    begun: bool = False,
 ) -> None:
     """What one model call sends: the rollout's parameters with a whole conversation.
 
@@ -134,10 +124,8 @@ def fill_params(
         params: where it is written; empty.
         base: the rollout's parameters, without input.
         items: the conversation.
-        tokens_left: what remains of the rollout's output tokens; caps `max_output_tokens`, down
-            to 16 (a budget can therefore be exceeded by at most 15 tokens). None: no budget.
+        tokens_left: what remains of the rollout's output tokens; see `go_on`.
         changes: keys that this call alone changes.
-        begun: whether `base` has input after all: the conversation that `items` go on from.
 
     Raises:
         ValueError: `changes` holds `input`, which is what `items` is for, or is not JSON.
@@ -145,13 +133,28 @@ def fill_params(
     if changes and "input" in changes:
         raise ValueError("params: `input` is made from the conversation; hand over items instead")
     _copy_params(params, params_from_json({**params_to_dict(base), **changes}) if changes else base)
+    params.input_omitted = False
+    go_on(params, items, tokens_left)
+
+
+def go_on(
+    params: responses_pb2.ResponseParams,
+    items: Sequence[responses_pb2.Item],
+    tokens_left: int | None,
+) -> None:
+    """Put items after those of a call that begins alike.
+
+    Args:
+        params: what the call sends so far.
+        items: the rest of its conversation.
+        tokens_left: what remains of the rollout's output tokens; caps `max_output_tokens`, down
+            to 16 (a budget can therefore be exceeded by at most 15 tokens). None: no budget.
+    """
     if tokens_left is not None:
         cap = max(tokens_left, _LEAST_OUTPUT_TOKENS)
         if not params.HasField("max_output_tokens") or params.max_output_tokens > cap:
             params.max_output_tokens = cap
             params.overlay_json = overlay_without(params.overlay_json, "max_output_tokens")
-    if not begun:
-        params.input_omitted = False
     if items:
         add_items(params.input, items)
 

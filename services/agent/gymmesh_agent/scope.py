@@ -273,7 +273,9 @@ class RolloutScope:
             add_items(done.context_items, items)
         _copy_response(done.response, call.response)
         timings = done.timings
-        timings.queue_us = reply.queue_us
+        queue_us = reply.queue_us
+        if queue_us:
+            timings.queue_us = queue_us
         timings.total_us = took_us
         if capture is not None:
             done.tokens.CopyFrom(capture)

@@ -180,11 +180,12 @@ class AgentService:
                 "task.environment is not set; name the environment that judges the task",
                 metadata={"field": "task.environment", "method": context.method},
             )
-        if task.agent not in ("", self.name):
+        agent = task.agent
+        if agent and agent != self.name:
             raise MeshError(
                 errors_pb2.ERROR_REASON_SERVICE_NOT_FOUND,
-                f"the task asks for agent '{task.agent}', this is '{self.name}'",
-                metadata={"service": AGENT_SERVICE, "name": task.agent},
+                f"the task asks for agent '{agent}', this is '{self.name}'",
+                metadata={"service": AGENT_SERVICE, "name": agent},
             )
         attempt = Attempt(place, request, context, send)
         if attempt.key in self._running:

@@ -13,12 +13,12 @@ from typing import Any, Generic, Literal, TypeVar
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh.model.v1 import tokens_pb2
+from gymmesh.model.v1 import model_pb2, tokens_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.config import AgentConfig
 from gymmesh_agent.loop import LoopLimits
-from gymmesh_agent.params import merge_params, read_override, task_items, with_input, with_tools
+from gymmesh_agent.params import fill_params, merge_params, read_override, task_items, with_tools
 from gymmesh_runtime.errors import MeshError
 
 V = TypeVar("V")
@@ -74,8 +74,8 @@ class Course:
         params: the parameters of policy calls, session tools included, without input.
         items: the items before the first model call, but for the session's.
         started: their `started` event, as far as it is the same; None: not made yet.
-        begun: the parameters with the items as input, which is how most of their model calls
-            begin; None: no second rollout came.
+        begun: a model call with these parameters and items, which is how most of theirs begin;
+            None: no second rollout came.
     """
 
     __slots__ = ("begun", "items", "params", "started")
@@ -86,7 +86,12 @@ class Course:
         self.params = params
         self.items = items
         self.started: rollout_pb2.RolloutEvent | None = None
-        self.begun: responses_pb2.ResponseParams | None = None
+        self.begun: model_pb2.CreateResponseRequest | None = None
+
+    def begin(self) -> None:
+        """Write what the policy's calls begin with; worth it from a second rollout on."""
+        self.begun = model_pb2.CreateResponseRequest()
+        fill_params(self.begun.params, self.params, self.items, None)
 
 
 class Opening:
@@ -115,7 +120,7 @@ class Opening:
             course = Course(with_tools(self.params, session_tools), self.items)
             known = self._courses.add(key, course)
         elif known.begun is None:
-            known.begun = with_input(known.params, known.items)
+            known.begin()
         return known
 
 

@@ -9,7 +9,7 @@ import pytest
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.agent import Agent, Completion
 from gymmesh_agent.config import AgentConfig
-from gymmesh_agent.params import fill_params, with_input
+from gymmesh_agent.params import fill_params, go_on
 from gymmesh_agent.scope import RolloutScope
 from gymmesh_responses import new_message, params_from_json
 from tests.unit.agent.mesh import ask, running
@@ -66,6 +66,6 @@ def test_a_conversation_may_be_written_in_two_steps(
     base.input_omitted = True
     at_once, begun = type(base)(), type(base)()
     fill_params(at_once, base, ITEMS, tokens_left=tokens_left)
-    before = with_input(base, ITEMS[:first])
-    fill_params(begun, before, ITEMS[first:], tokens_left=tokens_left, begun=True)
+    fill_params(begun, base, ITEMS[:first], None)
+    go_on(begun, ITEMS[first:], tokens_left)
     assert begun == at_once

@@ -81,7 +81,7 @@ def test_a_sessions_tools_are_merged_once() -> None:
     assert both.begun is None  # nothing is made for repeats before there is one
     assert opening.course([function("a"), function("b")]) is both
     assert both.begun is not None
-    assert tuple(both.begun.input) == both.items
+    assert tuple(both.begun.params.input) == both.items
     assert [tool.function.name for tool in both.params.tools] == ["a", "b"]
     assert [tool.function.name for tool in opening.course([function("b")]).params.tools] == ["b"]
     assert opening.course([]).params is opening.params
