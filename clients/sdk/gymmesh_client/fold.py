@@ -25,6 +25,9 @@ from typing import Final
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.parts import RolloutParts, ToolKey, ToolRecord
 
+# Of the class: a message looks through the names of its fields to find its own methods.
+_KIND: Final = pb.RolloutEvent.WhichOneof
+
 
 class StreamViolation(Exception):
     """A stream of events that breaks the stream law.
@@ -61,9 +64,7 @@ class Fold:
         task_id: str = "",
         repeat_index: int = 0,
     ) -> None:
-        self._parts = RolloutParts(
-            rollout_id, attempt, run_id=run_id, task_id=task_id, repeat_index=repeat_index
-        )
+        self._parts = RolloutParts(rollout_id, attempt, run_id, task_id, repeat_index)
         self._rollout_id = rollout_id
         self._attempt = attempt
         self._sequence = 0
@@ -93,7 +94,7 @@ class Fold:
         Raises:
             StreamViolation: it breaks the law; nothing of it is taken.
         """
-        kind = event.WhichOneof("event")
+        kind = _KIND(event, "event")
         due = self._sequence + 1
         if (
             self._ended

@@ -17,7 +17,7 @@ from gymmesh_client.journal.writer import Done, waited
 from gymmesh_client.order import Job
 from gymmesh_client.output import RunOutput
 from gymmesh_client.parts import RolloutParts
-from gymmesh_client.reading import Reading
+from gymmesh_client.reading import read
 from gymmesh_client.rows import FailedAttempt, RowWriter, failure_row, row_to_json
 from gymmesh_client.summary import Counted, Tally
 from gymmesh_client.turns import Turns
@@ -82,8 +82,8 @@ class Outcomes:
     def _record(self, task: pb.Task, parts: RolloutParts, done: Done) -> None:
         try:
             try:
-                read = Reading(parts)
-                line, figures = self._rows.line(task, read)
+                reading = read(parts)
+                line, figures = self._rows.line(task, reading)
             except ValueError as error:  # CodecError is one: what the agent sent is not JSON
                 self._give_up(task, failed_recording(parts, task.agent, error), done)
                 return
@@ -92,7 +92,7 @@ class Outcomes:
             rollout_id, attempt = parts.rollout_id, parts.attempt
             wanted = None if self._feed is None else Held(task, parts.message())
             on_disk = partial(self._completed, rollout_id, attempt, figures, wanted, done)
-            self._tally.add_waits(read)
+            self._tally.add_waits(reading)
             # Last: once it is put, `on_disk` alone says how it went.
             self._output.put_completed(rollout_id, attempt, line, on_disk)
         except Exception as error:

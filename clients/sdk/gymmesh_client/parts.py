@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeAlias
+
+import msgspec
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 
 _NOTHING: Final = pb.Verification()
+# Of the class: a message looks through the names of its fields to find its own methods.
+_HAS: Final = pb.Verification.HasField
 
 ToolKey: TypeAlias = tuple[str, str]
 """What a tool call is known by: the ids of its model call and of its function call."""
 
 
-class ToolRecord:
+class ToolRecord(msgspec.Struct, eq=False, gc=False):
     """A tool call, with its answer once there is one.
 
-    Args:
+    Attributes:
         key: of the call, and of its answer.
         started_unix_nano: when it was sent; zero when it never left the agent.
         name: the tool's; of no account once it is answered.
         actor: who called; likewise.
     """
 
-    __slots__ = ("_actor", "_name", "completed", "key", "started_unix_nano")
-
-    def __init__(
-        self, key: ToolKey, started_unix_nano: int = 0, name: str = "", actor: str = ""
-    ) -> None:
-        self.key = key
-        self.started_unix_nano = started_unix_nano
-        self.completed: pb.ToolCallCompleted | None = None
-        self._name = name
-        self._actor = actor
+    key: ToolKey
+    started_unix_nano: int = 0
+    name: str = ""
+    actor: str = ""
+    completed: pb.ToolCallCompleted | None = None
 
     def answer(self) -> pb.ToolCallCompleted:
         """Its answer; one that only names the call, where none came."""
@@ -40,11 +39,11 @@ class ToolRecord:
             return self.completed
         answer = pb.ToolCallCompleted()
         answer.model_call_id, answer.call_id = self.key
-        answer.name, answer.actor = self._name, self._actor
+        answer.name, answer.actor = self.name, self.actor
         return answer
 
 
-class RolloutParts:
+class RolloutParts(msgspec.Struct, eq=False, gc=False):
     """What there is of a rollout. Its messages are those of the events, and not to be changed.
 
     Attributes:
@@ -59,51 +58,29 @@ class RolloutParts:
         failed: likewise.
     """
 
-    __slots__ = (
-        "annotations",
-        "attempt",
-        "calls",
-        "completed",
-        "components",
-        "ended_unix_nano",
-        "failed",
-        "media",
-        "repeat_index",
-        "reward",
-        "rollout_id",
-        "run_id",
-        "started",
-        "started_unix_nano",
-        "task_id",
-        "tools",
-        "turns",
-        "verification",
-        "verified",
-    )
+    # A Struct, and so is a ToolRecord: each rollout makes some, and no step in Python fills them.
+    # Neither is ever part of a cycle.
 
-    def __init__(
-        self, rollout_id: str, attempt: int, *, run_id: str, task_id: str, repeat_index: int
-    ) -> None:
-        self.rollout_id = rollout_id
-        self.attempt = attempt
-        self.run_id = run_id
-        self.task_id = task_id
-        self.repeat_index = repeat_index
-        self.started: pb.Started | None = None
-        self.started_unix_nano = 0
-        self.calls: list[pb.ModelCallCompleted] = []
-        self.tools: list[ToolRecord] = []
-        # Tuples: most rollouts have none of these, and thousands of them are in flight.
-        self.turns: tuple[pb.TurnCompleted, ...] = ()
-        self.media: tuple[pb.MediaAdded, ...] = ()
-        self.annotations: tuple[pb.Annotation, ...] = ()
-        self.verified: pb.Verified | None = None
-        self.verification = _NOTHING
-        self.reward: float | None = None
-        self.components: list[pb.RewardComponent] = []
-        self.completed: pb.Completed | None = None
-        self.failed: pb.Failed | None = None
-        self.ended_unix_nano = 0
+    rollout_id: str
+    attempt: int
+    run_id: str
+    task_id: str
+    repeat_index: int
+    started: pb.Started | None = None
+    started_unix_nano: int = 0
+    calls: list[pb.ModelCallCompleted] = []
+    tools: list[ToolRecord] = []
+    # Tuples: most rollouts have none of these, and thousands of them are in flight.
+    turns: tuple[pb.TurnCompleted, ...] = ()
+    media: tuple[pb.MediaAdded, ...] = ()
+    annotations: tuple[pb.Annotation, ...] = ()
+    verified: pb.Verified | None = None
+    verification: pb.Verification = _NOTHING
+    reward: float | None = None
+    components: Sequence[pb.RewardComponent] = ()
+    completed: pb.Completed | None = None
+    failed: pb.Failed | None = None
+    ended_unix_nano: int = 0
 
     @classmethod
     def of(cls, rollout: pb.Rollout) -> RolloutParts:
@@ -111,9 +88,9 @@ class RolloutParts:
         parts = cls(
             rollout.rollout_id,
             rollout.attempt,
-            run_id=rollout.run_id,
-            task_id=rollout.task_id,
-            repeat_index=rollout.repeat_index,
+            rollout.run_id,
+            rollout.task_id,
+            rollout.repeat_index,
         )
         if rollout.HasField("started"):
             parts.started = rollout.started
@@ -141,10 +118,10 @@ class RolloutParts:
         """Take a verdict; None: there is none."""
         self.verified = verified
         self.verification = said = _NOTHING if verified is None else verified.verification
-        self.reward = said.reward if said.HasField("reward") else None
+        self.reward = said.reward if _HAS(said, "reward") else None
         # To ask whether a repeated field is empty, as this one mostly is, costs less than a slice.
         components = said.components
-        self.components = components[:] if components else []
+        self.components = components[:] if components else ()
 
     def message(self) -> pb.Rollout:
         """All of it as one message, which is the caller's own."""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Final
+
+import msgspec
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.parts import RolloutParts, ToolKey
 
+# Of the class: a message looks through the names of its fields to find its own methods.
+_HAS: Final = pb.ModelCallCompleted.HasField
 
-class Reading:
+
+class Reading(msgspec.Struct, eq=False, gc=False):
     """What stands in several places of a row.
 
     Every look at a message inside a message makes an object, and the parts of a row ask for the
@@ -21,6 +26,7 @@ class Reading:
         last_id: its id; empty where there is none.
         captured: the calls that say something of tokens.
         tools: its tool calls as they were answered, in their order, each with its key.
+        tools_used: their names, each once.
         steps: how many calls the root agent made; the tokens are those of these.
         started_at: when it started, in seconds since 1970.
         model_us: microseconds that model calls took, whoever made them.
@@ -28,62 +34,75 @@ class Reading:
         tools_us: microseconds that tool calls took.
     """
 
-    __slots__ = (
-        "cached_tokens",
-        "calls",
-        "captured",
-        "input_tokens",
-        "last",
-        "last_id",
-        "model_us",
-        "output_tokens",
-        "parts",
-        "queue_us",
-        "reasoning_tokens",
-        "started_at",
-        "steps",
-        "tools",
-        "tools_us",
+    # A Struct, as each rollout makes one; never part of a cycle.
+
+    parts: RolloutParts
+    started_at: float
+    calls: dict[str, pb.ModelCallCompleted]
+    last: pb.ModelCallCompleted | None
+    last_id: str
+    captured: list[pb.ModelCallCompleted]
+    tools: list[tuple[ToolKey, pb.ToolCallCompleted]]
+    tools_used: list[str]
+    steps: int
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    reasoning_tokens: int
+    model_us: int
+    queue_us: int
+    tools_us: int
+
+
+def read(parts: RolloutParts) -> Reading:
+    """Look at all calls of a rollout."""
+    calls: dict[str, pb.ModelCallCompleted] = {}
+    captured = []
+    last, last_id, call_id = None, "", ""
+    steps = model_us = queue_us = given = wrote = cached = reasoning = 0
+    for call in parts.calls:
+        call_id = call.call_id
+        calls[call_id] = call
+        timings = call.timings
+        model_us += timings.total_us
+        queue_us += timings.queue_us
+        if _HAS(call, "tokens"):
+            captured.append(call)
+        if call.actor:
+            continue
+        last, last_id = call, call_id
+        steps += 1
+        usage = call.response.usage
+        given += usage.input_tokens
+        wrote += usage.output_tokens
+        cached += usage.cached_tokens
+        reasoning += usage.reasoning_tokens
+    if last is None and calls:
+        # With actors alone, it is the last call of all.
+        last, last_id = call, call_id
+    tools: list[tuple[ToolKey, pb.ToolCallCompleted]] = []
+    used: dict[str, None] = {}
+    tools_us = 0
+    for record in parts.tools:
+        done = record.completed or record.answer()
+        tools.append((record.key, done))
+        used[done.name] = None
+        tools_us += done.timings.total_us
+    return Reading(
+        parts,
+        parts.started_unix_nano / 1e9,
+        calls,
+        last,
+        last_id,
+        captured,
+        tools,
+        list(used),
+        steps,
+        given,
+        wrote,
+        cached,
+        reasoning,
+        model_us,
+        queue_us,
+        tools_us,
     )
-
-    def __init__(self, parts: RolloutParts) -> None:
-        self.parts = parts
-        self.started_at = parts.started_unix_nano / 1e9
-        self._look_at_calls(parts.calls)
-        tools: list[tuple[ToolKey, pb.ToolCallCompleted]] = []
-        tools_us = 0
-        for record in parts.tools:
-            done = record.completed or record.answer()
-            tools.append((record.key, done))
-            tools_us += done.timings.total_us
-        self.tools, self.tools_us = tools, tools_us
-
-    def _look_at_calls(self, calls: Sequence[pb.ModelCallCompleted]) -> None:
-        by_id: dict[str, pb.ModelCallCompleted] = {}
-        captured = []
-        last, last_id, call_id = None, "", ""
-        steps = model_us = queue_us = given = wrote = cached = reasoning = 0
-        for call in calls:
-            call_id = call.call_id
-            by_id[call_id] = call
-            timings = call.timings
-            model_us += timings.total_us
-            queue_us += timings.queue_us
-            if call.HasField("tokens"):
-                captured.append(call)
-            if call.actor:
-                continue
-            last, last_id = call, call_id
-            steps += 1
-            usage = call.response.usage
-            given += usage.input_tokens
-            wrote += usage.output_tokens
-            cached += usage.cached_tokens
-            reasoning += usage.reasoning_tokens
-        if last is None and calls:
-            # With actors alone, it is the last call of all.
-            last, last_id = calls[-1], call_id
-        self.calls, self.last, self.last_id, self.captured = by_id, last, last_id, captured
-        self.steps, self.model_us, self.queue_us = steps, model_us, queue_us
-        self.input_tokens, self.output_tokens = given, wrote
-        self.cached_tokens, self.reasoning_tokens = cached, reasoning

@@ -21,44 +21,46 @@ from gymmesh_responses.jsonio import read_object
 _ANSWER: Final = frozenset(("id", "model", "status", "error", "incomplete_details"))
 # Overlays up to this size are kept for the next rollout that has the same.
 _KNOWN_BYTES: Final = 16 * 1024
+# Of the class: a message looks through the names of its fields to find its own methods.
+_HAS: Final = responses_pb2.Response.HasField
 _CUT: Final = {
     pb.STOP_REASON_MAX_OUTPUT_TOKENS: "max_output_tokens",
     pb.STOP_REASON_CONTENT_FILTER: "content_filter",
 }
 
 
-def rollout_response(read: Reading) -> dict[str, JsonValue]:
+def rollout_response(reading: Reading) -> dict[str, JsonValue]:
     """The Responses object of a whole rollout, or of what there is of one that failed; but for what
     it echoes of the request, see gymmesh_client.shared.
 
     `id`, `model`, `error` and `incomplete_details` are the last model call's; `usage` is the
     sum over the root agent's calls; `created_at` is in seconds since 1970.
     """
-    parts, last = read.parts, read.last
+    parts, last = reading.parts, reading.last
     answer = {} if last is None else _answer(last.response)
     details = answer.get("incomplete_details") or _cut_short(parts.completed)
     return {
         "id": answer.get("id") or parts.rollout_id,
         "object": "response",
-        "created_at": read.started_at,
+        "created_at": reading.started_at,
         "model": answer.get("model") or ("" if last is None else last.model),
         "status": "incomplete" if details else answer.get("status") or "completed",
         "error": answer.get("error"),
         "incomplete_details": details,
-        "output": [] if last is None else _output(read),
+        "output": [] if last is None else _output(reading),
         "usage": {
-            "input_tokens": read.input_tokens,
-            "input_tokens_details": {"cached_tokens": read.cached_tokens},
-            "output_tokens": read.output_tokens,
-            "output_tokens_details": {"reasoning_tokens": read.reasoning_tokens},
-            "total_tokens": read.input_tokens + read.output_tokens,
+            "input_tokens": reading.input_tokens,
+            "input_tokens_details": {"cached_tokens": reading.cached_tokens},
+            "output_tokens": reading.output_tokens,
+            "output_tokens_details": {"reasoning_tokens": reading.reasoning_tokens},
+            "total_tokens": reading.input_tokens + reading.output_tokens,
         },
     }
 
 
 def _answer(response: responses_pb2.Response) -> dict[str, JsonValue]:
     """What an answer is; an empty text stands for none."""
-    if response.HasField("incomplete_details") or response.HasField("error"):
+    if _HAS(response, "incomplete_details") or _HAS(response, "error"):
         return response_head_to_dict(response)
     answer = {"id": response.id, "model": response.model, "status": response.status}
     overlay = response.overlay_json
@@ -83,13 +85,13 @@ def _cut_short(completed: pb.Completed | None) -> dict[str, JsonValue] | None:
     return {"reason": cut} if cut else None
 
 
-def _output(read: Reading) -> list[JsonValue]:
+def _output(reading: Reading) -> list[JsonValue]:
     """The transcript, each model call's tokens with the last item that the call wrote."""
-    items, answers, _ = thread(read.calls, read.tools, read.parts.turns, read.last_id)
-    output = items_with_media(items, read.parts.media)
-    if not read.captured:
+    items, answers, _ = thread(reading.calls, reading.tools, reading.parts.turns, reading.last_id)
+    output = items_with_media(items, reading.parts.media)
+    if not reading.captured:
         return output
-    tokens = call_tokens(read.parts.calls)
+    tokens = call_tokens(reading.parts.calls)
     for place, call_id in answers:
         item = output[place]
         if call_id in tokens and type(item) is dict:

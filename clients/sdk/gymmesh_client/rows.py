@@ -28,7 +28,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.parts import RolloutParts
-from gymmesh_client.reading import Reading
+from gymmesh_client.reading import Reading, read
 from gymmesh_client.response import rollout_response
 from gymmesh_client.shared import Shared, SharedRows, shared_of
 from gymmesh_client.summary import Counted
@@ -72,6 +72,8 @@ class _Names(dict[int, str]):
         return str(value)
 
 
+# Of the class: a message looks through the names of its fields to find its own methods.
+_HAS_SEED: Final = pb.Started.HasField
 _STOP_REASONS: Final = _Names(pb.StopReason, "STOP_REASON_")
 _VERDICTS: Final = _Names(pb.VerificationStatus, "VERIFICATION_STATUS_")
 _BOUNDARIES: Final = _Names(pb.Boundary, "BOUNDARY_")
@@ -92,24 +94,24 @@ def completed_row(task: pb.Task, rollout: pb.Rollout) -> dict[str, JsonValue]:
     Raises:
         ValueError: the rollout is not completed, or its calls do not form a conversation.
     """
-    return row_of(task, Reading(RolloutParts.of(rollout)))
+    return row_of(task, read(RolloutParts.of(rollout)))
 
 
-def row_of(task: pb.Task, read: Reading) -> dict[str, JsonValue]:
+def row_of(task: pb.Task, reading: Reading) -> dict[str, JsonValue]:
     """As `completed_row`."""
-    return _completed_row(shared_of(task, read.parts), read)
+    return _completed_row(shared_of(task, reading.parts), reading)
 
 
 def failure_row(task: pb.Task, failed: FailedAttempt) -> dict[str, JsonValue]:
     """The row of a failed rollout; it has no reward, and none may be inferred."""
     failure, parts = failed.failure, RolloutParts.of(failed.partial)
-    read, shared = Reading(parts), shared_of(task, parts)
-    row = _opening(shared, read)
+    reading, shared = read(parts), shared_of(task, parts)
+    row = _opening(shared, reading)
     row |= _identity(shared, parts)
     row["failure"] = _failure(failure)
     ended = parts.completed or parts.failed
-    row["metadata"] = _metadata(read, 0 if ended is None else ended.duration_us, False)
-    _put_model_usage(row, read, _usage_of(failure))
+    row["metadata"] = _metadata(reading, 0 if ended is None else ended.duration_us, False)
+    _put_model_usage(row, reading, _usage_of(failure))
     return _with_extras(row, shared.extras, {})
 
 
@@ -119,16 +121,16 @@ class RowWriter:
     def __init__(self) -> None:
         self._shared = SharedRows()
 
-    def line(self, task: pb.Task, read: Reading) -> tuple[bytes, Counted]:
+    def line(self, task: pb.Task, reading: Reading) -> tuple[bytes, Counted]:
         """The row of a completed rollout as one line of JSON, and what there is to count of it.
 
         Raises as `completed_row`.
         """
         try:
-            row = _completed_row(self._shared.of(task, read.parts), read)
+            row = _completed_row(self._shared.of(task, reading.parts), reading)
             line = write_plain(row)
         except NotPlain:
-            row = row_of(task, read)
+            row = row_of(task, reading)
             line = row_to_json(row)
         verdict, completed = row["verification"], row["stop_reason"]
         figures = Counted(
@@ -136,8 +138,8 @@ class RowWriter:
             completed,
             verdict["status"],
             verdict["reward"],
-            read.input_tokens,
-            read.output_tokens,
+            reading.input_tokens,
+            reading.output_tokens,
         )
         return line, figures
 
@@ -151,29 +153,29 @@ def row_to_json(row: dict[str, JsonValue]) -> bytes:
     return write(row)
 
 
-def _completed_row(shared: Shared, read: Reading) -> dict[str, JsonValue]:
-    parts = read.parts
+def _completed_row(shared: Shared, reading: Reading) -> dict[str, JsonValue]:
+    parts = reading.parts
     completed = parts.completed
     if completed is None:
         raise ValueError("only a completed rollout has a row")
     verification = _no_verdict() if parts.verified is None else _verdict_row(parts)
-    row = _opening(shared, read)
+    row = _opening(shared, reading)
     row["reward"] = verification["reward"]
     row |= _identity(shared, parts)
     row["verification"] = verification
     row["stop_reason"] = _STOP_REASONS[completed.stop_reason]
     if completed.stop_detail:
         row["stop_detail"] = completed.stop_detail
-    row["metadata"] = _metadata(read, completed.duration_us, verification["reward"] is not None)
-    _put_model_usage(row, read, ())
+    row["metadata"] = _metadata(reading, completed.duration_us, verification["reward"] is not None)
+    _put_model_usage(row, reading, ())
     return _with_extras(row, shared.extras, verification["evidence"])
 
 
-def _opening(shared: Shared, read: Reading) -> dict[str, JsonValue]:
+def _opening(shared: Shared, reading: Reading) -> dict[str, JsonValue]:
     row: dict[str, JsonValue] = {"responses_create_params": shared.document}
     if shared.first_items is not None:
         row["first_items"] = shared.first_items
-    row["response"] = shared.response(rollout_response(read))
+    row["response"] = shared.response(rollout_response(reading))
     return row
 
 
@@ -197,7 +199,7 @@ def _no_verdict() -> dict[str, Any]:
 
 def verification_row(verification: pb.Verification) -> dict[str, Any]:
     """A verdict as rows hold it under `verification`."""
-    parts = RolloutParts("", 0, run_id="", task_id="", repeat_index=0)
+    parts = RolloutParts("", 0, "", "", 0)
     parts.judge(pb.Verified(verification=verification))
     return _verdict_row(parts)
 
@@ -225,35 +227,35 @@ def _verdict_row(parts: RolloutParts) -> dict[str, Any]:
     }
 
 
-def _metadata(read: Reading, duration_us: int, judged: bool) -> dict[str, JsonValue]:
-    started, verified = read.parts.started, read.parts.verified
+def _metadata(reading: Reading, duration_us: int, judged: bool) -> dict[str, JsonValue]:
+    started, verified = reading.parts.started, reading.parts.verified
     row: dict[str, JsonValue] = {
-        "steps_taken": read.steps,
-        "tools_used": list({done.name: None for _, done in read.tools}),
+        "steps_taken": reading.steps,
+        "tools_used": reading.tools_used,
         "verified": judged,
     }
-    if started is not None and started.HasField("seed"):
+    if started is not None and _HAS_SEED(started, "seed"):
         row["seed"] = started.seed
-    if read.captured:
-        row |= token_notes(read.captured)
+    if reading.captured:
+        row |= token_notes(reading.captured)
     # When it started (seconds since 1970), and microseconds in all and by kind of call.
     row["timings"] = {
-        "started_at": read.started_at,
+        "started_at": reading.started_at,
         "duration_us": duration_us,
-        "model_us": read.model_us,
-        "tools_us": read.tools_us,
+        "model_us": reading.model_us,
+        "tools_us": reading.tools_us,
         "verify_us": 0 if verified is None else verified.timings.total_us,
     }
     return row
 
 
 def _put_model_usage(
-    row: dict[str, JsonValue], read: Reading, others: Sequence[pb.ModelCallUsage]
+    row: dict[str, JsonValue], reading: Reading, others: Sequence[pb.ModelCallUsage]
 ) -> None:
     """What the environment's own model calls consumed, by model: its turns', its verdict's, and
     `others`, which are those of a turn or verdict that failed.
     """
-    turns, judging = read.parts.turns, read.parts.verification.model_usage
+    turns, judging = reading.parts.turns, reading.parts.verification.model_usage
     if not (turns or judging or others):
         return
     sums: dict[str, dict[str, Any]] = {}

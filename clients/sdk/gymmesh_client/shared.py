@@ -22,6 +22,8 @@ from gymmesh_responses.jsonio import NotPlain, Part, write_part
 _KNOWN_BYTES: Final = 64 * 1024
 # Tasks whose rows' shared parts are kept: more than a run has under way, with many repeats each.
 _KNOWN_TASKS: Final = 256
+# Of the class: a message looks through the names of its fields to find its own methods.
+_BYTES: Final = pb.Started.SerializeToString
 # The first byte of a message's field 6.
 _FIELD_6: Final = 6 << 3
 # What the API echoes of a request in every response, with its defaults.
@@ -171,7 +173,7 @@ def _begins(started: pb.Started, beginning: bytes) -> bool:
     Fields are written in the order of their numbers. Reading them one by one takes several times
     as long.
     """
-    said = started.SerializeToString()
+    said = _BYTES(started)
     end = len(beginning)
     return said.startswith(beginning) and (len(said) == end or said[end] >= _FIELD_6)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import FailedAttempt, completed_row, failure_row, fold
 from gymmesh_client.parts import RolloutParts
-from gymmesh_client.reading import Reading
+from gymmesh_client.reading import read
 from gymmesh_client.rows import RowWriter, row_to_json
 from gymmesh_client.shared import SharedRows, _beginning, _begins
 from gymmesh_client.summary import counted
@@ -59,7 +59,7 @@ def rollouts_of_vectors() -> list[pb.Rollout]:
 
 def line_of(writer: RowWriter, task: pb.Task, rollout: pb.Rollout) -> bytes:
     """A row as the writer writes it, which must be the one in values."""
-    line, figures = writer.line(task, Reading(RolloutParts.of(rollout)))
+    line, figures = writer.line(task, read(RolloutParts.of(rollout)))
     row = completed_row(task, rollout)
     assert line == row_to_json(row)
     assert figures == counted(row)
@@ -157,14 +157,14 @@ def test_what_is_nested_deeply_is_written_the_same_way(where: str, depth: int) -
         rollout.model_calls[0].response.output[0].message.overlay_json = raw
     else:
         rollout.verified.verification.evidence_json = raw
-    read = Reading(RolloutParts.of(rollout))
+    reading = read(RolloutParts.of(rollout))
     for _ in range(3):
         try:
             wanted: Any = row_to_json(completed_row(task, rollout))
         except CodecError as error:
             wanted = str(error)
         try:
-            got: Any = writer.line(task, read)[0]
+            got: Any = writer.line(task, reading)[0]
         except CodecError as error:
             got = str(error)
         assert got == wanted

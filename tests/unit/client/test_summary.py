@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import OutputFiles, Tally, pass_at_k, render, summarize
 from gymmesh_client.parts import RolloutParts
-from gymmesh_client.reading import Reading
+from gymmesh_client.reading import read
 from gymmesh_client.summary import histogram, summary_path, write_summary
 
 DOCS = (Path(__file__).parents[3] / "docs/collecting.md").read_text(encoding="utf-8")
@@ -63,7 +63,7 @@ def test_the_summary_file_is_the_summary(tmp_path: Path) -> None:
     rollout = pb.Rollout()
     rollout.model_calls.add().timings.queue_us = 3000
     rollout.model_calls.add().timings.queue_us = 1000
-    tally.add_waits(Reading(RolloutParts.of(rollout)))
+    tally.add_waits(read(RolloutParts.of(rollout)))
     summary = summarize(
         tally,
         requested=5,
