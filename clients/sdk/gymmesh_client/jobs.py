@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from gymmesh.agent.v1 import agent_pb2
@@ -27,13 +27,19 @@ def missing_jobs(
     before the first of its rollouts comes.
     """
     everything, has_outcome = range(options.repeats), output.has_outcome
+    # Each rollout is asked about before it is begun, so what there is by then is of earlier runs.
+    begun_before = output.outcomes > 0
     for task, turn in arrange(tasks, options.repeats, options.order, options.length):
         # Asked for again and again, and the same for all repeats.
         task_id, environment, agent = task.task_id, task.environment, task.agent
-        missing = [one for one in turn if not has_outcome(task_id, one)]
+        missing: Sequence[int] = turn
+        if begun_before:
+            missing = [one for one in turn if not has_outcome(task_id, one)]
         if turn.start == 0:
             later = range(turn.stop, everything.stop)
-            count = len(missing) + sum(not has_outcome(task_id, one) for one in later)
+            count = len(missing) + len(later)
+            if begun_before:
+                count -= sum(has_outcome(task_id, one) for one in later)
             groups.expect(task_id, count)
             if shelf is not None and count:
                 shelf.expect(task, count, options.repeats)

@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -106,7 +107,7 @@ class RunOutput:
             numbered, ticket = block
             ticket.wait()
             block = self._block(jobs, rollout_of)
-            for job, key, attempt in numbered:
+            for job, (key, attempt) in numbered:
                 self._unsent.pop(key, None)
                 yield job, attempt
 
@@ -199,19 +200,16 @@ class RunOutput:
 
     def _block(
         self, jobs: Iterator[J], rollout_of: Callable[[J], str]
-    ) -> tuple[list[tuple[J, bytes, int]], Ticket] | None:
-        state, numbered = self._journal.state, []
-        for job in jobs:
-            key = rollout_key(rollout_of(job))
-            attempt = state.attempt(key) + 1
-            numbered.append((job, key, attempt))
-            self._unsent[key] = attempt
-            if len(numbered) == _BLOCK:
-                break
-        if not numbered:
+    ) -> tuple[list[tuple[J, tuple[bytes, int]]], Ticket] | None:
+        block = list(islice(jobs, _BLOCK))
+        if not block:
             return None
-        reserved = Reserved(tuple((key, attempt) for _, key, attempt in numbered))
-        return numbered, self._writer.submit([reserved])
+        keys = [rollout_key(rollout_of(job)) for job in block]
+        used = self._journal.state.attempts(keys)
+        numbered = tuple((key, attempt + 1) for key, attempt in zip(keys, used, strict=True))
+        self._unsent.update(numbered)
+        ticket = self._writer.submit([Reserved(numbered)])
+        return list(zip(block, numbered, strict=True)), ticket
 
 
 def check(

@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from gymmesh.rollout.v1 import rollout_pb2
 
@@ -43,7 +43,8 @@ def pass_at_k(counts: Iterable[tuple[int, int]], k: int) -> float | None:
     return math.fsum(chances) / len(chances) if chances else None
 
 
-class Counted(NamedTuple):
+@dataclass(slots=True)
+class Counted:
     """What a tally takes from a completed rollout's row, which need not be kept for it.
 
     Attributes:
@@ -114,13 +115,15 @@ class Tally:
         if one.reward is None:
             self.unjudged[one.status] += 1
             return
-        # Rewards of a continuous kind would otherwise fill the counter without bound.
-        self.rewards[round(one.reward, 3)] += 1
+        # Rewards of a continuous kind would otherwise fill the counter without bound. One that is
+        # in it is round already, and to round it again is dearer than all the rest.
+        reward = one.reward
+        self.rewards[reward if reward in self.rewards else round(reward, 3)] += 1
         counts = self.per_task.get(one.task_id)
         if counts is None:
             counts = self.per_task[one.task_id] = [0, 0]
         counts[0] += 1
-        counts[1] += one.reward >= SOLVED
+        counts[1] += reward >= SOLVED
 
     def add_failure(self, row: Mapping[str, Any], *, kept: bool = False) -> None:
         """Count a failed rollout's row; `kept` when an earlier run wrote it."""

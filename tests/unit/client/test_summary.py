@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import OutputFiles, Tally, pass_at_k, render, summarize
 from gymmesh_client.parts import RolloutParts
 from gymmesh_client.reading import read
-from gymmesh_client.summary import histogram, summary_path, write_summary
+from gymmesh_client.summary import SOLVED, histogram, summary_path, write_summary
 
 DOCS = (Path(__file__).parents[3] / "docs/collecting.md").read_text(encoding="utf-8")
 
@@ -127,3 +128,13 @@ def test_a_histogram_counts_everything_once(rewards: dict[float, int]) -> None:
     bars = histogram(rewards)
     assert sum(count for _, count in bars) == sum(rewards.values())
     assert len(bars) <= 10
+
+
+@given(st.lists(st.floats(-2, 2) | st.sampled_from([0.0, 1.0, 0.9996]), max_size=30))
+def test_rewards_are_counted_by_thousandths(rewards: list[float]) -> None:
+    tally = Tally()
+    for reward in rewards:
+        tally.add_row(row("t", reward))
+    assert tally.rewards == Counter(round(reward, 3) for reward in rewards)
+    solved = sum(reward >= SOLVED for reward in rewards)
+    assert tally.per_task == ({"t": [len(rewards), solved]} if rewards else {})

@@ -79,7 +79,7 @@ class Backlog(Generic[W]):
         self._lanes: dict[tuple[str, str], deque[Assignment[W]]] = {}
         self._passed: dict[str, float] = {}
         self._waiting = 0
-        self._read = 0
+        self._count = 0  # how many were read
         self._exhausted = False
         self._unwanted: set[str] = set()
         self._dropped: list[Assignment[W]] = []
@@ -94,11 +94,13 @@ class Backlog(Generic[W]):
         """Whether nothing waits and nothing is left to read."""
         return not self._waiting and self._exhausted
 
-    def take(self, admits: Callable[[str], bool]) -> Assignment[W] | None:
-        """The next assignment whose agent is admitted."""
+    def take(self, admits: Callable[[str], bool] | None = None) -> Assignment[W] | None:
+        """The next assignment whose agent is admitted; None: all are."""
         if self._shares:
             # A few of each environment are needed for a choice.
             self._read_until(_AHEAD)
+        elif not self._waiting and admits is None and self._takes_group is None:
+            return self._read()  # whatever comes is taken, so it need not wait in a lane
         chosen, some = self._choose(admits) if self._waiting else (None, False)
         while not some and not self._exhausted and self._waiting < _AHEAD:
             self._read_one()
@@ -137,14 +139,14 @@ class Backlog(Generic[W]):
         """Whether the group was dropped."""
         return group in self._unwanted
 
-    def _choose(self, admits: Callable[[str], bool]) -> tuple[tuple[str, str] | None, bool]:
+    def _choose(self, admits: Callable[[str], bool] | None) -> tuple[tuple[str, str] | None, bool]:
         """Whose turn it is, if anybody's; and whether any waits whose agent is admitted."""
         best: tuple[float, int] | None = None
         chosen: tuple[str, str] | None = None
         some = False
         takes_group = self._takes_group
         for key, lane in self._lanes.items():
-            if not lane or not admits(key[1]):
+            if not lane or not (admits is None or admits(key[1])):
                 continue
             some = True
             first = lane[0]
@@ -161,18 +163,21 @@ class Backlog(Generic[W]):
             self._read_one()
 
     def _read_one(self) -> None:
-        found = next(self._source, None)
-        if found is None:
-            self._exhausted = True
-            return
-        work, attempt = found
-        self._read += 1
-        assignment = Assignment(work, attempt, 1, 0, None, self._read)
-        if work.group in self._unwanted:
+        assignment = self._read()
+        if assignment is not None:
+            self._lane(assignment.work).append(assignment)
+            self._waiting += 1
+
+    def _read(self) -> Assignment[W] | None:
+        """The next that is still wanted; None: nothing is left to read."""
+        for work, attempt in self._source:
+            self._count += 1
+            assignment = Assignment(work, attempt, 1, 0, None, self._count)
+            if work.group not in self._unwanted:
+                return assignment
             self._dropped.append(assignment)
-            return
-        self._lane(work).append(assignment)
-        self._waiting += 1
+        self._exhausted = True
+        return None
 
     def _lane(self, work: W) -> deque[Assignment[W]]:
         key = (work.environment, work.agent)

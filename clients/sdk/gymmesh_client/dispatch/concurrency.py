@@ -25,18 +25,18 @@ class Concurrency:
     _shrunk_at: float = float("-inf")
 
     def __post_init__(self) -> None:
-        self._limit = float(self.most)
+        self._limit = max(1.0, float(self.most))
 
     @property
     def limit(self) -> int:
         """The most rollouts in flight now."""
-        limit = max(1, int(self._limit))
+        limit = int(self._limit)
         return limit if self.target is None else max(1, min(limit, self.target))
 
     def tune(self, most: int) -> None:
         """Another number was asked for; what was learned of a smaller one is forgotten."""
         self.most = most
-        self._limit = float(most)
+        self._limit = max(1.0, float(most))
 
     def crowded(self, now: float, in_flight: int) -> None:
         """Something was refused for want of room with so many in flight."""

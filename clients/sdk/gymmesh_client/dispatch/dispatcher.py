@@ -91,6 +91,7 @@ class Ended:
 
 
 _RETRIES_AT_LEAST = 100
+_RUNNING = State.RUNNING
 
 
 class _Gates(dict[str, Gate]):
@@ -176,18 +177,12 @@ class Dispatcher(Generic[W]):
         """The attempt to start now, if any."""
         if self._later:
             self._release(now)
-        if self._state is not State.RUNNING or len(self._in_flight) >= self._concurrency.limit:
+        if self._state is not _RUNNING or len(self._in_flight) >= self._concurrency.limit:
             return None
         pace = self._pace
         if pace is not None and not pace.admits(now):
             return None
-        gates = self._gates
-
-        def admits(agent: str) -> bool:
-            gate = gates.get(agent)
-            return gate is None or gate.admits(now)
-
-        found = self._backlog.take(admits)
+        found = self._backlog.take(self._admits(now))
         if found is None:
             return None
         if found.first_at is None:
@@ -223,7 +218,9 @@ class Dispatcher(Generic[W]):
     def completed(self, assignment: Assignment[W]) -> Verdict:
         """An attempt ended with an outcome."""
         self._leave(assignment)
-        self._gates[assignment.work.agent].passed()
+        gate = self._gates[assignment.work.agent]
+        if gate.closed_since is not None:  # else it is open, with nothing to be changed
+            gate.passed()
         self._concurrency.fitted()
         return Verdict.RECORD
 
@@ -306,6 +303,14 @@ class Dispatcher(Generic[W]):
         """Rollouts of cancelled groups that will not be started; each is given once."""
         dropped, self._dropped = self._dropped, []
         return dropped + self._backlog.dropped()
+
+    def _admits(self, now: float) -> Callable[[str], bool] | None:
+        """Whether rollouts of an agent may start; None: those of all may."""
+        gates = self._gates
+        for gate in gates.values():
+            if gate.closed_since is not None:
+                return lambda agent: agent not in gates or gates[agent].admits(now)
+        return None
 
     def _release(self, now: float) -> None:
         while self._later and self._later[0][0] <= now:

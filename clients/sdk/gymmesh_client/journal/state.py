@@ -60,6 +60,10 @@ class RunState:
         """The highest attempt of a rollout that may have been sent; 0: none."""
         return self._rollouts.get(key) >> _ATTEMPT_SHIFT
 
+    def attempts(self, keys: Sequence[bytes]) -> list[int]:
+        """`attempt` of each of these rollouts."""
+        return [value >> _ATTEMPT_SHIFT for value in self._rollouts.values(keys)]
+
     def apply(self, record: Record) -> None:
         """Take one record in.
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_client.dispatch.backlog import Backlog
+from gymmesh_client.dispatch.backlog import Assignment, Backlog
 from gymmesh_client.dispatch.causes import agent_is_away, cause_of
 from gymmesh_client.dispatch.concurrency import Concurrency
 from gymmesh_client.dispatch.gate import Gate
@@ -235,3 +235,27 @@ def test_a_dropped_group_is_not_taken_neither_what_is_read_later() -> None:
     backlog.put_back(first)
     left = [one.work.group for _ in range(3) if (one := backlog.take(lambda _: True))]
     assert left == ["b", "c"]
+
+
+@given(
+    st.lists(st.sampled_from("abcd"), max_size=30),
+    st.lists(st.sampled_from(["take", "take", "take", "put back", "drop"]), max_size=50),
+    st.sampled_from([{}, {"math": 1.0}]),
+)
+def test_where_all_are_admitted_nobody_need_be_asked(
+    groups: list[str], steps: list[str], shares: dict[str, float]
+) -> None:
+    backlogs = [Backlog(_source(*map(Rollout, groups)), shares) for _ in range(2)]
+    taken: list[list[Assignment[Rollout]]] = [[], []]
+    for step in steps:
+        for backlog, mine, admits in zip(backlogs, taken, (None, lambda _: True), strict=True):
+            if step == "take" and (one := backlog.take(admits)):
+                mine.append(one)
+            elif step == "put back" and mine:
+                backlog.put_back(mine.pop(0))
+            elif step == "drop":
+                backlog.drop_group("b")
+        assert taken[0] == taken[1]
+    assert backlogs[0].dropped() == backlogs[1].dropped()
+    assert backlogs[0].waiting == backlogs[1].waiting
+    assert backlogs[0].empty == backlogs[1].empty

@@ -98,9 +98,9 @@ def test_the_table_is_a_dictionary(pairs: list[tuple[int, int]]) -> None:
         table.set(key, value)
         model[key] = value
     assert len(table) == len(model)
-    for number in range(41):
-        key = bytes([number % 2, 0]) + rollout_key(str(number))[2:]
-        assert table.get(key) == model.get(key, 0)
+    keys = [bytes([number % 2, 0]) + rollout_key(str(number))[2:] for number in range(41)]
+    known = [model.get(key, 0) for key in keys]
+    assert [table.get(key) for key in keys] == table.values(keys) == known
 
 
 PLACE = rec.Place(rec.ROWS, 0, 0, 0, 10, 10, 1)
