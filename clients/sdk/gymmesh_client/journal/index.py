@@ -16,6 +16,7 @@ import os
 import struct
 import tempfile
 from collections.abc import Iterable, Iterator
+from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
@@ -50,6 +51,9 @@ _ENTRY: Final = struct.Struct("<16sIBBBBQ")
 _DEALT: Final = 256
 _HELD_BYTES: Final = 1 << 23
 _ENTRY_BYTES: Final = _ENTRY.size + PLACE_BYTES
+# In an entry: its key, and which byte tells its kind.
+_KEY: Final = itemgetter(slice(16))
+_KIND: Final = 20
 
 # What an entry is.
 CURRENT: Final = 1
@@ -217,9 +221,10 @@ class _Dealer:
         try:
             for frame in frames_of(data, files):
                 when = frame.time_unix_nano.to_bytes(8, "little")
+                not_superseded = b"\0" + when
                 for kind, body in bodies(frame.payload):
                     if kind == OUTCOME_TYPE:
-                        self._outcome(body, when)
+                        self._outcome(body, not_superseded)
                     elif kind not in _NOT_INDEXED:
                         self._other(decode_one(kind, body), when)
         except BadRecord as error:
@@ -242,14 +247,14 @@ class _Dealer:
             path = self._folder / str(number)
             yield path.read_bytes() + held if path.exists() else bytes(held)
 
-    def _outcome(self, body: bytes, when: bytes) -> None:
+    def _outcome(self, body: bytes, why_and_when: bytes) -> None:
         place = body[-PLACE_BYTES:]
         if body[20] == COMPLETED:
             self._completed += 1
         else:
             self._failed += 1
         self._last[place[:8]] = place  # lane and shard
-        self._deal(body[:20] + _CURRENT + body[20:22] + b"\0" + when + place)
+        self._deal(b"".join((body[:20], _CURRENT, body[20:22], why_and_when, place)))
 
     def _other(self, record: Record, when: bytes) -> None:
         if isinstance(record, Superseded):
@@ -299,25 +304,32 @@ def _write(file: IO[bytes], info: dict[str, Any], hands: Iterable[bytes]) -> Non
     file.write(_MAGIC + _HEAD.pack(len(body), 0) + body)
     count = 0
     for hand in hands:
-        for entry in _sorted(hand):
-            file.write(entry)
-            count += 1
+        entries = _sorted(hand)
+        file.write(b"".join(entries))
+        count += len(entries)
     file.seek(len(_MAGIC))
     file.write(_HEAD.pack(len(body), count))
 
 
-def _sorted(data: bytes) -> Iterator[bytes]:
+def _sorted(data: bytes) -> list[bytes]:
     """A hand's entries by key, then age; outcomes that were superseded say so."""
-    by_key: dict[bytes, list[bytes]] = {}
-    for place in range(0, len(data), _ENTRY_BYTES):
-        entry = data[place : place + _ENTRY_BYTES]
-        entries = by_key.setdefault(entry[:16], [])
-        if entry[20] == SUPERSEDED_OUTCOME:
-            # Takes the place of the outcome that was current, and keeps what that was and when.
-            was = entries[-1]
+    entries = [data[at : at + _ENTRY_BYTES] for at in range(0, len(data), _ENTRY_BYTES)]
+    entries.sort(key=_KEY)  # those of a rollout stay in the order in which they came
+    kinds = data[_KIND::_ENTRY_BYTES]
+    return _merged(entries) if SUPERSEDED_OUTCOME in kinds else entries
+
+
+def _merged(entries: Iterable[bytes]) -> list[bytes]:
+    """Sorted entries; one of an outcome that was superseded takes the place of the outcome that
+    was current, and keeps what that was and when.
+    """
+    merged: list[bytes] = []
+    for entry in entries:
+        if entry[_KIND] == SUPERSEDED_OUTCOME:
+            was = merged.pop() if merged else b""
+            if _KEY(was) != _KEY(entry):
+                raise BadRecord("an outcome is superseded that there was not")
             why, kept = entry[23:24], entry[-PLACE_BYTES:]
-            entries[-1] = was[:20] + entry[20:21] + was[21:23] + why + was[24:32] + kept
-        else:
-            entries.append(entry)
-    for key in sorted(by_key):
-        yield from by_key[key]
+            entry = was[:_KIND] + entry[20:21] + was[21:23] + why + was[24:32] + kept
+        merged.append(entry)
+    return merged

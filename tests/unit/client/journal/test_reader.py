@@ -7,12 +7,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gymmesh_client import UserError, open_run
 from gymmesh_client.journal import index
+from gymmesh_client.journal.index import (
+    _ENTRY,
+    CURRENT,
+    SUPERSEDED_OUTCOME,
+    _sorted,
+    _unpack,
+)
 from gymmesh_client.journal.keys import rollout_id, rollout_key
 from gymmesh_client.journal.layout import OutputFiles
-from gymmesh_client.journal.records import COMPLETED, FAILED, NEW_VERIFICATION, Outcome
+from gymmesh_client.journal.records import (
+    COMPLETED,
+    FAILED,
+    NEW_VERIFICATION,
+    PLACE_BYTES,
+    BadRecord,
+    Outcome,
+)
 from gymmesh_client.journal.store import Journal, NewOutcome, Replace
 
 
@@ -135,3 +151,33 @@ def test_hands_that_overflow_are_dealt_to_files(
         "out.journal",
         "out.jsonl",
     ]
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=30))
+def test_a_hand_is_sorted_by_rollout_and_age(steps: list[tuple[int, bool]]) -> None:
+    """Each step is an outcome of a rollout, or has its outcome superseded if there is one."""
+    hand, model = b"", dict[bytes, list[tuple[int, int]]]()
+    for age, (number, superseding) in enumerate(steps):
+        key = bytes([number]) * 16
+        entries = model.setdefault(key, [])
+        current = bool(entries) and entries[-1][1] == CURRENT
+        kind = SUPERSEDED_OUTCOME if superseding and current else CURRENT
+        hand += _ENTRY.pack(key, age, kind, 1, 0, 0, age) + bytes(PLACE_BYTES)
+        if kind == CURRENT:
+            entries.append((age, kind))
+        else:
+            entries[-1] = (entries[-1][0], kind)
+    got = [_unpack(entry) for entry in _sorted(hand)]
+    assert [(one.key, one.attempt, one.kind, one.time_unix_nano) for one in got] == [
+        (key, age, kind, age) for key in sorted(model) for age, kind in model[key]
+    ]
+
+
+def test_what_was_never_current_cannot_be_superseded() -> None:
+    first, second = (
+        _ENTRY.pack(bytes([number]) * 16, 1, kind, 1, 0, 0, 1) + bytes(PLACE_BYTES)
+        for number, kind in ((1, CURRENT), (2, SUPERSEDED_OUTCOME))
+    )
+    for hand in (second, first + second):
+        with pytest.raises(BadRecord, match="superseded"):
+            _sorted(hand)
