@@ -67,7 +67,7 @@ def test_the_laws_of_a_coalescer(steps: list[Add | Take | Wait]) -> None:
             size = sum(came[index][1] for index in batch)
             assert size <= LIMITS.max_bytes or len(batch) == 1
             taken += len(batch)
-        assert len(coalescer) == added - taken
+        assert len(coalescer.items) == added - taken
         assert coalescer.size == sum(size for _, size in came[taken:])
         due = coalescer.due()
         if taken == added:
@@ -75,9 +75,9 @@ def test_the_laws_of_a_coalescer(steps: list[Add | Take | Wait]) -> None:
         else:
             assert due is not None
             assert due <= max(min(until for until, _ in came[taken:]), now)
-            if coalescer.size >= LIMITS.max_bytes or len(coalescer) >= LIMITS.max_items:
+            if coalescer.size >= LIMITS.max_bytes or len(coalescer.items) >= LIMITS.max_items:
                 assert due <= now
-    while len(coalescer):
+    while len(coalescer.items):
         taken += len(coalescer.take(now))
     assert taken == added
 
@@ -101,7 +101,7 @@ def test_an_item_that_may_wait_can_join_what_waits(steps: list[Add | Take | Wait
                 assert joining.add(number, step.size, now, delay_s=delay_s) == ripe
         else:
             assert joining.take(now) == adding.take(now)
-        assert (len(joining), joining.size) == (len(adding), adding.size)
+        assert (len(joining.items), joining.size) == (len(adding.items), adding.size)
         dues = joining.due(), adding.due()
         assert dues[0] == dues[1] or max(due or math.inf for due in dues) <= now
 

@@ -46,15 +46,16 @@ class Coalescer(Generic[T]):
     after the oldest waiting item came.
     """
 
-    __slots__ = ("_delay_s", "_due", "_items", "_last", "_max_bytes", "_max_items", "_sizes",
-                 "patience", "size")  # fmt: skip
+    __slots__ = ("_delay_s", "_due", "_last", "_max_bytes", "_max_items", "_sizes",
+                 "items", "patience", "size")  # fmt: skip
 
     def __init__(self, limits: BatchLimits) -> None:
         self._max_items = limits.max_items
         self._max_bytes = limits.max_bytes
         self._delay_s = limits.delay_s
+        #: What waits; to be read.
+        self.items: list[T] = []
         # Side by side: a pair for each item would be one more object.
-        self._items: list[T] = []
         self._sizes: list[int] = []
         self._due: float | None = None
         self._last = float("-inf")  # when the last batch left
@@ -62,9 +63,6 @@ class Coalescer(Generic[T]):
         self.size = 0
         #: An item that may wait so long, in seconds, would not change when the next batch leaves.
         self.patience = math.inf
-
-    def __len__(self) -> int:
-        return len(self._items)
 
     def add(
         self,
@@ -80,7 +78,7 @@ class Coalescer(Generic[T]):
         ``urgent`` makes it leave now, with whatever waits before it; ``delay_s``
         makes it leave sooner than the limits say.
         """
-        items, due = self._items, self._due
+        items, due = self.items, self._due
         items.append(item)
         self._sizes.append(size)
         self.size += size
@@ -101,7 +99,7 @@ class Coalescer(Generic[T]):
 
     def join(self, item: T, size: int) -> bool:
         """Adds an item that may wait for as long as ``patience``; False: use ``add``."""
-        items, total = self._items, self.size + size
+        items, total = self.items, self.size + size
         if total >= self._max_bytes or len(items) + 1 >= self._max_items:
             return False
         items.append(item)
@@ -116,14 +114,14 @@ class Coalescer(Generic[T]):
     def take(self, now: float) -> list[T]:
         """Removes the next batch and returns it; empty when nothing waits."""
         self._last = now
-        if self.size <= self._max_bytes and len(self._items) <= self._max_items:
-            batch, self._items = self._items, []
+        if self.size <= self._max_bytes and len(self.items) <= self._max_items:
+            batch, self.items = self.items, []
             self._sizes.clear()
             self.size = 0
         else:
             batch = self._take_some()
         # What did not fit has waited already.
-        self._due, self.patience = (now, 0.0) if self._items else (None, math.inf)
+        self._due, self.patience = (now, 0.0) if self.items else (None, math.inf)
         return batch
 
     def _take_some(self) -> list[T]:
@@ -133,9 +131,9 @@ class Coalescer(Generic[T]):
                 break
             taken += 1
             room -= size
-        batch = self._items[:taken]
+        batch = self.items[:taken]
         self.size -= sum(self._sizes[:taken])
-        del self._items[:taken], self._sizes[:taken]
+        del self.items[:taken], self._sizes[:taken]
         return batch
 
 
@@ -226,7 +224,7 @@ class Outbox(Generic[T]):
     @property
     def queued_items(self) -> int:
         """Items that wait."""
-        return len(self.waiting)
+        return len(self.waiting.items)
 
     @property
     def queued_bytes(self) -> int:
@@ -244,7 +242,7 @@ class Outbox(Generic[T]):
             raise OutboxClosed
         bell, coalescer = self._bell, self.waiting
         ripe = coalescer.add(item, size, bell.time(), urgent=urgent, delay_s=delay_s)
-        if coalescer.size >= self._max_bytes or len(coalescer) >= self._max_items:
+        if coalescer.size >= self._max_bytes or len(coalescer.items) >= self._max_items:
             self.full = True
         if ripe:
             if not bell.rung:
@@ -278,9 +276,9 @@ class Outbox(Generic[T]):
             await bell.next()
         bell.reset()
         batch = coalescer.take(bell.time())
-        if len(coalescer):
+        if len(coalescer.items):
             bell.ring()
-        self.full = coalescer.size >= self._max_bytes or len(coalescer) >= self._max_items
+        self.full = coalescer.size >= self._max_bytes or len(coalescer.items) >= self._max_items
         if self._room and not self.full:
             self._wake_all()
         return batch

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
+from collections import deque
 from collections.abc import Callable, Mapping
+from contextvars import copy_context
 from functools import partial
 from inspect import CORO_CREATED, getcoroutinestate
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
@@ -28,6 +30,9 @@ if TYPE_CHECKING:  # the link owns its callee
 _OWN_TIMEOUT_S: Final = 3600.0
 #: A peer that asks for ever more and reads nothing is cut off with so many frames queued.
 _MAX_QUEUED: Final = 262_144
+#: So many calls of a method that had to wait get a task of their own before one stands in line
+#: again, to see whether they still have to.
+_ALONE: Final = 1000
 
 
 class Incoming:
@@ -36,7 +41,7 @@ class Incoming:
     __slots__ = ("deadline", "timer")
 
     def __init__(self, timeout: float, overdue: Callable[[], object]) -> None:
-        self.deadline = time.monotonic() + timeout
+        self.deadline = monotonic() + timeout
         self.timer = call_within(timeout, overdue)
 
 
@@ -44,10 +49,26 @@ class Callee:
     """Serves the calls of a link's other side.
 
     A call's ``sink`` is first the ``Incoming``, if its request comes in chunks, and then the task
-    that serves it.
+    that serves it, None while it stands in line.
+
+    Most unary calls never wait, and a task would cost as much as all the rest of them. So they
+    stand in line for one task, which serves them up to and with the first that does wait. It is
+    that call's own then, and another task serves the rest of the line.
     """
 
-    __slots__ = ("_link", "_loop", "_methods", "_sender", "_served", "_table", "_without_credit")
+    __slots__ = (
+        "_alone",
+        "_at",
+        "_line",
+        "_link",
+        "_loop",
+        "_methods",
+        "_sender",
+        "_served",
+        "_server",
+        "_table",
+        "_without_credit",
+    )
 
     def __init__(self, link: Link, methods: Mapping[str, BoundMethod]) -> None:
         self._link = link
@@ -57,10 +78,16 @@ class Callee:
         self._methods = methods
         self._loop = asyncio.get_running_loop()
         self._without_credit: dict[int, asyncio.Future[None]] = {}  # streams that wait for it
+        self._line: deque[tuple[table.Theirs, float, BoundMethod, bytes]] = deque()
+        self._server: asyncio.Task[None] | None = None  # of the line; None once it waits
+        self._at: BoundMethod | None = None  # the method that was served last in line
+        self._alone: dict[BoundMethod, int] = {}  # how many calls do not stand in line
 
     def stop(self) -> set[asyncio.Task[None]]:
         """Cancels all calls, whose caller is gone; returns their tasks."""
         tasks: set[asyncio.Task[None]] = set()
+        if self._server is not None:
+            tasks.add(self._server)  # it will find that the calls in line have ended
         for call in list(self._served.values()):
             self._table.end(call.number)
             if isinstance(call.sink, Incoming):
@@ -80,15 +107,17 @@ class Callee:
         """A call whose request is there."""
         method = self._methods.get(call.method)
         if call.sink is None:
-            deadline = time.monotonic() + _timeout_s(call)
+            deadline = monotonic() + _timeout_s(call)
         else:  # its chunks took some of the time
             deadline = call.sink.deadline
             call.sink.timer.stop()
         if method is None or method.spec.client_streaming:
             self._fail(call.number, _not_offered(call.method))
             return
-        serve = self._stream if method.spec.server_streaming else self._unary
-        call.sink = self._loop.create_task(serve(call, deadline, method, payload))
+        if method.spec.server_streaming:
+            call.sink = self._loop.create_task(self._stream(call, deadline, method, payload))
+        else:
+            self._begin(call, deadline, method, payload)
 
     def refused(self, number: int, error: MeshError) -> None:
         """A call that the table has no room for."""
@@ -98,11 +127,11 @@ class Callee:
 
     def dropped(self, call: table.Theirs) -> None:
         """A call whose caller gave it up."""
-        sink: Incoming | asyncio.Task[None] = call.sink
+        sink: Incoming | asyncio.Task[None] | None = call.sink
         self._sender.forget(call.number)
         if isinstance(sink, Incoming):
             sink.timer.stop()
-        else:
+        elif sink is not None:
             sink.cancel()
             served: Any = sink.get_coro()
             if getcoroutinestate(served) != CORO_CREATED:
@@ -117,13 +146,56 @@ class Callee:
 
     # ---- serving --------------------------------------------------------------------
 
+    def _begin(
+        self, call: table.Theirs, deadline: float, method: BoundMethod, payload: bytes
+    ) -> None:
+        alone = self._alone.get(method)
+        if alone:
+            self._alone[method] = alone - 1
+            call.sink = self._loop.create_task(self._unary(call, deadline, method, payload))
+            return
+        call.sink = None
+        self._line.append((call, deadline, method, payload))
+        if self._server is None:
+            self._server = self._loop.create_task(self._in_line())
+            self._loop.call_soon(self._stepped)  # that is, once the task has taken its first step
+
+    def _stepped(self) -> None:
+        server, self._server = self._server, None
+        if self._at is not None and server is not None and not server.done():
+            self._alone[self._at] = _ALONE  # it waits
+        if self._line:
+            line, self._line = self._line, deque()
+            for call, deadline, method, payload in line:
+                if self._served.get(call.number) is call:  # else it was given up
+                    self._begin(call, deadline, method, payload)
+
+    async def _in_line(self) -> None:
+        """Serves the line, up to and with the first call that waits, or leaves a trace in its task.
+
+        So each finds its task and context as if they were its own.
+        """
+        server, line = self._server, self._line  # the line is this one's alone
+        assert server is not None  # it was set when this was
+        clean = copy_context()
+        while line:
+            call, deadline, method, payload = line.popleft()
+            if self._served.get(call.number) is not call:
+                continue  # it was given up
+            call.sink, self._at = server, method
+            await self._unary(call, deadline, method, payload)
+            if self._server is not server:
+                return  # it waited, and the others are served
+            if server.cancelling() or copy_context() != clean:
+                return
+
     async def _unary(
         self, call: table.Theirs, deadline: float, method: BoundMethod, payload: bytes
     ) -> None:
         number = call.number
         try:
             request = method.spec.request_class.FromString(payload)
-            timeout = deadline - time.monotonic()
+            timeout = deadline - monotonic()
             response = await method.call(request, timeout=timeout, metadata=call.metadata)
             # Of its class: a message looks through the names of its fields first.
             answer = type(response).SerializeToString(response)
@@ -133,7 +205,8 @@ class Callee:
             sender = self._sender
             if sender.full:
                 await self._may_send(call, deadline, credit=False)
-            crowd = len(self._served)
+            # Those in line are answered in this turn, too: none of them is worth waiting for.
+            crowd = len(self._served) - len(self._line)
             if not self._table.end(number):
                 return
             if size <= CHUNK_BYTES:
@@ -156,7 +229,7 @@ class Callee:
         responses: Any = None
         try:
             request = method.spec.request_class.FromString(payload)
-            timeout = deadline - time.monotonic()
+            timeout = deadline - monotonic()
             responses = method.stream(request, timeout=timeout, metadata=call.metadata)
             async for response in responses:
                 message = response.SerializeToString()
@@ -179,7 +252,7 @@ class Callee:
 
     async def _may_send(self, call: table.Theirs, deadline: float, *, credit: bool) -> None:
         """Waits for credit and for room, until the call's deadline."""
-        scope = asyncio.timeout(deadline - time.monotonic())
+        scope = asyncio.timeout(deadline - monotonic())
         try:
             async with scope:
                 while credit and call.credit == 0:
