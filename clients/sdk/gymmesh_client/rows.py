@@ -132,12 +132,11 @@ class RowWriter:
         except NotPlain:
             row = row_of(task, reading)
             line = row_to_json(row)
-        verdict, completed = row["verification"], row["stop_reason"]
         figures = Counted(
             row["task_id"],
-            completed,
-            verdict["status"],
-            verdict["reward"],
+            row["stop_reason"],
+            row["verification"]["status"],
+            row["reward"],
             reading.input_tokens,
             reading.output_tokens,
         )

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from gymmesh.rollout.v1 import rollout_pb2
 
 if TYPE_CHECKING:
@@ -43,8 +45,7 @@ def pass_at_k(counts: Iterable[tuple[int, int]], k: int) -> float | None:
     return math.fsum(chances) / len(chances) if chances else None
 
 
-@dataclass(slots=True)
-class Counted:
+class Counted(msgspec.Struct, frozen=True, gc=False):
     """What a tally takes from a completed rollout's row, which need not be kept for it.
 
     Attributes:

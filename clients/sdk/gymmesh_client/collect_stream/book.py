@@ -27,6 +27,7 @@ EventSink = Callable[[pb.RolloutEvent], None]
 _TERMINAL: Final = frozenset(("completed", "failed"))
 # Of the class: a message looks through the names of its fields to find its own methods.
 _KIND: Final = pb.RolloutEvent.WhichOneof
+_COPY: Final = pb.RolloutEvent.CopyFrom
 _STARTS: Final = tag(agent_pb2.CollectRequest.STARTS_FIELD_NUMBER)
 _START: Final = tag(agent_pb2.CollectStarts.STARTS_FIELD_NUMBER)
 _REQUEST: Final = tag(agent_pb2.CollectStart.REQUEST_FIELD_NUMBER)
@@ -72,6 +73,7 @@ class Asked:
         sent: whether the agent may have heard of it.
         sequence: how many events came, which is the sequence of the last one.
         repeated: events up to this sequence may come again, and are dropped.
+        keep: makes an event in a message of this attempt's own: together they take less memory.
     """
 
     key: Key
@@ -83,6 +85,9 @@ class Asked:
     sent: bool = False
     sequence: int = 0
     repeated: int = 0
+    keep: Callable[[], pb.RolloutEvent] = field(
+        default_factory=lambda: agent_pb2.CollectEvents().events.add
+    )
 
 
 @dataclass(slots=True)
@@ -186,7 +191,12 @@ class Book:
             kind = _KIND(event, "event")
             ended = kind in _TERMINAL
             try:
-                asked.sink(_alone(event) if kind in LASTING else event)
+                if kind in LASTING:
+                    # Whoever holds an event holds its batch, which has those of many attempts.
+                    copy = asked.keep()
+                    _COPY(copy, event)
+                    event = copy
+                asked.sink(event)
             except Exception as error:
                 # Whatever a sink makes of an event is its attempt's affair, and no other's.
                 self._objected(key, ended)
@@ -261,13 +271,6 @@ class Book:
     def _advance(self) -> None:
         while self._batches and not self._batches[0].unstored:
             self.acknowledged = self._batches.popleft().cursor
-
-
-def _alone(event: pb.RolloutEvent) -> pb.RolloutEvent:
-    """A copy: whoever holds an event holds its batch, which has those of many attempts."""
-    copy = pb.RolloutEvent()
-    copy.CopyFrom(event)
-    return copy
 
 
 def again(error: MeshError) -> MeshError:
