@@ -59,7 +59,8 @@ class CrashingDisk(Disk):
             if backwards:
                 left = durable[:at].ljust(min(at, len(now)), b"\0") + now[at:]
             else:
-                left = now[:at] + durable[at:]
+                begun = now[:at]  # shorter where the file was cut: what follows stays in its place
+                left = begun + durable[len(begun) :]
             path.write_bytes(left)
             self._durable[path] = left
 
