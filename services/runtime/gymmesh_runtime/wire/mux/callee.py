@@ -51,7 +51,7 @@ class Callee:
     A call's ``sink`` is first the ``Incoming``, if its request comes in chunks, and then the task
     that serves it, None while it stands in line.
 
-    Most unary calls never wait, and a task would cost as much as all the rest of them. So they
+    Most unary calls never wait, and a task each would be a good part of what they cost. So they
     stand in line for one task, which serves them up to and with the first that does wait. It is
     that call's own then, and another task serves the rest of the line.
     """

@@ -2,8 +2,8 @@
 
 A frame to be sent is a plain tuple until its batch leaves: building a batch in
 one go costs a third of what serialising each frame by itself does. And the frames that
-most calls consist of, ASK and ANSWER, travel in columns where the peer reads them, for a
-fifth of that.
+most calls consist of, ASK and ANSWER, travel in columns where the peer reads them, which
+costs two fifths of that.
 """
 
 from __future__ import annotations
