@@ -49,7 +49,7 @@ class Fold:
     """Folds the events of one attempt, one at a time.
 
     Holds what the Rollout will hold and nothing else: deltas are let go at once. Events are not
-    copied, and must not change any more. One of a kind in LASTING is held as long as the rollout
+    copied, and must not change any more. What is taken of one is held for as long as the rollout
     goes on, together with a message that it is a part of.
     """
 
@@ -243,8 +243,6 @@ _TAKEN: Final[dict[str, Callable[[Fold, pb.RolloutEvent], None]]] = {
     "media_added": Fold._take_medium,
     "annotation": Fold._take_annotation,
 }
-LASTING: Final = frozenset(_TAKEN) - {"tool_call_started", "verified", "completed", "failed"}
-"""The kinds of events that a fold holds while the rollout goes on."""
 
 
 def fold(

@@ -13,6 +13,7 @@ from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_agent.collect.ledger import Ledger
 from gymmesh_agent.collect.line import packed_events
 from gymmesh_client.collect_stream.book import Asked, Book
+from gymmesh_client.collect_stream.packed import EventBatch, PackedResponse
 
 _BOUND = 8_000
 _LENGTH = 6  # events of an attempt
@@ -42,10 +43,11 @@ def _event(attempt: _Attempt) -> pb.RolloutEvent:
     return event
 
 
-def _message(batch: list[tuple[int, bytes]]) -> agent_pb2.CollectEvents:
+def _message(batch: list[tuple[int, bytes]]) -> EventBatch:
     """A batch of events, each with its cursor, as it crosses the wire."""
     packed = packed_events([data for _, data in batch], batch[-1][0])
-    return agent_pb2.CollectResponse.FromString(packed).events
+    events: EventBatch = PackedResponse.FromString(packed).events
+    return events
 
 
 class Exchange(RuleBasedStateMachine):
@@ -63,7 +65,7 @@ class Exchange(RuleBasedStateMachine):
 
     def _connect(self, credit: int, *, resumed: bool) -> None:
         self.wire: list[tuple[int, bytes]] = []
-        self.sent_before: list[agent_pb2.CollectEvents] = []
+        self.sent_before: list[EventBatch] = []
         self.granted, self.spent = credit, 0
         starts, _ = self.book.welcomed(resumed=resumed, address="a:1")
         for asked in starts:

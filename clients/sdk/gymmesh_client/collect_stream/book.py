@@ -14,7 +14,7 @@ from typing import Final
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.fold import LASTING
+from gymmesh_client.collect_stream.packed import EventBatch
 from gymmesh_runtime.errors import MeshError, from_status
 from gymmesh_runtime.wire.packed import number_tag, tag, varint
 
@@ -27,7 +27,7 @@ EventSink = Callable[[pb.RolloutEvent], None]
 _TERMINAL: Final = frozenset(("completed", "failed"))
 # Of the class: a message looks through the names of its fields to find its own methods.
 _KIND: Final = pb.RolloutEvent.WhichOneof
-_COPY: Final = pb.RolloutEvent.CopyFrom
+_EVENT: Final = pb.RolloutEvent.FromString
 _STARTS: Final = tag(agent_pb2.CollectRequest.STARTS_FIELD_NUMBER)
 _START: Final = tag(agent_pb2.CollectStarts.STARTS_FIELD_NUMBER)
 _REQUEST: Final = tag(agent_pb2.CollectStart.REQUEST_FIELD_NUMBER)
@@ -73,7 +73,6 @@ class Asked:
         sent: whether the agent may have heard of it.
         sequence: how many events came, which is the sequence of the last one.
         repeated: events up to this sequence may come again, and are dropped.
-        keep: makes an event in a message of this attempt's own: together they take less memory.
     """
 
     key: Key
@@ -85,9 +84,6 @@ class Asked:
     sent: bool = False
     sequence: int = 0
     repeated: int = 0
-    keep: Callable[[], pb.RolloutEvent] = field(
-        default_factory=lambda: agent_pb2.CollectEvents().events.add
-    )
 
 
 @dataclass(slots=True)
@@ -169,12 +165,17 @@ class Book:
             sorted(self._abandoned),
         )
 
-    def take(self, batch: agent_pb2.CollectEvents) -> int:
-        """Hand a batch's events to those who wait for them; returns how many it had."""
-        events = batch.events[:]  # in one go, which a loop over the field is not
-        count = len(events)
+    def take(self, batch: EventBatch) -> int:
+        """Hand a batch's events to those who wait for them; returns how many it had.
+
+        Raises:
+            google.protobuf.message.DecodeError: one is none; nothing of the batch is taken.
+        """
+        packed = batch.events[:]  # in one go, which a loop over the field is not
+        count = len(packed)
         if batch.cursor <= self.received:
             return count
+        events = list(map(_EVENT, packed))
         self.received = batch.cursor
         came = _Batch(batch.cursor)
         self._batches.append(came)
@@ -188,14 +189,8 @@ class Book:
             if asked.repeated and event.sequence <= asked.repeated:
                 continue
             asked.sequence += 1
-            kind = _KIND(event, "event")
-            ended = kind in _TERMINAL
+            ended = _KIND(event, "event") in _TERMINAL
             try:
-                if kind in LASTING:
-                    # Whoever holds an event holds its batch, which has those of many attempts.
-                    copy = asked.keep()
-                    _COPY(copy, event)
-                    event = copy
                 asked.sink(event)
             except Exception as error:
                 # Whatever a sink makes of an event is its attempt's affair, and no other's.

@@ -9,6 +9,8 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Final, Protocol
 
+from google.protobuf.message import DecodeError
+
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_client.collect_stream.book import (
@@ -21,6 +23,7 @@ from gymmesh_client.collect_stream.book import (
     key_of,
 )
 from gymmesh_client.collect_stream.link import Link
+from gymmesh_client.collect_stream.packed import EventBatch, PackedResponse
 from gymmesh_runtime import metrics
 from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import MeshError, unforeseen
@@ -59,10 +62,11 @@ _ENDED: Final = MeshError(errors_pb2.ERROR_REASON_CALLER_CANCELLED, "the collect
 class CollectPeer(Protocol):
     """What a stream needs of an agent service."""
 
-    def Collect(
+    def packed_Collect(
         self, requests: AsyncIterator[agent_pb2.CollectRequest | bytes], *, timeout: float
-    ) -> AsyncGenerator[agent_pb2.CollectResponse, None]:
-        """One connection; MeshError when it breaks. A request may come in its bytes."""
+    ) -> AsyncGenerator[bytes, None]:
+        """One connection; MeshError when it breaks. Responses come in their bytes, and a request
+        may go in its own."""
         ...
 
 
@@ -244,7 +248,7 @@ class CollectStream:
         link = Link(self._limits.flush_s, loop.time)
         hello = self._book.hello(self._id, self._limits.credit, CONTRACT_VERSION)
         self._owed = 0
-        responses = self._peer.Collect(link.requests(hello), timeout=_LONGEST_S)
+        responses = self._peer.packed_Collect(link.requests(hello), timeout=_LONGEST_S)
         try:
             async with aclosing(responses):
                 await self._welcome(responses, link)
@@ -252,15 +256,15 @@ class CollectStream:
                     self._heard_at = loop.time()
                     self._progressed = True
                     self._hear(response, link)
+        except DecodeError:
+            raise _violation("a CollectResponse", "bytes that are none") from None
         finally:
             link.end()
 
-    async def _welcome(
-        self, responses: AsyncGenerator[agent_pb2.CollectResponse, None], link: Link
-    ) -> None:
+    async def _welcome(self, responses: AsyncGenerator[bytes, None], link: Link) -> None:
         try:
             async with asyncio.timeout(self._limits.hello_s):
-                first = await anext(responses)
+                first = agent_pb2.CollectResponse.FromString(await anext(responses))
         except TimeoutError:
             raise self._unavailable("did not answer hello") from None
         except StopAsyncIteration:
@@ -281,19 +285,20 @@ class CollectStream:
         self._acked = 0
         self._acknowledge()
 
-    def _hear(self, response: agent_pb2.CollectResponse, link: Link) -> None:
-        kind = response.WhichOneof("message")
+    def _hear(self, data: bytes, link: Link) -> None:
+        packed = PackedResponse.FromString(data)
+        kind = packed.WhichOneof("message")
         if kind == "events":
-            self._take(response.events, link)
+            self._take(packed.events, link)
         elif kind == "start_refused":
-            self._book.refused(response.start_refused)
+            self._book.refused(agent_pb2.CollectResponse.FromString(data).start_refused)
         elif kind == "load":
-            self.load = response.load
+            self.load = agent_pb2.CollectResponse.FromString(data).load
             self._count_places()
         else:
             raise _violation("events, start_refused or load", kind or "an unknown message")
 
-    def _take(self, batch: agent_pb2.CollectEvents, link: Link) -> None:
+    def _take(self, batch: EventBatch, link: Link) -> None:
         book = self._book
         stale = book.stale
         self._owed += book.take(batch)

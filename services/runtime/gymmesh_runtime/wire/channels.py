@@ -49,6 +49,11 @@ class Line:
             call = self._calls[spec.full_name] = _multicallable(self._opened(), spec)
         return call
 
+    def enter_packed(self, spec: MethodSpec) -> Any:
+        """The same for a stream both ways whose responses come in their bytes."""
+        self._in_flight += 1
+        return _multicallable(self._opened(), spec, packed=True)
+
     def enter_raw(self, full_name: str) -> Any:
         """The same for a stream of bytes both ways, whose messages the caller packs."""
         self._in_flight += 1
@@ -90,7 +95,7 @@ class Line:
         return channel
 
 
-def _multicallable(channel: grpc.aio.Channel, spec: MethodSpec) -> Any:
+def _multicallable(channel: grpc.aio.Channel, spec: MethodSpec, *, packed: bool = False) -> Any:
     serialize: Any = spec.request_class.SerializeToString
     if spec.client_streaming:
         make: Any = channel.stream_stream
@@ -100,7 +105,7 @@ def _multicallable(channel: grpc.aio.Channel, spec: MethodSpec) -> Any:
     return make(
         f"/{spec.full_name}",
         request_serializer=serialize,
-        response_deserializer=spec.response_class.FromString,
+        response_deserializer=None if packed else spec.response_class.FromString,
     )
 
 

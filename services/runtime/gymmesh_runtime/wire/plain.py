@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import grpc
@@ -15,12 +15,20 @@ from gymmesh_runtime.wire.channels import Line
 
 
 class PlainPeer:
-    """Has the methods of one gRPC service at one address."""
+    """Has the methods of one gRPC service at one address.
+
+    A method with streams both ways is also there as ``packed_<Method>``: its responses come in
+    their bytes, for a reader who does not want all of a message at once.
+    """
 
     def __init__(self, line: Line, service: str) -> None:
         for name, spec in methods_of(service).items():
-            make = _stream if spec.server_streaming else _unary
-            setattr(self, name, make(line, spec))
+            if spec.server_streaming:
+                setattr(self, name, _stream(line, spec, line.enter))
+            else:
+                setattr(self, name, _unary(line, spec))
+            if spec.client_streaming:
+                setattr(self, f"packed_{name}", _stream(line, spec, line.enter_packed))
 
 
 def _unary(line: Line, spec: MethodSpec) -> Any:
@@ -44,13 +52,13 @@ def _unary(line: Line, spec: MethodSpec) -> Any:
     return call
 
 
-def _stream(line: Line, spec: MethodSpec) -> Any:
+def _stream(line: Line, spec: MethodSpec, enter: Callable[[MethodSpec], Any]) -> Any:
     async def call(
         request: Any, *, timeout: float, metadata: Mapping[str, str] = NO_METADATA
     ) -> AsyncIterator[Any]:
         if timeout <= 0:
             raise deadline_passed(spec.full_name)
-        send = line.enter(spec)
+        send = enter(spec)
         rpc: Any = None
         try:
             rpc = send(request, timeout=timeout, metadata=tuple(metadata.items()))

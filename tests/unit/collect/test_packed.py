@@ -1,0 +1,95 @@
+"""Batches whose events are bytes until they are read, and bytes that are none of that."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+
+import pytest
+from google.protobuf.message import DecodeError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gymmesh.agent.v1 import agent_pb2
+from gymmesh_client.collect_stream.book import Asked, Book
+from gymmesh_client.collect_stream.packed import PackedEvents, PackedResponse
+from gymmesh_client.collect_stream.stream import CollectStream
+from gymmesh_runtime.errors import MeshError
+from tests.support.rollouts import completed, make_events, verdict
+
+EVENTS = make_events("a", 1, verdict(1.0), completed())
+RESPONSES = [
+    agent_pb2.CollectResponse(),
+    agent_pb2.CollectResponse(welcome=agent_pb2.CollectWelcome(resumed=True, capacity=3)),
+    agent_pb2.CollectResponse(events=agent_pb2.CollectEvents()),
+    agent_pb2.CollectResponse(events=agent_pb2.CollectEvents(cursor=2**63, events=EVENTS)),
+    agent_pb2.CollectResponse(
+        start_refused=agent_pb2.CollectStartRefused(
+            attempts=[agent_pb2.AttemptRef(rollout_id="a", attempt=1)]
+        )
+    ),
+    agent_pb2.CollectResponse(load=agent_pb2.CollectLoad(running=7)),
+]
+# A field of a later version, which nobody here knows.
+UNKNOWN = b"\xa2\x06\x03new"
+
+
+@given(st.lists(st.sampled_from(RESPONSES), max_size=3), st.booleans())
+def test_a_response_is_the_same_either_way(
+    parts: list[agent_pb2.CollectResponse], later: bool
+) -> None:
+    # Several in a row are one message to the wire: of a oneof, the last counts.
+    data = b"".join(one.SerializeToString() for one in parts) + later * UNKNOWN
+    response, packed = agent_pb2.CollectResponse.FromString(data), PackedResponse.FromString(data)
+    assert packed.WhichOneof("message") == response.WhichOneof("message")
+    assert packed.events.cursor == response.events.cursor
+    events = [event.SerializeToString() for event in response.events.events]
+    assert list(packed.events.events) == events
+
+
+def test_a_batch_with_an_event_that_is_none_is_not_taken_in_part() -> None:
+    came: list[object] = []
+    book = Book()
+    book.enter(Asked(("a", 1), b"", 10.0, came.append, print, sent=True))
+    packed = [event.SerializeToString() for event in EVENTS]
+    with pytest.raises(DecodeError):
+        book.take(PackedEvents(cursor=3, events=[*packed[:2], b"\xff"]))
+    assert came == []
+    assert book.received == 0
+    book.take(PackedEvents(cursor=3, events=packed))
+    assert came == EVENTS
+
+
+class Agent:
+    """Says welcome, then what it was given."""
+
+    def __init__(self, *said: bytes) -> None:
+        self._said = said
+
+    async def packed_Collect(
+        self, requests: AsyncIterator[agent_pb2.CollectRequest | bytes], *, timeout: float
+    ) -> AsyncGenerator[bytes, None]:
+        """One connection; only hello is read."""
+        await anext(requests)
+        for said in self._said:
+            yield said
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        [b"\xff"],
+        [RESPONSES[1].SerializeToString(), b"\xff"],
+        [RESPONSES[1].SerializeToString(), PackedResponse(load=b"\xff").SerializeToString()],
+        [
+            RESPONSES[1].SerializeToString(),
+            PackedResponse(events=PackedEvents(cursor=1, events=[b"\xff"])).SerializeToString(),
+        ],
+    ],
+    ids=["welcome", "message", "load", "event"],
+)
+async def test_bytes_that_are_no_message_break_the_contract(said: list[bytes]) -> None:
+    stream = CollectStream(Agent(*said), "the agent")
+    request = agent_pb2.RunRolloutRequest(rollout_id="a", attempt=1)
+    with pytest.raises(MeshError, match="CONTRACT_VIOLATED"):
+        await stream.run(request, timeout_s=10.0, on_event=print)
+    await stream.close()
