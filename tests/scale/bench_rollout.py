@@ -147,20 +147,23 @@ def cpu_ms(found: Found, point: _Point) -> float | None:
 
 def ratio(of: Found, to: Found, point: _Point) -> float | None:
     """The median over the rounds of one's CPU time to the other's in the same round."""
-    ours, theirs = of.costs.get(point), to.costs.get(point)
-    if not ours or not theirs:
-        return None
-    pairs = zip(ours, theirs, strict=False)
-    return statistics.median(one.cpu_ms / other.cpu_ms for one, other in pairs)
+    return _by_round(
+        [one.cpu_ms for one in of.costs.get(point, ())],
+        [one.cpu_ms for one in to.costs.get(point, ())],
+    )
 
 
 def cycles_ratio(of: Found, to: Found, point: _Point) -> float | None:
     """As `ratio`, of the processor's cycles."""
-    ours, theirs = of.counts.get(point), to.counts.get(point)
-    if not ours or not theirs:
-        return None
-    pairs = zip(ours, theirs, strict=False)
-    return statistics.median(one.cycles / other.cycles for one, other in pairs)
+    return _by_round(
+        [one.cycles for one in of.counts.get(point, ())],
+        [one.cycles for one in to.counts.get(point, ())],
+    )
+
+
+def _by_round(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
+    ratios = [one / other for one, other in zip(ours, theirs, strict=False)]
+    return statistics.median(ratios) if ratios else None
 
 
 def _shown(figure: float | None, digits: int) -> str:

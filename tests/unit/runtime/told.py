@@ -9,8 +9,11 @@ from google.rpc import status_pb2
 
 from gymmesh.mux.v1 import mux_pb2
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.wire.mux.frames import Frame, pack, unpack
-from gymmesh_runtime.wire.mux.table import CallTable, Listener, Parts, Theirs
+from gymmesh_runtime.wire.mux.frames import BEGIN, Frame, pack, unpack
+from gymmesh_runtime.wire.mux.table import CallTable, Listener, Parts, TableLimits, Theirs
+
+#: Bounds that a few calls reach.
+SMALL = TableLimits(calls=4, message_bytes=100, assembly_bytes=150)
 
 
 class Mine:
@@ -26,6 +29,11 @@ class Mine:
 def opened(one: CallTable, sink: Any, *, streaming: bool = False, credit: int = 0) -> int:
     """Begins a call of ours; returns its number."""
     return one.open(Mine(sink, credit if streaming else None))
+
+
+def begin(number: int, payload: bytes = b"q", *, more: bool = False, credit: int = 0) -> Frame:
+    """A call of theirs."""
+    return (BEGIN, number, "s/M", 500, {"k": "v"}, payload, more, credit)
 
 
 class Arrived(NamedTuple):
