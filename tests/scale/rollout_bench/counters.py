@@ -7,6 +7,7 @@ which the processor ran somebody else's work. Cycles are counted only while a pr
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 _EVENTS: Final = "cycles,instructions:u"
+_ACK_S: Final = 10.0
 
 
 @dataclass(slots=True)
@@ -41,7 +43,10 @@ def available() -> bool:
 
 @contextmanager
 def counting(pids: Iterable[int]) -> Iterator[Counted]:
-    """Counts what the processes, and the threads they start meanwhile, do within this block."""
+    """Counts what the processes, and the threads they start meanwhile, do within this block.
+
+    Raises RuntimeError and OSError when perf can't count them.
+    """
     counted = Counted()
     order, orders = os.pipe()  # perf reads its orders from one, and says "ack" on the other
     acks, ack = os.pipe()
@@ -49,6 +54,8 @@ def counting(pids: Iterable[int]) -> Iterator[Counted]:
         line = ["perf", "stat", "-x,", "-e", _EVENTS, "-o", out.name, "--delay=-1"]
         line += [f"--control=fd:{order},{ack}", "-p", ",".join(map(str, pids))]
         perf = subprocess.Popen(line, pass_fds=(order, ack), stderr=subprocess.DEVNULL)
+        os.close(order)  # perf's alone, so that it is heard when perf ends
+        os.close(ack)
         try:
             _tell(orders, acks, b"enable\n")
             yield counted
@@ -56,15 +63,17 @@ def counting(pids: Iterable[int]) -> Iterator[Counted]:
         finally:
             perf.send_signal(signal.SIGINT)
             perf.wait(30)
-            for one in (order, orders, acks, ack):
-                os.close(one)
+            os.close(orders)
+            os.close(acks)
         found = _figures(out.read())
     counted.cycles, counted.instructions = found["cycles"], found["instructions:u"]
 
 
 def _tell(orders: int, acks: int, order: bytes) -> None:
     os.write(orders, order)
-    os.read(acks, 16)
+    heard, _, _ = select.select([acks], [], [], _ACK_S)
+    if not heard or not os.read(acks, 16):
+        raise RuntimeError(f"perf does not {order.decode().strip()} its counters")
 
 
 def _figures(text: str) -> dict[str, int]:
