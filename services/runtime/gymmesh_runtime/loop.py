@@ -7,6 +7,8 @@ import gc
 from collections.abc import Coroutine
 from typing import Any, Final, TypeVar
 
+from gymmesh_runtime.turns import wait_for_turn
+
 T = TypeVar("T")
 
 # A process that serves thousands of rollouts allocates fast, keeps most of it for a while and
@@ -21,9 +23,11 @@ _THRESHOLDS: Final = (100_000, 30, 1000)
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Runs a coroutine to its end, on uvloop where that is installed.
 
-    For programs whose process is ours: it also sets the garbage collector up for them.
+    For programs whose process is ours: it also sets the garbage collector up for them, and lets
+    other processes finish their turn.
     """
     collect_rarely()
+    wait_for_turn()
     try:
         import uvloop
     except ImportError:

@@ -42,6 +42,7 @@ def main() -> int:
     except OSError as error:
         _say({"error": error.strerror or str(error)})
         return 1
+    _take_usual_turns(child.pid)
     _say({"pid": child.pid})
     try:
         while child.poll() is None and not asked and not _parent_gone():
@@ -52,6 +53,13 @@ def main() -> int:
         _signal(child.pid, signal.SIGKILL)
     _say({"status": child.wait()})
     return 0
+
+
+def _take_usual_turns(pid: int) -> None:
+    """Who drives a GPU does not wait until others have finished their turn, as a service does."""
+    if hasattr(os, "SCHED_BATCH"):
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(pid, os.SCHED_OTHER, os.sched_param(0))
 
 
 def _parent_gone() -> bool:
