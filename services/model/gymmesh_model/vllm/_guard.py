@@ -31,6 +31,7 @@ def main() -> int:
     asked: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda got, _: asked.append(got))
+    _take_usual_turns()
     try:
         child = subprocess.Popen(
             order["argv"],
@@ -42,7 +43,6 @@ def main() -> int:
     except OSError as error:
         _say({"error": error.strerror or str(error)})
         return 1
-    _take_usual_turns(child.pid)
     _say({"pid": child.pid})
     try:
         while child.poll() is None and not asked and not _parent_gone():
@@ -55,11 +55,11 @@ def main() -> int:
     return 0
 
 
-def _take_usual_turns(pid: int) -> None:
+def _take_usual_turns() -> None:
     """Who drives a GPU does not wait until others have finished their turn, as a service does."""
-    if hasattr(os, "SCHED_BATCH"):
+    if hasattr(os, "SCHED_BATCH") and os.sched_getscheduler(0) == os.SCHED_BATCH:
         with contextlib.suppress(OSError):
-            os.sched_setscheduler(pid, os.SCHED_OTHER, os.sched_param(0))
+            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))  # inherited by the command
 
 
 def _parent_gone() -> bool:
