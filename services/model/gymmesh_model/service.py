@@ -237,7 +237,14 @@ class ModelService:
             return self._generate(work)
         parent = request.conversation.parent_call_id if has_conversation else ""
         digest = _digest(raw, seed, parent)
-        return self._calls.ask(work.request_id, digest, work, self._generate, self._aborted)
+        return self._calls.ask(
+            work.request_id,
+            digest,
+            work,
+            self._generate,
+            self._aborted,
+            certain=context.reply_is_certain,
+        )
 
     async def _generate(self, work: Work) -> model_pb2.CreateResponseResponse:
         """One coroutine for all of it: thousands of calls wait here, each frame in memory."""
