@@ -77,29 +77,26 @@ class Attempt:
 
     Args:
         request: what is asked of the agent.
-        repeat_index: which repeat of its task it is.
+        agent: the name of the agent that it is asked of.
+        fold: takes the attempt's events.
         on_event: called with each event, once it is folded.
     """
 
-    __slots__ = ("_add", "_fold", "_on_event", "_problem", "_request")
+    __slots__ = ("_add", "_agent", "_fold", "_on_event", "_problem", "_request")
 
     def __init__(
         self,
         request: agent_pb2.RunRolloutRequest,
-        repeat_index: int,
+        agent: str,
+        fold: Fold,
         on_event: EventListener | None = None,
     ) -> None:
         self._request = request
+        self._agent = agent
         self._on_event = on_event
         self._problem: Exception | None = None
-        self._fold = Fold(
-            request.rollout_id,
-            request.attempt,
-            run_id=request.run_id,
-            task_id=request.task.task_id,
-            repeat_index=repeat_index,
-        )
-        self._add = self._fold.add
+        self._fold = fold
+        self._add = fold.add
 
     @property
     def begun(self) -> bool:
@@ -112,7 +109,7 @@ class Attempt:
         request, fold = self._request, self._fold
         try:
             with Limit(timeout_s + _DEADLINE_SLACK_S):
-                peer = await connect(request.task.agent)
+                peer = await connect(self._agent)
                 push = getattr(peer, "push_RunRollout", None)
                 if push is not None:
                     await push(request, timeout=timeout_s, send=self._take)
@@ -141,7 +138,7 @@ class Attempt:
 
     def cancelled(self, reason: str) -> FailedAttempt:
         """Its failure, when it is cancelled for good."""
-        return cancelled_attempt(self._request.task.agent, self._fold.rollout, reason)
+        return cancelled_attempt(self._agent, self._fold.rollout, reason)
 
     def _take_next(self, event: pb.RolloutEvent) -> None:
         self._add(event)
@@ -160,12 +157,11 @@ class Attempt:
 
     def _failed(self, error: MeshError, retry_safe: bool) -> FailedAttempt:
         overdue = error.code is grpc.StatusCode.DEADLINE_EXCEEDED
-        agent = self._request.task.agent
         failure = pb.Failure(
             boundary=pb.BOUNDARY_DEADLINE if overdue else pb.BOUNDARY_AGENT,
             status=to_status(error),
             retry_safe=retry_safe and not overdue,
-            component=agent,
+            component=self._agent,
         )
         return FailedAttempt(failure, self._fold.rollout)
 
@@ -184,7 +180,15 @@ async def run_attempt(
     AGENT boundary, or to DEADLINE when `timeout_s` seconds were over; a broken stream is never
     data, and neither is an event on which `on_event` raised. Raises only CancelledError.
     """
-    outcome = await Attempt(request, repeat_index, on_event).run(connect, timeout_s)
+    task = request.task
+    fold = Fold(
+        request.rollout_id,
+        request.attempt,
+        run_id=request.run_id,
+        task_id=task.task_id,
+        repeat_index=repeat_index,
+    )
+    outcome = await Attempt(request, task.agent, fold, on_event).run(connect, timeout_s)
     return outcome.message() if isinstance(outcome, RolloutParts) else outcome
 
 

@@ -12,6 +12,7 @@ from gymmesh_client.attempt import AgentConnector, Attempt, EventListener
 from gymmesh_client.collect_options import CollectOptions
 from gymmesh_client.dispatch import Assignment, Dispatcher, Ended, Verdict
 from gymmesh_client.flight import Flight
+from gymmesh_client.fold import Fold
 from gymmesh_client.groups import Held, awaits_group
 from gymmesh_client.jobs import Requests
 from gymmesh_client.journal.writer import waited
@@ -83,7 +84,14 @@ class Carrier:
             if self._dispatcher.is_probe(assignment):
                 listener = self._tells(assignment, listener)
             request = self._requests.of(job, number)
-            attempt = flight.attempt = Attempt(request, job.repeat_index, listener)
+            fold = Fold(
+                job.rollout_id,
+                number,
+                run_id=output.run_id,
+                task_id=job.group,
+                repeat_index=job.repeat_index,
+            )
+            attempt = flight.attempt = Attempt(request, job.agent, fold, listener)
             try:
                 outcome = await attempt.run(self._connect, self._seconds_for(assignment))
             finally:
@@ -103,7 +111,7 @@ class Carrier:
             # No task waits for the disk: there are as many rows on the way as rollouts in flight.
             flight.writing, flight.attempt = True, None
             self._outcomes.record(job.task, outcome, partial(self._written, flight))
-            del outcome, attempt, request, listener, recording  # not for the next one's time
+            del outcome, attempt, fold, request, listener, recording  # not for the next one's time
             following = self._next_flight(flight)
 
     async def _hold(self, held: Held, flight: Flight) -> None:
