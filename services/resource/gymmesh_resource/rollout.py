@@ -59,7 +59,7 @@ class Transcript:
         if self._texts is None:
             self._texts = [
                 message_text(item, message)
-                for item in self.items
+                for item in self.items[:]  # the end of an iteration is an exception, a slice's not
                 if _HAS_FIELD(item, "message") and (message := item.message).role == "assistant"
             ]
         return self._texts
