@@ -40,7 +40,7 @@ from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import MeshError, unforeseen
 from gymmesh_runtime.instruments import Count, Level, Spread
 from gymmesh_runtime.peers import PeerDirectory
-from gymmesh_runtime.timers import call_within
+from gymmesh_runtime.timers import Wheel, call_within
 
 # Methods of the class: a message looks through the names of its fields to find its own.
 _request_has = agent_pb2.RunRolloutRequest.HasField
@@ -61,6 +61,7 @@ class Workplace:
         in_flight: the gauge of attempts that run.
         outcomes: the metrics of attempts, by environment, outcome and boundary.
         readings: what was read of requests.
+        wheel: of the loop that all attempts run in.
     """
 
     config: AgentConfig
@@ -77,6 +78,7 @@ class Workplace:
     in_flight: Level
     outcomes: Callable[[str, str, str], tuple[Count, Spread]]
     readings: Readings
+    wheel: Wheel
 
 
 class Attempt:
@@ -132,15 +134,16 @@ class Attempt:
         #: Whether `stop` came before the end: there is no terminal event then.
         self.stopped = False
         #: Done once the terminal event was sent, or the attempt was stopped without one.
-        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.over: asyncio.Future[None] = place.wheel.loop.create_future()
 
     def start(self) -> asyncio.Task[None]:
         """Begin. The task given ends when the session is closed, which may be after `over`; the
         workplace is told when it does.
         """
-        self._place.in_flight.inc()
-        self._clock.start(self._time_up)
-        task = self._work_task = self.over.get_loop().create_task(self._run())
+        place = self._place
+        place.in_flight.inc()
+        self._clock.start(self._time_up, place.wheel)
+        task = self._work_task = place.wheel.loop.create_task(self._run())
         return task
 
     def stop(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from gymmesh_runtime.timers import Timer
+from gymmesh_runtime.timers import Timer, Wheel
 
 # The attempt stops a little before the caller's deadline, so that the caller still hears why:
 # a tenth of the time, and at most this many seconds.
@@ -70,10 +70,13 @@ class RolloutClock(Timer):
                 self._end = deadline - reply
                 self.deadline_first = True
 
-    def start(self, up: Callable[[], None]) -> None:
-        """Have `up` called when the attempt's time is up, unless it is stopped before."""
+    def start(self, up: Callable[[], None], wheel: Wheel | None = None) -> None:
+        """Have `up` called when the attempt's time is up, unless it is stopped before.
+
+        To be called as soon as the clock is made. `wheel`: of the running loop, if it is at hand.
+        """
         self._up = up
-        self.set(self.remaining())
+        self.set(self._end - self.began, wheel)
 
     def ring(self) -> None:
         """The time is up."""

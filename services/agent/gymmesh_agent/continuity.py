@@ -41,23 +41,23 @@ class _Link(msgspec.Struct, eq=False):
     hasher: Hasher | None
 
 
-class Continuity:
+class Continuity(msgspec.Struct, eq=False):
     """Puts model calls, and holds their answers to the exact-token law.
 
-    Args:
-        conversation: the id of the attempt's conversations at model services.
+    Attributes:
+        id: of the attempt's conversations at model services.
         terms: of the rollout; say whether tokens are wanted, and whether a breach is allowed.
+        links: by call_id.
+        ledger: made with the first tokens.
     """
 
-    __slots__ = ("_allowed", "_capture", "_conversations", "_id", "_ledger", "_links")
+    # A Struct, as ModelCall.
 
-    def __init__(self, conversation: str, conversations: Conversations, terms: Terms) -> None:
-        self._id = conversation
-        self._conversations = conversations
-        self._links: dict[str, _Link] = {}  # by call_id
-        self._ledger: TokenLedger | None = None  # made with the first tokens
-        self._allowed = terms.allow_divergence
-        self._capture = terms.capture
+    _id: str
+    _conversations: Conversations
+    _terms: Terms
+    _links: dict[str, _Link] = {}
+    _ledger: TokenLedger | None = None
 
     def asking(
         self,
@@ -81,21 +81,22 @@ class Continuity:
             link = None
         parent = above if link is not None else ""
         # Tokens go on only in a conversation that is kept.
-        worth = self._capture is not None or len(items) > _FEW_ITEMS
+        worth = self._terms.capture is not None or len(items) > _FEW_ITEMS
         kept = self._kept(parent, link, base) if worth else None
         return Asking(call_id, model, role, changes, items, parent, kept, not worth)
 
     def _kept(self, parent: str, link: _Link | None, base: int) -> Kept:
+        capture = self._terms.capture
         if link is None:
-            return Kept(self._id, self._capture)
+            return Kept(self._id, capture)
         known = base - self._conversations.led_to(parent)
         unchanged = known == link.items
         prefix = None
-        if self._capture is not None:
+        if capture is not None:
             prefix = partial(self._tokens().prefix, parent, unchanged=unchanged)
         return Kept(
             self._id,
-            self._capture,
+            capture,
             known if unchanged and link.kept else 0,
             prefix,
             b"" if link.hasher is None else link.hasher.digest(),
@@ -152,7 +153,7 @@ class Continuity:
         if settled.diverged is None:
             return None
         metrics.TOKEN_DIVERGENCES.labels(model).inc()
-        return None if self._allowed else diverged(call_id, settled.diverged)
+        return None if self._terms.allow_divergence else diverged(call_id, settled.diverged)
 
 
 def _not_offered(settled: Settled) -> Settled:

@@ -55,23 +55,21 @@ class _Node(msgspec.Struct, eq=False):
             items += self.turns
 
 
-class Conversations:
+class Conversations(msgspec.Struct, eq=False):
     """All conversations of an attempt, as a tree of model calls.
 
-    Args:
+    Attributes:
         first: the items that every conversation starts from, `Started.items`.
+        nodes: the calls by id.
+        base: the last base given: for which parent, and the items.
 
     The last call of a conversation knows what was before it, so that a long one is not put
     together from its calls each time it goes on.
     """
 
-    __slots__ = ("_base", "_first", "_nodes")
-
-    def __init__(self, first: Sequence[responses_pb2.Item]) -> None:
-        self._first = tuple(first)
-        self._nodes: dict[str, _Node] = {}
-        # The last base given: for which parent, and the items.
-        self._base: tuple[str, Sequence[responses_pb2.Item]] | None = None
+    _first: _Items
+    _nodes: dict[str, _Node] = {}
+    _base: tuple[str, _Items] | None = None
 
     def base(self, parent: str, detached: bool) -> Sequence[responses_pb2.Item]:
         """The items before the context items of a call that is yet to be made; not to be changed.

@@ -6,6 +6,8 @@ from collections.abc import AsyncGenerator, Awaitable
 from contextlib import aclosing
 from typing import cast
 
+import msgspec
+
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import model_pb2
@@ -82,45 +84,27 @@ class Models:
         return found
 
 
-class ModelCaller:
+class ModelCaller(msgspec.Struct, eq=False):
     """The model calls of one attempt, all of them routed by its rollout's id.
 
-    Args:
+    Attributes:
         course: says with which parameters the policy is called.
         budget: how many output tokens the rollout may have; None: no limit.
         tally: what was done so far; read alone.
         deltas: where OutputDelta events go; None: answers are taken whole.
+        unknown: how often a service had dropped the conversation.
     """
 
-    __slots__ = (
-        "_budget",
-        "_clock",
-        "_course",
-        "_deltas",
-        "_models",
-        "_tally",
-        "_unknown",
-        "_who",
-    )
+    # A Struct, as ModelCall.
 
-    def __init__(
-        self,
-        models: Models,
-        who: AttemptId,
-        course: Course,
-        budget: int | None,
-        tally: Tally,
-        clock: RolloutClock,
-        deltas: EventStream | None,
-    ) -> None:
-        self._models = models
-        self._who = who
-        self._course = course
-        self._budget = budget
-        self._tally = tally
-        self._clock = clock
-        self._deltas = deltas
-        self._unknown = 0
+    _models: Models
+    _who: AttemptId
+    _course: Course
+    _budget: int | None
+    _tally: Tally
+    _clock: RolloutClock
+    _deltas: EventStream | None
+    _unknown: int = 0
 
     def ask(self, asking: Asking) -> Awaitable[model_pb2.CreateResponseResponse]:
         """The reply of the model service.

@@ -28,6 +28,7 @@ from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.instruments import Count, Spread
 from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.timers import running_wheel
 
 AGENT_SERVICE = "gymmesh.agent.v1.AgentService"
 _CLOSE_S = 4.0
@@ -88,6 +89,7 @@ class AgentService:
             in_flight=metrics.ROLLOUTS_IN_FLIGHT.labels(self.name),
             outcomes=cache(partial(_outcome, self.name)),
             readings=Readings(config, preamble),
+            wheel=running_wheel(),
         )
 
     def drain(self, grace_s: float) -> None:
