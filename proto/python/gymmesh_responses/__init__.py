@@ -32,10 +32,10 @@ from gymmesh_responses.params import (
     settings_to_dict,
 )
 from gymmesh_responses.response import (
+    fill_response,
     response_document,
     response_from_json,
     response_head_to_dict,
-    response_of,
     response_to_dict,
     response_to_json,
 )
@@ -51,6 +51,7 @@ __all__ = [
     "bytes_to_text",
     "dumps",
     "dumps_clean",
+    "fill_response",
     "function_call_output",
     "item_from_json",
     "item_to_dict",
@@ -68,7 +69,6 @@ __all__ = [
     "response_document",
     "response_from_json",
     "response_head_to_dict",
-    "response_of",
     "response_to_dict",
     "response_to_json",
     "settings_to_dict",

@@ -22,23 +22,14 @@ def response_from_json(source: JsonSource) -> pb.Response:
         CodecError: not JSON, not an object, or nested too deeply.
     """
     document = response_document(source)
-    return response_of(document.copy() if document is source else document)
+    response = pb.Response()
+    fill_response(response, document.copy() if document is source else document)
+    return response
 
 
 def response_document(source: JsonSource) -> dict[str, JsonValue]:
-    """The document of a response, for `response_of`; raises as `response_from_json`."""
+    """The document of a response, for `fill_response`; raises as `response_from_json`."""
     return require_object(read(source), "a response")
-
-
-def response_of(document: dict[str, JsonValue]) -> pb.Response:
-    """The response in what `response_document` gave, which is of no use any more then.
-
-    Raises:
-        CodecError: nested too deeply.
-    """
-    response = pb.Response()
-    _fill(response, document)
-    return response
 
 
 def response_to_json(response: pb.Response) -> bytes:
@@ -93,7 +84,14 @@ def _write_error(error: pb.ResponseError) -> dict[str, JsonValue]:
     return put_overlay(out, error.overlay_json)
 
 
-def _fill(response: pb.Response, rest: dict[str, JsonValue]) -> None:
+def fill_response(response: pb.Response, rest: dict[str, JsonValue]) -> None:
+    """Read what `response_document` gave, which is of no use any more then, into a new message.
+
+    One that is a field of another message is set by that, unless there is nothing to be read.
+
+    Raises:
+        CodecError: nested too deeply.
+    """
     # As `take` would, written out: this is done for every answer.
     text = rest.get("id")
     if type(text) is str:

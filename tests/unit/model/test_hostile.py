@@ -7,6 +7,7 @@ import copy
 from typing import Any
 from unittest import mock
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -149,6 +150,11 @@ def test_what_is_plainly_a_response_is_one(answer: Any) -> None:
     read = read_or_refused(raw)
     with mock.patch("gymmesh_model.backends.read_response._is_plain", return_value=False):
         assert read_or_refused(raw) == read
+
+
+@pytest.mark.parametrize("answer", [b'{"output":[]}', dumps(RESPONSE)])
+def test_a_response_is_there_even_if_nothing_is_in_it(answer: bytes) -> None:
+    assert read_response("policy", answer, ()).HasField("response")
 
 
 @given(damaged(ROW) | damaged(ROLLOUT), damaged(PARAMS))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -12,6 +12,10 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.progress import Progress
 from gymmesh_model.settings import Settings
 from gymmesh_model.tokens.record import Prefix, TokenRecord
+
+Made: TypeAlias = responses_pb2.Response | model_pb2.CreateResponseResponse
+"""What a backend makes of a call: the response, which the service copies, or the answer around it,
+with nothing else in it, which is the service's from then on."""
 
 
 class ModelCall(msgspec.Struct, eq=False):
@@ -70,13 +74,13 @@ class Backend(Protocol):
     async def close(self) -> None:
         """Releases it. Bounded, and harmless when called twice or before `open`."""
 
-    async def create(self, call: ModelCall) -> responses_pb2.Response:
-        """The model's answer, whole. Its caller may share the message but never changes it.
+    async def create(self, call: ModelCall) -> Made:
+        """The model's answer, whole. A response may be shared with others: nobody changes it.
 
         Raises MeshError with PARAMETER_UNSUPPORTED, FIELD_INVALID or a MODEL_* reason.
         """
 
-    async def stream(self, call: ModelCall, progress: Progress) -> responses_pb2.Response:
+    async def stream(self, call: ModelCall, progress: Progress) -> Made:
         """As `create`, and on the way hands what comes to `progress`.
 
         A backend without the capability `streaming` only answers.

@@ -17,9 +17,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from gymmesh.model.v1 import model_pb2
-from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.attempts import Attempts
-from gymmesh_model.backends.base import ModelCall
+from gymmesh_model.backends.base import Made, ModelCall
 from gymmesh_model.backends.classify import http_failure
 from gymmesh_model.backends.progress import Progress
 from gymmesh_model.backends.read_response import read_response
@@ -96,20 +95,20 @@ class OpenAIBackend:
         if client is not None:
             await client.close()
 
-    async def create(self, call: ModelCall) -> responses_pb2.Response:
+    async def create(self, call: ModelCall) -> Made:
         body = native_body(call.params, self.backend)
 
-        async def once(_: Endpoint) -> responses_pb2.Response:
+        async def once(_: Endpoint) -> Made:
             async with self._posted(body) as response:
                 answer = b"".join([piece async for piece in self._pieces(response)])
             return read_response(self._name, answer, self._secrets)
 
         return await self._attempts.run(once, call.timeout, key=call.rollout_id)
 
-    async def stream(self, call: ModelCall, progress: Progress) -> responses_pb2.Response:
+    async def stream(self, call: ModelCall, progress: Progress) -> Made:
         body = {**native_body(call.params, self.backend), "stream": True}
 
-        async def once(_: Endpoint) -> responses_pb2.Response:
+        async def once(_: Endpoint) -> Made:
             reader = ResponsesReader(self._name, self._secrets, progress)
             async with self._posted(body) as response:
                 await self._feed(reader, response)

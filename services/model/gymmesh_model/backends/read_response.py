@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.classify import failed_response
 from gymmesh_model.errors import answer_invalid
 from gymmesh_responses import (
     CodecError,
+    fill_response,
     loads,
     response_document,
-    response_of,
     response_to_dict,
 )
 
@@ -21,19 +22,24 @@ _KIND_OF: Final = responses_pb2.Item.WhichOneof
 _OVER: Final = ("completed", "incomplete", "")
 
 
-def read_response(name: str, answer: bytes, secrets: tuple[str, ...]) -> responses_pb2.Response:
-    """The response in an endpoint's answer.
+def read_response(
+    name: str, answer: bytes, secrets: tuple[str, ...]
+) -> model_pb2.CreateResponseResponse:
+    """The response in an endpoint's answer, within the message that the caller gets.
 
     Raises MeshError MODEL_ANSWER_INVALID when there is none, or the failure that it reports.
     """
     try:
         document = response_document(answer)
         plain = _is_plain(document)
-        response = response_of(document)
+        made = model_pb2.CreateResponseResponse()
+        response = made.response
+        fill_response(response, document)
     except CodecError as error:
         raise answer_invalid(name, _cause(answer, error)) from None
     if plain:
-        return response
+        return made
+    response.SetInParent()  # of an empty one nothing else says that it is there
     status = response.status
     if status == "failed" or _HAS(response, "error"):
         error_of: Any = response_to_dict(response).get("error") or {}
@@ -45,7 +51,7 @@ def read_response(name: str, answer: bytes, secrets: tuple[str, ...]) -> respons
             raise answer_invalid(name, f"output[{index}] is not an item")
     if status not in _OVER:
         raise answer_invalid(name, f"its status is '{status}'")
-    return response
+    return made
 
 
 def _is_plain(document: dict[str, Any]) -> bool:

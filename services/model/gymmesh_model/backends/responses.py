@@ -15,7 +15,7 @@ import msgspec
 
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.base import ModelCall
+from gymmesh_model.backends.base import Made, ModelCall
 from gymmesh_model.backends.http import HttpEndpoint
 from gymmesh_model.backends.progress import Progress
 from gymmesh_model.backends.read_response import read_response
@@ -63,12 +63,12 @@ class ResponsesBackend:
     async def close(self) -> None:
         await self._http.close()
 
-    def create(self, call: ModelCall) -> Coroutine[Any, Any, responses_pb2.Response]:
+    def create(self, call: ModelCall) -> Coroutine[Any, Any, Made]:
         written = _written(call)
         body = written if len(written) <= SHORT else Sendable(partial(_written, call), written)
         return self._http.post(_PATH, body, call.timeout, self._read, key=call.rollout_id)
 
-    async def stream(self, call: ModelCall, progress: Progress) -> responses_pb2.Response:
+    async def stream(self, call: ModelCall, progress: Progress) -> Made:
         body = _written(call, streamed=True)
 
         def reader() -> ResponsesReader:
@@ -81,7 +81,7 @@ class ResponsesBackend:
             raise answer_invalid(self._name, "its stream ended before the answer did")
         return read.response
 
-    def _read(self, answer: bytes) -> responses_pb2.Response:
+    def _read(self, answer: bytes) -> Made:
         return read_response(self._name, answer, self._http.secrets)
 
 
