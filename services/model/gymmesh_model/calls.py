@@ -80,6 +80,7 @@ class CallTable:
         self._oldest: deque[_Done] = deque()  # the same, in the order in which they were given
         self._bytes = 0
         self._emptied: asyncio.Future[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def ask(
         self,
@@ -112,7 +113,7 @@ class CallTable:
             answer = await _joined(running)
             if answer is not None:
                 return answer
-        task = asyncio.current_task()
+        task = asyncio.current_task(self._loop or self._in_loop())
         assert task is not None
         running = self._running[request_id] = _Running(digest, task, task.cancelling())
         try:
@@ -148,6 +149,11 @@ class CallTable:
         if self._running:
             self._emptied = asyncio.get_running_loop().create_future()
             await asyncio.wait([self._emptied], timeout=_CLOSE_SECONDS)
+
+    def _in_loop(self) -> asyncio.AbstractEventLoop:
+        """The loop that all calls belong to; to ask for it takes a system call."""
+        self._loop = asyncio.get_running_loop()
+        return self._loop
 
     def _answered(self, request_id: str, running: _Running, answer: Answer) -> None:
         kept = _SERIALIZED(answer)
