@@ -17,8 +17,8 @@ from gymmesh_client.rows import FailedAttempt
 from gymmesh_runtime.errors import MeshError, to_status, unforeseen
 from gymmesh_runtime.timers import Limit
 
-# How long past its deadline an agent's stream is waited for before it is left.
-_DEADLINE_SLACK_S: Final = 5.0
+DEADLINE_SLACK_S: Final = 5.0
+"""How long past its deadline an agent's stream is waited for before it is left."""
 
 # A call that failed with one of these before any event came may fare better the next time. A
 # server that sheds load says CANCELLED.
@@ -104,21 +104,22 @@ class Attempt:
         return self._fold.begun
 
     async def run(self, connect: AgentConnector, timeout_s: float) -> RolloutParts | FailedAttempt:
-        """Run it to its end; see run_attempt."""
+        """Run it to its end; see run_attempt. The agent is told of `timeout_s`; whoever calls sees
+        to it that DEADLINE_SLACK_S later, at the latest, the call is cancelled.
+        """
         # One coroutine, not one for each step: thousands of them are parked here.
         request, fold = self._request, self._fold
         try:
-            with Limit(timeout_s + _DEADLINE_SLACK_S):
-                peer = await connect(self._agent)
-                push = getattr(peer, "push_RunRollout", None)
-                if push is not None:
-                    await push(request, timeout=timeout_s, send=self._take)
-                    if self._problem is not None:
-                        raise self._problem
-                else:
-                    async with aclosing(peer.RunRollout(request, timeout=timeout_s)) as responses:
-                        async for response in responses:
-                            self._take_next(response.event)
+            peer = await connect(self._agent)
+            push = getattr(peer, "push_RunRollout", None)
+            if push is not None:
+                await push(request, timeout=timeout_s, send=self._take)
+                if self._problem is not None:
+                    raise self._problem
+            else:
+                async with aclosing(peer.RunRollout(request, timeout=timeout_s)) as responses:
+                    async for response in responses:
+                        self._take_next(response.event)
             parts = fold.parts()
         except StreamViolation as violation:
             return self._failed(violation_error(violation), violation.rule == "truncated")
@@ -128,13 +129,22 @@ class Attempt:
             # The outcome came; how the call closed after it is of no account.
             parts = fold.parts()
         except TimeoutError:
-            return self._failed(_overdue(timeout_s), False)
+            return self.overdue(timeout_s)
         except Exception as error:  # the last line: one rollout's surprise must not end the run
             return self._failed(unforeseen(error, "the agent call"), False)
         if parts.failed is not None:
             rollout = parts.message()
             return FailedAttempt(rollout.failed.failure, rollout)
         return parts
+
+    def overdue(self, timeout_s: float) -> FailedAttempt:
+        """Its failure, when it did not end within that time."""
+        error = MeshError(
+            errors_pb2.ERROR_REASON_DEADLINE_PASSED,
+            f"the rollout did not end within {timeout_s:g} s",
+            metadata={"method": "gymmesh.agent.v1.AgentService/RunRollout"},
+        )
+        return self._failed(error, False)
 
     def cancelled(self, reason: str) -> FailedAttempt:
         """Its failure, when it is cancelled for good."""
@@ -188,7 +198,12 @@ async def run_attempt(
         task_id=task.task_id,
         repeat_index=repeat_index,
     )
-    outcome = await Attempt(request, task.agent, fold, on_event).run(connect, timeout_s)
+    attempt = Attempt(request, task.agent, fold, on_event)
+    try:
+        with Limit(timeout_s + DEADLINE_SLACK_S):
+            outcome = await attempt.run(connect, timeout_s)
+    except TimeoutError:
+        return attempt.overdue(timeout_s)
     return outcome.message() if isinstance(outcome, RolloutParts) else outcome
 
 
@@ -202,14 +217,6 @@ def violation_error(violation: StreamViolation) -> MeshError:
             "expected": violation.expected,
             "got": violation.got,
         },
-    )
-
-
-def _overdue(timeout_s: float) -> MeshError:
-    return MeshError(
-        errors_pb2.ERROR_REASON_DEADLINE_PASSED,
-        f"the rollout did not end within {timeout_s:g} s",
-        metadata={"method": "gymmesh.agent.v1.AgentService/RunRollout"},
     )
 
 

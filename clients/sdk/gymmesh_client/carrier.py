@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections.abc import Callable, Coroutine
 from functools import partial
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.attempt import AgentConnector, Attempt, EventListener
+from gymmesh_client.attempt import DEADLINE_SLACK_S, AgentConnector, Attempt, EventListener
 from gymmesh_client.collect_options import CollectOptions
 from gymmesh_client.dispatch import Assignment, Dispatcher, Ended, Verdict
 from gymmesh_client.flight import Flight
@@ -92,8 +93,14 @@ class Carrier:
                 repeat_index=job.repeat_index,
             )
             attempt = flight.attempt = Attempt(request, job.agent, fold, listener)
+            seconds = self._seconds_for(assignment)
+            flight.due = time.monotonic() + seconds + DEADLINE_SLACK_S
             try:
-                outcome = await attempt.run(self._connect, self._seconds_for(assignment))
+                outcome = await attempt.run(self._connect, seconds)
+            except asyncio.CancelledError:
+                if not flight.was_cut_off():
+                    raise
+                outcome = attempt.overdue(seconds)
             finally:
                 if recording is not None:
                     recording.end()

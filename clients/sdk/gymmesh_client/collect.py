@@ -394,7 +394,10 @@ class Collector:
     # -- time, and the end --------------------------------------------------------------------
 
     def _tick(self) -> None:
-        self._rates.sample(time.monotonic(), self.tally)
+        now = time.monotonic()
+        self._rates.sample(now, self.tally)
+        for flight in self._flights:
+            flight.cut_off_if_due(now)
         self._load = self._ask_load()
         if self._dispatcher is not None:
             self._dispatcher.load(self._load.target)

@@ -1,0 +1,92 @@
+"""Agents that do not heed a deadline: nobody waits for them for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gymmesh.agent.v1 import agent_pb2
+from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client import CollectOptions, Collector, FailedAttempt, run_attempt
+from tests.support.rollouts import NoGroups
+from tests.unit.client.test_collect import good, prepared, rows, tasks
+
+
+class Deaf(NoGroups):
+    """Never ends rollouts of repeat 1, whatever their deadline."""
+
+    async def connect(self, name: str) -> Any:
+        return self
+
+    async def RunRollout(
+        self, request: agent_pb2.RunRolloutRequest, *, timeout: float
+    ) -> AsyncGenerator[agent_pb2.RunRolloutResponse, None]:
+        for event in good(request):
+            yield agent_pb2.RunRolloutResponse(event=event)
+            if request.rollout_id.endswith("-1"):
+                await asyncio.Event().wait()
+
+
+class DeafPusher(Deaf):
+    """The same for callers in its process."""
+
+    async def push_RunRollout(
+        self,
+        request: agent_pb2.RunRolloutRequest,
+        *,
+        timeout: float,
+        send: Callable[[pb.RolloutEvent], None],
+    ) -> None:
+        async for response in self.RunRollout(request, timeout=timeout):
+            send(response.event)
+
+
+class Unreachable(Deaf):
+    """Is looked for without end."""
+
+    async def connect(self, name: str) -> Any:
+        await asyncio.Event().wait()
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gymmesh_client.collect._TICK_S", 0.02)
+    monkeypatch.setattr("gymmesh_client.carrier.DEADLINE_SLACK_S", 0.05)
+    monkeypatch.setattr("gymmesh_client.attempt.DEADLINE_SLACK_S", 0.05)
+
+
+@pytest.mark.parametrize("agent", [Deaf(), DeafPusher()], ids=["streams", "pushes"])
+async def test_its_rollouts_fail_and_the_others_go_on(agent: Deaf, tmp_path: Path) -> None:
+    files, output = prepared(tmp_path)
+    options = CollectOptions(repeats=3, concurrency=1, timeout_s=0.1)
+    async with asyncio.timeout(20):
+        tally = await Collector(agent.connect, output, options).run(tasks(2))
+    assert (tally.completed, tally.failed, tally.retried) == (4, 2, 0)
+    for row in rows(files.failures):
+        assert row["repeat_index"] == 1
+        assert row["failure"]["boundary"] == "DEADLINE"
+        assert row["failure"]["status"]["reason"] == "DEADLINE_PASSED"
+        assert "within 0.1 s" in row["failure"]["status"]["message"]
+
+
+async def test_one_that_cannot_be_reached_is_given_up(tmp_path: Path) -> None:
+    files, output = prepared(tmp_path)
+    options = CollectOptions(repeats=2, timeout_s=0.1)
+    async with asyncio.timeout(20):
+        tally = await Collector(Unreachable().connect, output, options).run(tasks(1))
+    assert tally.failed == 2
+    assert {row["failure"]["boundary"] for row in rows(files.failures)} == {"DEADLINE"}
+
+
+async def test_so_it_is_without_a_collector() -> None:
+    request = agent_pb2.RunRolloutRequest(rollout_id="ro-t-1", attempt=1)
+    async with asyncio.timeout(20):
+        outcome = await run_attempt(Deaf().connect, request, repeat_index=1, timeout_s=0.1)
+    assert isinstance(outcome, FailedAttempt)
+    assert outcome.failure.boundary == pb.BOUNDARY_DEADLINE
+    assert not outcome.failure.retry_safe
+    assert outcome.partial.HasField("started")
