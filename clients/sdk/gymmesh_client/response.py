@@ -18,7 +18,9 @@ from gymmesh_client.tokens import call_tokens, token_fields
 from gymmesh_responses import JsonValue, response_head_to_dict
 from gymmesh_responses.jsonio import read_object
 
-_ANSWER: Final = frozenset(("id", "model", "status", "error", "incomplete_details"))
+# What `_answer` gives, in this order.
+_ANSWER: Final = ("id", "model", "status", "error", "incomplete_details")
+_NO_ANSWER: Final = (None,) * len(_ANSWER)
 # Overlays up to this size are kept for the next rollout that has the same.
 _KNOWN_BYTES: Final = 16 * 1024
 # Of the class: a message looks through the names of its fields to find its own methods.
@@ -37,15 +39,15 @@ def rollout_response(reading: Reading) -> dict[str, JsonValue]:
     sum over the root agent's calls; `created_at` is in seconds since 1970.
     """
     parts, last = reading.parts, reading.last
-    answer = {} if last is None else _answer(last.response)
-    details = answer.get("incomplete_details") or _cut_short(parts.completed)
+    name, model, status, error, details = _NO_ANSWER if last is None else _answer(last.response)
+    details = details or _cut_short(parts.completed)
     return {
-        "id": answer.get("id") or parts.rollout_id,
+        "id": name or parts.rollout_id,
         "object": "response",
         "created_at": reading.started_at,
-        "model": answer.get("model") or ("" if last is None else last.model),
-        "status": "incomplete" if details else answer.get("status") or "completed",
-        "error": answer.get("error"),
+        "model": model or ("" if last is None else last.model),
+        "status": "incomplete" if details else status or "completed",
+        "error": error,
         "incomplete_details": details,
         "output": [] if last is None else _output(reading),
         "usage": {
@@ -58,15 +60,17 @@ def rollout_response(reading: Reading) -> dict[str, JsonValue]:
     }
 
 
-def _answer(response: responses_pb2.Response) -> dict[str, JsonValue]:
-    """What an answer is; an empty text stands for none."""
+def _answer(response: responses_pb2.Response) -> tuple[JsonValue, ...]:
+    """What an answer says under each of the keys in `_ANSWER`; an empty text stands for none."""
     if _HAS(response, "incomplete_details") or _HAS(response, "error"):
-        return response_head_to_dict(response)
-    answer = {"id": response.id, "model": response.model, "status": response.status}
+        return tuple(map(response_head_to_dict(response).get, _ANSWER))
+    answer = (response.id, response.model, response.status, None, None)
     overlay = response.overlay_json
     if overlay:
         known = len(overlay) <= _KNOWN_BYTES
-        answer |= _known_overlay(overlay) if known else _read_overlay(overlay)
+        said = _known_overlay(overlay) if known else _read_overlay(overlay)
+        if said:
+            return tuple(map(said.get, _ANSWER, answer))
     return answer
 
 

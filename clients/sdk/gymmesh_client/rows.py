@@ -107,7 +107,7 @@ def failure_row(task: pb.Task, failed: FailedAttempt) -> dict[str, JsonValue]:
     failure, parts = failed.failure, RolloutParts.of(failed.partial)
     reading, shared = read(parts), shared_of(task, parts)
     row = _opening(shared, reading)
-    row |= _identity(shared, parts)
+    _put_identity(row, shared, parts)
     row["failure"] = _failure(failure)
     ended = parts.completed or parts.failed
     row["metadata"] = _metadata(reading, 0 if ended is None else ended.duration_us, False)
@@ -160,7 +160,7 @@ def _completed_row(shared: Shared, reading: Reading) -> dict[str, JsonValue]:
     verification = _no_verdict() if parts.verified is None else _verdict_row(parts)
     row = _opening(shared, reading)
     row["reward"] = verification["reward"]
-    row |= _identity(shared, parts)
+    _put_identity(row, shared, parts)
     row["verification"] = verification
     row["stop_reason"] = _STOP_REASONS[completed.stop_reason]
     if completed.stop_detail:
@@ -178,17 +178,15 @@ def _opening(shared: Shared, reading: Reading) -> dict[str, JsonValue]:
     return row
 
 
-def _identity(shared: Shared, parts: RolloutParts) -> dict[str, JsonValue]:
-    return {
-        "task_id": shared.task_id,
-        "rollout_id": parts.rollout_id,
-        "run_id": parts.run_id,
-        "repeat_index": parts.repeat_index,
-        "attempt": parts.attempt,
-        "environment": shared.environment,
-        "agent": shared.agent,
-        **shared.labels,
-    }
+def _put_identity(row: dict[str, JsonValue], shared: Shared, parts: RolloutParts) -> None:
+    row["task_id"] = shared.task_id
+    row["rollout_id"] = parts.rollout_id
+    row["run_id"] = parts.run_id
+    row["repeat_index"] = parts.repeat_index
+    row["attempt"] = parts.attempt
+    row["environment"] = shared.environment
+    row["agent"] = shared.agent
+    row |= shared.labels
 
 
 def _no_verdict() -> dict[str, Any]:
@@ -233,8 +231,11 @@ def _metadata(reading: Reading, duration_us: int, judged: bool) -> dict[str, Jso
         "tools_used": reading.tools_used,
         "verified": judged,
     }
-    if started is not None and _HAS_SEED(started, "seed"):
-        row["seed"] = started.seed
+    if started is not None:
+        seed = started.seed
+        # As in the codec: presence costs more to ask for than the value.
+        if seed or _HAS_SEED(started, "seed"):
+            row["seed"] = seed
     if reading.captured:
         row |= token_notes(reading.captured)
     # When it started (seconds since 1970), and microseconds in all and by kind of call.
@@ -324,7 +325,7 @@ def _with_extras(
             kept[key] = value
     if kept:
         row["task_extras"] = kept
-    if type(evidence) is dict:
+    if evidence and type(evidence) is dict:
         for key, value in evidence.items():
             if key not in OWN_KEYS:
                 row.setdefault(key, value)
