@@ -73,6 +73,7 @@ class ResourceServicer:
             instance_id=hosted.instance_id,
             tools=self._tools.offered,
             multi_turn=hosted.multi_turn,
+            environment_version=environment.version,
         )
 
     async def GetEnvironment(
@@ -165,7 +166,6 @@ class ResourceServicer:
         _COPY(answer, self._common)
         answer.session_id = session.id
         answer.seed = session.seed
-        answer.environment_version = self._hosted.environment.version
         return answer
 
     async def _open_in_steps(
