@@ -160,12 +160,23 @@ class Attempt:
             await self._session.open()
             opened = self._session.opened
             course, items = self._opening.course(opened.tools), opened.items
-            scope = self._scope = self._open_scope(course, items)
+            place = self._place
+            scope = self._scope = RolloutScope(
+                place.name,
+                self._who,
+                self._terms,
+                course,
+                items,
+                place.models,
+                self._session,
+                self._events,
+                self._clock,
+            )
             room = self._events.put(self._started_event(course, items))
             if room is not None:
                 await room
             try:
-                ending = await self._place.agent.run(scope)
+                ending = await place.agent.run(scope)
             except StopRollout as stop:
                 ending = stop.completion
             finally:
@@ -218,6 +229,8 @@ class Attempt:
     def _abandon(self) -> None:
         if self.over.done():
             return
+        if self._scope is not None:
+            self._scope.close()
         self._end(self._overdue())
         self._place.background(self._session.close())
 
@@ -237,25 +250,9 @@ class Attempt:
         finally:
             self._events.close()
             self._clock.stop()
-            if self._scope is not None:
-                self._scope.close()
             self._measure(outcome, boundary)
             self._place.over(self)
             self.over.set_result(None)
-
-    def _open_scope(self, course: Course, session_items: Items) -> RolloutScope:
-        place = self._place
-        return RolloutScope(
-            place.name,
-            self._who,
-            self._terms,
-            course,
-            session_items,
-            place.models,
-            self._session,
-            self._events,
-            self._clock,
-        )
 
     def _started_event(self, course: Course, session_items: Items) -> rollout_pb2.RolloutEvent:
         session = self._session
