@@ -19,7 +19,7 @@ from gymmesh_client.journal.disk import OutputError
 from gymmesh_client.journal.records import Record
 from gymmesh_client.journal.store import Entry, Journal, NewOutcome, Replace
 
-COMMIT_DELAY_S: Final = 0.02
+COMMIT_DELAY_S: Final = 0.05
 
 Done = Callable[[BaseException | None], None]
 """Told that an entry is on disk, or why it is not. Raises nothing."""
