@@ -175,7 +175,7 @@ class Fold:
     def _take_tool_start(self, event: pb.RolloutEvent) -> None:
         started = event.tool_call_started
         key = (started.model_call_id, started.call_id)
-        record = ToolRecord(key, event.record_time_unix_nano, started.name, started.actor)
+        record = ToolRecord(key, event.record_time_unix_nano, started)
         self._parts.tools.append(record)
         self._open.setdefault(key, []).append(record)
 
@@ -185,7 +185,7 @@ class Fold:
         waiting = self._open.get(key)
         if waiting:
             record = waiting.pop(0)
-            record.name = record.actor = ""  # the answer says it again
+            record.asked = None  # the answer says it again
             if not waiting:
                 del self._open[key]
         else:

@@ -23,14 +23,12 @@ class ToolRecord(msgspec.Struct, eq=False, gc=False):
     Attributes:
         key: of the call, and of its answer.
         started_unix_nano: when it was sent; zero when it never left the agent.
-        name: the tool's; of no account once it is answered.
-        actor: who called; likewise.
+        asked: what was sent; None where nothing was, and once it is answered.
     """
 
     key: ToolKey
     started_unix_nano: int = 0
-    name: str = ""
-    actor: str = ""
+    asked: pb.ToolCallStarted | None = None
     completed: pb.ToolCallCompleted | None = None
 
     def answer(self) -> pb.ToolCallCompleted:
@@ -39,7 +37,8 @@ class ToolRecord(msgspec.Struct, eq=False, gc=False):
             return self.completed
         answer = pb.ToolCallCompleted()
         answer.model_call_id, answer.call_id = self.key
-        answer.name, answer.actor = self.name, self.actor
+        if self.asked is not None:
+            answer.name, answer.actor = self.asked.name, self.asked.actor
         return answer
 
 
