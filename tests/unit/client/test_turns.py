@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 
 import pytest
 
@@ -15,49 +14,38 @@ async def test_a_burst_is_spread(count: int, most: int) -> None:
     turns, done, in_turn = Turns(most), list[int](), dict[int, int]()
     turn = 0
 
-    async def one(number: int) -> None:
-        if turns.full():
-            await turns.mine()
+    def one(number: int) -> None:
         done.append(number)
         in_turn[turn] = in_turn.get(turn, 0) + 1
 
-    working = [asyncio.create_task(one(number)) for number in range(count)]
-    while not all(task.done() for task in working):
+    for number in range(count):
+        turns.call(one, number)
+    assert turns.waiting == max(0, count - most)
+    while len(done) < count:
         assert turn < 10 * count
         await asyncio.sleep(0)
         turn += 1
     assert done == list(range(count))
-    assert max(in_turn.values()) <= 2 * most  # a turn of ours may span two of theirs
-    for _ in range(3):
-        await asyncio.sleep(0)
-    assert not turns.full()
+    assert max(in_turn.values()) <= most
+    assert not turns.waiting
 
 
-async def test_one_that_is_cancelled_holds_up_nobody() -> None:
-    turns = Turns(1)
-    assert not turns.full()
-    assert turns.full()
-    first, second = (asyncio.create_task(turns.mine()) for _ in range(2))
+async def test_what_comes_while_others_wait_comes_after_them() -> None:
+    turns, done = Turns(1), list[int]()
+    turns.call(done.append, 0)
+    turns.call(done.append, 1)
+    assert done == [0], "the second one has to wait for its turn"
     await asyncio.sleep(0)
-    first.cancel()
-    await asyncio.wait_for(second, 5)
-    assert first.cancelled()
+    turns.call(done.append, 2)
+    assert done == [0, 1], "and its turn has no place left for a third"
+    await asyncio.sleep(0)
+    assert done == [0, 1, 2]
 
 
-async def test_what_is_called_waits_its_turn_beside_who_waits() -> None:
-    turns, done = Turns(2), list[int]()
+async def test_once_all_is_done_there_is_a_place_at_once() -> None:
+    turns, done = Turns(1), list[int]()
     for number in range(3):
-        turns.call(partial(done.append, number))
-    waiting = asyncio.create_task(turns.mine())
-    await asyncio.sleep(0)
-    turns.call(lambda: done.append(3))
-    await asyncio.wait_for(waiting, 5)
-    while len(done) < 4:
-        await asyncio.wait_for(asyncio.sleep(0), 5)
-    assert done == [0, 1, 2, 3]
-    turns = Turns(1)
-    turns.call(lambda: done.append(4))
-    turns.call(lambda: done.append(5))
-    assert done[4:] == [4], "the second one has to wait for its turn"
-    await asyncio.sleep(0)
-    assert done[4:] == [4, 5]
+        turns.call(done.append, number)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert done[-1] == number
