@@ -23,8 +23,8 @@ async def test_a_burst_is_spread(count: int, most: int) -> None:
     assert turns.waiting == max(0, count - most)
     while len(done) < count:
         assert turn < 10 * count
-        await asyncio.sleep(0)
         turn += 1
+        await asyncio.sleep(0)
     assert done == list(range(count))
     assert max(in_turn.values()) <= most
     assert not turns.waiting
