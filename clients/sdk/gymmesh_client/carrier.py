@@ -15,7 +15,7 @@ from gymmesh_client.dispatch import Assignment, Dispatcher, Ended, Verdict
 from gymmesh_client.flight import Flight
 from gymmesh_client.fold import Fold
 from gymmesh_client.groups import Held, awaits_group
-from gymmesh_client.jobs import Requests
+from gymmesh_client.jobs import request_for
 from gymmesh_client.journal.writer import waited
 from gymmesh_client.order import Job
 from gymmesh_client.outcomes import Outcomes
@@ -65,7 +65,6 @@ class Carrier:
         self._next_flight = next_flight
         self._go_on = go_on
         self._landed = landed
-        self._requests = Requests(output.run_id, options.rollout)
 
     async def carry_out(self, flight: Flight) -> None:
         """Run the attempt, and see to what follows from its end; then the next one's, and so on.
@@ -84,7 +83,7 @@ class Carrier:
             listener: EventListener | None = None if recording is None else recording.add
             if self._dispatcher.is_probe(assignment):
                 listener = self._tells(assignment, listener)
-            request = self._requests.of(job, number)
+            request = request_for(job, number, output.run_id, self._options.rollout)
             fold = Fold(
                 job.rollout_id,
                 number,

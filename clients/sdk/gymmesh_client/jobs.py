@@ -14,7 +14,6 @@ from gymmesh_client.output import RunOutput
 from gymmesh_client.shelf import GroupShelf
 
 _SEED_STEP: Final = 1_000_003
-_READ: Final = agent_pb2.RunRolloutRequest.FromString
 
 
 def missing_jobs(
@@ -49,42 +48,22 @@ def missing_jobs(
             yield Job(task, repeat, environment, agent, task_id, name)
 
 
-class Requests:
-    """What agents are asked for in a run: messages of their own, each with a copy of the task."""
-
-    def __init__(self, run_id: str, options: agent_pb2.RolloutOptions | None) -> None:
-        self._run_id = run_id
-        self._options = options
-        # The task that was asked for last, and what it is asked for with every time, in bytes once
-        # a second repeat of it came.
-        self._task: pb.Task | None = None
-        self._seeded = False
-        self._alike = b""
-
-    def of(self, job: Job, attempt: int) -> agent_pb2.RunRolloutRequest:
-        """The request for an attempt."""
-        task = job.task
-        if task is not self._task:
-            self._task, self._seeded, self._alike = task, task.HasField("seed"), b""
-            request = self._copied(task)
-        else:
-            # To read a message out of bytes costs half as much as to copy one.
-            self._alike = self._alike or self._copied(task).SerializeToString()
-            request = _READ(self._alike)
-        request.rollout_id = job.rollout_id
-        request.attempt = attempt
-        if self._seeded:
-            request.task.seed = repeat_seed(task.seed, job.repeat_index)
-        return request
-
-    def _copied(self, task: pb.Task) -> agent_pb2.RunRolloutRequest:
-        # Field by field, which is half the price of the constructor's keywords.
-        request = agent_pb2.RunRolloutRequest()
-        request.task.CopyFrom(task)
-        request.run_id = self._run_id
-        if self._options is not None:
-            request.options.CopyFrom(self._options)
-        return request
+def request_for(
+    job: Job, attempt: int, run_id: str, options: agent_pb2.RolloutOptions | None
+) -> agent_pb2.RunRolloutRequest:
+    """What an agent is asked for; the task is copied."""
+    task = job.task
+    # Field by field, which is half the price of the constructor's keywords.
+    request = agent_pb2.RunRolloutRequest()
+    request.task.CopyFrom(task)
+    request.rollout_id = job.rollout_id
+    request.attempt = attempt
+    request.run_id = run_id
+    if options is not None:
+        request.options.CopyFrom(options)
+    if task.HasField("seed"):
+        request.task.seed = repeat_seed(task.seed, job.repeat_index)
+    return request
 
 
 def repeat_seed(seed: int, repeat_index: int) -> int:
