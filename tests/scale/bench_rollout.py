@@ -295,7 +295,7 @@ def main() -> int:
     """Prints the figures and writes the section."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a tenth of the work; writes nothing")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--in-flight", type=int, nargs="+", default=[1, 64, 512])
     everyone = ["floor", *LAYOUTS, "plain", *PEERS]
     parser.add_argument("--only", nargs="+", choices=everyone, default=everyone)
