@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 import pytest
 
-from gymmesh.discovery.v1.discovery_pb2 import HEALTH_SERVING, Instance
 from gymmesh.model.v1 import model_pb2
 from gymmesh_model import ModelConfig, ModelService
 from gymmesh_model.config import CacheConfig
@@ -305,24 +304,6 @@ async def test_a_retry_with_the_same_request_id_gets_the_same_answer(
     assert (first.from_cache, again.from_cache) == (False, True)
     assert text_of(other.response.output[0]) == "second"
     assert reused.reason_name == "REQUEST_ID_REUSED"
-
-
-async def test_a_direct_caller_cannot_lose_its_answer_so_none_is_kept(server: FakeEndpoint) -> None:
-    server.script = [fake.text("first"), fake.text("second"), fake.text("third")]
-    directory = PeerDirectory()
-    async with serving(configured("responses", server)) as service:
-        instance = Instance(
-            id="policy-0", service=service.kind, name="policy", health=HEALTH_SERVING
-        )
-        directory.add_direct(instance, service.servicers())
-        peer = directory.peer(instance)
-        asked = request(request_id="r1")
-        replies = [await peer.CreateResponse(asked, timeout=BOUND_S) for _ in range(2)]
-        replies += [await ask(service, asked) for _ in range(2)]
-    assert [text_of(one.response.output[0]) for one in replies] == [
-        "first", "second", "third", "third",
-    ]  # fmt: skip
-    assert [one.from_cache for one in replies] == [False, False, False, True]
 
 
 async def test_abort_stops_the_generation(api: Api, server: FakeEndpoint) -> None:

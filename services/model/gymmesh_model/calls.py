@@ -1,8 +1,7 @@
 """Calls by request_id: one generation for all who ask under the same id, and its answer for later.
 
 An answer is kept for ten minutes, as long as it is among the last 4,096 and together they
-take at most 64 MiB. Failures are not kept: a retry tries anew. Nor is an answer that surely
-reaches the one who asked for it, since who has it does not ask again.
+take at most 64 MiB. Failures are not kept: a retry tries anew.
 
 The generation runs in the task of the one who asked first, since hardly ever does another ask
 while it runs; others wait for what it gives. If the first one leaves before there is an answer,
@@ -89,15 +88,12 @@ class CallTable:
         work: WorkT,
         generate: Callable[[WorkT], Awaitable[Answer]],
         aborted: Callable[[WorkT], Answer],
-        *,
-        certain: bool = False,
     ) -> Answer:
         """The answer under this id: kept, under way, or generated now.
 
         digest: of the request; another one under the same id raises REQUEST_ID_REUSED.
         work: what the call is, for the two functions. generate: makes the answer, in the task that
-        asks. aborted: the answer when `abort` stopped it. certain: whether the answer surely
-        reaches who asks, and is not to be kept. Raises whatever `generate` raises.
+        asks. aborted: the answer when `abort` stopped it. Raises whatever `generate` raises.
         """
         while True:
             if request_id in self._done:
@@ -124,10 +120,7 @@ class CallTable:
         except BaseException as error:
             self._failed(request_id, running, error)
             raise
-        self._remove(request_id, running)
-        # Of those who joined, none is known to get it for certain.
-        if not certain or running.waiters is not None:
-            self._answered(request_id, running, answer)
+        self._answered(request_id, running, answer)
         return answer
 
     def runs(self, request_id: str) -> bool:
@@ -156,6 +149,7 @@ class CallTable:
         return self._loop
 
     def _answered(self, request_id: str, running: _Running, answer: Answer) -> None:
+        self._remove(request_id, running)
         kept = _SERIALIZED(answer)
         now = self._clock()
         done = self._done[request_id] = (request_id, running.digest, kept, now)

@@ -237,14 +237,7 @@ class ModelService:
             return self._generate(work)
         parent = request.conversation.parent_call_id if has_conversation else ""
         digest = _digest(raw, seed, parent)
-        return self._calls.ask(
-            work.request_id,
-            digest,
-            work,
-            self._generate,
-            self._aborted,
-            certain=context.reply_is_certain,
-        )
+        return self._calls.ask(work.request_id, digest, work, self._generate, self._aborted)
 
     async def _generate(self, work: Work) -> Answer:
         """One coroutine for all of it: thousands of calls wait here, each frame in memory."""

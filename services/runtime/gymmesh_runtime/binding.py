@@ -36,11 +36,10 @@ from gymmesh_runtime.timers import Limit, Wheel, running_wheel
 class BoundMethod:
     """One RPC of one servicer, for the calls of one event loop.
 
-    ``timeout`` is in seconds; None: there is no deadline. ``certain``: see `CallContext`.
+    ``timeout`` is in seconds; None: there is no deadline.
     """
 
     __slots__ = (
-        "_certain",
         "_counts",
         "_handler",
         "_missing",
@@ -53,11 +52,8 @@ class BoundMethod:
         "spec",
     )
 
-    def __init__(
-        self, spec: MethodSpec, handler: Any, push: Any = None, *, certain: bool = False
-    ) -> None:
+    def __init__(self, spec: MethodSpec, handler: Any, push: Any = None) -> None:
         self.spec = spec
-        self._certain = certain
         self._name = spec.full_name
         self._handler = handler
         self._push = push
@@ -93,9 +89,9 @@ class BoundMethod:
             if self._missing(request) is not None:
                 self.spec.check(request)  # raises
             if timeout is None:
-                context = CallContext(self._name, None, metadata, self._certain)
+                context = CallContext(self._name, None, metadata)
             elif timeout > 0:
-                context = CallContext(self._name, started + timeout, metadata, self._certain)
+                context = CallContext(self._name, started + timeout, metadata)
             else:
                 raise deadline_passed(self._name)
             if send is None:
@@ -207,18 +203,16 @@ async def _until_deadline(responses: Any, context: CallContext) -> AsyncIterator
 class Binding:
     """A servicer and the contract of one gRPC service.
 
-    Methods that the servicer lacks answer NOT_OFFERED. ``certain``: whether a call's one response
-    surely reaches who asked, since nothing but this process lies between.
+    Methods that the servicer lacks answer NOT_OFFERED.
     """
 
-    def __init__(self, service: str, servicer: object, *, certain: bool = False) -> None:
+    def __init__(self, service: str, servicer: object) -> None:
         self.service = service
         self.methods: Mapping[str, BoundMethod] = {
             name: BoundMethod(
                 spec,
                 getattr(servicer, name, None) or _not_offered(spec),
                 getattr(servicer, f"push_{name}", None) if spec.server_streaming else None,
-                certain=certain,
             )
             for name, spec in methods_of(service).items()
         }

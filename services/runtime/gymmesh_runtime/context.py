@@ -21,10 +21,6 @@ class CallContext(msgspec.Struct, eq=False, gc=False):
     do not cross hops by themselves: pass ``timeout(cap)`` to the next one. A
     servicer that keeps it by itself may set it to None before it is waited for,
     and is spared a second time limit.
-
-    ``reply_is_certain`` says that the one response surely reaches who asked, as
-    it does within a process: nobody will ask again because it was lost, so it
-    need not be kept for that.
     """
 
     # A Struct, as every call makes one: it is filled without a step in Python.
@@ -32,7 +28,6 @@ class CallContext(msgspec.Struct, eq=False, gc=False):
     method: str
     deadline: float | None = None
     metadata: Mapping[str, str] = NO_METADATA
-    reply_is_certain: bool = False
 
     def time_remaining(self) -> float:
         """Seconds until the deadline, never negative; infinity when there is none."""

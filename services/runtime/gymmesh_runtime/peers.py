@@ -58,7 +58,7 @@ class PeerDirectory:
     def add_direct(self, instance: Instance, servicers: Mapping[str, object]) -> None:
         """Adds an instance whose servicers live in this process."""
         peers: dict[str | None, DirectPeer] = {
-            service: DirectPeer(Binding(service, servicer, certain=True))
+            service: DirectPeer(Binding(service, servicer))
             for service, servicer in servicers.items()
         }
         if instance.service in peers:

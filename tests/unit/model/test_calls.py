@@ -56,42 +56,6 @@ async def test_the_same_id_gets_the_same_answer_while_it_runs_and_later() -> Non
     assert [answer.from_cache for answer in answers] == [False, True, True]
 
 
-def certain(table: CallTable, model: Model) -> asyncio.Task[Answer]:
-    asked = table.ask("r", b"d", WORK, model.generate, aborted, certain=True)
-    return asyncio.ensure_future(asked)
-
-
-async def test_an_answer_that_is_certain_to_arrive_is_not_kept() -> None:
-    table, model = CallTable(), Model()
-    first = certain(table, model)
-    await model.started.wait()
-    assert table.runs("r")
-    model.go.set()
-    answers = [await first, await certain(table, model)]
-    assert [answer.call_id for answer in answers] == ["c1", "c2"]
-    assert not any(answer.from_cache for answer in answers)
-    assert not table.runs("r")
-
-
-async def test_an_answer_is_kept_for_those_who_joined_one_that_is_certain() -> None:
-    table, model = CallTable(), Model()
-    first, second = certain(table, model), ask(table, model)
-    await model.started.wait()
-    model.go.set()
-    answers = [await first, await second, await ask(table, model), await certain(table, model)]
-    assert [answer.call_id for answer in answers] == ["c1"] * 4
-    assert [answer.from_cache for answer in answers] == [False, True, True, True]
-
-
-async def test_a_call_that_is_certain_of_its_answer_can_be_aborted() -> None:
-    table, model = CallTable(), Model()
-    asker = certain(table, model)
-    await model.started.wait()
-    assert table.abort("r") is True
-    assert (await asker).call_id == "aborted"
-    assert not table.runs("r")
-
-
 async def test_another_request_under_the_same_id_is_refused() -> None:
     table, model = CallTable(), Model()
     first = ask(table, model)

@@ -84,14 +84,6 @@ async def test_the_servicer_is_told_of_method_deadline_and_metadata(bench: Bench
     assert context.metadata["trace"] == "t-1"
 
 
-async def test_only_a_direct_reply_is_certain_and_no_stream(bench: Bench) -> None:
-    await bench.peer.CreateResponse(unary("ok"), timeout=10.0)
-    await bench.peer.CreateResponse(unary("ok"), timeout=None if bench.path == "direct" else 10.0)
-    await collect(bench.peer.StreamResponse(stream("ok"), timeout=10.0))
-    certain = [context.reply_is_certain for context in bench.probe.contexts]
-    assert certain == [bench.path == "direct"] * 2 + [False]
-
-
 async def test_a_stream_arrives_whole_and_in_order(bench: Bench) -> None:
     assert await collect(bench.peer.StreamResponse(stream("ok"), timeout=10.0)) == [0, 1, 2]
     assert bench.probe.closed.is_set()
