@@ -7,7 +7,7 @@ import gc
 from collections.abc import Coroutine
 from typing import Any, Final, TypeVar
 
-from gymmesh_runtime.turns import wait_for_turn
+from gymmesh_runtime.turns import patient_turns
 
 T = TypeVar("T")
 
@@ -27,12 +27,12 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     other processes finish their turn.
     """
     collect_rarely()
-    wait_for_turn()
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.run(main)
-    return uvloop.run(main)
+    with patient_turns():
+        try:
+            import uvloop
+        except ImportError:
+            return asyncio.run(main)
+        return uvloop.run(main)
 
 
 def collect_rarely() -> None:

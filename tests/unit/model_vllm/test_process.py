@@ -16,7 +16,7 @@ import pytest
 from gymmesh_model.vllm.config import ServeConfig
 from gymmesh_model.vllm.process import ServeError, VllmProcess
 from gymmesh_runtime.config import Secret
-from gymmesh_runtime.turns import wait_for_turn
+from gymmesh_runtime.turns import patient_turns
 from tests.support.fake_vllm import gone, install, processes
 
 Make = Callable[..., VllmProcess]
@@ -73,13 +73,10 @@ async def test_its_end_takes_all_of_its_processes(make: Make, tmp_path: Path) ->
 async def test_it_does_not_wait_for_its_turn_as_a_service_does(make: Make, tmp_path: Path) -> None:
     log = tmp_path / "log"
     process = make("serve", log=str(log), stop_s=5.0)
-    wait_for_turn()
-    try:
+    with patient_turns():
         assert os.sched_getscheduler(0) == os.SCHED_BATCH
         await process.start()
         assert [os.sched_getscheduler(one) for one in processes(log)] == [os.SCHED_OTHER] * 2
-    finally:
-        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
 async def test_one_that_ignores_sigterm_is_killed(make: Make, tmp_path: Path) -> None:

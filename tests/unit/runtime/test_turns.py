@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="Linux ha
 _SAY = """
 import os, subprocess, sys
 from gymmesh_runtime.loop import run
-from gymmesh_runtime.turns import usual_turns, wait_for_turn
+from gymmesh_runtime.turns import patient_turns, usual_turns
 
 def policies():
     mine = os.sched_getscheduler(0)
@@ -32,12 +32,17 @@ def said(script: str) -> list[int]:
 
 
 def test_a_service_and_what_it_starts_wait_for_their_turn() -> None:
-    script = "async def main(): print(*policies())\nrun(main())"
-    assert said(script) == [os.SCHED_BATCH, os.SCHED_BATCH]
+    script = "async def main(): print(*policies())\nrun(main())\nprint(*policies())"
+    assert said(script) == [os.SCHED_BATCH] * 2 + [os.SCHED_OTHER] * 2
 
 
 def test_what_drives_a_gpu_takes_the_usual_turns() -> None:
-    script = "wait_for_turn()\nwith usual_turns(): print(*policies())\nprint(*policies())"
+    script = """
+with patient_turns():
+    with usual_turns():
+        print(*policies())
+    print(*policies())
+"""
     usual, waiting = [os.SCHED_OTHER] * 2, [os.SCHED_BATCH] * 2
     assert said(script) == usual + waiting
 
@@ -51,8 +56,8 @@ def test_usual_turns_change_nothing_that_was_not_ours(policy: str) -> None:
 
 def test_a_policy_set_from_outside_stays() -> None:
     script = "os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))\n"
-    script += "wait_for_turn()\nprint(*policies())"
-    assert said(script) == [os.SCHED_IDLE] * 2
+    script += "with patient_turns(): print(*policies())\nprint(*policies())"
+    assert said(script) == [os.SCHED_IDLE] * 4
 
 
 def test_where_none_may_be_set_all_stays_as_it_is() -> None:
@@ -60,7 +65,7 @@ def test_where_none_may_be_set_all_stays_as_it_is() -> None:
 def refuse(*_):
     raise PermissionError
 os.sched_setscheduler = refuse
-wait_for_turn()
-print(*policies())
+with patient_turns():
+    print(*policies())
 """
     assert said(script) == [os.SCHED_OTHER] * 2
