@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from gymmesh_model.backends.attempts import Attempts
 from gymmesh_model.backends.classify import http_failure
@@ -25,6 +25,8 @@ from gymmesh_model.load_poll import LoadPoll, wants_metrics
 from gymmesh_model.pool import Endpoint, Pool
 from gymmesh_runtime.errors import MeshError
 
+_LOOKED_AT: Final = 16 * 1024
+
 T = TypeVar("T")
 Reader = TypeVar("Reader", bound=StreamReader)
 
@@ -32,11 +34,13 @@ Reader = TypeVar("Reader", bound=StreamReader)
 class HttpEndpoint:
     """Bounded connections to the endpoints of one model, `name` in the mesh.
 
-    pool: the endpoints, by the configured base URLs.
+    pool: the endpoints, by the configured base URLs. calls_tools: what stands in an answer that
+    calls tools, and hardly in another: those are handed on one after the other.
     """
 
-    def __init__(self, name: str, config: ModelConfig) -> None:
+    def __init__(self, name: str, config: ModelConfig, calls_tools: bytes = b'"function"') -> None:
         self._name = name
+        self._calls_tools = calls_tools
         self._config = config
         self.pool = Pool.of(name, config)
         self._attempts = Attempts(self.pool, config.max_retries)
@@ -146,11 +150,13 @@ class HttpEndpoint:
             raise self._failure(error) from None
 
     def _direct(self, headers: Mapping[str, str]) -> DirectTransport:
-        config = self._config
+        config, calls_tools = self._config, self._calls_tools
         client = Client(
             limit=config.max_concurrency,
             connect_timeout=config.connect_timeout_s,
             max_body=MAX_ANSWER_BYTES,
+            # A hint: of an answer full of tokens and probabilities the beginning will do.
+            alike=lambda answer: answer.find(calls_tools, 0, _LOOKED_AT) >= 0,
         )
         transport = DirectTransport(headers, client)
         try:

@@ -49,7 +49,7 @@ class ResponsesBackend:
         options: ResponsesOptions = options_of(name, config.options, ResponsesOptions)
         self.keep_aborted = options.keep_aborted
         self._name = name
-        self._http = HttpEndpoint(name, config)
+        self._http = HttpEndpoint(name, config, b'"function_call"')
         self.pool = self._http.pool
         self.endpoint_model = config.model or ""
         self.context_tokens = 0
