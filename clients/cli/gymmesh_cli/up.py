@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     " several cells alike; or nothing (the default, or mesh.layout).",
 )
 @click.option(
-    "--cells", type=click.IntRange(1, 1024), help="How many cells; default: a processor each."
+    "--cells",
+    type=click.IntRange(1, 1024),
+    help="How many cells; default: one for each processor but one, which the collector takes.",
 )
 @click.option("--logs", is_flag=True, help="Show the services' logs on stderr.")
 @json_option

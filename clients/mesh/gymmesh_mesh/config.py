@@ -32,7 +32,7 @@ class MeshSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     choose, as it does for all others. ``drain_s`` is how long running calls may
     take to end at shutdown, ``ready_s`` how long a start may take, in seconds.
     ``transport`` "plain" turns the mux between them off. ``layout`` says what shares a
-    process (see layout.py); ``cells`` is how many cells there are, 0 for one per processor.
+    process (see layout.py); ``cells`` is how many cells there are, 0 for one per processor but one.
     """
 
     host: str = "127.0.0.1"

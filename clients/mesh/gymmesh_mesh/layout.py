@@ -11,13 +11,13 @@ A registry is part of each: it has a process of its own but for `embedded`.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gymmesh_mesh.compose import ServiceSpec, specs_of
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_model.config import ModelConfig
+from gymmesh_runtime.turns import usable_processors
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,15 @@ def plan_processes(config: MeshConfig) -> list[ProcessPlan]:
     return [_alone(spec, config) for spec in specs_of(config)]
 
 
+def usual_cells(processors: int) -> int:
+    """How many cells there are where nobody says: as many as processors, less the collector's.
+
+    The collector does about a quarter of the work. On two processors a second cell would only
+    compete with it: as many rollouts a second, at an eighth more CPU time for each.
+    """
+    return max(1, processors - 1)
+
+
 def _alone(spec: ServiceSpec, config: MeshConfig) -> ProcessPlan:
     return ProcessPlan(spec.name, [spec], frozenset((spec.instance_id,)), _ports([spec], config))
 
@@ -63,7 +72,7 @@ def _cells(config: MeshConfig) -> list[ProcessPlan]:
     apart = {name for name, model in config.models.items() if _loads_weights(model)}
     plans = [_alone(registry, config)]
     plans += [_alone(one, config) for one in others if one.kind == "model" and one.name in apart]
-    for number in range(config.mesh.cells or os.cpu_count() or 1):
+    for number in range(config.mesh.cells or usual_cells(usable_processors())):
         _, *specs = specs_of(config, suffix=f"cell{number}")
         inside = [one for one in specs if not (one.kind == "model" and one.name in apart)]
         agents = [one for one in inside if one.kind == "agent"]

@@ -1,10 +1,17 @@
-"""When the system lets this process have a processor."""
+"""How many processors this process may have, and when it has its turn."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+
+
+def usable_processors() -> int:
+    """How many processors this process may run on, which may be fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @contextmanager

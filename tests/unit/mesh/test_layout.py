@@ -6,7 +6,7 @@ import pytest
 
 from gymmesh_agent.config import AgentConfig
 from gymmesh_mesh import MeshConfig, MeshSettings
-from gymmesh_mesh.layout import plan_processes
+from gymmesh_mesh.layout import plan_processes, usual_cells
 from gymmesh_model.config import ModelConfig
 from gymmesh_resource.config import EnvironmentConfig
 
@@ -44,6 +44,11 @@ def test_cells_are_alike_and_their_agents_alone_are_called_from_outside() -> Non
         ("cell0", inside, ["tool_loop"]),
         ("cell1", inside, ["tool_loop"]),
     ]
+
+
+@pytest.mark.parametrize(("processors", "cells"), [(1, 1), (2, 1), (3, 2), (16, 15)])
+def test_cells_leave_a_processor_to_the_collector(processors: int, cells: int) -> None:
+    assert usual_cells(processors) == cells
 
 
 def test_a_model_that_is_loaded_here_is_loaded_once() -> None:

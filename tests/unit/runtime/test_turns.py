@@ -1,4 +1,4 @@
-"""How a process of ours lets others finish their turn; each in a process of its own."""
+"""Which processors a process has, and how it lets others finish their turn; each in its own."""
 
 from __future__ import annotations
 
@@ -29,6 +29,16 @@ def said(script: str) -> list[int]:
         [sys.executable, "-c", _SAY + script], capture_output=True, text=True, check=True
     )
     return [int(word) for word in done.stdout.split()]
+
+
+def test_processors_are_those_that_the_process_may_use() -> None:
+    script = """
+from gymmesh_runtime.turns import usable_processors
+print(usable_processors())
+os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+print(usable_processors())
+"""
+    assert said(script) == [len(os.sched_getaffinity(0)), 1]
 
 
 def test_a_service_and_what_it_starts_wait_for_their_turn() -> None:

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import IO, Any, Final
 
 from gymmesh_model.local.errors import ServerError
+from gymmesh_runtime.turns import usable_processors
 
 _LOG_TAIL_BYTES: Final = 800
 _STOP_SECONDS: Final = 5.0
@@ -50,7 +51,7 @@ class LocalServer:
     ) -> None:
         self._settings: dict[str, Any] = {
             "path": str(gguf),
-            "threads": threads or _usable_cores(),
+            "threads": threads or usable_processors(),
             "context": context,
             "slots": parallel_slots,
             "verbosity": _VERBOSITY,
@@ -166,12 +167,6 @@ class LocalServer:
             f"the model server for {self._settings['path']} {what}"
             + (f"; its log ends: {tail}" if tail else "")
         )
-
-
-def _usable_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):  # not on macOS
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
