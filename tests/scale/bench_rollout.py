@@ -34,19 +34,23 @@ from typing import Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from gymmesh_mesh.layout import usual_cells
+from gymmesh_runtime.turns import usable_processors
 from tests.scale.report import machine, table, write_section
 from tests.scale.rollout_bench import counters
 from tests.scale.rollout_bench.contender import ROOT, Contender, ContenderFailed, Cost
 from tests.scale.rollout_bench.model import endpoint
+from tests.scale.rollout_bench.ours import CELLS
 
 _PACKAGE: Final = "tests.scale.rollout_bench"
 _PEERS: Final = ROOT / ".cache" / "bench"
-LAYOUTS: Final = ("embedded", "cell", "mesh")
+LAYOUTS: Final = ("embedded", "cell", "cells", "mesh")
 PEERS: Final = ("verifiers", "nemo")
-TARGETS: Final = {"embedded": 1.6, "cell": 1.8, "mesh": 2.5}  # × the floor, at 512 in flight
+# Times the floor, at 512 in flight.
+TARGETS: Final = {"embedded": 1.6, "cell": 1.8, "cells": 1.8, "mesh": 2.5}
 _LATE_S: Final = 0.1
 # Rollouts of a run by what is in flight: enough that a run takes a second or more.
-_COUNTS: Final = {1: 200, 64: 2000, 512: 2048}
+_COUNTS: Final = {1: 200, 64: 2048, 512: 4096}
 _PEER_COUNTS: Final = {1: 30, 64: 192, 512: 512}
 _COUNTED: Final = 512  # in flight, for the processor's counters
 _LATE_ALONE: Final = 40  # one at a time, each waiting for its model most of the time
@@ -185,9 +189,19 @@ def _line(point: _Point, found: dict[str, Found]) -> str:
 
 
 def _title(name: str, one: Found) -> str:
-    titles = {"floor": "bare aiohttp", "nemo": "NeMo Gym", "plain": "mesh, plain RPCs"}
+    titles = {
+        "floor": "bare aiohttp",
+        "nemo": "NeMo Gym",
+        "plain": "mesh, plain RPCs",
+        "cell": _cells(usual_cells(usable_processors())) + " (default)",
+        "cells": _cells(CELLS),
+    }
     title = titles.get(name, name)
     return f"{title} {one.version}" if name in PEERS and one.version else title
+
+
+def _cells(number: int) -> str:
+    return "1 cell" if number == 1 else f"{number} cells"
 
 
 def report(found: dict[str, Found], points: Sequence[_Point]) -> str:
@@ -269,14 +283,13 @@ def _against_peers(found: dict[str, Found], points: Sequence[_Point]) -> list[st
         if peer not in found or found[peer].absent:
             continue
         for point in points:
-            parts = []
-            for name in LAYOUTS:
-                one = ratio(found[peer], found[name], point) if name in found else None
-                parts.append(_shown(one, 1))
+            against = [ratio(found[peer], found[name], point) for name in found if name in LAYOUTS]
+            parts = [_shown(one, 1) for one in against]
             rows.append([_title(peer, found[peer]), _label(point), *parts])
     if not rows:
         return []
-    heads = ["peer", "in flight, latency", *LAYOUTS]
+    ours = [_title(name, one) for name, one in found.items() if name in LAYOUTS]
+    heads = ["peer", "in flight, latency", *ours]
     return ["How many times the CPU time of ours the peers take:", table(heads, rows)]
 
 

@@ -1,7 +1,8 @@
 """The same work through a mesh and the collector, every event delivered, rows and journal on disk.
 
-    python -m tests.scale.rollout_bench.ours URL embedded|cell|mesh|plain
+    python -m tests.scale.rollout_bench.ours URL embedded|cell|cells|mesh|plain
 
+`cell` has as many cells as there are by default on this machine, and `cells` has `CELLS` of them;
 `plain` is `mesh` with plain RPCs between its processes. The collector is this process; with
 `embedded` the services are, too.
 """
@@ -45,11 +46,11 @@ def task() -> rollout_pb2.Task:
 
 def configuration(url: str, layout: str, most: int = _MOST) -> MeshConfig:
     """A mesh with the adder and a model at `url`."""
-    settings: dict[str, Any] = {"layout": "mesh" if layout == "plain" else layout}
-    if layout == "plain":
-        settings["transport"] = "plain"
-    if layout == "cell":
-        settings["cells"] = CELLS
+    special: dict[str, dict[str, Any]] = {
+        "plain": {"layout": "mesh", "transport": "plain"},
+        "cells": {"layout": "cell", "cells": CELLS},
+    }
+    settings = special.get(layout, {"layout": layout})
     policy = ModelConfig(backend="responses", url=url, model="fake", max_concurrency=most)
     adder = EnvironmentConfig(use=f"{HERE / 'adder.py'}:Adder", session_limit=0)
     return MeshConfig(
