@@ -4,116 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import socket
-import sys
-from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gymmesh_client import open_run
 from tests.support import endpoint as fake
+from tests.support.cli import BOUND_S, Bench, ended, gym, rows_of, solve, start, sums, write_tasks
 from tests.support.endpoint import FakeEndpoint, Seen
-
-BOUND_S = 60.0
-
-
-@dataclass(frozen=True)
-class Ended:
-    """A command that has ended."""
-
-    code: int
-    out: str
-    err: str
-
-    def said(self, *words: str) -> None:
-        """It ended with a sentence that has these words, and with no traceback."""
-        assert "Traceback" not in self.err
-        for word in words:
-            assert word in self.err, self.err
-
-
-async def start(*args: str | Path, cwd: Path | None = None) -> Process:
-    """Starts gym-cli in a process group of its own, as a terminal does."""
-    return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "gymmesh_cli", *map(str, args),
-        stdin=asyncio.subprocess.DEVNULL, stdout=PIPE, stderr=PIPE, cwd=cwd,
-        start_new_session=True,
-    )  # fmt: skip
-
-
-async def ended(process: Process) -> Ended:
-    try:
-        out, err = await asyncio.wait_for(process.communicate(), BOUND_S)
-    except TimeoutError:
-        os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
-        raise
-    assert process.returncode is not None
-    return Ended(process.returncode, out.decode(), err.decode())
-
-
-async def gym(*args: str | Path, cwd: Path | None = None) -> Ended:
-    return await ended(await start(*args, cwd=cwd))
-
-
-def sums(count: int) -> list[dict[str, Any]]:
-    return [
-        {
-            "task_id": f"sum-{number}",
-            "responses_create_params": {
-                "input": [{"role": "user", "content": f"What is {number} + 1?"}]
-            },
-            "expected_answer": str(number + 1),
-        }
-        for number in range(count)
-    ]
-
-
-def write_tasks(folder: Path, rows: Sequence[Any]) -> Path:
-    path = folder / "tasks.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
-def rows_of(path: Path) -> list[dict[str, Any]]:
-    raw = path.read_bytes() if path.exists() else b""
-    assert raw == b"" or raw.endswith(b"\n")
-    return [json.loads(line) for line in raw.splitlines()]
-
-
-def solve(seen: Seen) -> fake.Send:
-    """Calls the calculator first; then gives its result, wrong for even sums."""
-    messages = seen.body["messages"]
-    if messages[-1]["role"] == "tool":
-        result = int(messages[-1]["content"])
-        return fake.text(str(result if result % 2 else result + 1))
-    number = messages[-1]["content"].split()[2]
-    return fake.answer(calls=[("call_1", "calculator", f'{{"expression": "{number} + 1"}}')])
 
 
 @pytest.fixture
 async def endpoint() -> AsyncIterator[FakeEndpoint]:
     async with FakeEndpoint(default=solve) as server:
         yield server
-
-
-class Bench:
-    """A task file, an output, and the flags that lead to the endpoint."""
-
-    def __init__(self, folder: Path, url: str, tasks: int = 4) -> None:
-        self.tasks = write_tasks(folder, sums(tasks))
-        self.output = folder / "rollouts.jsonl"
-        self.failures = folder / "rollouts.failures.jsonl"
-        self.model = ["--model-url", url, "--model", "fake", "--set", "models.policy.max_retries=0"]
-
-    def collect(self, *more: str | Path) -> list[str | Path]:
-        return ["collect", "-i", self.tasks, "-o", self.output, "--json", *self.model, *more]
 
 
 @pytest.fixture
@@ -358,79 +265,6 @@ async def test_an_agent_that_is_not_there(tmp_path: Path) -> None:
     assert done.code == 1
     done.said(address)
     assert not (tmp_path / "r.jsonl").exists()
-
-
-def finished(output: Path) -> int:
-    """How many rollouts are completed: a row counts once the journal says so."""
-    with open_run(output) as run:
-        return run.completed
-
-
-async def interrupted(bench: Bench, endpoint: FakeEndpoint, *more: str) -> Process:
-    """A collect of which some rollouts are done and the others hang."""
-    some_done = asyncio.Event()
-
-    def mostly_stuck(seen: Seen) -> fake.Send:
-        text = json.dumps(seen.body)
-        if any(f"What is {number} " in text for number in range(4)):
-            return solve(seen)
-        some_done.set()
-        return fake.hang()
-
-    endpoint.default = mostly_stuck
-    process = await start(*bench.collect("--concurrency", "6", *more))
-    await asyncio.wait_for(some_done.wait(), BOUND_S)
-    async with asyncio.timeout(BOUND_S):
-        while finished(bench.output) < 4:  # noqa: ASYNC110 (another process writes)
-            await asyncio.sleep(0.02)
-    return process
-
-
-async def test_ctrl_c_keeps_every_finished_row(tmp_path: Path, endpoint: FakeEndpoint) -> None:
-    bench = Bench(tmp_path, endpoint.url, tasks=8)
-    process = await interrupted(bench, endpoint, "--grace", "0.3")
-    os.killpg(process.pid, signal.SIGINT)
-    done = await ended(process)
-    assert done.code == 130
-    done.said("every finished row is on disk")
-    before = bench.output.read_bytes()
-    assert {row["task_id"] for row in rows_of(bench.output)} == {f"sum-{n}" for n in range(4)}
-    assert rows_of(bench.failures) == []
-    assert json.loads(done.out)["not_finished"] == 4
-    endpoint.default = solve
-    again = await gym(*bench.collect("--resume"))
-    assert again.code == 0, again.err
-    assert bench.output.read_bytes().startswith(before)
-    assert sorted(row["task_id"] for row in rows_of(bench.output)) == [f"sum-{n}" for n in range(8)]
-
-
-async def test_a_second_ctrl_c_stops_at_once(tmp_path: Path, endpoint: FakeEndpoint) -> None:
-    bench = Bench(tmp_path, endpoint.url, tasks=8)
-    process = await interrupted(bench, endpoint, "--grace", "3600")
-    os.killpg(process.pid, signal.SIGINT)
-    await asyncio.sleep(0.3)
-    assert process.returncode is None
-    os.killpg(process.pid, signal.SIGINT)
-    done = await ended(process)
-    assert done.code == 130
-    assert "Traceback" not in done.err
-    assert len(rows_of(bench.output)) == 4
-
-
-async def test_killed_and_resumed(tmp_path: Path, endpoint: FakeEndpoint) -> None:
-    bench = Bench(tmp_path, endpoint.url, tasks=8)
-    process = await interrupted(bench, endpoint)
-    os.killpg(process.pid, signal.SIGKILL)
-    await ended(process)
-    before = bench.output.read_bytes()
-    with bench.output.open("ab") as file:
-        file.write(before[:100])  # a torn write
-    endpoint.default = solve
-    again = await gym(*bench.collect("--resume", "-n", "2"))
-    assert again.code == 0, again.err
-    assert bench.output.read_bytes().startswith(before)
-    keys = [(row["task_id"], row["repeat_index"]) for row in rows_of(bench.output)]
-    assert sorted(keys) == sorted((f"sum-{n}", repeat) for n in range(8) for repeat in range(2))
 
 
 def alike(row: dict[str, Any]) -> dict[str, Any]:

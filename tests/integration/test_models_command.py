@@ -24,8 +24,8 @@ from gymmesh_model.service import ModelService
 from gymmesh_runtime.config import load_config
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.serve import ServeOptions, serving
-from tests.integration.test_cli import gym
 from tests.support import endpoint as fake
+from tests.support.cli import gym
 from tests.support.endpoint import FakeEndpoint
 
 SECRET = "sk-very-secret-123"

@@ -15,8 +15,8 @@ import pytest
 
 from gymmesh_client import open_run
 from gymmesh_client.control import find_run, open_runs
-from tests.integration.test_cli import Bench, Ended, ended, gym, rows_of, solve, start
 from tests.support import endpoint as fake
+from tests.support.cli import Bench, Ended, ended, gym, rows_of, solve, start
 from tests.support.endpoint import FakeEndpoint, Seen
 
 BOUND_S = 30.0

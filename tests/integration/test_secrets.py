@@ -26,8 +26,8 @@ from gymmesh_mesh import MeshConfig, embedded, up
 from gymmesh_responses import params_from_json
 from gymmesh_runtime import metrics
 from gymmesh_runtime.config import load_config
-from tests.integration.test_cli import Ended, gym
 from tests.support import endpoint as fake
+from tests.support.cli import Ended, gym
 from tests.support.endpoint import FakeEndpoint, Seen
 
 KEY, HEADER, PASSWORD = "sk-key-0123456789", "team-secret-987654", "pass-word-5555"
