@@ -10,8 +10,9 @@ from __future__ import annotations
 import enum
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 
@@ -27,8 +28,7 @@ class Order(enum.Enum):
     LONGEST_FIRST = "longest-first"
 
 
-@dataclass(slots=True)
-class Job:
+class Job(msgspec.Struct, gc=False):
     """One rollout to collect.
 
     Attributes:
@@ -37,6 +37,8 @@ class Job:
         group: the id of its task, whose repeats are a group.
         rollout_id: its id, the same for every attempt.
     """
+
+    # A Struct, as each rollout makes one; never part of a cycle.
 
     task: pb.Task
     repeat_index: int

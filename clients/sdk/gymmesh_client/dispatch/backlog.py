@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
+
+import msgspec
 
 # So many rollouts are read ahead, so that each environment of a mix finds some of its own.
 _AHEAD: Final = 4096
@@ -37,8 +38,7 @@ class Work(Protocol):
 W = TypeVar("W", bound=Work)
 
 
-@dataclass(slots=True)
-class Assignment(Generic[W]):
+class Assignment(msgspec.Struct, Generic[W], gc=False):
     """An attempt to run.
 
     Attributes:
@@ -49,6 +49,8 @@ class Assignment(Generic[W]):
         first_at: when the rollout's first attempt started.
         order: its place among all that was asked for.
     """
+
+    # A Struct, as each rollout makes one; never part of a cycle.
 
     work: W
     attempt: int

@@ -13,8 +13,10 @@ from __future__ import annotations
 import enum
 import heapq
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Generic
+
+from msgspec.structs import replace
 
 from gymmesh_client.dispatch.backlog import Assignment, Backlog, W
 from gymmesh_client.dispatch.causes import agent_is_away, cause_of

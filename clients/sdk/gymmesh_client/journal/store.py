@@ -13,9 +13,10 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
+
+import msgspec
 
 from gymmesh_client.journal.disk import Disk, OutputError, cannot_write, lock, reason
 from gymmesh_client.journal.frames import HEADER, Damage, Frame, encode_frame, scan
@@ -47,8 +48,7 @@ _ERASE_AT_ONCE: Final = 1024
 _PAGES_KEPT: Final = 1 << 22
 
 
-@dataclass(slots=True)
-class NewOutcome:
+class NewOutcome(msgspec.Struct, gc=False):
     """An outcome to write. `row` is its line of JSON, without the newline."""
 
     key: bytes
