@@ -13,9 +13,6 @@ _ENTRY: Final = KEY_BYTES + 4
 _BUCKETS: Final = 1 << 14
 # A rollout in flight is asked for its id and key again and again, and each takes a digest.
 _KNOWN: Final = 1 << 13
-# Of a key's first 16 bits, 14 are its bucket's number. Read as one: byte by byte is dearer.
-_FIRST: Final = struct.Struct(">H").unpack_from
-_TO_BUCKET: Final = 2
 _VALUE: Final = struct.Struct("<I")
 _ZERO: Final = bytes(_VALUE.size)
 
@@ -43,12 +40,18 @@ def rollout_key(rollout: str) -> bytes:
 class KeyTable:
     """A number of 32 bits for each key, in about 25 bytes per key; keys never go.
 
-    A dict would take 150. Keys are digests, so their first bits spread them evenly over small
-    buckets, and each bucket is one byte string that is searched as a whole.
+    A dict would take 150. Keys are spread over small buckets, each of which is one byte string that
+    is searched as a whole.
+
+    Args:
+        buckets: how many; a power of two.
     """
 
-    def __init__(self) -> None:
-        self._buckets: list[bytearray | None] = [None] * _BUCKETS
+    def __init__(self, buckets: int = _BUCKETS) -> None:
+        self._buckets: list[bytearray | None] = [None] * buckets
+        # What is left of a key's hash, which the key keeps, is its bucket's number; to read that
+        # from its bytes is dearer.
+        self._mask = buckets - 1
         self._count = 0
 
     def __len__(self) -> int:
@@ -56,7 +59,7 @@ class KeyTable:
 
     def get(self, key: bytes) -> int:
         """The key's number; 0 when it has none."""
-        bucket = self._buckets[_FIRST(key)[0] >> _TO_BUCKET]
+        bucket = self._buckets[hash(key) & self._mask]
         if bucket is None:
             return 0
         place = bucket.find(key)
@@ -69,10 +72,10 @@ class KeyTable:
 
     def values(self, keys: Iterable[bytes]) -> list[int]:
         """The keys' numbers, as `get` says; it is dear to call for each."""
-        buckets, values = self._buckets, []
+        buckets, mask, values = self._buckets, self._mask, []
         for key in keys:
             value = 0
-            bucket = buckets[_FIRST(key)[0] >> _TO_BUCKET]
+            bucket = buckets[hash(key) & mask]
             if bucket is not None:
                 place = bucket.find(key)
                 if place % _ENTRY:
@@ -89,9 +92,9 @@ class KeyTable:
 
     def slots(self, keys: Iterable[bytes]) -> list[Slot]:
         """Where the keys' numbers stand, for good; of a new key it is 0."""
-        buckets, slots = self._buckets, []
+        buckets, mask, slots = self._buckets, self._mask, []
         for key in keys:
-            number = _FIRST(key)[0] >> _TO_BUCKET
+            number = hash(key) & mask
             bucket = buckets[number]
             if bucket is None:
                 bucket = buckets[number] = bytearray()

@@ -46,6 +46,10 @@ class Lanes:
     Args:
         ends: bytes of each file that hold rows, by lane and shard.
         rows_in: rows ever put into each shard of rows.
+
+    Attributes:
+        ends: as given, and as far as rows were written since.
+        added: rows written to each file since the last `settle`.
     """
 
     def __init__(
@@ -57,6 +61,7 @@ class Lanes:
     ) -> None:
         self.files = files
         self.ends = dict(ends)
+        self.added: dict[tuple[int, int], int] = {}
         self._disk = disk
         self._shard = max(rows_in, default=0)
         self._in_shard = rows_in.get(self._shard, 0)
@@ -95,6 +100,7 @@ class Lanes:
     def settle(self) -> None:
         """The journal names what was written; it is not taken back any more."""
         self._touched.clear()
+        self.added.clear()
         for file in [one for one in self._fds if one[0] == ROWS and one[1] != self._shard]:
             os.close(self._fds.pop(file))
 
@@ -105,6 +111,7 @@ class Lanes:
             with contextlib.suppress(OSError):
                 self._disk.cut(self._fds[file], end)
         self._touched.clear()
+        self.added.clear()
 
     def read(self, place: Place) -> bytes:
         """A row with its newline. Raises OSError, and UserError when it is damaged."""
@@ -205,6 +212,7 @@ class Lanes:
         self._touched.setdefault(file, offset)
         self._disk.write(fd, out, offset)
         self.ends[file] = offset + len(out)
+        self.added[file] = self.added.get(file, 0) + len(lines)
         places: list[PlaceNumbers] = []
         inner, crc32 = 0, zlib.crc32
         for line in lines:

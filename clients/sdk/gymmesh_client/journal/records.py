@@ -11,7 +11,7 @@ import json
 import struct
 from collections.abc import Iterable, Iterator
 from itertools import starmap
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from gymmesh_client.journal.keys import KEY_BYTES
 
@@ -129,6 +129,19 @@ class Outcome(NamedTuple):
     place: Place
 
 
+class SomeOutcome(Protocol):
+    """An outcome, wherever its row is."""
+
+    @property
+    def key(self) -> bytes: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def status(self) -> int: ...
+    @property
+    def boundary(self) -> int: ...
+
+
 class Superseded(NamedTuple):
     """An outcome is no longer current: where its row was, and where a copy of it is kept."""
 
@@ -187,19 +200,21 @@ def unpack_place(data: bytes) -> Place:
     return Place(*_PLACE.unpack(data))
 
 
-def encode_outcome(
-    key: bytes, attempt: int, status: int, boundary: int, place: PlaceNumbers
-) -> bytes:
-    """The bytes of the record of an outcome."""
-    return _OUTCOME_RECORD.pack(
-        OUTCOME_TYPE, _OUTCOME_BYTES, key, attempt, status, boundary, *place
-    )
+def encode_outcomes(outcomes: Iterable[SomeOutcome], places: Iterable[PlaceNumbers]) -> bytes:
+    """The bytes of the records of outcomes, whose rows are in these places."""
+    # Written out, since a run consists of them.
+    pack, kind, size = _OUTCOME_RECORD.pack, OUTCOME_TYPE, _OUTCOME_BYTES
+    records = [
+        pack(kind, size, one.key, one.attempt, one.status, one.boundary, *place)
+        for one, place in zip(outcomes, places, strict=True)
+    ]
+    return b"".join(records)
 
 
 def encode(record: Record) -> bytes:
     """A record's bytes."""
     if isinstance(record, Outcome):
-        return encode_outcome(*record)
+        return encode_outcomes((record,), (record.place,))
     if isinstance(record, Reserved):
         kind, body = RESERVED_TYPE, b"".join(starmap(_RESERVED.pack, record.attempts))
     elif isinstance(record, Released):

@@ -22,11 +22,12 @@ from gymmesh_client.journal.records import (
     Rewritten,
     RunEnded,
     Session,
+    SomeOutcome,
     Superseded,
 )
 
 _ATTEMPT_SHIFT: Final = 2
-_STATUS: Final = 3
+_STATUS: Final = 3  # within a slot's first byte
 
 
 @dataclass(slots=True)
@@ -72,8 +73,8 @@ class RunState:
                 is not current.
         """
         if isinstance(record, Outcome):
-            key, attempt, status, _, place = record
-            self.add_outcome(self.slots((key,))[0], attempt, status)
+            place = record.place
+            self.add_outcomes((record,), self.slots((record.key,)))
             self.hold(place[:2], place.offset + place.extent, 1)
         elif isinstance(record, Reserved):
             self._used(record.attempts)
@@ -98,33 +99,36 @@ class RunState:
             self.ended = record.info
 
     def slots(self, keys: Iterable[bytes]) -> list[Slot]:
-        """Where the table keeps these rollouts, for `add_outcome`."""
+        """Where the table keeps these rollouts, for `add_outcomes`."""
         return self._rollouts.slots(keys)
 
     def none_current(self, slots: Iterable[Slot]) -> bool:
         """Whether none of the rollouts in these slots has a current outcome."""
         together = 0
         for bucket, at in slots:
-            together |= read_slot(bucket, at)[0]
+            together |= bucket[at]  # the byte that has the status
         return not together & _STATUS
 
-    def add_outcome(self, slot: Slot, attempt: int, status: int) -> None:
-        """A rollout that is kept in this slot has a current outcome from now on; where its row is,
-        `hold` is told.
+    def add_outcomes(self, outcomes: Iterable[SomeOutcome], slots: Iterable[Slot]) -> None:
+        """The rollouts that are kept in these slots have a current outcome from now on; where their
+        rows are, `hold` is told.
 
         Raises:
             BadRecord: as `apply`.
         """
-        bucket, at = slot
-        value = read_slot(bucket, at)[0]
-        if value & _STATUS:
-            raise BadRecord("a rollout has a second outcome, and the first was not superseded")
-        if status not in self.counts:
-            raise BadRecord(f"an outcome of kind {status}")
-        before = value >> _ATTEMPT_SHIFT
-        attempt = before if attempt < before else attempt
-        write_slot(bucket, at, (attempt << _ATTEMPT_SHIFT) | status)
-        self.counts[status] += 1
+        counts = self.counts
+        for one, (bucket, at) in zip(outcomes, slots, strict=True):
+            status = one.status
+            if bucket[at] & _STATUS:
+                raise BadRecord("a rollout has a second outcome, and the first was not superseded")
+            if status not in counts:
+                raise BadRecord(f"an outcome of kind {status}")
+            attempt = one.attempt
+            if attempt > read_slot(bucket, at)[0] >> _ATTEMPT_SHIFT:
+                write_slot(bucket, at, (attempt << _ATTEMPT_SHIFT) | status)
+            else:
+                bucket[at] |= status
+            counts[status] += 1
 
     def hold(self, file: tuple[int, int], end: int, rows: int) -> None:
         """A file, of a lane and shard, holds so many rows more, and ends there or behind it."""

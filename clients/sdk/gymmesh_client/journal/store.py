@@ -11,7 +11,6 @@ import contextlib
 import mmap
 import os
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
@@ -39,7 +38,7 @@ from gymmesh_client.journal.records import (
     Superseded,
     decode,
     encode_all,
-    encode_outcome,
+    encode_outcomes,
 )
 from gymmesh_client.journal.state import RunState
 from gymmesh_client.problems import UserError
@@ -260,15 +259,9 @@ class Journal:
         """
         places = self._lanes.write([_line(one) for one in new])
         self._lanes.sync()
-        records = [
-            encode_outcome(one.key, one.attempt, one.status, one.boundary, place)
-            for one, place in zip(new, places, strict=True)
-        ]
-        self._put(b"".join(records))
-        add = self.state.add_outcome
-        for one, slot in zip(new, slots, strict=True):
-            add(slot, one.attempt, one.status)
-        for file, rows in Counter([place[:2] for place in places]).items():
+        self._put(encode_outcomes(new, places))
+        self.state.add_outcomes(new, slots)
+        for file, rows in self._lanes.added.items():
             self.state.hold(file, self._lanes.ends[file], rows)
 
     def _rows_first(self, entries: Sequence[Entry]) -> list[Record]:
