@@ -7,6 +7,7 @@ from contextlib import aclosing
 from typing import Final, Protocol
 
 import grpc
+import msgspec
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
@@ -72,7 +73,7 @@ AgentConnector = Callable[[str], Awaitable[AgentPeer]]
 EventListener = Callable[[pb.RolloutEvent], None]
 
 
-class Attempt:
+class Attempt(msgspec.Struct, eq=False):
     """One attempt: sends it to an agent and folds its events.
 
     Args:
@@ -82,21 +83,12 @@ class Attempt:
         on_event: called with each event, once it is folded.
     """
 
-    __slots__ = ("_add", "_agent", "_fold", "_on_event", "_problem", "_request")
+    # A Struct, as each rollout makes one.
 
-    def __init__(
-        self,
-        request: agent_pb2.RunRolloutRequest,
-        agent: str,
-        fold: Fold,
-        on_event: EventListener | None = None,
-    ) -> None:
-        self._request = request
-        self._agent = agent
-        self._on_event = on_event
-        self._problem: Exception | None = None
-        self._fold = fold
-        self._add = fold.add
+    _request: agent_pb2.RunRolloutRequest
+    _agent: str
+    _fold: Fold
+    _on_event: EventListener | None = None
 
     @property
     def begun(self) -> bool:
@@ -109,17 +101,20 @@ class Attempt:
         """
         # One coroutine, not one for each step: thousands of them are parked here.
         request, fold = self._request, self._fold
+        take = fold.take if self._on_event is None else self._take
         try:
             peer = await connect(self._agent)
             push = getattr(peer, "push_RunRollout", None)
             if push is not None:
-                await push(request, timeout=timeout_s, send=self._take)
-                if self._problem is not None:
-                    raise self._problem
+                await push(request, timeout=timeout_s, send=take)
+                if fold.problem is not None:
+                    raise fold.problem
             else:
                 async with aclosing(peer.RunRollout(request, timeout=timeout_s)) as responses:
                     async for response in responses:
-                        self._take_next(response.event)
+                        take(response.event)
+                        if fold.problem is not None:
+                            raise fold.problem
             parts = fold.parts()
         except StreamViolation as violation:
             return self._failed(violation_error(violation), violation.rule == "truncated")
@@ -150,20 +145,15 @@ class Attempt:
         """Its failure, when it is cancelled for good."""
         return cancelled_attempt(self._agent, self._fold.rollout, reason)
 
-    def _take_next(self, event: pb.RolloutEvent) -> None:
-        self._add(event)
-        if self._on_event is not None:
-            self._on_event(event)
-
     def _take(self, event: pb.RolloutEvent) -> None:
-        """Take an event that is pushed; what goes wrong is kept for the one who waits."""
-        if self._problem is None:
+        """Take an event, and tell of it; what goes wrong is kept, as by the fold."""
+        fold, on_event = self._fold, self._on_event
+        fold.take(event)
+        if fold.problem is None and on_event is not None:
             try:
-                self._add(event)
-                if self._on_event is not None:
-                    self._on_event(event)
+                on_event(event)
             except Exception as problem:
-                self._problem = problem
+                fold.problem = problem
 
     def _failed(self, error: MeshError, retry_safe: bool) -> FailedAttempt:
         overdue = error.code is grpc.StatusCode.DEADLINE_EXCEEDED

@@ -84,13 +84,7 @@ class Carrier:
             if self._dispatcher.is_probe(assignment):
                 listener = self._tells(assignment, listener)
             request = request_for(job, number, output.run_id, self._options.rollout)
-            fold = Fold(
-                job.rollout_id,
-                number,
-                run_id=output.run_id,
-                task_id=job.group,
-                repeat_index=job.repeat_index,
-            )
+            fold = Fold(job.rollout_id, number, output.run_id, job.group, job.repeat_index)
             attempt = flight.attempt = Attempt(request, job.agent, fold, listener)
             seconds = self._seconds_for(assignment)
             flight.due = time.monotonic() + seconds + DEADLINE_SLACK_S

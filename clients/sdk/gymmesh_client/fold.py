@@ -22,6 +22,8 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Final
 
+import msgspec
+
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.parts import RolloutParts, ToolKey, ToolRecord
 
@@ -45,48 +47,37 @@ class StreamViolation(Exception):
         self.got = got
 
 
-class Fold:
-    """Folds the events of one attempt, one at a time.
+class Fold(RolloutParts, gc=True):
+    """Folds the events of one attempt, one at a time, into the parts of its rollout.
 
     Holds what the Rollout will hold and nothing else: deltas are let go at once. Events are not
     copied, and must not change any more. What is taken of one is held for as long as the rollout
     goes on, together with a message that it is a part of.
+
+    Attributes:
+        problem: what went wrong when an event was taken; nothing more is taken then.
+        ended: whether the terminal event has come.
     """
 
-    __slots__ = ("_attempt", "_ended", "_open", "_parts", "_rollout_id", "_sequence")
+    # An object with the parts and not beside them, since each rollout makes one. A problem holds
+    # the frame that it came from, which holds this: a cycle.
 
-    def __init__(
-        self,
-        rollout_id: str,
-        attempt: int = 1,
-        *,
-        run_id: str = "",
-        task_id: str = "",
-        repeat_index: int = 0,
-    ) -> None:
-        self._parts = RolloutParts(rollout_id, attempt, run_id, task_id, repeat_index)
-        self._rollout_id = rollout_id
-        self._attempt = attempt
-        self._sequence = 0
-        self._ended = False
-        # Tool calls that are not answered yet, by model call and function call.
-        self._open: dict[ToolKey, list[ToolRecord]] = {}
+    problem: Exception | None = None
+    ended: bool = False
+    _sequence: int = 0
+    # Tool calls that are not answered yet, by model call and function call.
+    _open: dict[ToolKey, list[ToolRecord]] = msgspec.field(default_factory=dict)
 
     @property
     def rollout(self) -> pb.Rollout:
         """The rollout as far as it has come, for reports on one that broke off."""
-        _order_tools(self._parts)  # in their order they stay, whatever comes
-        return self._parts.message()
+        self._order_tools()  # in their order they stay, whatever comes
+        return self.message()
 
     @property
     def begun(self) -> bool:
         """Whether any event has come."""
         return self._sequence > 0
-
-    @property
-    def ended(self) -> bool:
-        """Whether the terminal event has come."""
-        return self._ended
 
     def add(self, event: pb.RolloutEvent) -> None:
         """Take the next event.
@@ -94,23 +85,41 @@ class Fold:
         Raises:
             StreamViolation: it breaks the law; nothing of it is taken.
         """
-        kind = _KIND(event, "event")
-        due = self._sequence + 1
-        if (
-            self._ended
-            or event.sequence != due
-            or event.rollout_id != self._rollout_id
-            or event.attempt != self._attempt
-            or (kind == "started") != (due == 1)
-        ):
-            raise self._misplaced(event, kind)
-        if kind is not None:
-            take = _TAKEN.get(kind)
-            if take is not None:
-                take(self, event)
-        elif not event.ignorable:
-            raise StreamViolation("unknown_event", f"event {due} is of an unknown kind")
-        self._sequence = due
+        self.take(event)
+        if self.problem is not None:
+            problem, self.problem = self.problem, None
+            raise problem
+
+    def take(self, event: pb.RolloutEvent) -> None:
+        """Take the next event, for a sender whom nothing must disturb; see `problem`."""
+        if self.problem is not None:
+            return
+        try:
+            kind = _KIND(event, "event")
+            due = self._sequence + 1
+            if (
+                self.ended
+                or event.sequence != due
+                or event.rollout_id != self.rollout_id
+                or event.attempt != self.attempt
+                or (kind == "started") != (due == 1)
+            ):
+                raise self._misplaced(event, kind)
+            # What rollouts are full of comes first, and is not looked for.
+            if kind == "model_call_completed":
+                self.calls.append(event.model_call_completed)
+            elif kind == "tool_call_started":
+                self._take_tool_start(event)
+            elif kind == "tool_call_completed":
+                self._take_tool_answer(event)
+            elif kind is None:
+                if not event.ignorable:
+                    raise StreamViolation("unknown_event", f"event {due} is of an unknown kind")
+            elif kind in _TAKEN:
+                _TAKEN[kind](self, event)
+            self._sequence = due
+        except Exception as problem:
+            self.problem = problem
 
     def finish(self) -> pb.Rollout:
         """The whole rollout, once the stream has ended.
@@ -122,19 +131,19 @@ class Fold:
 
     def parts(self) -> RolloutParts:
         """The whole rollout, without a copy; raises as `finish`."""
-        if not self._ended:
+        if not self.ended:
             raise StreamViolation(
                 "truncated",
                 f"the stream ended after {self._sequence} events with no terminal one",
                 expected="completed or failed",
             )
-        _order_tools(self._parts)
-        return self._parts
+        self._order_tools()
+        return self
 
     def _misplaced(self, event: pb.RolloutEvent, kind: str | None) -> StreamViolation:
         """Which rule an event breaks, whatever it holds."""
         due = self._sequence + 1
-        if self._ended:
+        if self.ended:
             return StreamViolation("after_terminal", f"{kind or 'an event'} came after the end")
         if event.sequence != due:
             return StreamViolation(
@@ -143,40 +152,42 @@ class Fold:
                 expected=str(due),
                 got=str(event.sequence),
             )
-        if event.rollout_id != self._rollout_id or event.attempt != self._attempt:
+        if event.rollout_id != self.rollout_id or event.attempt != self.attempt:
             return StreamViolation(
                 "identity",
                 "an event of another rollout or attempt came",
-                expected=f"{self._rollout_id}/{self._attempt}",
+                expected=f"{self.rollout_id}/{self.attempt}",
                 got=f"{event.rollout_id}/{event.attempt}",
             )
         return StreamViolation(
             "started", "the first event, and no other, is `started`", got=kind or "unknown"
         )
 
+    def _order_tools(self) -> None:
+        """Put tool calls in the order of model calls and, within one, of its function calls."""
+        if len(self.tools) > 1:
+            self.tools = [self.tools[place] for place in _order(self.tools, self.calls)]
+
     # -- what is taken of each kind ----------------------------------------------------------------
 
     def _take_started(self, event: pb.RolloutEvent) -> None:
-        self._parts.started = event.started
-        self._parts.started_unix_nano = event.record_time_unix_nano
-
-    def _take_model_call(self, event: pb.RolloutEvent) -> None:
-        self._parts.calls.append(event.model_call_completed)
+        self.started = event.started
+        self.started_unix_nano = event.record_time_unix_nano
 
     def _take_turn(self, event: pb.RolloutEvent) -> None:
-        self._parts.turns += (event.turn_completed,)
+        self.turns += (event.turn_completed,)
 
     def _take_medium(self, event: pb.RolloutEvent) -> None:
-        self._parts.media += (event.media_added,)
+        self.media += (event.media_added,)
 
     def _take_annotation(self, event: pb.RolloutEvent) -> None:
-        self._parts.annotations += (event.annotation,)
+        self.annotations += (event.annotation,)
 
     def _take_tool_start(self, event: pb.RolloutEvent) -> None:
         started = event.tool_call_started
         key = (started.model_call_id, started.call_id)
         record = ToolRecord(key, event.record_time_unix_nano, started)
-        self._parts.tools.append(record)
+        self.tools.append(record)
         self._open.setdefault(key, []).append(record)
 
     def _take_tool_answer(self, event: pb.RolloutEvent) -> None:
@@ -190,18 +201,17 @@ class Fold:
                 del self._open[key]
         else:
             record = ToolRecord(key)
-            self._parts.tools.append(record)
+            self.tools.append(record)
         record.completed = completed
 
     def _take_verdict(self, event: pb.RolloutEvent) -> None:
-        parts = self._parts
-        if parts.verified is not None:
+        if self.verified is not None:
             raise StreamViolation("unverified", "a second verdict came")
-        parts.judge(event.verified)
+        self.judge(event.verified)
         try:
-            _check_verdict(parts)
+            _check_verdict(self)
         except StreamViolation:
-            parts.judge(None)
+            self.judge(None)
             raise
 
     def _take_completed(self, event: pb.RolloutEvent) -> None:
@@ -209,14 +219,14 @@ class Fold:
         if completed.stop_reason == pb.STOP_REASON_UNSPECIFIED:
             raise StreamViolation("terminal", "`completed` gives no stop reason")
         self._end(event, completed.events)
-        self._parts.completed = completed
+        self.completed = completed
 
     def _take_failed(self, event: pb.RolloutEvent) -> None:
         failed = event.failed
         if failed.failure.boundary == pb.BOUNDARY_UNSPECIFIED:
             raise StreamViolation("terminal", "`failed` names no boundary")
         self._end(event, failed.events)
-        self._parts.failed = failed
+        self.failed = failed
 
     def _end(self, event: pb.RolloutEvent, events: int) -> None:
         if events != self._sequence + 1:
@@ -226,16 +236,13 @@ class Fold:
                 expected=str(self._sequence + 1),
                 got=str(events),
             )
-        self._ended = True
-        self._parts.ended_unix_nano = event.record_time_unix_nano
+        self.ended = True
+        self.ended_unix_nano = event.record_time_unix_nano
 
 
-# Of other kinds, deltas, nothing is taken.
+# Besides those that `take` names. Of other kinds, deltas, nothing is taken.
 _TAKEN: Final[dict[str, Callable[[Fold, pb.RolloutEvent], None]]] = {
     "started": Fold._take_started,
-    "model_call_completed": Fold._take_model_call,
-    "tool_call_started": Fold._take_tool_start,
-    "tool_call_completed": Fold._take_tool_answer,
     "turn_completed": Fold._take_turn,
     "verified": Fold._take_verdict,
     "completed": Fold._take_completed,
@@ -273,12 +280,6 @@ def _check_verdict(parts: RolloutParts) -> None:
     for part in parts.components:
         if not (math.isfinite(part.value) and math.isfinite(part.weight)):
             raise StreamViolation("unverified", f"component {part.name!r} is not finite")
-
-
-def _order_tools(parts: RolloutParts) -> None:
-    """Put tool calls in the order of model calls and, within one, of its function calls."""
-    if len(parts.tools) > 1:
-        parts.tools = [parts.tools[place] for place in _order(parts.tools, parts.calls)]
 
 
 def _order(tools: list[ToolRecord], calls: list[pb.ModelCallCompleted]) -> list[int]:

@@ -61,10 +61,10 @@ class RolloutParts(msgspec.Struct, eq=False, gc=False):
     # Neither is ever part of a cycle.
 
     rollout_id: str
-    attempt: int
-    run_id: str
-    task_id: str
-    repeat_index: int
+    attempt: int = 1
+    run_id: str = ""
+    task_id: str = ""
+    repeat_index: int = 0
     started: pb.Started | None = None
     started_unix_nano: int = 0
     calls: list[pb.ModelCallCompleted] = []
@@ -117,7 +117,9 @@ class RolloutParts(msgspec.Struct, eq=False, gc=False):
         """Take a verdict; None: there is none."""
         self.verified = verified
         self.verification = said = _NOTHING if verified is None else verified.verification
-        self.reward = said.reward if _HAS(said, "reward") else None
+        reward = said.reward
+        # Presence costs more to ask for than the value.
+        self.reward = reward if reward or _HAS(said, "reward") else None
         # To ask whether a repeated field is empty, as this one mostly is, costs less than a slice.
         components = said.components
         self.components = components[:] if components else ()
