@@ -29,7 +29,6 @@ from google.rpc import error_details_pb2, status_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.parts import RolloutParts
 from gymmesh_client.reading import Reading, read
-from gymmesh_client.response import rollout_response
 from gymmesh_client.shared import Shared, SharedRows, shared_of
 from gymmesh_client.summary import Counted
 from gymmesh_client.tokens import token_notes
@@ -174,7 +173,7 @@ def _opening(shared: Shared, reading: Reading) -> dict[str, JsonValue]:
     row: dict[str, JsonValue] = {"responses_create_params": shared.document}
     if shared.first_items is not None:
         row["first_items"] = shared.first_items
-    row["response"] = shared.response(rollout_response(reading))
+    row["response"] = shared.response(reading)
     return row
 
 

@@ -15,6 +15,8 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.media import items_with_media
 from gymmesh_client.parts import RolloutParts
+from gymmesh_client.reading import Reading
+from gymmesh_client.response import rollout_response, usage, usage_json
 from gymmesh_responses import JsonValue, loads, params_to_dict, text_of
 from gymmesh_responses.jsonio import NotPlain, Part, write_part
 
@@ -60,7 +62,8 @@ class Shared:
         first_items: what the conversation began with; None where that is the task's input alone.
         labels: the task's seed and tags, as far as it has them.
         extras: the further keys of the task's row.
-        tail: `echoed` as a response ends with it in JSON; None: not written yet.
+        tail: `echoed` as a response ends with it in JSON, but for the last brace; None: not written
+            yet.
     """
 
     document: JsonValue
@@ -73,15 +76,15 @@ class Shared:
     extras: dict[str, JsonValue]
     tail: bytes | None = None
 
-    def response(self, head: dict[str, JsonValue]) -> JsonValue:
-        """A whole response, of all that comes before what it echoes.
-
-        Raises:
-            NotPlain: where there is a `tail`, and `head` is not plain JSON.
-        """
+    def response(self, reading: Reading) -> JsonValue:
+        """The whole response of a rollout."""
+        row = rollout_response(reading)
         if self.tail is None:
-            return head | self.echoed
-        return Part(write_part(head)[:-1] + self.tail)
+            row["usage"] = usage(reading)
+            return row | self.echoed
+        # What it ends with is one Part with its usage; the rest is written with the row, in one go.
+        row["usage"] = Part(usage_json(reading) + self.tail)
+        return row
 
 
 def shared_of(task: pb.Task, parts: RolloutParts) -> Shared:
@@ -190,7 +193,7 @@ def _written(shared: Shared) -> Shared:
             key: value if key == "metadata" else Part(write_part(value))
             for key, value in shared.extras.items()
         },
-        tail=b"," + write_part(shared.echoed)[1:],
+        tail=b"," + write_part(shared.echoed)[1:-1],
     )
 
 
