@@ -1,9 +1,8 @@
-"""JSON text to values and back, without loss and at orjson's speed where it can be had.
+"""JSON text to values and back, without loss and at the fast libraries' speed where it can be had.
 
-orjson is fast but gives up part of JSON: integers beyond 64 bits silently become
-floats, unpaired surrogates are refused, NaN is silently written as null, and
-writing stops at 254 levels. Each is detected here, and the standard library's
-slower parser or writer takes over.
+msgspec reads fast but refuses unpaired surrogates. orjson writes fast but refuses integers beyond
+64 bits (which it would read as floats), silently writes NaN as null, and stops at 254 levels. Each
+is detected here, and the standard library's slower parser or writer takes over.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, NoReturn, TypeAlias
 
+import msgspec
 import orjson
 
 from gymmesh_responses.errors import CodecError
@@ -34,12 +34,9 @@ _PLAIN = (
     | orjson.OPT_PASSTHROUGH_DATETIME
     | orjson.OPT_PASSTHROUGH_SUBCLASS
 )
-# Every digit becomes 0 and every other byte a space.
-_DIGITS = bytes(0x30 if 0x30 <= byte <= 0x39 else 0x20 for byte in range(256))
-_LONG_RUN = b"0" * 19
-# The empty one stands for the start of the text.
-_BEFORE_INTEGER = frozenset((b"", b"[", b":", b",", b"-", b" ", b"\t", b"\n", b"\r"))
-_IN_FLOAT = frozenset((b".", b"e", b"E"))
+# What it refuses may still be JSON.
+_DECODED = msgspec.json.Decoder().decode
+_REFUSED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ATOMS = frozenset((int, bool, type(None)))
 _TEXTS = (bytes, str, bytearray, memoryview)
@@ -66,8 +63,8 @@ class Unpaired(str):
 def loads(text: str | bytes | bytearray | memoryview) -> JsonValue:
     """Parse JSON text; the last of several equal keys wins.
 
-    Unlike orjson it keeps integers of any size (up to Python's limit of 4,300
-    digits) and unpaired surrogates, be they escaped or in WTF-8 form.
+    It keeps integers of any size (up to Python's limit of 4,300 digits) and unpaired surrogates, be
+    they escaped or in WTF-8 form.
 
     Raises:
         CodecError: not JSON (NaN and Infinity included), not UTF-8, a number
@@ -270,31 +267,10 @@ def _parse(text: str | bytes | bytearray | memoryview) -> tuple[JsonValue, bool]
         raw = text_to_bytes(text)
     else:
         raw = text if type(text) is bytes else bytes(text)
-    if not _has_long_integer(raw):
-        try:
-            return orjson.loads(raw), True
-        except orjson.JSONDecodeError:
-            pass  # what orjson refuses may still be JSON; the next parser decides
-    return _parse_slowly(raw), False
-
-
-def _has_long_integer(raw: bytes) -> bool:
-    """Whether an integer of 19 digits or more, which may exceed 64 bits, seems to stand here."""
-    # Every run of 19 digits covers three neighbouring bytes of every sixth byte,
-    # so that a look at a sixth of the text settles nearly all documents.
-    # `in` would first try to take the bytes for a number.
-    if raw[::6].translate(_DIGITS).find(b"000") < 0:
-        return False
-    digits = raw.translate(_DIGITS)
-    start = digits.find(_LONG_RUN)
-    while start >= 0:
-        end = digits.find(b" ", start)
-        end = len(raw) if end < 0 else end
-        # Runs inside most strings, and the digits of a fraction, have other neighbours.
-        if raw[start - 1 : start] in _BEFORE_INTEGER and raw[end : end + 1] not in _IN_FLOAT:
-            return True
-        start = digits.find(_LONG_RUN, end)
-    return False
+    try:
+        return _DECODED(raw), True
+    except _REFUSED:
+        return _parse_slowly(raw), False
 
 
 def _parse_slowly(raw: bytes) -> JsonValue:
