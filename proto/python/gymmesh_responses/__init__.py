@@ -42,6 +42,7 @@ from gymmesh_responses.response import (
 from gymmesh_responses.text import function_call_output, message_text, new_message, text_of
 from gymmesh_responses.tools import tool_from_json, tool_to_dict, tool_to_json
 from gymmesh_responses.usage import usage_from_json, usage_to_dict, usage_to_json
+from gymmesh_responses.usual import fill_usual
 
 __all__ = [
     "MAX_DEPTH",
@@ -52,6 +53,7 @@ __all__ = [
     "dumps",
     "dumps_clean",
     "fill_response",
+    "fill_usual",
     "function_call_output",
     "item_from_json",
     "item_to_dict",

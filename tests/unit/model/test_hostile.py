@@ -145,10 +145,10 @@ def read_or_refused(answer: bytes) -> bytes | str:
 
 
 @given(damaged(RESPONSE))
-def test_what_is_plainly_a_response_is_one(answer: Any) -> None:
+def test_what_is_read_in_one_pass_is_a_response(answer: Any) -> None:
     raw = dumps(answer)
     read = read_or_refused(raw)
-    with mock.patch("gymmesh_model.backends.read_response._is_plain", return_value=False):
+    with mock.patch("gymmesh_model.backends.read_response.fill_usual", return_value=False):
         assert read_or_refused(raw) == read
 
 

@@ -11,6 +11,7 @@ from gymmesh_model.errors import answer_invalid
 from gymmesh_responses import (
     CodecError,
     fill_response,
+    fill_usual,
     loads,
     response_document,
     response_to_dict,
@@ -29,16 +30,15 @@ def read_response(
 
     Raises MeshError MODEL_ANSWER_INVALID when there is none, or the failure that it reports.
     """
+    made = model_pb2.CreateResponseResponse()
+    if fill_usual(made.response, answer):
+        return made
+    made = model_pb2.CreateResponseResponse()
+    response = made.response
     try:
-        document = response_document(answer)
-        plain = _is_plain(document)
-        made = model_pb2.CreateResponseResponse()
-        response = made.response
-        fill_response(response, document)
+        fill_response(response, response_document(answer))
     except CodecError as error:
         raise answer_invalid(name, _cause(answer, error)) from None
-    if plain:
-        return made
     response.SetInParent()  # of an empty one nothing else says that it is there
     status = response.status
     if status == "failed" or _HAS(response, "error"):
@@ -52,21 +52,6 @@ def read_response(
     if status not in _OVER:
         raise answer_invalid(name, f"its status is '{status}'")
     return made
-
-
-def _is_plain(document: dict[str, Any]) -> bool:
-    """Whether it is complete, without an error, and every element of its output an item.
-
-    There is nothing to object to then; a message is dearer to ask than its document.
-    """
-    output = document.get("output")
-    if document.get("status") != "completed" or type(output) is not list:
-        return False
-    for item in output:
-        kind = item.get("type") if type(item) is dict else None
-        if type(kind) is not str or not kind:
-            return False
-    return type(document.get("error")) is not dict
 
 
 def _cause(answer: bytes, error: CodecError) -> str:
