@@ -29,7 +29,7 @@ from gymmesh_runtime.alarm import Alarm
 from gymmesh_runtime.context import NO_METADATA, CallContext
 from gymmesh_runtime.contract import MethodSpec, methods_of, required_fields
 from gymmesh_runtime.errors import MeshError, deadline_passed, unforeseen
-from gymmesh_runtime.instruments import Count
+from gymmesh_runtime.instruments import FOLDED_AT_ONCE, Count
 from gymmesh_runtime.timers import Limit, Wheel, running_wheel
 
 
@@ -83,7 +83,7 @@ class BoundMethod:
         """
         # One coroutine for all of it: thousands of calls wait here, each frame in memory.
         started = monotonic()
-        code = "OK"
+        count = self._ok
         limit: Limit | None = None
         try:
             if self._missing(request) is not None:
@@ -107,15 +107,18 @@ class BoundMethod:
         except (Exception, asyncio.CancelledError) as failure:
             failure = self._ending(failure, limit)
             code = failure.code.name if isinstance(failure, MeshError) else "CANCELLED"
+            count = self._counts(code)
             raise failure from None
         finally:
             if limit is not None:
                 limit.leave()
-            count = self._ok
-            if count is None or code != "OK":
-                count = self._count(code)
+            if count is None:
+                count = self._ok = self._counts("OK")
             count.value += 1.0
-            self._seconds.observe(monotonic() - started)
+            new = (seconds := self._seconds).new  # see Spread
+            new.append(monotonic() - started)
+            if len(new) >= FOLDED_AT_ONCE:
+                seconds.fold()
 
     async def stream(
         self,
@@ -148,13 +151,6 @@ class BoundMethod:
             self._seconds.observe(monotonic() - started)
             if responses is not None:
                 await responses.aclose()
-
-    def _count(self, code: str) -> Count:
-        """The counter for a status code."""
-        count = self._counts(code)
-        if code == "OK":
-            self._ok = count
-        return count
 
     def _in_loop(self) -> Wheel:
         """The wheel of the loop that all its calls belong to."""

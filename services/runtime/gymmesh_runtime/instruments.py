@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from functools import reduce
-from operator import add
 from typing import Any, Final, Generic, TypeVar
 
 from prometheus_client import CollectorRegistry
@@ -22,7 +20,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 #: Observations that are put into their buckets together.
-_FOLDED_AT_ONCE: Final = 256
+FOLDED_AT_ONCE: Final = 256
 
 
 class Count:
@@ -66,30 +64,36 @@ class Spread:
     search for each bucket in place of one for each observation.
     """
 
-    __slots__ = ("_bounds", "_new", "_state")
+    __slots__ = ("_bounds", "_state", "new")
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = bounds
-        self._new: list[float] = []
+        #: The observations that are in no bucket yet. Who observes at every call appends to them,
+        #: and folds them once they are many enough, without a call of `observe`.
+        self.new: list[float] = []
         # Counts, total and the observations beside them, in one: a scrape in another thread finds
         # each observation in exactly one of them.
-        self._state = ([0] * (len(bounds) + 1), 0.0, self._new)
+        self._state = ([0] * (len(bounds) + 1), 0.0, self.new)
 
     def observe(self, value: float) -> None:
         """Counts `value`, a number, in the first bucket whose upper bound it does not exceed."""
-        new = self._new
+        new = self.new
         new.append(value)
-        if len(new) >= _FOLDED_AT_ONCE:
-            counts, total = self.read()
-            fresh: list[float] = []
-            self._new = fresh
-            self._state = (counts, total, fresh)
+        if len(new) >= FOLDED_AT_ONCE:
+            self.fold()
+
+    def fold(self) -> None:
+        """Puts the new observations into their buckets."""
+        counts, total = self.read()
+        fresh: list[float] = []
+        self.new = fresh
+        self._state = (counts, total, fresh)
 
     def read(self) -> tuple[list[int], float]:
         """The count of each bucket, the infinite one last, and the sum of what was observed."""
         counts, total, new = self._state
         values, counts = new.copy(), counts.copy()
-        total = reduce(add, values, total)
+        total = sum(values, total)
         values.sort()
         below = 0
         for place, bound in enumerate(self._bounds):
