@@ -35,7 +35,6 @@ from gymmesh_agent.verdict import (
     mark_group,
     skipped,
 )
-from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import MeshError, unforeseen
 from gymmesh_runtime.instruments import Count, Level, Spread
@@ -85,6 +84,9 @@ class Attempt:
     """Runs one attempt, in a task of its own.
 
     Args:
+        task: the request's.
+        environment: the task's, by name.
+        deadline: when the caller stops waiting; see RolloutClock.
         send: where its events go.
 
     Raises:
@@ -112,10 +114,12 @@ class Attempt:
         self,
         place: Workplace,
         request: agent_pb2.RunRolloutRequest,
-        context: CallContext,
+        task: rollout_pb2.Task,
+        environment: str,
+        deadline: float | None,
         send: Send,
     ) -> None:
-        task, rollout_id, attempt = request.task, request.rollout_id, request.attempt or 1
+        rollout_id, attempt = request.rollout_id, request.attempt or 1
         seed = task.seed if _task_has(task, "seed") else None
         self._place = place
         #: The rollout's id and the attempt's number.
@@ -124,9 +128,9 @@ class Attempt:
         options = request.options if _request_has(request, "options") else None
         self._terms = terms = place.readings.terms(options)
         self._opening = place.readings.opening(task.params, terms)
-        self._clock = clock = RolloutClock(context.deadline, terms.max_wall_s)
+        self._clock = clock = RolloutClock(deadline, terms.max_wall_s)
         self._events = EventStream(rollout_id, attempt, send)
-        self._session = EnvironmentSession(place.environments, who, task, clock)
+        self._session = EnvironmentSession(place.environments, environment, who, task, clock)
         self._scope: RolloutScope | None = None
         self._started = clock.began
         self._work_task: asyncio.Task[None] | None = None

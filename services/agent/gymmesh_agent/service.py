@@ -124,11 +124,17 @@ class AgentService:
             # session is closed.
             attempt.stop()
 
-    async def push_RunRollout(
+    def push_RunRollout(
         self, request: agent_pb2.RunRolloutRequest, context: CallContext, send: Send
-    ) -> None:
+    ) -> Coroutine[Any, Any, None]:
         """RunRollout for callers in this process: events are handed to `send` as they come."""
         attempt = self.start(request, context, send)
+        # The attempt's own clock ends it before the deadline, whatever it is at.
+        context.deadline = None
+        return self._end_of(attempt)
+
+    async def _end_of(self, attempt: Attempt) -> None:
+        """Until it is over; it is stopped when nobody waits for that any more."""
         try:
             await attempt.over
         except BaseException:
@@ -176,7 +182,8 @@ class AgentService:
         """Begin an attempt. Raises MeshError when there is no rollout to speak of."""
         place = self._opened()
         task = request.task
-        if not task.environment:
+        environment = task.environment
+        if not environment:
             raise MeshError(
                 errors_pb2.ERROR_REASON_REQUIRED_FIELD_MISSING,
                 "task.environment is not set; name the environment that judges the task",
@@ -189,15 +196,16 @@ class AgentService:
                 f"the task asks for agent '{agent}', this is '{self.name}'",
                 metadata={"service": AGENT_SERVICE, "name": agent},
             )
-        attempt = Attempt(place, request, context, send)
-        if attempt.key in self._running:
-            rollout_id, number = attempt.key
+        attempt = Attempt(place, request, task, environment, context.deadline, send)
+        key = attempt.key
+        if key in self._running:
+            rollout_id, number = key
             raise MeshError(
                 errors_pb2.ERROR_REASON_ROLLOUT_EXISTS,
                 f"attempt {number} of rollout {rollout_id} is running here already",
                 metadata={"rollout_id": rollout_id, "attempt": str(number)},
             )
-        self._running[attempt.key] = attempt
+        self._running[key] = attempt
         self._tasks.add(attempt.start())
         return attempt
 

@@ -114,6 +114,7 @@ class EnvironmentSession:
     """One attempt's session. Every method but `call_tool` and `close` raises StepFailed.
 
     Args:
+        name: the environment's.
         who: the attempt; its name is the request_id of CreateSession.
         task: the task, passed on as it is.
     """
@@ -137,12 +138,13 @@ class EnvironmentSession:
     def __init__(
         self,
         environments: Environments,
+        name: str,
         who: AttemptId,
         task: rollout_pb2.Task,
         clock: RolloutClock,
     ) -> None:
         #: The environment's name.
-        self.name = task.environment
+        self.name = name
         self._environments = environments
         self._who = who
         self._task = task
