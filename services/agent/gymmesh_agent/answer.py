@@ -28,6 +28,7 @@ class ModelCall(msgspec.Struct, eq=False):
         call_id: its id, unique within the attempt.
         actor: who called; empty for the root agent.
         response: the answer, with a call_id for every function call.
+        status: the answer's.
         mended: whether that is not what was received: it got call_ids.
         output: the answer's items.
         function_calls: the answer's function calls, in order.
@@ -38,6 +39,7 @@ class ModelCall(msgspec.Struct, eq=False):
     call_id: str
     actor: str
     response: responses_pb2.Response
+    status: str
     mended: bool
     output: Sequence[responses_pb2.Item]
     function_calls: Sequence[responses_pb2.FunctionCall]
@@ -60,7 +62,8 @@ def read_answer(
             code where there is one; model services turn most of these into errors themselves.
     """
     response = reply.response
-    if response.status in _NO_ANSWER or _response_has(response, "error"):
+    status = response.status
+    if status in _NO_ANSWER or _response_has(response, "error"):
         raise _no_answer(response)
     output = response.output[:]  # a slice takes half as long as an iteration
     calls = function_calls(output)
@@ -73,7 +76,7 @@ def read_answer(
     read, wrote = usage.input_tokens, usage.output_tokens
     if read <= 0 or wrote <= 0:
         read, wrote = token_counts(reply)
-    return ModelCall(call_id, actor, response, mended, output, calls, read, wrote)
+    return ModelCall(call_id, actor, response, status, mended, output, calls, read, wrote)
 
 
 def _no_answer(response: responses_pb2.Response) -> MeshError:

@@ -140,17 +140,19 @@ class ToolLoop:
         answer: responses_pb2.Response,
         output_tokens: int,
         calls: Sequence[responses_pb2.FunctionCall] | None = None,
+        status: str | None = None,
     ) -> Action:
         """The model answered, with so many tokens and these function calls.
 
         Args:
             calls: those of `answer`; None: to be read from it.
+            status: its status; None: to be read from it.
         """
         if self._state is not _MODEL:
             raise self._misled(_MODEL)
         self._steps += 1
         self._output_tokens += output_tokens
-        cut = cut_short(answer)
+        cut = cut_short(answer, answer.status if status is None else status)
         if cut is not None:
             return self._stop(cut)
         if calls is None:
@@ -177,7 +179,7 @@ class ToolLoop:
             raise self._misled(_TOOLS)
         if len(done) != self._calls:
             raise RuntimeError(f"{self._calls} tool calls were asked for, {len(done)} answered")
-        return self._go_on(done=any(done))
+        return self._go_on(done=True in done)
 
     def turn_taken(self, *, done: bool) -> Action:
         """The environment took its turn."""
@@ -205,13 +207,13 @@ class ToolLoop:
         )
 
 
-def cut_short(answer: responses_pb2.Response) -> Stop | None:
-    """Why the answer is incomplete, or None when it is whole.
+def cut_short(answer: responses_pb2.Response, status: str) -> Stop | None:
+    """Why the answer, which has this status, is incomplete, or None when it is whole.
 
     A reason that the contract has no value for ends the rollout with AGENT_RULE, and the detail
     names it: what was cut for an unknown reason is not called finished.
     """
-    if not _response_has(answer, "incomplete_details") and answer.status != "incomplete":
+    if status != "incomplete" and not _response_has(answer, "incomplete_details"):
         return None
     reason = answer.incomplete_details.reason
     if reason in _CUT_SHORT:
@@ -224,4 +226,9 @@ def function_calls(
     output: Iterable[responses_pb2.Item],
 ) -> tuple[responses_pb2.FunctionCall, ...]:
     """The function calls among an answer's items, in order."""
-    return tuple([item.function_call for item in output if _item_has(item, "function_call")])
+    # A comprehension is a function of its own, which takes as long as most answers.
+    calls: list[responses_pb2.FunctionCall] = []
+    for item in output:
+        if _item_has(item, "function_call"):
+            calls.append(item.function_call)
+    return tuple(calls)

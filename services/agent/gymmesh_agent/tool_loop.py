@@ -23,7 +23,7 @@ class ToolLoopAgent(Agent):
         loop = ToolLoop(scope.limits, multi_turn=scope.multi_turn)
         action: Action = loop.opened()
         call: ModelCall | None = None
-        while not isinstance(action, Stop):
+        while True:
             if isinstance(action, CallModel):
                 try:
                     call = await scope.call_model()
@@ -31,13 +31,16 @@ class ToolLoopAgent(Agent):
                     action = loop.context_exceeded()
                 else:
                     action = loop.model_answered(
-                        call.response, call.output_tokens, call.function_calls
+                        call.response, call.output_tokens, call.function_calls, call.status
                     )
             elif isinstance(action, RunTools):
                 assert call is not None  # the loop asks for tools only after an answer
-                answers = await scope.call_tools(call)
-                action = loop.tools_answered([answer.done for answer in answers])
+                done: list[bool] = []  # no comprehension, which would be a function of its own
+                for answer in await scope.call_tools(call):
+                    done.append(answer.done)
+                action = loop.tools_answered(done)
+            elif isinstance(action, Stop):
+                return action
             else:
                 turn = await scope.next_turn(call)
                 action = loop.turn_taken(done=turn.done)
-        return action
