@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import msgspec
+
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh.verify.v1 import verify_pb2
 from gymmesh_responses import CodecError, loads, message_text, text_of
 
 from .asking import Asking
@@ -89,6 +92,15 @@ class Transcript:
         ]
 
 
+class _Told(msgspec.Struct):
+    """What else is told of a rollout, under the names that a VerifyRequest has for it."""
+
+    stop_reason: rollout_pb2.StopReason.ValueType
+    rollout_id: str
+    attempt: int
+    turn_rewards: Sequence[float]
+
+
 class Rollout(Transcript, Asking):
     """What is to be judged.
 
@@ -99,15 +111,11 @@ class Rollout(Transcript, Asking):
     that the question is about.
     """
 
-    __slots__ = (
-        "_models",
-        "attempt",
-        "rollout_id",
-        "stages",
-        "stop_reason",
-        "task",
-        "turn_rewards",
-    )
+    __slots__ = ("_models", "_told", "stages", "task")
+
+    task: Task
+    stages: list[Stage]
+    _told: _Told | verify_pb2.VerifyRequest
 
     def __init__(
         self,
@@ -121,15 +129,48 @@ class Rollout(Transcript, Asking):
     ) -> None:
         Transcript.__init__(self, items)
         self.task = task
-        self.stop_reason = stop_reason
-        self.rollout_id = rollout_id
-        self.attempt = attempt
-        self.turn_rewards = turn_rewards
-        self.stages: list[Stage] = []
+        self.stages = []
+        self._told = _Told(stop_reason, rollout_id, attempt, turn_rewards)
         self._models = models
+
+    @classmethod
+    def told_by(cls, request: verify_pb2.VerifyRequest, models: Models | None) -> Rollout:
+        """The one that a request asks a verdict on.
+
+        Most verifiers look at little of it, and to read it all takes longer than they do: so the
+        request is asked for what they look at.
+        """
+        rollout = cls.__new__(cls)
+        rollout.items = request.transcript
+        rollout._texts = None
+        rollout.task = Task(request.task)
+        rollout.stages = []
+        rollout._told = request
+        rollout._models = models
+        return rollout
 
     def _ledger(self) -> Ledger:
         return self.usage
+
+    @property
+    def stop_reason(self) -> rollout_pb2.StopReason.ValueType:
+        """Why it stopped."""
+        return self._told.stop_reason
+
+    @property
+    def rollout_id(self) -> str:  # type: ignore[override]  # to those who ask it is an attribute
+        """Its id."""
+        return self._told.rollout_id
+
+    @property
+    def attempt(self) -> int:
+        """The attempt's number."""
+        return self._told.attempt
+
+    @property
+    def turn_rewards(self) -> Sequence[float]:
+        """The rewards of the environment's turns, in order."""
+        return self._told.turn_rewards
 
     @property
     def cut_short(self) -> bool:

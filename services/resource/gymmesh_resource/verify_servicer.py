@@ -58,16 +58,7 @@ class VerifyServicer:
         self, request: verify_pb2.VerifyRequest, context: CallContext
     ) -> Coroutine[Any, Any, verify_pb2.VerifyResponse] | verify_pb2.VerifyResponse:
         hosted, deadline, session_id = self._hosted, context.deadline, request.session_id
-        # By place, which costs less than by name.
-        rollout = Rollout(
-            Task(request.task),
-            request.transcript,
-            request.stop_reason,
-            request.rollout_id,
-            request.attempt,
-            request.turn_rewards,
-            hosted.models,
-        )
+        rollout = Rollout.told_by(request, hosted.models)
         if not (hosted.verify_needs_session or hosted.sessions.has(session_id)):
             return self._judge_afresh(request, rollout, deadline)
         opened = hosted.sessions.using(session_id)
