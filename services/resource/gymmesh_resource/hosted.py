@@ -40,9 +40,9 @@ class Hosted:
 
     in_order: calls of one session run one after another. verify_needs_session: a verdict needs
     the live session. multi_turn: the environment takes turns. judges_groups: the repeats of a
-    task are judged together. asks_models: it may call models. creates_state, closes_sessions:
-    it has methods for that. opens_at_once: none of its methods runs while a session is opened.
-    open_sessions: the gauge.
+    task are judged together. asks_models: it may call models. checks_tasks, creates_state,
+    closes_sessions: it has methods for that. opens_at_once: none of its methods runs while a
+    session is opened. open_sessions: the gauge.
     """
 
     name: str
@@ -60,6 +60,7 @@ class Hosted:
     multi_turn: bool = field(init=False)
     judges_groups: bool = field(init=False)
     asks_models: bool = field(init=False)
+    checks_tasks: bool = field(init=False)
     creates_state: bool = field(init=False)
     closes_sessions: bool = field(init=False)
     opens_at_once: bool = field(init=False)
@@ -67,6 +68,7 @@ class Hosted:
 
     def __post_init__(self) -> None:
         environment = self.environment
+        self.checks_tasks = self.defines("check_task")
         self.creates_state = self.defines("create_state")
         self.closes_sessions = self.defines("close_session")
         has_state = type(environment).state is not None or self.creates_state
@@ -97,7 +99,8 @@ class Hosted:
         """Let the environment look at a task. Raises TASK_INVALID, ENVIRONMENT_FAULT."""
         try:
             task.check()
-            self.environment.check_task(task)
+            if self.checks_tasks:
+                self.environment.check_task(task)
         except Exception as error:
             raise self._fault(error, "check_task", task) from error
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from functools import partial
 from types import CoroutineType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, TypeVarTuple
 
 import msgspec
 
@@ -16,6 +16,7 @@ from gymmesh_runtime.errors import MeshError
 __all__ = ["Once"]
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 # Answers kept of one session, and ids remembered beyond that: an agent retries its last calls.
 KEPT_ANSWERS = 128
 KEPT_IDS = 8192
@@ -59,14 +60,18 @@ class Once(msgspec.Struct, Generic[T], eq=False):
         return len(self._ended_calls)
 
     def run(
-        self, request_id: str, mark: int, start: Callable[[], Coroutine[Any, Any, T] | T]
+        self,
+        request_id: str,
+        mark: int,
+        start: Callable[[*Ts], Coroutine[Any, Any, T] | T],
+        *arguments: *Ts,
     ) -> Coroutine[Any, Any, T] | T:
         """The answer of the request's first call, which is started unless there was one.
 
-        `start` gives a coroutine, or the answer where there is nothing to wait for, and so does
-        this. `mark` is a hash of the request. Raises REQUEST_ID_REUSED when the id came with
-        another one, SESSION_STATE when its answer is no longer kept, SESSION_NOT_FOUND when the
-        session is closed meanwhile, and what the call raises.
+        `start`, with the arguments, gives a coroutine, or the answer where there is nothing to
+        wait for, and so does this. `mark` is a hash of the request. Raises REQUEST_ID_REUSED when
+        the id came with another one, SESSION_STATE when its answer is no longer kept,
+        SESSION_NOT_FOUND when the session is closed meanwhile, and what the call raises.
         """
         running = self._running.get(request_id)
         if running is None:
@@ -76,7 +81,7 @@ class Once(msgspec.Struct, Generic[T], eq=False):
             if request_id in self._forgotten:
                 raise self._answered_before()
             try:
-                begun = start()
+                begun = start(*arguments)
             except Exception as error:
                 self._keep_error(request_id, mark, error)
                 raise

@@ -98,13 +98,13 @@ class ResourceServicer:
     def CreateSession(
         self, request: resource_pb2.CreateSessionRequest, context: CallContext
     ) -> _Answering[resource_pb2.CreateSessionResponse]:
-        task, request_id, rollout_id = request.task, request.request_id, request.rollout_id
+        message, request_id, rollout_id = request.task, request.request_id, request.rollout_id
         seed = request.seed if _ASKS_FOR(request, "seed") else None
-        mark = hash((task.task_id, task.payload_json, seed, rollout_id))
+        payload = message.payload_json
+        mark = hash((message.task_id, payload, seed, rollout_id))
+        task = Task(message, payload)
         opened = self._hosted.sessions.create(
-            request_id,
-            mark,
-            lambda: self._open(request_id, rollout_id, task, seed, context.deadline),
+            request_id, mark, self._open, request_id, rollout_id, task, seed, context.deadline
         )
         return opened.answer if isinstance(opened, Open) else _answer_of(opened)
 
@@ -116,7 +116,11 @@ class ResourceServicer:
         answer = opened.tools.run(
             request.request_id,
             hash((name, arguments)),
-            lambda: self._tools.call(opened, name, arguments, context.deadline),
+            self._tools.call,
+            opened,
+            name,
+            arguments,
+            context.deadline,
         )
         return _in_use(opened, answer) if isinstance(answer, CoroutineType) else answer
 
@@ -132,7 +136,7 @@ class ResourceServicer:
         opened = self._hosted.sessions.using(request.session_id)
         mark = hash(len(request.new_items))
         answer = opened.turns.run(
-            request.request_id, mark, lambda: self._turn(opened, request, context.deadline)
+            request.request_id, mark, self._turn, opened, request, context.deadline
         )
         return _in_use(opened, answer) if isinstance(answer, CoroutineType) else answer
 
@@ -148,13 +152,15 @@ class ResourceServicer:
         self,
         request_id: str,
         rollout_id: str,
-        message: rollout_pb2.Task,
-        asked_seed: int | None,
+        task: Task,
+        seed: int | None,
         deadline: float | None,
     ) -> _Answering[Open[Any]]:
-        hosted, task = self._hosted, Task(message)
+        hosted = self._hosted
         hosted.check(task)
-        seed = _seed(message) if asked_seed is None else asked_seed
+        if seed is None:
+            message = task.message
+            seed = message.seed if _TASK_HAS(message, "seed") else token_number()
         session_id = token_hex(_ID_BYTES)
         if not hosted.opens_at_once:
             return self._open_in_steps(request_id, rollout_id, session_id, task, seed, deadline)
@@ -264,13 +270,6 @@ async def _closed_after(closing: Awaitable[None]) -> resource_pb2.CloseSessionRe
 def _items(said: Said | Sequence[Said]) -> list[responses_pb2.Item]:
     parts = [said] if isinstance(said, str | responses_pb2.Item) else said
     return [new_message("user", part) if isinstance(part, str) else part for part in parts]
-
-
-def _seed(task: rollout_pb2.Task) -> int:
-    """The task's seed, or one that is drawn."""
-    if _TASK_HAS(task, "seed"):
-        return task.seed
-    return token_number()
 
 
 def _page(entries: Sequence[T], size: int, token: str) -> tuple[Sequence[T], str]:

@@ -11,7 +11,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, TypeVarTuple
 
 import msgspec
 
@@ -27,6 +27,7 @@ from .task import Task
 __all__ = ["Session", "SessionStore"]
 
 S = TypeVar("S")
+Ts = TypeVarTuple("Ts")
 # How long a cancelled call may take to end before the session is taken apart without it.
 _CANCEL_S = 5.0
 
@@ -157,18 +158,20 @@ class SessionStore(Generic[S]):
         self,
         request_id: str,
         mark: int,
-        make: Callable[[], Coroutine[Any, Any, Open[S]] | Open[S]],
+        make: Callable[[*Ts], Coroutine[Any, Any, Open[S]] | Open[S]],
+        *arguments: *Ts,
     ) -> Coroutine[Any, Any, Open[S]] | Open[S]:
         """The session of this request; unless there is one, `make` makes and adds it.
 
-        `make` gives a coroutine, which then runs in a task of its own to outlive its caller, or
-        the session where there is nothing to wait for, and so does this. `mark` is a hash of the
-        request. Raises SESSION_LIMIT, DRAINING, REQUEST_ID_REUSED and what `make` raises.
+        `make`, with the arguments, gives a coroutine, which then runs in a task of its own to
+        outlive its caller, or the session where there is nothing to wait for, and so does this.
+        `mark` is a hash of the request. Raises SESSION_LIMIT, DRAINING, REQUEST_ID_REUSED and what
+        `make` raises.
         """
         known = self._by_request.get(request_id)
         if known is None:
             self._refuse_full()
-            made = make()
+            made = make(*arguments)
             if isinstance(made, Open):
                 self._by_request[request_id] = (mark, made)
                 return made
