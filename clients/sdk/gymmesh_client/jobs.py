@@ -14,6 +14,8 @@ from gymmesh_client.output import RunOutput
 from gymmesh_client.shelf import GroupShelf
 
 _SEED_STEP: Final = 1_000_003
+# Of the class: a message looks through the names of its fields to find its own methods.
+_HAS: Final = pb.Task.HasField
 
 
 def missing_jobs(
@@ -61,7 +63,7 @@ def request_for(
     request.run_id = run_id
     if options is not None:
         request.options.CopyFrom(options)
-    if task.HasField("seed"):
+    if _HAS(task, "seed"):
         request.task.seed = repeat_seed(task.seed, job.repeat_index)
     return request
 

@@ -86,12 +86,13 @@ class Tally:
     kept: int = 0
     kept_failed: int = 0
     put_back: int = 0
-    rewards: Counter[float] = field(default_factory=Counter)
+    # Plain, as each rollout counts in them: a Counter takes several times as long.
+    rewards: dict[float, int] = field(default_factory=dict)
     unjudged: Counter[str] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
     causes: Counter[str] = field(default_factory=Counter)
     retries: Counter[str] = field(default_factory=Counter)
-    stop_reasons: Counter[str] = field(default_factory=Counter)
+    stop_reasons: dict[str, int] = field(default_factory=dict)
     input_tokens: int = 0
     output_tokens: int = 0
     new_output_tokens: int = 0
@@ -107,24 +108,28 @@ class Tally:
     def add(self, one: Counted, *, kept: bool = False) -> None:
         """Count what there is to count of a row, as `add_row`."""
         self.completed += 1
-        self.kept += kept
-        self.stop_reasons[one.stop_reason] += 1
+        reasons, reason = self.stop_reasons, one.stop_reason
+        reasons[reason] = reasons.get(reason, 0) + 1
         self.input_tokens += one.input_tokens
         self.output_tokens += one.output_tokens
-        if not kept:
+        if kept:
+            self.kept += 1
+        else:
             self.new_output_tokens += one.output_tokens
         if one.reward is None:
             self.unjudged[one.status] += 1
             return
         # Rewards of a continuous kind would otherwise fill the counter without bound. One that is
         # in it is round already, and to round it again is dearer than all the rest.
-        reward = one.reward
-        self.rewards[reward if reward in self.rewards else round(reward, 3)] += 1
+        rewards, reward = self.rewards, one.reward
+        value = reward if reward in rewards else round(reward, 3)
+        rewards[value] = rewards.get(value, 0) + 1
         counts = self.per_task.get(one.task_id)
         if counts is None:
             counts = self.per_task[one.task_id] = [0, 0]
         counts[0] += 1
-        counts[1] += reward >= SOLVED
+        if reward >= SOLVED:
+            counts[1] += 1
 
     def add_failure(self, row: Mapping[str, Any], *, kept: bool = False) -> None:
         """Count a failed rollout's row; `kept` when an earlier run wrote it."""
@@ -163,7 +168,7 @@ class Tally:
     @property
     def mean_reward(self) -> float | None:
         """Over verified rollouts; None when there is none."""
-        judged = self.rewards.total()
+        judged = sum(self.rewards.values())
         if not judged:
             return None
         return math.fsum(value * count for value, count in self.rewards.items()) / judged
@@ -238,7 +243,7 @@ class RunSummary:
             "output_tokens_per_s": round(self.tokens_per_s, 1),
             "model_queue_s": self.model_queue_s,
             "mean_reward": tally.mean_reward,
-            "verified": tally.rewards.total(),
+            "verified": sum(tally.rewards.values()),
             "unjudged": dict(sorted(tally.unjudged.items())),
             "pass_at": {str(k): value for k, value in self.pass_at.items()},
             "rewards": [{"reward": r, "count": n} for r, n in sorted(tally.rewards.items())],

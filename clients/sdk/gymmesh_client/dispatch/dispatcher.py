@@ -184,13 +184,20 @@ class Dispatcher(Generic[W]):
         pace = self._pace
         if pace is not None and not pace.admits(now):
             return None
-        found = self._backlog.take(self._admits(now))
+        admits = None
+        for gate in self._gates.values():
+            if gate.closed_since is not None:
+                admits = self._admits(now)
+                break
+        found = self._backlog.take(admits)
         if found is None:
             return None
         if found.first_at is None:
             found.first_at = now
         self._in_flight[found.order] = found
-        self._gates[found.work.agent].started()
+        gate = self._gates[found.work.agent]
+        if gate.closed_since is not None:  # else it is open, with nothing to be changed
+            gate.started()
         if pace is not None:
             pace.started(now)
         self._started += 1
@@ -268,7 +275,7 @@ class Dispatcher(Generic[W]):
 
     def load(self, target: int | None) -> None:
         """What the agents together take at present; None: they say nothing."""
-        self._concurrency.target = target
+        self._concurrency.aim(target)
 
     def pause(self) -> None:
         """Start nothing for now. Raises RunStateError when the run is ending."""
@@ -306,13 +313,10 @@ class Dispatcher(Generic[W]):
         dropped, self._dropped = self._dropped, []
         return dropped + self._backlog.dropped()
 
-    def _admits(self, now: float) -> Callable[[str], bool] | None:
-        """Whether rollouts of an agent may start; None: those of all may."""
+    def _admits(self, now: float) -> Callable[[str], bool]:
+        """Whether rollouts of an agent may start."""
         gates = self._gates
-        for gate in gates.values():
-            if gate.closed_since is not None:
-                return lambda agent: agent not in gates or gates[agent].admits(now)
-        return None
+        return lambda agent: agent not in gates or gates[agent].admits(now)
 
     def _release(self, now: float) -> None:
         while self._later and self._later[0][0] <= now:

@@ -145,9 +145,9 @@ def test_concurrency_stays_within_its_bounds(steps: list[tuple[bool, float, int]
 def test_the_agents_target_bounds_it_and_tuning_starts_anew() -> None:
     concurrency = Concurrency(32, target=10)
     assert concurrency.limit == 10
-    concurrency.target = 0
+    concurrency.aim(0)
     assert concurrency.limit == 1
-    concurrency.target = None
+    concurrency.aim(None)
     concurrency.crowded(0.0, 32)
     concurrency.tune(64)
     assert concurrency.limit == 64
