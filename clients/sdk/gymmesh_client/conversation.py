@@ -18,6 +18,8 @@ Item: TypeAlias = responses_pb2.Item
 _ANSWERED: Final = pb.ToolCallCompleted.HasField
 _CALLS: Final = responses_pb2.Item.HasField
 
+Answered: TypeAlias = tuple[pb.ModelCallCompleted, responses_pb2.Response]
+"""A model call, and its answer, which is dear to be looked up in it again."""
 
 Thread: TypeAlias = tuple[list[Item], list[tuple[int, str]], bool]
 """The conversation that leads to a model call, without the items of `started`: its items, which are
@@ -62,7 +64,7 @@ def transcript(rollout: pb.Rollout) -> list[Item]:
 
 
 def thread(
-    calls: Mapping[str, pb.ModelCallCompleted],
+    calls: Mapping[str, Answered],
     tools: Iterable[tuple[ToolKey, pb.ToolCallCompleted]],
     turns: Iterable[pb.TurnCompleted],
     call_id: str,
@@ -81,13 +83,13 @@ def thread(
         turned.setdefault(turn.model_call_id, []).extend(turn.items)
     items: list[Item] = []
     answers: list[tuple[int, str]] = []
-    for met, call in chain:
+    for met, (call, response) in chain:
         # A slice of a repeated field is made in one go, a list element by element. Whether there
         # is any, which is rare here, costs less to ask.
         context = call.context_items
         if context:
             items += context[:]
-        wrote = call.response.output[:]
+        wrote = response.output[:]
         if wrote:
             items += wrote
             answers.append((len(items) - 1, met))
@@ -113,24 +115,24 @@ def _thread_of(rollout: pb.Rollout, call_id: str) -> Thread:
         ((record.completed.model_call_id, record.completed.call_id), record.completed)
         for record in rollout.tool_calls
     ]
-    calls = {call.call_id: call for call in rollout.model_calls}
+    calls = {call.call_id: (call, call.response) for call in rollout.model_calls}
     return thread(calls, tools, rollout.turns, call_id)
 
 
-def _chain(
-    calls: Mapping[str, pb.ModelCallCompleted], call_id: str
-) -> tuple[list[tuple[str, pb.ModelCallCompleted]], bool]:
+def _chain(calls: Mapping[str, Answered], call_id: str) -> tuple[list[tuple[str, Answered]], bool]:
     """The calls from the first to `call_id`, each with its id; whether they begin at `started`."""
-    chain: list[tuple[str, pb.ModelCallCompleted]] = []
+    chain: list[tuple[str, Answered]] = []
+    most = len(calls)
     while True:
-        call = calls.get(call_id)
-        if call is None:
+        answered = calls.get(call_id)
+        if answered is None:
             raise ValueError(f"the rollout has no model call {call_id!r}")
-        if len(chain) == len(calls):
+        if len(chain) == most:
             met = [one for one, _ in chain] + [call_id]
             again = next(one for place, one in enumerate(met) if one in met[:place])
             raise ValueError(f"the parents of model call {again!r} go in a circle")
-        chain.append((call_id, call))
+        chain.append((call_id, answered))
+        call = answered[0]
         parent, detached = call.parent_call_id, call.detached
         if not parent or detached:
             chain.reverse()

@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client.conversation import Answered
 from gymmesh_client.parts import RolloutParts, ToolKey
 
 # Of the class: a message looks through the names of its fields to find its own methods.
@@ -21,7 +22,7 @@ class Reading(msgspec.Struct, eq=False, gc=False):
 
     Attributes:
         parts: what is read.
-        calls: its model calls by their ids.
+        calls: its model calls by their ids, each with its answer.
         last: the end of the final transcript, see `gymmesh_client.conversation.final_call`.
         last_id: its id; empty where there is none.
         captured: the calls that say something of tokens.
@@ -38,8 +39,8 @@ class Reading(msgspec.Struct, eq=False, gc=False):
 
     parts: RolloutParts
     started_at: float
-    calls: dict[str, pb.ModelCallCompleted]
-    last: pb.ModelCallCompleted | None
+    calls: dict[str, Answered]
+    last: Answered | None
     last_id: str
     captured: list[pb.ModelCallCompleted]
     tools: list[tuple[ToolKey, pb.ToolCallCompleted]]
@@ -56,13 +57,15 @@ class Reading(msgspec.Struct, eq=False, gc=False):
 
 def read(parts: RolloutParts) -> Reading:
     """Look at all calls of a rollout."""
-    calls: dict[str, pb.ModelCallCompleted] = {}
+    calls: dict[str, Answered] = {}
     captured = []
-    last, last_id, call_id = None, "", ""
+    last: Answered | None = None
+    last_id = ""
     steps = model_us = queue_us = given = wrote = cached = reasoning = 0
     for call in parts.calls:
         call_id = call.call_id
-        calls[call_id] = call
+        response = call.response
+        calls[call_id] = answered = (call, response)
         timings = call.timings
         model_us += timings.total_us
         queue_us += timings.queue_us
@@ -70,16 +73,16 @@ def read(parts: RolloutParts) -> Reading:
             captured.append(call)
         if call.actor:
             continue
-        last, last_id = call, call_id
+        last, last_id = answered, call_id
         steps += 1
-        usage = call.response.usage
+        usage = response.usage
         given += usage.input_tokens
         wrote += usage.output_tokens
         cached += usage.cached_tokens
         reasoning += usage.reasoning_tokens
     if last is None and calls:
         # With actors alone, it is the last call of all.
-        last, last_id = call, call_id
+        last, last_id = answered, call_id
     tools: list[tuple[ToolKey, pb.ToolCallCompleted]] = []
     used: dict[str, None] = {}
     tools_us = 0

@@ -39,13 +39,13 @@ def rollout_response(reading: Reading) -> dict[str, JsonValue]:
     seconds since 1970.
     """
     parts, last = reading.parts, reading.last
-    name, model, status, error, details = _NO_ANSWER if last is None else _answer(last.response)
+    name, model, status, error, details = _NO_ANSWER if last is None else _answer(last[1])
     details = details or _cut_short(parts.completed)
     return {
         "id": name or parts.rollout_id,
         "object": "response",
         "created_at": reading.started_at,
-        "model": model or ("" if last is None else last.model),
+        "model": model or ("" if last is None else last[0].model),
         "status": "incomplete" if details else status or "completed",
         "error": error,
         "incomplete_details": details,
