@@ -26,6 +26,7 @@ from gymmesh_client.journal.records import (
     FAILED,
     OUTCOME_TYPE,
     PLACE_BYTES,
+    RECORD_HEAD_BYTES,
     RELEASED_TYPE,
     RESERVED_TYPE,
     REWRITTEN_TYPE,
@@ -36,6 +37,7 @@ from gymmesh_client.journal.records import (
     Place,
     Record,
     Superseded,
+    are_outcomes,
     bodies,
     decode_one,
     pack_place,
@@ -51,6 +53,11 @@ _ENTRY: Final = struct.Struct("<16sIBBBBQ")
 _DEALT: Final = 256
 _HELD_BYTES: Final = 1 << 23
 _ENTRY_BYTES: Final = _ENTRY.size + PLACE_BYTES
+# The record of an outcome: key and attempt, status and boundary, and its place in two.
+_FILE_BYTES: Final = 8
+_OUTCOME_PARTS: Final = struct.Struct(
+    f"<{RECORD_HEAD_BYTES}x20s2s2x{_FILE_BYTES}s{PLACE_BYTES - _FILE_BYTES}s"
+)
 # In an entry: its key, and which byte tells its kind.
 _KEY: Final = itemgetter(slice(16))
 _KIND: Final = 20
@@ -213,7 +220,7 @@ class _Dealer:
         self._held = 0
         self._state = RunState()
         self._completed = self._failed = 0
-        # Of each file the last row's place; files only grow, so it tells where they end.
+        # Of each file the last row's place, in two; files only grow, so it tells where they end.
         self._last: dict[bytes, bytes] = {}
 
     def take(self, data: bytes | mmap.mmap, files: OutputFiles) -> None:
@@ -221,13 +228,16 @@ class _Dealer:
         try:
             for frame in frames_of(data, files):
                 when = frame.time_unix_nano.to_bytes(8, "little")
-                not_superseded = b"\0" + when
-                for kind, body in bodies(frame.payload):
+                payload = frame.payload
+                if are_outcomes(payload):
+                    self._outcomes(payload, when)
+                    continue
+                for kind, body in bodies(payload):
                     if kind == OUTCOME_TYPE:
-                        self._outcome(body, not_superseded)
+                        self._outcomes(bytes(RECORD_HEAD_BYTES) + body, when)
                     elif kind not in _NOT_INDEXED:
                         self._other(decode_one(kind, body), when)
-        except BadRecord as error:
+        except (BadRecord, struct.error) as error:
             raise UserError(f"{files.journal}: is damaged: {error}") from None
 
     def info(self) -> dict[str, Any]:
@@ -247,24 +257,31 @@ class _Dealer:
             path = self._folder / str(number)
             yield path.read_bytes() + held if path.exists() else bytes(held)
 
-    def _outcome(self, body: bytes, why_and_when: bytes) -> None:
-        place = body[-PLACE_BYTES:]
-        if body[20] == COMPLETED:
-            self._completed += 1
-        else:
-            self._failed += 1
-        self._last[place[:8]] = place  # lane and shard
-        self._deal(b"".join((body[:20], _CURRENT, body[20:22], why_and_when, place)))
+    def _outcomes(self, records: bytes, when: bytes) -> None:
+        """Take the records of outcomes; a journal is little else, so their parts are not looked at
+        one by one.
+        """
+        hands, last, not_superseded = self._hands, self._last, b"\0" + when
+        completed = count = 0
+        for head, said, file, rest in _OUTCOME_PARTS.iter_unpack(records):
+            count += 1
+            completed += said[0] == COMPLETED
+            last[file] = rest
+            hands[head[0]] += b"".join((head, _CURRENT, said, not_superseded, file, rest))
+        self._completed += completed
+        self._failed += count - completed
+        self._hold(count)
 
     def _other(self, record: Record, when: bytes) -> None:
         if isinstance(record, Superseded):
             completed = record.was.lane == ROWS
             self._completed -= completed
             self._failed -= not completed
-            self._last[pack_place(record.kept)[:8]] = pack_place(record.kept)
+            kept = pack_place(record.kept)
+            self._last[kept[:_FILE_BYTES]] = kept[_FILE_BYTES:]
             self._state.to_erase.append(record.was)
             head = (record.key, record.attempt, SUPERSEDED_OUTCOME, 0, 0, record.reason, 0)
-            self._deal(_ENTRY.pack(*head)[:-8] + when + pack_place(record.kept))
+            self._deal(_ENTRY.pack(*head)[:-8] + when + kept)
         elif isinstance(record, AttemptFailed):
             head = (record.key, record.attempt, FAILED_ATTEMPT, FAILED, record.boundary, 0, 0)
             self._deal(_ENTRY.pack(*head)[:-8] + when + bytes(PLACE_BYTES))
@@ -274,14 +291,17 @@ class _Dealer:
             self._state.apply(record)
 
     def _settle_ends(self) -> None:
-        for packed in self._last.values():
-            place = unpack_place(packed)
+        for file, rest in self._last.items():
+            place = unpack_place(file + rest)
             self._state.ends[place.lane, place.shard] = place.offset + place.extent
         self._last.clear()
 
     def _deal(self, entry: bytes) -> None:
         self._hands[entry[0]] += entry
-        self._held += _ENTRY_BYTES
+        self._hold(1)
+
+    def _hold(self, more: int) -> None:
+        self._held += more * _ENTRY_BYTES
         if self._held >= _HELD_BYTES:
             self._spill()
 

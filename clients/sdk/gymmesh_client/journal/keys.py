@@ -11,7 +11,7 @@ from typing import Final
 KEY_BYTES: Final = 16
 _ENTRY: Final = KEY_BYTES + 4
 _BUCKETS: Final = 1 << 14
-# A rollout in flight is asked for its id and key again and again, and each takes a digest.
+# A rollout in flight is asked for its key again and again, and that takes a digest.
 _KNOWN: Final = 1 << 13
 _VALUE: Final = struct.Struct("<I")
 _ZERO: Final = bytes(_VALUE.size)
@@ -23,7 +23,6 @@ read_slot: Final = _VALUE.unpack_from
 write_slot: Final = _VALUE.pack_into
 
 
-@lru_cache(maxsize=_KNOWN)
 def rollout_id(run_id: str, task_id: str, repeat_index: int) -> str:
     """The id that stands for (run, task, repeat): the same for every attempt."""
     name = f"{run_id}\0{task_id}\0{repeat_index}".encode()

@@ -37,6 +37,7 @@ REASONS: Final = {
 }
 
 _HEAD: Final = struct.Struct("<BI")
+RECORD_HEAD_BYTES: Final = _HEAD.size
 _PLACE: Final = struct.Struct("<B3xIQIIII")
 PLACE_BYTES: Final = _PLACE.size
 _OUTCOME: Final = struct.Struct(f"<{KEY_BYTES}sIBB2x")
@@ -243,6 +244,16 @@ def decode(payload: bytes) -> Iterator[Record]:
     for kind, body in bodies(payload):
         if kind < _IGNORABLE:
             yield decode_one(kind, body)
+
+
+def are_outcomes(payload: bytes) -> bool:
+    """Whether a commit is outcomes' records, whole ones, and nothing else, as nearly all are."""
+    count, rest = divmod(len(payload), _OUTCOME_RECORD.size)
+    # The records are of one size: each byte of their heads is a slice.
+    return not rest and all(
+        payload[at :: _OUTCOME_RECORD.size] == bytes((byte,)) * count
+        for at, byte in enumerate(_HEAD.pack(OUTCOME_TYPE, _OUTCOME_BYTES))
+    )
 
 
 def bodies(payload: bytes) -> Iterator[tuple[int, bytes]]:
