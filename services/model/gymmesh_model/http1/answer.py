@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
+import msgspec
+
 from gymmesh_model.http1.head import FIELD_NAME, FIELD_TEXT, Head, Headers
 from gymmesh_model.http1.parser import Parser
 
@@ -23,8 +25,7 @@ _PLAIN: Final = re.compile(
     rb"""HTTP/1\.1[ ]200(?:[ ]%b)?+
     %b
     \r\n(?i:content-length):[ \t]*+([0-9]{1,18}+)[ \t]*+
-    %b
-    \r\n\r\n"""
+    %b"""
     % (FIELD_TEXT, _OTHER, _OTHER),
     re.VERBOSE,
 )
@@ -45,22 +46,24 @@ class Bounds(NamedTuple):
         return Parser(self.max_body, self.max_head, bodiless=self.bodiless)
 
 
-class Answer:
-    """A whole answer. status: the HTTP status."""
+class Answer(msgspec.Struct, eq=False):
+    """A whole answer.
 
-    __slots__ = ("_head", "body", "status")
+    status: the HTTP status. said: its head, or the bytes of it without the last line's end, to be
+    read when somebody asks for it.
+    """
 
-    def __init__(self, status: int, head: Head | bytes, body: bytes) -> None:
-        """head: also as `Head` takes it, to be read when somebody asks for it."""
-        self.status = status
-        self._head = head
-        self.body = body
+    # A Struct, as there is one for every call: it is filled without a step in Python.
+
+    status: int
+    said: Head | bytes
+    body: bytes
 
     @property
     def head(self) -> Head:
         """What its head says."""
-        head = self._head
-        return Head(head) if isinstance(head, bytes) else head
+        said = self.said
+        return Head(said + b"\r\n") if isinstance(said, bytes) else said
 
     @property
     def headers(self) -> Headers:
@@ -75,42 +78,36 @@ class PlainAnswers:
     connection is kept.
 
     The next head mostly differs from the last in no more than its length, hence what stood before
-    and after the length of the last one is remembered, and found again at far less than the cost
-    of a search.
+    and after the length of the last one is remembered, and compared at far less than the cost of a
+    search.
     """
 
     __slots__ = ("_after", "_before")
 
     def __init__(self) -> None:
         self._before = b"HTTP/1.1 200 OK\r\nContent-Length: "
-        self._after = b"\r\n\r\n"
+        self._after = b""
 
     def read(self, data: bytes, bounds: Bounds) -> Answer | None:
         """The answer that `data` is, from its first byte to its last, if it is a plain one.
 
         None for any other, good or bad.
         """
-        before, after = self._before, self._after
-        size = 0
-        if data.startswith(before):
-            end = data.find(b"\r\n", len(before))
-            if data.startswith(after, end):
-                size = end + len(after)
-                if data[len(before) : end] != b"%d" % (len(data) - size):
-                    size = 0
-        size = size or self._search(data)
-        max_body, max_head, bodiless = bounds
-        if not size or size > max_head or len(data) - size > max_body or bodiless:
+        head, end, body = data.partition(b"\r\n\r\n")
+        length = len(body)
+        if head != b"%b%d%b" % (self._before, length, self._after) and not self._is_plain(
+            head, length
+        ):
             return None
-        return Answer(200, data[: size - 2], data[size:])
+        max_body, max_head, bodiless = bounds
+        if not end or length > max_body or len(head) + 4 > max_head or bodiless:
+            return None
+        return Answer(200, head, body)
 
-    def _search(self, data: bytes) -> int:
-        """The size of a plain head that says the length of what follows, or 0."""
-        match = _PLAIN.match(data)
-        if match is None:
-            return 0
-        size = match.end()
-        if int(match[1]) != len(data) - size:
-            return 0
-        self._before, self._after = data[: match.start(1)], data[match.end(1) : size]
-        return size
+    def _is_plain(self, head: bytes, length: int) -> bool:
+        """Whether it is a plain head that says this length."""
+        match = _PLAIN.fullmatch(head)
+        if match is None or int(match[1]) != length:
+            return False
+        self._before, self._after = head[: match.start(1)], head[match.end(1) :]
+        return True
