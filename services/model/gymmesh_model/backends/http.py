@@ -156,7 +156,7 @@ class HttpEndpoint:
             connect_timeout=config.connect_timeout_s,
             max_body=MAX_ANSWER_BYTES,
             # A hint: of an answer full of tokens and probabilities the beginning will do.
-            alike=lambda answer: answer.find(calls_tools, 0, _LOOKED_AT) >= 0,
+            alike=lambda answer: answer.body.find(calls_tools, 0, _LOOKED_AT) >= 0,
         )
         transport = DirectTransport(headers, client)
         try:

@@ -73,8 +73,8 @@ class Client:
     limit: connections to one origin at a time; more requests wait in line. connect_timeout:
     seconds for a connection, name and TLS included. idle_timeout: seconds after which a
     connection that nobody used is closed. max_body, max_head: bytes of an answer. tls: the
-    context for https; by default one that checks certificate and name. alike: what the bodies of
-    answers that lead to the same step have in common, see Turnstile.
+    context for https; by default one that checks certificate and name. alike: what answers
+    that lead to the same step have in common, see Turnstile.
 
     There is no other time-out: cancel the call, which closes its connection.
     """
@@ -88,7 +88,7 @@ class Client:
         max_body: int = MAX_BODY,
         max_head: int = MAX_HEAD,
         tls: ssl.SSLContext | None = None,
-        alike: Callable[[bytes], Any] = len,
+        alike: Callable[[Answer], Any] = lambda answer: len(answer.body),
     ) -> None:
         self._limit = limit
         self._connect_timeout = connect_timeout
@@ -98,9 +98,7 @@ class Client:
         self._tls = tls
         self._pools: dict[_Origin, _Pool] = {}
         self._loop = asyncio.get_running_loop()
-        self._answers: Turnstile[Answer] = Turnstile(
-            self._loop, self._in_flight, lambda answer: alike(answer.body)
-        )
+        self._answers: Turnstile[Answer] = Turnstile(self._loop, self._in_flight, alike)
         # Closes what is idle for too long; there is one while there are idle connections.
         self.sweep: asyncio.TimerHandle | None = None
         self._closed = False
@@ -163,7 +161,10 @@ class Client:
         return sum(len(pool.open) for pool in self._pools.values())
 
     def _in_flight(self) -> int:
-        return sum(len(pool.open) - len(pool.idle) for pool in self._pools.values())
+        count = 0
+        for pool in self._pools.values():
+            count += len(pool.open) - len(pool.idle)
+        return count
 
     async def close(self) -> None:
         """Closes all connections at once; requests in flight fail with ConnectionLost."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
@@ -18,6 +19,7 @@ MOST: Final = 128
 _FEW: Final = 32
 _DELAY_PER_CALL_S: Final = 20e-6
 _LONGEST_S: Final = 0.005
+_KIND: Final = itemgetter(0)
 
 
 class Turnstile(Generic[T]):
@@ -46,7 +48,7 @@ class Turnstile(Generic[T]):
         self._crowd = crowd
         self._alike = alike
         self._most = most
-        self._line: deque[tuple[asyncio.Future[T], T]] = deque()
+        self._line: deque[tuple[Any, asyncio.Future[T], T]] = deque()
         self._turning = False
 
     def give(self, waiter: asyncio.Future[T], result: T) -> None:
@@ -60,20 +62,17 @@ class Turnstile(Generic[T]):
                 return
             self._turning = True
             self._loop.call_later(min(_LONGEST_S, crowd * _DELAY_PER_CALL_S), self._turn)
-        self._line.append((waiter, result))
+        self._line.append((self._alike(result), waiter, result))
 
     def _turn(self) -> None:
         """It is time for those in line, as many as one turn may have."""
         line = self._line
         batch = [line.popleft() for _ in range(min(self._most, len(line)))]
-        batch.sort(key=self._kind)
-        for waiter, result in batch:
+        batch.sort(key=_KIND)
+        for _, waiter, result in batch:
             if not waiter.done():
                 waiter.set_result(result)
         if line:
             self._loop.call_soon(self._turn)
         else:
             self._turning = False
-
-    def _kind(self, one: tuple[asyncio.Future[T], T]) -> Any:
-        return self._alike(one[1])
