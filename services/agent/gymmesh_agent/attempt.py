@@ -46,6 +46,7 @@ _request_has = agent_pb2.RunRolloutRequest.HasField
 _task_has = rollout_pb2.Task.HasField
 _copy_event = rollout_pb2.RolloutEvent.CopyFrom
 _copy_verdict = rollout_pb2.Verification.CopyFrom
+_PENDING = rollout_pb2.VERIFICATION_STATUS_PENDING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,8 +163,8 @@ class Attempt:
         ending: Completion | rollout_pb2.Failure
         try:
             await self._session.open()
-            opened = self._session.opened
-            course, items = self._opening.course(opened.tools), opened.items
+            offer = self._session.offer
+            course, items = self._opening.course(offer.tools, offer.tools_key), offer.items
             place = self._place
             scope = self._scope = RolloutScope(
                 place.name,
@@ -260,7 +261,7 @@ class Attempt:
 
     def _started_event(self, course: Course, session_items: Items) -> rollout_pb2.RolloutEvent:
         session = self._session
-        opened, seed = session.opened, self._who.seed
+        seed = self._who.seed
         event = rollout_pb2.RolloutEvent()
         _copy_event(event, course.started or self._started_of(course))
         started = event.started
@@ -271,7 +272,7 @@ class Attempt:
         started.resource_instance_id = session.instance_id
         if session.session_id:
             started.session_id = session.session_id
-            started.seed = opened.seed
+            started.seed = session.seed
         elif seed is not None:
             started.seed = seed
         self._started = time.monotonic()
@@ -296,9 +297,12 @@ class Attempt:
         if self._terms.skip_verification:
             verdict = skipped("the request asked for no verification")
         else:
-            rewards = scope.turn_rewards
-            verdict = await self._session.verify(scope.transcript(), completion.reason, rewards)
-            verdict = self._checked(verdict, rewards)
+            session, rewards = self._session, scope.turn_rewards
+            try:
+                reply = await session.verify(scope.transcript(), completion.reason, rewards)
+            except MeshError as error:
+                raise StepFailed(error, Stage.VERIFY, session.name) from error
+            verdict = self._checked(reply.verification, rewards)
         event = rollout_pb2.RolloutEvent()
         verified = event.verified
         _copy_verdict(verified.verification, verdict)
@@ -313,8 +317,8 @@ class Attempt:
         """The rollout's verdict, from what its verifier answered."""
         environment = self._session.environment
         try:
-            check_verification(verdict)
-            if environment.judges_groups:
+            status = check_verification(verdict)
+            if status == _PENDING and environment.judges_groups:
                 verdict = mark_group(verdict)
             if turn_rewards:
                 verdict = add_turn_rewards(verdict, environment.reward_rule, turn_rewards)

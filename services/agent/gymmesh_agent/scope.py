@@ -142,7 +142,7 @@ class RolloutScope:
         if session_items:
             items = (*items, *session_items)
         self.items = items
-        self.multi_turn = session.opened.multi_turn
+        self.multi_turn = session.offer.multi_turn
         self.tally = tally = Tally()
         self.turn_rewards: list[float] = []
         self._agent = agent

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Sequence
 
 import grpc
+import msgspec
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
@@ -19,6 +20,7 @@ from gymmesh_agent.clock import RolloutClock
 from gymmesh_agent.failures import Stage, StepFailed
 from gymmesh_agent.params import add_items
 from gymmesh_agent.peers import RESOURCE_SERVICE, VERIFY_SERVICE, ResourcePeer, VerifyPeer
+from gymmesh_agent.terms import tools_key
 from gymmesh_responses import text_to_bytes
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
@@ -33,11 +35,38 @@ _log = logging.getLogger("gymmesh.agent")
 _copy_task = rollout_pb2.Task.CopyFrom
 
 
+# What a session is before it is open; never changed.
+_NO_ENVIRONMENT = resource_pb2.GetEnvironmentResponse()
+
+
+class Offer(msgspec.Struct, eq=False):
+    """What an environment says of a session, beside its id and its seed.
+
+    Attributes:
+        version: the environment's, where it says so.
+        multi_turn: whether it takes turns.
+        items: what it opens with.
+        tools: the session's tools.
+        tools_key: their bytes; see `terms.tools_key`.
+    """
+
+    version: str = ""
+    multi_turn: bool = False
+    items: tuple[responses_pb2.Item, ...] = ()
+    tools: Sequence[responses_pb2.Tool] = ()
+    tools_key: tuple[bytes, ...] = ()
+
+
+_NO_OFFER = Offer()
+
+
 class Site:
     """One instance of an environment: how it is called, and what it says it is."""
 
     __slots__ = (
+        "_answer",
         "_directory",
+        "_offer",
         "_verifier",
         "environment",
         "instance",
@@ -54,6 +83,9 @@ class Site:
     ) -> None:
         self._directory = directory
         self._verifier: VerifyPeer | None = None
+        # The last session's, and the answer that it was read from; None: the next will differ.
+        self._offer = _NO_OFFER
+        self._answer: resource_pb2.CreateSessionResponse | None = None
         self.instance = instance
         self.instance_id = instance.id
         self.peer: ResourcePeer = directory.peer(instance)
@@ -68,6 +100,26 @@ class Site:
         environment = await self.peer.GetEnvironment(request, timeout=timeout)
         self.environment, self.version = environment, environment.version
         return environment
+
+    def offer(
+        self, opened: resource_pb2.CreateSessionResponse, session_id: str, seed: int
+    ) -> Offer:
+        """What it says of a session, which has this id and seed."""
+        # Mostly the same as the last time: to see that takes a fraction of reading all tools.
+        answer, last = self._answer, self._offer
+        if answer is not None:
+            answer.session_id = session_id
+            answer.seed = seed
+            if answer == opened:
+                return last
+        tools, items = opened.tools, tuple(opened.items)
+        key = tools_key(tools)
+        offer = Offer(opened.environment_version, opened.multi_turn, items, tools, key)
+        self._offer, self._answer = offer, None
+        if key == last.tools_key and items == last.items:
+            self._answer = resource_pb2.CreateSessionResponse()
+            self._answer.CopyFrom(opened)
+        return offer
 
     def verifier(self) -> VerifyPeer:
         """Who judges what is done here. Raises MeshError when nobody does."""
@@ -105,13 +157,8 @@ class Environments:
         return site
 
 
-# What a session is before it is open; never changed.
-_NO_ENVIRONMENT = resource_pb2.GetEnvironmentResponse()
-_NO_SESSION = resource_pb2.CreateSessionResponse()
-
-
 class EnvironmentSession:
-    """One attempt's session. Every method but `call_tool` and `close` raises StepFailed.
+    """One attempt's session. `open` and `next_turn` raise StepFailed.
 
     Args:
         name: the environment's.
@@ -130,7 +177,8 @@ class EnvironmentSession:
         "environment",
         "instance_id",
         "name",
-        "opened",
+        "offer",
+        "seed",
         "session_id",
         "version",
     )
@@ -157,9 +205,11 @@ class EnvironmentSession:
         #: What the environment is, and its version; empty until it is known.
         self.environment = _NO_ENVIRONMENT
         self.version = ""
-        #: The open session, and its id; empty until it is.
-        self.opened = _NO_SESSION
+        #: What the environment said of the open session; empty until it is.
+        self.offer = _NO_OFFER
+        #: Its id, empty until it is open, and the seed in force.
         self.session_id = ""
+        self.seed = 0
 
     @property
     def retry_safe(self) -> bool:
@@ -198,8 +248,9 @@ class EnvironmentSession:
             if not session_id:
                 raise violated("session_id", "the environment opened a session without an id")
             self.session_id = session_id
-            self.opened = opened
-            told = opened.environment_version
+            seed = self.seed = opened.seed
+            offer = self.offer = site.offer(opened, session_id, seed)
+            told = offer.version
             if told and told != version:
                 # Another server answers under this id.
                 self.version = told
@@ -254,31 +305,25 @@ class EnvironmentSession:
         except MeshError as error:
             raise StepFailed(error, Stage.TURN, self.name) from error
 
-    async def verify(
+    def verify(
         self,
         transcript: Sequence[responses_pb2.Item],
         stop_reason: rollout_pb2.StopReason.ValueType,
         turn_rewards: Sequence[float],
-    ) -> rollout_pb2.Verification:
-        """Have the attempt judged, where its session is."""
+    ) -> Awaitable[verify_pb2.VerifyResponse]:
+        """Have the attempt judged, where its session is. Raises MeshError."""
+        who, site = self._who, self._site
+        assert site is not None  # it was opened
         request = verify_pb2.VerifyRequest()
         request.session_id = self.session_id
         _copy_task(request.task, self._task)
         add_items(request.transcript, transcript)
         request.stop_reason = stop_reason
-        request.rollout_id = self._who.rollout_id
-        request.attempt = self._who.attempt
+        request.rollout_id = who.rollout_id
+        request.attempt = who.attempt
         if turn_rewards:
             request.turn_rewards.extend(turn_rewards)
-        site = self._site
-        assert site is not None  # it was opened
-        try:
-            verifier = site.verifier()
-            timeout = self._clock.hop(self._environments.verify_s)
-            reply = await verifier.Verify(request, timeout=timeout)
-            return reply.verification
-        except MeshError as error:
-            raise StepFailed(error, Stage.VERIFY, self.name) from error
+        return site.verifier().Verify(request, timeout=self._clock.hop(self._environments.verify_s))
 
     async def close(self) -> None:
         """Close the session, also one whose opening was cut off. Bounded; never raises."""

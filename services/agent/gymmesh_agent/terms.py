@@ -67,6 +67,11 @@ class Terms:
     skip_verification: bool
 
 
+def tools_key(tools: Sequence[responses_pb2.Tool]) -> tuple[bytes, ...]:
+    """What tells a session's tools from another's."""
+    return tuple(map(_tool_bytes, tools[:]))  # a slice takes half as long as an iteration
+
+
 class Course:
     """What rollouts share that begin alike and are given the same tools; not to be changed.
 
@@ -111,10 +116,17 @@ class Opening:
         self.items = items
         self._courses: _Kept[Course] = _Kept(_TOOLS_BYTES)
 
-    def course(self, session_tools: Sequence[responses_pb2.Tool]) -> Course:
-        """What rollouts share whose sessions have these tools; see `params.with_tools`."""
-        # A slice takes half as long as an iteration.
-        key = tuple(map(_tool_bytes, session_tools[:]))
+    def course(
+        self,
+        session_tools: Sequence[responses_pb2.Tool],
+        key: tuple[bytes, ...] | None = None,
+    ) -> Course:
+        """What rollouts share whose sessions have these tools; see `params.with_tools`.
+
+        `key`: the tools' `tools_key`, where it is known.
+        """
+        if key is None:
+            key = tools_key(session_tools)
         known = self._courses.get(key)
         if known is None:
             course = Course(with_tools(self.params, session_tools), self.items)

@@ -23,8 +23,10 @@ _STATUSES = frozenset(
 )
 
 
-def check_verification(verdict: rollout_pb2.Verification) -> None:
-    """Refuse a verdict that breaks the contract, rather than train on it.
+def check_verification(
+    verdict: rollout_pb2.Verification,
+) -> rollout_pb2.VerificationStatus.ValueType:
+    """Refuse a verdict that breaks the contract, rather than train on it; gives its status.
 
     Raises:
         MeshError: CONTRACT_VIOLATED; `rule` in the metadata names the field.
@@ -43,8 +45,10 @@ def check_verification(verdict: rollout_pb2.Verification) -> None:
     for part in verdict.components[:]:  # the end of an iteration is an exception, a slice's not
         if not math.isfinite(part.value):
             raise _violated("components", f"component {part.name!r} is {part.value}")
-    if verdict.evidence_json:
-        _check_evidence(verdict.evidence_json)
+    evidence = verdict.evidence_json
+    if evidence:
+        _check_evidence(evidence)
+    return status
 
 
 def add_turn_rewards(

@@ -103,8 +103,10 @@ def write_verification(
             added.note = stage.note
     if usage:
         message.model_usage.extend(usage)
-    if type(outcome) is float:  # as most verifiers answer, and no class of ours
-        return _write_reward(message, outcome)
+    if type(outcome) is float and math.isfinite(outcome):  # as most verifiers answer
+        message.status = rollout_pb2.VERIFICATION_STATUS_VERIFIED
+        message.reward = outcome
+        return outcome
     if isinstance(outcome, Pending):
         message.status = rollout_pb2.VERIFICATION_STATUS_PENDING
         _write_reason(message, outcome)
