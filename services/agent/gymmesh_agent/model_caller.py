@@ -55,16 +55,30 @@ class Models:
         self.call_s = call_s
         # What GetModel said, by instance: constant while a server runs, so asked once.
         self._known: dict[str, model_pb2.ModelCapabilities] = {}
-        # The instance that was called last, mostly the one that is called next.
-        self._last: tuple[discovery_pb2.Instance, ModelPeer] | None = None
+        # Those that are the only ones of their name, as of a state of the directory.
+        self._only: dict[str, ModelPeer] = {}
+        self._as_of = directory.changes
 
     def peer(self, instance: discovery_pb2.Instance) -> ModelPeer:
         """How an instance is called."""
-        last = self._last
-        if last is None or last[0] is not instance:
-            peer: ModelPeer = self.directory.peer(instance)
-            last = self._last = (instance, peer)
-        return last[1]
+        peer: ModelPeer = self.directory.peer(instance)
+        return peer
+
+    def choose(self, model: str, affinity: str) -> ModelPeer | None:
+        """One to be called now under this name; None: there is none, or none yet."""
+        directory = self.directory
+        if directory.changes != self._as_of:
+            self._only, self._as_of = {}, directory.changes
+        only = self._only.get(model)
+        if only is not None:
+            return only
+        instance = directory.choose(MODEL_SERVICE, model, affinity=affinity)
+        if instance is None:
+            return None
+        peer = self.peer(instance)
+        if len(directory.serving(MODEL_SERVICE, model)) == 1:
+            self._only[model] = peer
+        return peer
 
     async def capabilities(
         self, instance: discovery_pb2.Instance, peer: ModelPeer, timeout: float
@@ -116,13 +130,10 @@ class ModelCaller(msgspec.Struct, eq=False):
             MeshError: as the service says; at once, or when it is waited for.
         """
         if asking.kept is None:
-            models = self._models
-            instance = models.directory.choose(
-                MODEL_SERVICE, asking.model, affinity=self._who.rollout_id
-            )
-            if instance is not None:
+            peer = self._models.choose(asking.model, self._who.rollout_id)
+            if peer is not None:
                 # The usual case without a layer in between: thousands of calls wait here.
-                return self._send(models.peer(instance), self._request(asking))
+                return self._send(peer, self._request(asking))
         return self._ask(asking, asking.kept)
 
     async def _ask(self, asking: Asking, kept: Kept | None) -> model_pb2.CreateResponseResponse:

@@ -141,19 +141,33 @@ class Environments:
         self.call_s = call_s
         self.verify_s = verify_s
         self._sites: dict[str, Site] = {}
-        self._last: Site | None = None  # mostly the one that is asked for next
+        # Those that are the only ones of their name, as of a state of the directory.
+        self._only: dict[str, Site] = {}
+        self._as_of = directory.changes
 
     def site(self, instance: discovery_pb2.Instance) -> Site:
         """What is known of an instance."""
-        last = self._last
-        if last is not None and last.instance is instance:
-            return last
         site = self._sites.get(instance.id)
         if site is None or site.instance is not instance:
             # Where its address changed, what it is has not.
             environment = None if site is None else site.environment
             site = self._sites[instance.id] = Site(self.directory, instance, environment)
-        self._last = site
+        return site
+
+    def choose(self, name: str, affinity: str) -> Site | None:
+        """One to open a session at now, of this name; None: there is none, or none yet."""
+        directory = self.directory
+        if directory.changes != self._as_of:
+            self._only, self._as_of = {}, directory.changes
+        only = self._only.get(name)
+        if only is not None:
+            return only
+        instance = directory.choose(RESOURCE_SERVICE, name, affinity=affinity)
+        if instance is None:
+            return None
+        site = self.site(instance)
+        if len(directory.serving(RESOURCE_SERVICE, name)) == 1:
+            self._only[name] = site
         return site
 
 
@@ -219,15 +233,16 @@ class EnvironmentSession:
     async def open(self) -> None:
         """Choose the instance and open the session there."""
         environments, clock = self._environments, self._clock
-        directory, affinity = environments.directory, self._who.rollout_id
+        affinity = self._who.rollout_id
         try:
-            instance = directory.choose(RESOURCE_SERVICE, self.name, affinity=affinity)
-            if instance is None:
+            site = environments.choose(self.name, affinity)
+            if site is None:
                 timeout = clock.hop(PICK_S)
-                instance = await directory.pick(
+                instance = await environments.directory.pick(
                     RESOURCE_SERVICE, self.name, affinity=affinity, timeout=timeout
                 )
-            site = self._site = environments.site(instance)
+                site = environments.site(instance)
+            self._site = site
             self.instance_id = site.instance_id
             environment = site.environment
             if environment is None:

@@ -51,6 +51,9 @@ class PeerDirectory:
         self._channels = ChannelPool()
         self._crowd = Crowd()
         self._turn = 0
+        #: Grows whenever an instance comes, goes or changes: what was found out about them before
+        #: may not hold any more.
+        self.changes = 0
         self._found: dict[tuple[str, str], list[Instance]] = {}
         self._watched = watched
         self._changed = asyncio.Event()
@@ -190,6 +193,7 @@ class PeerDirectory:
         before = {one.address for one in self._instances.values()}
         after = {one.address for one in instances.values()}
         self._instances = instances
+        self.changes += 1
         self._found = {}
         for address in before - after:
             self._channels.retire(address)
