@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+import msgspec
 from google.rpc import status_pb2
 
 from gymmesh.errors.v1 import errors_pb2
@@ -100,19 +101,18 @@ class Ours(Protocol):
     parts: Parts | None
 
 
-class Theirs:
+class Theirs(msgspec.Struct, eq=False):
     """A call that the other side made. ``sink`` belongs to whoever serves it."""
 
-    __slots__ = ("credit", "metadata", "method", "number", "parts", "sink", "timeout_ms")
+    # A Struct, as there is one for each call: it is filled without a step in Python.
 
-    def __init__(self, number: int, method: str, timeout_ms: int) -> None:
-        self.number = number
-        self.method = method
-        self.timeout_ms = timeout_ms
-        self.metadata: Mapping[str, str] = NO_METADATA
-        self.credit = 0  # messages that may still be sent
-        self.sink: Any = None
-        self.parts: Parts | None = None  # None: the request is complete
+    number: int
+    method: str
+    timeout_ms: int
+    metadata: Mapping[str, str] = NO_METADATA
+    credit: int = 0  # messages that may still be sent
+    sink: Any = None
+    parts: Parts | None = None  # None: the request is complete
 
 
 class CallTable:
@@ -238,9 +238,10 @@ class CallTable:
 
     def _receive_begins(self, begins: mux_pb2.BeginColumns, told: Listener) -> None:
         self.columns = True
-        calls, timeouts_ms, payloads = begins.calls, begins.timeouts_ms, begins.payloads
+        # Columns are taken in one go, which a loop over a field is not.
+        calls, timeouts_ms, payloads = begins.calls[:], begins.timeouts_ms[:], begins.payloads[:]
         try:
-            methods = list(map(list(begins.names).__getitem__, begins.methods))
+            methods = list(map(begins.names[:].__getitem__, begins.methods[:]))
         except IndexError:
             raise Violation("a call began with a method that its batch does not name") from None
         if not len(calls) == len(methods) == len(timeouts_ms) == len(payloads):
@@ -271,7 +272,7 @@ class CallTable:
 
     def _receive_answers(self, answers: mux_pb2.AnswerColumns, told: Listener) -> None:
         self.columns = True
-        calls, payloads = answers.calls, answers.payloads
+        calls, payloads = answers.calls[:], answers.payloads[:]
         if len(calls) != len(payloads):
             raise _uneven()
         ours, answered = self._ours, told.answered
