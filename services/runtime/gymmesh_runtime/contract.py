@@ -14,7 +14,12 @@ from typing import Any, Final
 
 from google.api import field_behavior_pb2
 from google.protobuf import message_factory
-from google.protobuf.descriptor import Descriptor, FieldDescriptor, ServiceDescriptor
+from google.protobuf.descriptor import (
+    Descriptor,
+    FieldDescriptor,
+    MethodDescriptor,
+    ServiceDescriptor,
+)
 from google.protobuf.message import Message
 
 from gymmesh.errors.v1 import errors_pb2
@@ -36,6 +41,11 @@ class MethodSpec:
     response_class: type[Message]
     client_streaming: bool
     server_streaming: bool
+    # How messages become bytes and come out of them, at hand: their classes look names up.
+    pack_request: Callable[[Any], bytes]
+    read_request: Callable[[bytes], Any]
+    pack_response: Callable[[Any], bytes]
+    read_response: Callable[[bytes], Any]
 
     def check(self, request: Any) -> None:
         """Raises REQUIRED_FIELD_MISSING when a REQUIRED field of the request is not set."""
@@ -64,17 +74,24 @@ def methods_of(service: str) -> dict[str, MethodSpec]:
         descriptor: ServiceDescriptor = module.DESCRIPTOR.services_by_name[simple_name]
     except (ImportError, KeyError) as exc:
         raise LookupError(f"'{service}' is not a service of the contract") from exc
-    return {
-        method.name: MethodSpec(
-            name=method.name,
-            full_name=f"{service}/{method.name}",
-            request_class=message_factory.GetMessageClass(method.input_type),
-            response_class=message_factory.GetMessageClass(method.output_type),
-            client_streaming=method.client_streaming,
-            server_streaming=method.server_streaming,
-        )
-        for method in descriptor.methods
-    }
+    return {method.name: _spec_of(service, method) for method in descriptor.methods}
+
+
+def _spec_of(service: str, method: MethodDescriptor) -> MethodSpec:
+    request = message_factory.GetMessageClass(method.input_type)
+    response = message_factory.GetMessageClass(method.output_type)
+    return MethodSpec(
+        name=method.name,
+        full_name=f"{service}/{method.name}",
+        request_class=request,
+        response_class=response,
+        client_streaming=method.client_streaming,
+        server_streaming=method.server_streaming,
+        pack_request=request.SerializeToString,
+        read_request=request.FromString,
+        pack_response=response.SerializeToString,
+        read_response=response.FromString,
+    )
 
 
 def required_fields(message_class: type[Message]) -> _Check:

@@ -192,13 +192,14 @@ class Callee:
     async def _unary(
         self, call: table.Theirs, deadline: float, method: BoundMethod, payload: bytes
     ) -> None:
-        number = call.number
+        number, spec = call.number, method.spec
+        # Called as methods, they would be looked for in the class first.
+        read, pack = spec.read_request, spec.pack_response
         try:
-            request = method.spec.request_class.FromString(payload)
+            request = read(payload)
             timeout = deadline - monotonic()
             response = await method.call(request, timeout=timeout, metadata=call.metadata)
-            # Of its class: a message looks through the names of its fields first.
-            answer = type(response).SerializeToString(response)
+            answer = pack(response)
             size = len(answer)
             if size > frames.MAX_MESSAGE:
                 raise table.too_large(frames.MAX_MESSAGE)
@@ -228,11 +229,11 @@ class Callee:
         number = call.number
         responses: Any = None
         try:
-            request = method.spec.request_class.FromString(payload)
+            request = method.spec.read_request(payload)
             timeout = deadline - monotonic()
             responses = method.stream(request, timeout=timeout, metadata=call.metadata)
             async for response in responses:
-                message = response.SerializeToString()
+                message = method.spec.pack_response(response)
                 if len(message) > frames.MAX_MESSAGE:
                     raise table.too_large(frames.MAX_MESSAGE)
                 if call.credit == 0 or self._sender.full:

@@ -65,19 +65,19 @@ class Crowd:
 class _Call(Timer):
     """A call under way, which is the timer of its own end, as the table and the wheel keep it."""
 
-    __slots__ = ("_caller", "answer", "granted", "number", "parts", "sink", "spec")
+    __slots__ = ("answer", "caller", "granted", "number", "parts", "sink", "spec")
 
-    def __init__(self, caller: Caller, sink: _Sink, spec: MethodSpec, granted: int | None) -> None:
-        self._caller = caller
-        self.sink: _Sink = sink
-        self.spec = spec
-        self.granted = granted
-        self.answer: bytes | None = None
-        self.parts: table.Parts | None = None
-        self.number = 0
+    # Whoever makes one fills it in: an `__init__` would cost as much as all the rest of it.
+    answer: bytes | None
+    caller: Caller
+    granted: int | None
+    number: int
+    parts: table.Parts | None
+    sink: _Sink
+    spec: MethodSpec
 
     def ring(self) -> None:
-        self._caller.expire(self)
+        self.caller.expire(self)
 
 
 class Caller:
@@ -111,8 +111,9 @@ class Caller:
         finally:
             call.stop()
             self._crowd.calls -= 1
+        read = spec.read_response  # called as a method, it would be looked for in the class first
         try:
-            return spec.response_class.FromString(answer)
+            return read(answer)
         except DecodeError:
             raise _unreadable(spec) from None
 
@@ -141,7 +142,7 @@ class Caller:
                     self._grant(number, read)
                     read = 0
                 try:
-                    message = spec.response_class.FromString(messages.popleft())
+                    message = spec.read_response(messages.popleft())
                 except DecodeError:
                     raise _unreadable(spec) from None
                 yield message
@@ -199,8 +200,8 @@ class Caller:
             raise deadline_passed(spec.full_name)
         if timeout > MAX_TIMEOUT_S:
             timeout = MAX_TIMEOUT_S
-        # Of its class: a message looks through the names of its fields first.
-        payload: bytes = type(request).SerializeToString(request)
+        pack = spec.pack_request  # called as a method, it would be looked for in the class first
+        payload = pack(request)
         size = len(payload)
         if size > frames.MAX_MESSAGE:
             raise table.too_large(frames.MAX_MESSAGE)
@@ -208,7 +209,9 @@ class Caller:
             raise self._link.error()
         if metadata:
             _check(metadata)
-        call = _Call(self, sink, spec, granted)
+        call = _Call()
+        call.caller, call.sink, call.spec, call.granted = self, sink, spec, granted
+        call.answer = call.parts = None
         number = call.number = self._table.open(call)
         crowd = self._crowd.calls = self._crowd.calls + 1
         timeout_ms = math.ceil(timeout * 1000)
