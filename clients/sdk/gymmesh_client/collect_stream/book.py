@@ -190,8 +190,9 @@ class Book:
                 continue
             asked.sequence += 1
             ended = _KIND(event, "event") in _TERMINAL
+            sink = asked.sink  # called as a method, it would be looked for in the class first
             try:
-                asked.sink(event)
+                sink(event)
             except Exception as error:
                 # Whatever a sink makes of an event is its attempt's affair, and no other's.
                 self._objected(key, ended)
