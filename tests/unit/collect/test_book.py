@@ -8,8 +8,8 @@ from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.collect_stream.book import Asked, Book, cancels_message, packed_starts
-from gymmesh_client.collect_stream.packed import EventBatch, PackedEvents
 from gymmesh_runtime.errors import MeshError, to_status
+from gymmesh_runtime.wire.twins import EventBatch, PackedEvents
 from tests.support.rollouts import completed, make_events, verdict
 
 

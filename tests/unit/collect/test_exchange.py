@@ -13,7 +13,7 @@ from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_agent.collect.ledger import Ledger
 from gymmesh_agent.collect.line import packed_events
 from gymmesh_client.collect_stream.book import Asked, Book
-from gymmesh_client.collect_stream.packed import EventBatch, PackedResponse
+from gymmesh_runtime.wire.twins import EventBatch, PackedResponse
 
 _BOUND = 8_000
 _LENGTH = 6  # events of an attempt

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_agent.collect.ledger import Ledger
-from gymmesh_agent.collect.line import _HEADS, packed_events
+from gymmesh_agent.collect.line import packed_events
 from gymmesh_runtime.errors import MeshError
 
 
@@ -126,14 +126,6 @@ def test_it_is_full_by_bytes_and_by_what_holding_many_takes() -> None:
     assert large.full
     assert [small.push(b"") for _ in range(63)] == [False] * 62 + [True]
     assert small.full
-
-
-def test_what_stands_before_a_large_event_is_not_kept() -> None:
-    sizes = (1, 4095, 4096, 100_000, 100_000, 1)
-    events = [pb.RolloutEvent(rollout_id="r" * size) for size in sizes]
-    packed = packed_events([event.SerializeToString() for event in events], 1)
-    assert list(agent_pb2.CollectResponse.FromString(packed).events.events) == events
-    assert max(_HEADS) < 4096
 
 
 @given(st.lists(st.binary(max_size=300), min_size=1, max_size=8), st.integers(1, 2**40))

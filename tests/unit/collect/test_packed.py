@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh_client.collect_stream.book import Asked, Book
-from gymmesh_client.collect_stream.packed import PackedEvents, PackedResponse
 from gymmesh_client.collect_stream.stream import CollectStream
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.wire.twins import PackedEvents, PackedResponse
 from tests.support.rollouts import completed, make_events, verdict
 
 EVENTS = make_events("a", 1, verdict(1.0), completed())

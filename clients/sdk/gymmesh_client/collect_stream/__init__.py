@@ -1,7 +1,6 @@
 """Collect: many rollouts over one stream to each agent instance. The collector's side.
 
 book      what was asked for, what came, what is stored (pure)
-packed    what an agent sends, with events that are bytes yet
 link      one connection: what leaves on it, in batches
 stream    the stream to one agent instance, over any number of connections
 pool      the agents of a mesh, several instances side by side

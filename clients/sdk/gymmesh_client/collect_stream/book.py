@@ -14,9 +14,8 @@ from typing import Final
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.collect_stream.packed import EventBatch
 from gymmesh_runtime.errors import MeshError, from_status
-from gymmesh_runtime.wire.packed import number_tag, tag, varint
+from gymmesh_runtime.wire.twins import EventBatch, PackedRequest
 
 Key = tuple[str, int]
 """An attempt: the rollout's id and the attempt's number."""
@@ -28,10 +27,6 @@ _TERMINAL: Final = frozenset(("completed", "failed"))
 # Of the class: a message looks through the names of its fields to find its own methods.
 _KIND: Final = pb.RolloutEvent.WhichOneof
 _EVENT: Final = pb.RolloutEvent.FromString
-_STARTS: Final = tag(agent_pb2.CollectRequest.STARTS_FIELD_NUMBER)
-_START: Final = tag(agent_pb2.CollectStarts.STARTS_FIELD_NUMBER)
-_REQUEST: Final = tag(agent_pb2.CollectStart.REQUEST_FIELD_NUMBER)
-_TIMEOUT: Final = number_tag(agent_pb2.CollectStart.TIMEOUT_MS_FIELD_NUMBER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,15 +285,15 @@ def packed_starts(asked: Iterable[Asked], now: float) -> bytes:
 
     Each attempt must end in the time that it still has.
     """
-    parts: list[bytes] = []
+    message = PackedRequest()
+    add = message.starts.starts.add
     for one in asked:
-        request = one.request
+        start = add()
+        start.request = one.request
         left_ms = int((one.due - now) * 1000 + 0.5)
-        left = varint(left_ms if left_ms > 0 else 1)
-        start = b"".join((_REQUEST, varint(len(request)), request, _TIMEOUT, left))
-        parts += (_START, varint(len(start)), start)
-    starts = b"".join(parts)
-    return _STARTS + varint(len(starts)) + starts
+        start.timeout_ms = left_ms if left_ms > 0 else 1
+    packed: bytes = message.SerializeToString()
+    return packed
 
 
 def cancels_message(keys: Iterable[Key]) -> agent_pb2.CollectRequest:

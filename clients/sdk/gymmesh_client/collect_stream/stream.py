@@ -23,10 +23,10 @@ from gymmesh_client.collect_stream.book import (
     key_of,
 )
 from gymmesh_client.collect_stream.link import Link
-from gymmesh_client.collect_stream.packed import EventBatch, PackedResponse
 from gymmesh_runtime import metrics
 from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import MeshError, unforeseen
+from gymmesh_runtime.wire.twins import EventBatch, PackedResponse
 
 _METHOD: Final = "gymmesh.agent.v1.AgentService/Collect"
 _BYTES: Final = agent_pb2.RunRolloutRequest.SerializeToString

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.wire.pace import PacedBell
-from gymmesh_runtime.wire.packed import number_tag, tag, varint
-
-_EVENTS: Final = tag(agent_pb2.CollectResponse.EVENTS_FIELD_NUMBER)
-_CURSOR: Final = number_tag(agent_pb2.CollectEvents.CURSOR_FIELD_NUMBER)
-_EVENT: Final = tag(agent_pb2.CollectEvents.EVENTS_FIELD_NUMBER)
-_KEPT: Final = 4096  # events shorter than this have their heads kept
+from gymmesh_runtime.wire.twins import PackedResponse
 
 
 class Line(PacedBell):
@@ -50,26 +44,10 @@ class Line(PacedBell):
 
 
 def packed_events(events: Sequence[bytes], cursor: int) -> bytes:
-    """The CollectResponse that carries these events, in its bytes.
-
-    Events are kept as their bytes, so that a batch is made by putting them together.
-    """
-    parts = [_CURSOR + varint(cursor)] * (1 + 2 * len(events))
-    parts[1::2] = map(_head_of, map(len, events))
-    parts[2::2] = events
-    batch = b"".join(parts)
-    return _EVENTS + varint(len(batch)) + batch
-
-
-class _Heads(dict[int, bytes]):
-    """What stands before an event of a length: a dict has it at a third of a cached call's cost."""
-
-    def __missing__(self, size: int) -> bytes:
-        head = _EVENT + varint(size)
-        if size < _KEPT:
-            self[size] = head
-        return head
-
-
-_HEADS: Final = _Heads()
-_head_of: Final = _HEADS.__getitem__
+    """The CollectResponse that carries these events, in its bytes."""
+    message = PackedResponse()
+    batch = message.events
+    batch.cursor = cursor
+    batch.events.extend(events)
+    packed: bytes = message.SerializeToString()
+    return packed

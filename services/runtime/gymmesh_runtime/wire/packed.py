@@ -13,9 +13,7 @@ from typing import Any, Final
 
 from google.protobuf.message import Message
 
-_LENGTH_DELIMITED: Final = 2  # the wire type of bytes and messages
-_VARINT: Final = 0
-_VARINTS: Final = 4096  # how many are kept: tags, and the lengths of things alike
+_VARINTS: Final = 4096  # how many are kept: the lengths of things alike
 
 
 def packer(message_class: type[Message]) -> Callable[[Any], bytes]:
@@ -30,16 +28,6 @@ async def unpacked(
     """The messages, for a reader in this process, who gets them as over a wire."""
     async for message in messages:
         yield message_class.FromString(message) if isinstance(message, bytes) else message
-
-
-def tag(field: int) -> bytes:
-    """What stands before the length of a field that is bytes or a message."""
-    return varint(field << 3 | _LENGTH_DELIMITED)
-
-
-def number_tag(field: int) -> bytes:
-    """What stands before a field that is an unsigned integer."""
-    return varint(field << 3 | _VARINT)
 
 
 @lru_cache(_VARINTS)

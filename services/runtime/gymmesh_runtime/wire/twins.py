@@ -1,8 +1,10 @@
-"""What an agent sends, but that each event stays bytes until it is read by itself.
+"""What the two sides of Collect send, but that events and requests stay bytes.
 
-A message that is read in one go lies in one piece of memory, which stays for as long as anyone
-holds any part of it. A batch has the events of many attempts, and most of them are held while their
-attempt goes on: so each is read on its own, which costs less than to copy it out of the batch.
+Batches are made of what is bytes already, without reading it into messages only to write those
+again. And a message that is read in one go lies in one piece of memory, which stays for as long as
+anyone holds any part of it. A batch has the events of many attempts, and most of them are held
+while their attempt goes on: so each is read on its own, which costs less than to copy it out of the
+batch.
 """
 
 from __future__ import annotations
@@ -52,18 +54,29 @@ def _add_twin(file: descriptor_pb2.FileDescriptorProto, of: Descriptor, twins: s
             added.type = _Field.TYPE_BYTES
 
 
-def _twins() -> tuple[Any, Any]:
+def _twins(*chain: Descriptor) -> tuple[Any, ...]:
+    """The twins of messages, each of which has fields of the one before it."""
     file = descriptor_pb2.FileDescriptorProto(
         name="gymmesh/packed.proto", package=_PACKAGE, syntax="proto3"
     )
-    events, response = agent_pb2.CollectEvents.DESCRIPTOR, agent_pb2.CollectResponse.DESCRIPTOR
-    _add_twin(file, events, set())
-    _add_twin(file, response, {events.name})
+    twins: set[str] = set()
+    for one in chain:
+        _add_twin(file, one, twins)
+        twins.add(one.name)
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(file.SerializeToString())
-    made = [pool.FindMessageTypeByName(f"{_PACKAGE}.{of.name}") for of in (events, response)]
-    return message_factory.GetMessageClass(made[0]), message_factory.GetMessageClass(made[1])
+    made = [pool.FindMessageTypeByName(f"{_PACKAGE}.{one.name}") for one in chain]
+    return tuple(map(message_factory.GetMessageClass, made))
 
 
 #: The twins of CollectEvents, an EventBatch, and of CollectResponse, which has one.
-PackedEvents, PackedResponse = _twins()
+PackedEvents, PackedResponse = _twins(
+    agent_pb2.CollectEvents.DESCRIPTOR, agent_pb2.CollectResponse.DESCRIPTOR
+)
+
+#: The twin of CollectRequest, whose starts have the bytes of what is asked for.
+_, _, PackedRequest = _twins(
+    agent_pb2.CollectStart.DESCRIPTOR,
+    agent_pb2.CollectStarts.DESCRIPTOR,
+    agent_pb2.CollectRequest.DESCRIPTOR,
+)
