@@ -58,6 +58,7 @@ class Carrier:
         self._outcomes = outcomes
         self._output = output
         self._options = options
+        self._all_bounded = not math.isinf(options.rollout_s)
         self._connect = connect
         self._tally = tally
         self._stored = stored
@@ -73,6 +74,7 @@ class Carrier:
         """
         # One coroutine and one task for many rollouts, since each costs as much as a row's writing.
         following: Flight | None = flight
+        options = self._options
         while following is not None:
             flight = following
             assignment, output = flight.assignment, self._output
@@ -83,10 +85,10 @@ class Carrier:
             listener: EventListener | None = None if recording is None else recording.add
             if self._dispatcher.is_probe(assignment):
                 listener = self._tells(assignment, listener)
-            request = request_for(job, number, output.run_id, self._options.rollout)
+            request = request_for(job, number, output.run_id, options.rollout)
             fold = Fold(job.rollout_id, number, output.run_id, job.group, job.repeat_index)
             attempt = flight.attempt = Attempt(request, job.agent, fold, listener)
-            seconds = self._seconds_for(assignment)
+            seconds = self._seconds_for(assignment) if self._all_bounded else options.timeout_s
             flight.due = time.monotonic() + seconds + DEADLINE_SLACK_S
             try:
                 outcome = await attempt.run(self._connect, seconds)
@@ -161,8 +163,9 @@ class Carrier:
                 await self._outcomes.judge(group, flight)
 
     def _seconds_for(self, assignment: Assignment[Job]) -> float:
+        """What an attempt may take where all attempts of a rollout together may take so much."""
         seconds, all_together = self._options.timeout_s, self._options.rollout_s
-        if assignment.first_at is not None and not math.isinf(all_together):
+        if assignment.first_at is not None:
             left = assignment.first_at + all_together - time.monotonic()
             seconds = max(0.001, min(seconds, left))
         return seconds

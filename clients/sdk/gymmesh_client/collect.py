@@ -327,9 +327,11 @@ class Collector:
 
     def _begin(self, dispatcher: Dispatcher[Job], now: float) -> Flight | None:
         """The flight to start now, if any."""
-        ending = len(self._flights) - dispatcher.in_flight
-        if ending > _ENDING_MOST and ending > _ENDING_MOST + dispatcher.limit:
-            return None  # the disk, or a judge, does not keep up
+        flights = len(self._flights)
+        if flights > _ENDING_MOST:
+            ending = flights - dispatcher.in_flight
+            if ending > _ENDING_MOST and ending > _ENDING_MOST + dispatcher.limit:
+                return None  # the disk, or a judge, does not keep up
         assignment = dispatcher.next(now)
         if assignment is None:
             return None
@@ -352,7 +354,7 @@ class Collector:
         # Rows that wait for their turn tell how much this turn of the loop has done; and a task
         # that did not heed its cancellation does nothing more.
         if not (
-            self._outcomes.waiting >= _ROWS_WAITING_MOST
+            len(self._outcomes.waiting) >= _ROWS_WAITING_MOST
             or self._over.done()
             or over.task.cancelling()
         ):

@@ -45,8 +45,8 @@ def missing_jobs(
             groups.expect(task_id, count)
             if shelf is not None and count:
                 shelf.expect(task, count, options.repeats)
-        for repeat in missing:
-            name = output.rollout_id(task_id, repeat)
+        names = output.rollout_ids(task_id, missing)
+        for repeat, name in zip(missing, names, strict=True):
             yield Job(task, repeat, environment, agent, task_id, name)
 
 

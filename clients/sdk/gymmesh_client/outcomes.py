@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from functools import partial
 from typing import Final
 
@@ -37,6 +37,9 @@ class Outcomes:
         group_s: seconds that judging a group may take.
         stored: called with a rollout's id and attempt once its outcome is on disk.
         feed: where finished groups go; None: nobody wants them.
+
+    Attributes:
+        waiting: the outcomes that wait for their turn to be written.
     """
 
     def __init__(
@@ -58,11 +61,7 @@ class Outcomes:
         self._feed = feed
         self._rows = RowWriter()
         self._turns = Turns(_ROWS_A_TURN)
-
-    @property
-    def waiting(self) -> int:
-        """How many outcomes wait for their turn to be written."""
-        return self._turns.waiting
+        self.waiting: Sized = self._turns.waiting
 
     def record(self, task: pb.Task, parts: RolloutParts, done: Done) -> None:
         """Write an outcome, in its turn: a row, or a failure where the rollout makes none.

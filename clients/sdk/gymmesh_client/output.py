@@ -11,7 +11,7 @@ import contextlib
 import fcntl
 import os
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
 from itertools import islice
@@ -22,7 +22,7 @@ from gymmesh_client.identity import RunIdentity
 from gymmesh_client.journal.adopt import OldRun, adopt, read_old_run
 from gymmesh_client.journal.disk import Disk, OutputError, cannot_write, reason
 from gymmesh_client.journal.index import open_index
-from gymmesh_client.journal.keys import rollout_id, rollout_key
+from gymmesh_client.journal.keys import rollout_id, rollout_ids, rollout_key
 from gymmesh_client.journal.layout import OutputFiles
 from gymmesh_client.journal.records import (
     COMPLETED,
@@ -86,6 +86,10 @@ class RunOutput:
     def rollout_id(self, task_id: str, repeat_index: int) -> str:
         """The id of a rollout of this run."""
         return rollout_id(self.run_id, task_id, repeat_index)
+
+    def rollout_ids(self, task_id: str, repeats: Iterable[int]) -> Iterator[str]:
+        """The ids of several repeats of a task, in their order."""
+        return rollout_ids(self.run_id, task_id, repeats)
 
     def has_outcome(self, task_id: str, repeat_index: int) -> bool:
         """Whether the rollout has a current outcome on disk, completed or failed."""

@@ -16,34 +16,32 @@ class Turns:
 
     Args:
         most: pieces of work a turn.
+
+    Attributes:
+        waiting: what waits for its turn.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._taken = 0
         self._next_turn: asyncio.Handle | None = None
-        self._waiting: deque[Callable[[], None]] = deque()
-
-    @property
-    def waiting(self) -> int:
-        """How many wait for their turn."""
-        return len(self._waiting)
+        self.waiting: deque[Callable[[], None]] = deque()
 
     def call(self, work: Callable[[*Ts], None], *args: *Ts) -> None:
         """Call something now where there is a place left, else in its turn; it raises nothing."""
         if self._next_turn is None:
             self._next_turn = asyncio.get_running_loop().call_soon(self._next)
-        if self._taken < self._most and not self._waiting:
+        if self._taken < self._most and not self.waiting:
             self._taken += 1
             work(*args)
         else:
-            self._waiting.append(partial(work, *args))
+            self.waiting.append(partial(work, *args))
 
     def _next(self) -> None:
         self._taken, self._next_turn = 0, None
-        while self._waiting and self._taken < self._most:
+        while self.waiting and self._taken < self._most:
             self._taken += 1
-            self._waiting.popleft()()
+            self.waiting.popleft()()
         # Once more where there was any: more may be called in the rest of this turn.
         if self._taken:
             self._next_turn = asyncio.get_running_loop().call_soon(self._next)

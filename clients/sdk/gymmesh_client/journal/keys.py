@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Final
 
@@ -25,9 +25,17 @@ write_slot: Final = _VALUE.pack_into
 
 def rollout_id(run_id: str, task_id: str, repeat_index: int) -> str:
     """The id that stands for (run, task, repeat): the same for every attempt."""
-    name = f"{run_id}\0{task_id}\0{repeat_index}".encode()
-    # The repeat stands at the end, where a replayed model looks for it.
-    return f"ro-{hashlib.blake2b(name, digest_size=10).hexdigest()}-{repeat_index}"
+    return next(rollout_ids(run_id, task_id, (repeat_index,)))
+
+
+def rollout_ids(run_id: str, task_id: str, repeats: Iterable[int]) -> Iterator[str]:
+    """`rollout_id` of several repeats of a task."""
+    begin = f"{run_id}\0{task_id}\0"
+    for repeat in repeats:
+        number = str(repeat)
+        digest = hashlib.blake2b((begin + number).encode(), digest_size=10).hexdigest()
+        # The repeat stands at the end, where a replayed model looks for it.
+        yield f"ro-{digest}-{number}"
 
 
 @lru_cache(maxsize=_KNOWN)
