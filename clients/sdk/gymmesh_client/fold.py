@@ -137,7 +137,8 @@ class Fold(RolloutParts, gc=True):
                 f"the stream ended after {self._sequence} events with no terminal one",
                 expected="completed or failed",
             )
-        self._order_tools()
+        if len(self.tools) > 1:
+            self._order_tools()
         return self
 
     def _misplaced(self, event: pb.RolloutEvent, kind: str | None) -> StreamViolation:
@@ -165,8 +166,7 @@ class Fold(RolloutParts, gc=True):
 
     def _order_tools(self) -> None:
         """Put tool calls in the order of model calls and, within one, of its function calls."""
-        if len(self.tools) > 1:
-            self.tools = [self.tools[place] for place in _order(self.tools, self.calls)]
+        self.tools = [self.tools[place] for place in _order(self.tools, self.calls)]
 
     # -- what is taken of each kind ----------------------------------------------------------------
 

@@ -59,6 +59,7 @@ class RunOutput:
         run_id: the run's id; the same when it is resumed.
         files: where its files are.
         retried: outcomes superseded because a retry was asked for.
+        traced: whether every event is kept.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class RunOutput:
         self._journal = journal
         self._writer = GroupWriter(journal, delay_s=delay_s)
         self._traces = traces
+        self.traced = traces is not None
         self._unsent: dict[bytes, int] = {}
         self._closed = False
 
@@ -157,11 +159,6 @@ class RunOutput:
         """
         await self._writer.append(AttemptFailed(rollout_key(rollout), attempt, boundary))
 
-    @property
-    def traced(self) -> bool:
-        """Whether every event is kept."""
-        return self._traces is not None
-
     async def recording(self, rollout: str, attempt: int) -> Recording:
         """Where an attempt's events go, once the trace, which there must be, is not too far
         behind.
@@ -210,7 +207,7 @@ class RunOutput:
             return None
         keys = [rollout_key(rollout_of(job)) for job in block]
         used = self._journal.state.attempts(keys)
-        numbered = tuple((key, attempt + 1) for key, attempt in zip(keys, used, strict=True))
+        numbered = tuple([(key, attempt + 1) for key, attempt in zip(keys, used, strict=True)])
         self._unsent.update(numbered)
         ticket = self._writer.submit([Reserved(numbered)])
         return list(zip(block, numbered, strict=True)), ticket

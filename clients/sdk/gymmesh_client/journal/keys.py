@@ -104,14 +104,16 @@ class KeyTable:
             number = hash(key) & mask
             bucket = buckets[number]
             if bucket is None:
-                bucket = buckets[number] = bytearray()
-            place = bucket.find(key)
-            if place % _ENTRY:
-                place = _find(bucket, key, place)
-                if place < 0:
-                    place = len(bucket)
-                    bucket += key + _ZERO
-                    self._count += 1
+                bucket, place = bytearray(), -1
+                buckets[number] = bucket
+            else:
+                place = bucket.find(key)
+                if place % _ENTRY:
+                    place = _find(bucket, key, place)
+            if place < 0:
+                place = len(bucket)
+                bucket += key + _ZERO
+                self._count += 1
             slots.append((bucket, place + KEY_BYTES))
         return slots
 
