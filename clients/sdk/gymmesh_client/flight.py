@@ -5,38 +5,45 @@ from __future__ import annotations
 import asyncio
 import math
 
-import msgspec
-
 from gymmesh_client.attempt import Attempt
 from gymmesh_client.dispatch import Assignment
 from gymmesh_client.order import Job
 
 
-class Flight(msgspec.Struct, eq=False):
-    """A rollout in flight, and then on its way to disk.
+class Flight:
+    """A rollout in flight, and then on its way to disk."""
 
-    Attributes:
-        concluded: whether the dispatcher knows how it ended.
-        due: when its attempt must have ended, on the monotonic clock; see `cut_off_if_due`.
-        overdue: whether its attempt was cancelled because it had not.
-        may_cancel: whether it may be cancelled; else it has an outcome, which is being written.
-        left_behind: whether it did not heed its cancellation; the files are closed by now.
-        unwanted: whether its group was cancelled.
-        writing: whether its row is on the way to disk, and nothing else is to be done for it.
-    """
+    __slots__ = (
+        "assignment",
+        "attempt",
+        "concluded",
+        "due",
+        "left_behind",
+        "may_cancel",
+        "overdue",
+        "task",
+        "unwanted",
+        "writing",
+    )
 
-    # A Struct, as each rollout makes one.
-
-    assignment: Assignment[Job]
-    attempt: Attempt | None = None
-    task: asyncio.Task[None] | None = None
-    concluded: bool = False
-    due: float = math.inf
-    overdue: bool = False
-    may_cancel: bool = True
-    left_behind: bool = False
-    unwanted: bool = False
-    writing: bool = False
+    def __init__(self, assignment: Assignment[Job]) -> None:
+        self.assignment = assignment
+        self.attempt: Attempt | None = None
+        self.task: asyncio.Task[None] | None = None
+        #: Whether the dispatcher knows how it ended.
+        self.concluded = False
+        #: When its attempt must have ended, on the monotonic clock; see `cut_off_if_due`.
+        self.due = math.inf
+        #: Whether its attempt was cancelled because it had not.
+        self.overdue = False
+        #: Whether it may be cancelled; else it has an outcome, which is being written.
+        self.may_cancel = True
+        #: Whether it did not heed its cancellation; the files are closed by now.
+        self.left_behind = False
+        #: Whether its group was cancelled.
+        self.unwanted = False
+        #: Whether its row is on the way to disk, and nothing else is to be done for it.
+        self.writing = False
 
     def cancel(self) -> None:
         """Cancel what it does, where that may be."""
