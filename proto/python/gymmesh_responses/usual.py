@@ -203,26 +203,27 @@ _WRITTEN: Final = msgspec.json.Encoder().encode
 _UNUSUAL: Final = (msgspec.DecodeError, ValueError, RecursionError)
 
 
-def fill_usual(response: pb.Response, answer: bytes) -> bool:
+def fill_usual(response: pb.Response, answer: bytes) -> tuple[int, int] | None:
     """Reads the JSON of a usual, completed response into a new message, as `fill_response` would.
 
-    False for any other, good or bad; the message is of no use then.
+    Gives its input and output tokens, 0 where it does not say; None for any other response, good
+    or bad, and the message is of no use then.
     """
     try:
         read = _READ(answer)
-        _put(read, response)
+        counts = _put(read, response)
         rest = _WRITTEN(read)
     except _UNUSUAL:
-        return False
+        return None
     if rest != b"{}":
         if len(rest) > 2 * MAX_DEPTH and rest.count(b"[") + rest.count(b"{") > MAX_DEPTH:
-            return False  # it may be nested too deeply
+            return None  # it may be nested too deeply
         response.overlay_json = rest
-    return True
+    return counts
 
 
-def _put(read: Any, response: pb.Response) -> None:
-    """Moves what has a field into the message."""
+def _put(read: Any, response: pb.Response) -> tuple[int, int]:
+    """Moves what has a field into the message; gives the input and output tokens."""
     response.id = read.id
     response.model = read.model
     response.status = read.status
@@ -231,6 +232,8 @@ def _put(read: Any, response: pb.Response) -> None:
         item.put(output.add())
     read.id = read.model = read.status = read.output = UNSET
     usage = read.usage
-    if type(usage) is _Usage:
-        usage.put(response.usage)
-        read.usage = UNSET
+    if type(usage) is not _Usage:
+        return 0, 0
+    usage.put(response.usage)
+    read.usage = UNSET
+    return usage.input_tokens, usage.output_tokens

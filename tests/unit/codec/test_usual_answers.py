@@ -86,8 +86,10 @@ def typed(response: pb.Response) -> bytes:
 def is_usual(text: bytes) -> bool:
     """Whether one pass reads it; what that gives is what the others give."""
     quick = pb.Response()
-    if not codec.fill_usual(quick, text):
+    counts = codec.fill_usual(quick, text)
+    if counts is None:
         return False
+    assert counts == (quick.usage.input_tokens, quick.usage.output_tokens)
     response = codec.response_from_json(text)
     assert typed(quick) == typed(response)
     written = codec.response_to_json(quick)

@@ -139,7 +139,7 @@ def test_responses(answer: Any) -> None:
 def read_or_refused(answer: bytes) -> bytes | str:
     """The response in the answer, or why there is none."""
     try:
-        return read_response("policy", answer, ()).SerializeToString(deterministic=True)
+        return read_response("policy", answer, ()).answer.SerializeToString(deterministic=True)
     except MeshError as error:
         return str(error)
 
@@ -148,13 +148,13 @@ def read_or_refused(answer: bytes) -> bytes | str:
 def test_what_is_read_in_one_pass_is_a_response(answer: Any) -> None:
     raw = dumps(answer)
     read = read_or_refused(raw)
-    with mock.patch("gymmesh_model.backends.read_response.fill_usual", return_value=False):
+    with mock.patch("gymmesh_model.backends.read_response.fill_usual", return_value=None):
         assert read_or_refused(raw) == read
 
 
 @pytest.mark.parametrize("answer", [b'{"output":[]}', dumps(RESPONSE)])
 def test_a_response_is_there_even_if_nothing_is_in_it(answer: bytes) -> None:
-    assert read_response("policy", answer, ()).HasField("response")
+    assert read_response("policy", answer, ()).answer.HasField("response")
 
 
 @given(damaged(ROW) | damaged(ROLLOUT), damaged(PARAMS))

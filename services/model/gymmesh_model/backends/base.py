@@ -13,9 +13,23 @@ from gymmesh_model.backends.progress import Progress
 from gymmesh_model.settings import Settings
 from gymmesh_model.tokens.record import Prefix, TokenRecord
 
-Made: TypeAlias = responses_pb2.Response | model_pb2.CreateResponseResponse
-"""What a backend makes of a call: the response, which the service copies, or the answer around it,
-with nothing else in it, which is the service's from then on."""
+
+class Counted(msgspec.Struct, eq=False):
+    """A response whose tokens were counted when it was read.
+
+    answer: the answer around it, with nothing else in it, which is the service's from then on.
+    is_whole: whether its status is not `incomplete`. input_tokens, output_tokens: 0 where it does
+    not say.
+    """
+
+    answer: model_pb2.CreateResponseResponse
+    is_whole: bool
+    input_tokens: int
+    output_tokens: int
+
+
+Made: TypeAlias = responses_pb2.Response | Counted
+"""What a backend makes of a call: the response, which the service copies, or a counted one."""
 
 
 class ModelCall(msgspec.Struct, eq=False):

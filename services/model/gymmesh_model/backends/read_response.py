@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
+from gymmesh_model.backends.base import Counted
 from gymmesh_model.backends.classify import failed_response
 from gymmesh_model.errors import answer_invalid
 from gymmesh_responses import (
@@ -23,16 +24,15 @@ _KIND_OF: Final = responses_pb2.Item.WhichOneof
 _OVER: Final = ("completed", "incomplete", "")
 
 
-def read_response(
-    name: str, answer: bytes, secrets: tuple[str, ...]
-) -> model_pb2.CreateResponseResponse:
+def read_response(name: str, answer: bytes, secrets: tuple[str, ...]) -> Counted:
     """The response in an endpoint's answer, within the message that the caller gets.
 
     Raises MeshError MODEL_ANSWER_INVALID when there is none, or the failure that it reports.
     """
     made = model_pb2.CreateResponseResponse()
-    if fill_usual(made.response, answer):
-        return made
+    counts = fill_usual(made.response, answer)
+    if counts is not None:
+        return Counted(made, True, *counts)
     made = model_pb2.CreateResponseResponse()
     response = made.response
     try:
@@ -51,7 +51,8 @@ def read_response(
             raise answer_invalid(name, f"output[{index}] is not an item")
     if status not in _OVER:
         raise answer_invalid(name, f"its status is '{status}'")
-    return made
+    usage = response.usage  # without one there are none
+    return Counted(made, status != "incomplete", usage.input_tokens, usage.output_tokens)
 
 
 def _cause(answer: bytes, error: CodecError) -> str:
