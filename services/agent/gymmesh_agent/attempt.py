@@ -28,7 +28,7 @@ from gymmesh_agent.model_caller import Models
 from gymmesh_agent.params import add_items
 from gymmesh_agent.scope import Items, RolloutScope
 from gymmesh_agent.session import Environments, EnvironmentSession
-from gymmesh_agent.terms import Course, Readings
+from gymmesh_agent.terms import Course, Readings, Where
 from gymmesh_agent.verdict import (
     add_turn_rewards,
     check_verification,
@@ -146,7 +146,7 @@ class Attempt:
         workplace is told when it does.
         """
         place = self._place
-        place.in_flight.inc()
+        place.in_flight.value += 1.0
         self._clock.start(self._time_up, place.wheel)
         task = self._work_task = place.wheel.loop.create_task(self._run())
         return task
@@ -262,14 +262,14 @@ class Attempt:
     def _started_event(self, course: Course, session_items: Items) -> rollout_pb2.RolloutEvent:
         session = self._session
         seed = self._who.seed
+        where = (session.name, session.version, session.instance_id)
         event = rollout_pb2.RolloutEvent()
-        _copy_event(event, course.started or self._started_of(course))
+        _copy_event(event, course.started or self._started_of(course, where))
         started = event.started
         if session_items:
             add_items(started.items, session_items)
-        started.environment = session.name
-        started.environment_version = session.version
-        started.resource_instance_id = session.instance_id
+        if where != course.started_at:
+            _put_where(started, where)
         if session.session_id:
             started.session_id = session.session_id
             started.seed = session.seed
@@ -278,11 +278,13 @@ class Attempt:
         self._started = time.monotonic()
         return event
 
-    def _started_of(self, course: Course) -> rollout_pb2.RolloutEvent:
-        """What all attempts of a course begin with."""
+    def _started_of(self, course: Course, where: Where) -> rollout_pb2.RolloutEvent:
+        """What all attempts of a course begin with, mostly at one place."""
         place = self._place
         event = course.started = rollout_pb2.RolloutEvent()
+        course.started_at = where
         started = event.started
+        _put_where(started, where)
         started.params.CopyFrom(course.params)
         add_items(started.items, course.items)
         started.agent = place.name
@@ -376,7 +378,16 @@ class Attempt:
     def _measure(self, outcome: str, boundary: str) -> None:
         # The name counts once an environment answered to it: a label takes no made-up values.
         environment = self._session.name if self._session.instance_id else ""
-        self._place.in_flight.dec()
-        rollouts, seconds = self._place.outcomes(environment, outcome, boundary)
-        rollouts.inc()
+        place = self._place
+        place.in_flight.value -= 1.0
+        rollouts, seconds = place.outcomes(environment, outcome, boundary)
+        rollouts.value += 1.0
         seconds.observe(time.monotonic() - self._clock.began)
+
+
+def _put_where(started: rollout_pb2.Started, where: Where) -> None:
+    (
+        started.environment,
+        started.environment_version,
+        started.resource_instance_id,
+    ) = where

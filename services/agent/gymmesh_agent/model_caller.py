@@ -221,37 +221,34 @@ class ModelCaller(msgspec.Struct, eq=False):
 
     def _request(self, asking: Asking, known: int = 0) -> model_pb2.CreateResponseRequest:
         """The call with its items from position `known` on, without `conversation`."""
-        who, call_id = self._who, asking.call_id
+        who, course, items, call_id = self._who, self._course, asking.items, asking.call_id
+        left = None if self._budget is None else self._budget - self._tally.output_tokens
+        is_policy = asking.role == "policy"
         request = model_pb2.CreateResponseRequest()
-        self._put_params(request, asking, known)
+        begun, count = course.begun, len(course.items)
+        if (
+            begun is not None
+            and is_policy
+            and not known
+            and not asking.changes
+            and tuple(items[:count]) == course.items
+        ):
+            # One copy of it all takes a fraction of a copy of each item.
+            _copy_request(request, begun)
+            if left is not None or len(items) > count:
+                go_on(request.params, items[count:], left)
+        else:
+            base = course.params if is_policy else _NO_PARAMS
+            fill_params(request.params, base, items[known:], left, asking.changes)
         request.rollout_id = who.rollout_id
         request.request_id = f"{who.name}/{call_id}"
         request.call_id = call_id
         if who.seed is not None:
             request.seed = sampling_seed(who.seed, who.attempt, call_id)
-        if asking.kept is not None and asking.kept.capture is not None:
-            request.capture.CopyFrom(asking.kept.capture)
+        kept = asking.kept
+        if kept is not None and kept.capture is not None:
+            request.capture.CopyFrom(kept.capture)
         return request
-
-    def _put_params(
-        self, request: model_pb2.CreateResponseRequest, asking: Asking, known: int
-    ) -> None:
-        """Put the parameters into an empty request, with the items from `known` on."""
-        course, items = self._course, asking.items
-        left = None if self._budget is None else self._budget - self._tally.output_tokens
-        is_policy = asking.role == "policy"
-        begun = course.begun
-        if begun is not None and is_policy and not known and not asking.changes:
-            count = len(course.items)
-            if tuple(items[:count]) == course.items:
-                # One copy of it all takes a fraction of a copy of each item.
-                _copy_request(request, begun)
-                rest = items[count:]
-                if rest or left is not None:
-                    go_on(request.params, rest, left)
-                return
-        base = course.params if is_policy else _NO_PARAMS
-        fill_params(request.params, base, items[known:], left, asking.changes)
 
 
 def _delta(call_id: str, piece: model_pb2.ResponseDelta) -> rollout_pb2.RolloutEvent:

@@ -198,14 +198,13 @@ class AgentService:
             )
         attempt = Attempt(place, request, task, environment, context.deadline, send)
         key = attempt.key
-        if key in self._running:
+        if self._running.setdefault(key, attempt) is not attempt:
             rollout_id, number = key
             raise MeshError(
                 errors_pb2.ERROR_REASON_ROLLOUT_EXISTS,
                 f"attempt {number} of rollout {rollout_id} is running here already",
                 metadata={"rollout_id": rollout_id, "attempt": str(number)},
             )
-        self._running[key] = attempt
         self._tasks.add(attempt.start())
         return attempt
 

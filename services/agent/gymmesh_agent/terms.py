@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
@@ -22,6 +22,8 @@ from gymmesh_agent.params import fill_params, merge_params, read_override, task_
 from gymmesh_runtime.errors import MeshError
 
 V = TypeVar("V")
+Where: TypeAlias = tuple[str, str, str]
+"""An environment's name, its version and its instance's id, as far as they are known."""
 
 # Methods of the class: a message looks through the names of its fields to find its own.
 _params_bytes = responses_pb2.ResponseParams.SerializeToString
@@ -79,11 +81,12 @@ class Course:
         params: the parameters of policy calls, session tools included, without input.
         items: the items before the first model call, but for the session's.
         started: their `started` event, as far as it is the same; None: not made yet.
+        started_at: the environment that it names.
         begun: a model call with these parameters and items, which is how most of theirs begin;
             None: no second rollout came.
     """
 
-    __slots__ = ("begun", "items", "params", "started")
+    __slots__ = ("begun", "items", "params", "started", "started_at")
 
     def __init__(
         self, params: responses_pb2.ResponseParams, items: tuple[responses_pb2.Item, ...]
@@ -91,6 +94,7 @@ class Course:
         self.params = params
         self.items = items
         self.started: rollout_pb2.RolloutEvent | None = None
+        self.started_at: Where = ("", "", "")
         self.begun: model_pb2.CreateResponseRequest | None = None
 
     def begin(self) -> None:
