@@ -135,7 +135,7 @@ class Hosted:
 
         Its faults harm nobody else.
         """
-        self.open_sessions.dec()
+        self.open_sessions.value -= 1.0
         return self._close(session) if self.closes_sessions else None
 
     async def drop_session(self, session: Session[Any]) -> None:
@@ -147,7 +147,7 @@ class Hosted:
     def _session(
         self, session_id: str, task: Task, seed: int, state: Any, rollout_id: str
     ) -> Session[Any]:
-        self.open_sessions.inc()
+        self.open_sessions.value += 1.0
         return Session(session_id, task, seed, state, rollout_id, self.models)
 
     def _fault(self, error: Exception, stage: str, task: Task) -> MeshError:

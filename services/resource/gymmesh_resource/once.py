@@ -45,14 +45,10 @@ class Once(msgspec.Struct, Generic[T], eq=False):
     # A Struct, as there is one for every session: it is filled without a step in Python.
 
     _session_id: str
-    _running: dict[str, _Running[T]] = {}
+    #: Those that run.
+    running: dict[str, _Running[T]] = {}
     _ended_calls: dict[str, tuple[int, T | BaseException]] = {}
     _forgotten: dict[str, None] = {}
-
-    @property
-    def running(self) -> int:
-        """How many calls run."""
-        return len(self._running)
 
     @property
     def kept(self) -> int:
@@ -73,7 +69,7 @@ class Once(msgspec.Struct, Generic[T], eq=False):
         the id came with another one, SESSION_STATE when its answer is no longer kept,
         SESSION_NOT_FOUND when the session is closed meanwhile, and what the call raises.
         """
-        running = self._running.get(request_id)
+        running = self.running.get(request_id)
         if running is None:
             ended = self._ended_calls.get(request_id)
             if ended is not None:
@@ -89,7 +85,7 @@ class Once(msgspec.Struct, Generic[T], eq=False):
                 self._keep(request_id, mark, begun)  # type: ignore[arg-type]  # it is the answer
                 return begun
             task: asyncio.Task[T] = asyncio.get_running_loop().create_task(begun)
-            running = self._running[request_id] = _Running(mark, task)
+            running = self.running[request_id] = _Running(mark, task)
             task.add_done_callback(partial(self._ended, request_id))
         else:
             self._compare(request_id, mark, running.mark)
@@ -107,13 +103,13 @@ class Once(msgspec.Struct, Generic[T], eq=False):
 
     def cancel(self) -> list[asyncio.Task[T]]:
         """Cancel what runs; gives the tasks, to be waited for."""
-        tasks = [running.task for running in self._running.values()]
+        tasks = [running.task for running in self.running.values()]
         for task in tasks:
             task.cancel()
         return tasks
 
     def _ended(self, request_id: str, task: asyncio.Task[T]) -> None:
-        running = self._running.pop(request_id)
+        running = self.running.pop(request_id)
         if task.cancelled():
             self._keep(request_id, running.mark, session_closed(self._session_id))
         else:

@@ -59,13 +59,16 @@ class Transcript:
     @property
     def texts(self) -> list[str]:
         """The text of each message that the model wrote; one without text is empty."""
-        if self._texts is None:
-            self._texts = [
-                message_text(item, message)
-                for item in self.items[:]  # the end of an iteration is an exception, a slice's not
-                if _HAS_FIELD(item, "message") and (message := item.message).role == "assistant"
-            ]
-        return self._texts
+        texts = self._texts
+        if texts is None:
+            texts = []
+            for item in self.items[:]:  # the end of an iteration is an exception, a slice's not
+                if _HAS_FIELD(item, "message"):
+                    message = item.message
+                    if message.role == "assistant":
+                        texts.append(message_text(item, message))
+            self._texts = texts
+        return texts
 
     @property
     def text(self) -> str:

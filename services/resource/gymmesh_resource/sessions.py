@@ -36,11 +36,11 @@ class Session(Asking, Generic[S]):
     """What belongs to one attempt of a rollout.
 
     `state` is the environment's own object, `seed` and `random` the session's chance: two
-    sessions with the same task and seed behave the same.
+    sessions with the same task and seed behave the same. `done`: whether the episode is over.
     """
 
     # Beside the attributes that an author's code may add: what always is there is set at less cost.
-    __slots__ = ("_done", "_models", "id", "rollout_id", "seed", "state", "task")
+    __slots__ = ("_models", "done", "id", "rollout_id", "seed", "state", "task")
 
     def __init__(
         self,
@@ -57,21 +57,16 @@ class Session(Asking, Generic[S]):
         self.state = state
         self.rollout_id = rollout_id
         self._models = models
-        self._done = False
+        self.done = False
 
     @cached_property
     def random(self) -> random.Random:
         """A source of chance that starts from the seed."""
         return random.Random(self.seed)
 
-    @property
-    def done(self) -> bool:
-        """Whether the episode is over."""
-        return self._done
-
     def finish(self) -> None:
         """Declare the episode over: the model is not called again."""
-        self._done = True
+        self.done = True
 
 
 class Open(msgspec.Struct, Generic[S], eq=False):
@@ -104,8 +99,7 @@ class Open(msgspec.Struct, Generic[S], eq=False):
             self._order = asyncio.Lock()
         return self._order
 
-    @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether no call runs, nor a `with` block of it."""
         if self.busy or self.tools.running:
             return False
@@ -231,7 +225,7 @@ class SessionStore(Generic[S]):
         if found is None:
             return None
         self._by_request.pop(found.request_id, None)
-        return self._close_session(found.session) if found.idle else self._close_busy(found)
+        return self._close_session(found.session) if found.is_idle() else self._close_busy(found)
 
     async def sweep(self) -> int:
         """Close the sessions that nobody called for the idle time; how many there were."""
@@ -241,7 +235,7 @@ class SessionStore(Generic[S]):
         idle = [
             session_id
             for session_id, found in self._open.items()
-            if found.last_used <= before and found.idle
+            if found.last_used <= before and found.is_idle()
         ]
         await self._close_each(idle)
         return len(idle)

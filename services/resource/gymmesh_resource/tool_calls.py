@@ -99,7 +99,7 @@ class ToolCalls:
             label = _OTHER if tool is None else name
             return self._told(label, str(error), rollout_pb2.TOOL_OUTCOME_BAD_ARGUMENTS)
         in_order = self._hosted.in_order
-        if job[2].never_waits and (not in_order or opened.idle):
+        if job[2].never_waits and (not in_order or opened.is_idle()):
             return self._run_at_once(job, session, deadline)
         if in_order:
             return self._run_in_order(job, opened, deadline)
@@ -200,7 +200,7 @@ class ToolCalls:
         output: bytes | responses_pb2.ContentParts,
         outcome: rollout_pb2.ToolOutcome.ValueType,
     ) -> resource_pb2.CallToolResponse:
-        self._counts(tool, _OUTCOMES[outcome]).inc()
+        self._counts(tool, _OUTCOMES[outcome]).value += 1.0
         answer = resource_pb2.CallToolResponse()
         answer.outcome = outcome
         if isinstance(output, bytes):

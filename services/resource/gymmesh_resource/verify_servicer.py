@@ -62,7 +62,7 @@ class VerifyServicer:
         if not (hosted.verify_needs_session or hosted.sessions.has(session_id)):
             return self._judge_afresh(request, rollout, deadline)
         opened = hosted.sessions.using(session_id)
-        if self._judges_at_once and (not hosted.in_order or opened.idle):
+        if self._judges_at_once and (not hosted.in_order or opened.is_idle()):
             return self._judge_at_once(opened.session, rollout, deadline)
         return self._judge_in(opened, rollout, deadline)
 
@@ -218,7 +218,7 @@ class VerifyServicer:
         if reward is None:
             self._counts(_STATUSES[verification.status]).inc()
         else:
-            self._counts("verified").inc()
+            self._counts("verified").value += 1.0
             self._rewards.observe(reward)
 
     @cached_property
