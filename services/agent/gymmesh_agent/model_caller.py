@@ -231,7 +231,7 @@ class ModelCaller(msgspec.Struct, eq=False):
             and is_policy
             and not known
             and not asking.changes
-            and tuple(items[:count]) == course.items
+            and (items is course.items or tuple(items[:count]) == course.items)
         ):
             # One copy of it all takes a fraction of a copy of each item.
             _copy_request(request, begun)

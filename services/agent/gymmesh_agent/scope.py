@@ -48,6 +48,8 @@ _NAMELESS = resource_pb2.CallToolResponse(
     text=b"This call names no tool. Call again with the name of a tool that you were given.",
     outcome=rollout_pb2.TOOL_OUTCOME_UNKNOWN_TOOL,
 )
+# The ids of an attempt's first model calls: to write a number takes as long as to send a field.
+_CALL_IDS = tuple(f"c{number}" for number in range(33))
 # The most tool calls of one answer that run side by side; the others wait for a place.
 _SIDE_BY_SIDE = 32
 
@@ -223,9 +225,9 @@ class RolloutScope:
         limit = self.limits.reached(steps, tally.output_tokens)
         if limit is not None:
             raise StopRollout(Completion(limit))
-        self._calls += 1
+        self._calls = number = self._calls + 1
         self._root_calls += root
-        call_id = f"c{self._calls}"
+        call_id = _CALL_IDS[number] if number < len(_CALL_IDS) else f"c{number}"
         if parent is None:
             above = "" if detached else self._last.get(actor, "")
         else:
