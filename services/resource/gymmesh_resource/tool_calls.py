@@ -123,7 +123,7 @@ class ToolCalls:
         _, _, method, args, named = job
         started = time.perf_counter()
         try:
-            output = answer_of(method.call_at_once(args, named, deadline=deadline))
+            output = answer_of(method.call_at_once(args, named, deadline))
         except Exception as error:
             return self._failed(job, error, session, started)
         return self._ran(job, output, rollout_pb2.TOOL_OUTCOME_OK, session, started)

@@ -124,7 +124,8 @@ class VerifyServicer:
     async def _judge(
         self, session: Session[Any], rollout: Rollout, deadline: float | None
     ) -> verify_pb2.VerifyResponse:
-        ledgers = self._ledgers(session, rollout)
+        # Where the model calls are counted, in the session and for the verdict.
+        ledgers = (session.usage, rollout.usage) if self._hosted.asks_models else ()
         outcome: object = _WITH_GROUP
         seconds = 0.0
         if self._judges:
@@ -142,19 +143,15 @@ class VerifyServicer:
         self, session: Session[Any], rollout: Rollout, deadline: float | None
     ) -> verify_pb2.VerifyResponse:
         """`_judge`, where the environment's verifier is one that never waits."""
-        ledgers = self._ledgers(session, rollout)
+        ledgers = (session.usage, rollout.usage) if self._hosted.asks_models else ()
         started = time.perf_counter()
         try:
             outcome = self._environment_verify.call_at_once(
-                (session, rollout), deadline=deadline, ledger=ledgers[1] if ledgers else None
+                (session, rollout), {}, deadline, ledgers[1] if ledgers else None
             )
         except Exception as error:
             self._raise(error, "verify", rollout.task, ledgers)
         return self._judged(outcome, rollout, time.perf_counter() - started, ledgers)
-
-    def _ledgers(self, session: Session[Any], rollout: Rollout) -> Sequence[Ledger]:
-        """Where the model calls are counted, in the session and for the verdict."""
-        return (session.usage, rollout.usage) if self._hosted.asks_models else ()
 
     def _judged(
         self, outcome: object, rollout: Rollout, seconds: float, ledgers: Sequence[Ledger]
