@@ -18,7 +18,7 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.base import Made, ModelCall
 from gymmesh_model.backends.http import HttpEndpoint
 from gymmesh_model.backends.progress import Progress
-from gymmesh_model.backends.read_response import read_response
+from gymmesh_model.backends.read_response import ResponseReader
 from gymmesh_model.backends.responses_stream import ResponsesReader
 from gymmesh_model.backends.sendable import SHORT, Sendable, exactly
 from gymmesh_model.config import ModelConfig
@@ -50,6 +50,7 @@ class ResponsesBackend:
         self.keep_aborted = options.keep_aborted
         self._name = name
         self._http = HttpEndpoint(name, config, b'"function_call"')
+        self._read = ResponseReader(name, self._http.secrets).read
         self.pool = self._http.pool
         self.endpoint_model = config.model or ""
         self.context_tokens = 0
@@ -80,9 +81,6 @@ class ResponsesBackend:
         if read.response is None:
             raise answer_invalid(self._name, "its stream ended before the answer did")
         return read.response
-
-    def _read(self, answer: bytes) -> Made:
-        return read_response(self._name, answer, self._http.secrets)
 
 
 def _written(call: ModelCall, *, streamed: bool = False) -> bytes:
