@@ -1,4 +1,4 @@
-"""The response in an endpoint's answer, checked: pure."""
+"""The response in an endpoint's answer, checked: no input and no output here."""
 
 from __future__ import annotations
 
