@@ -73,7 +73,6 @@ class BoundMethod:
     async def call(
         self,
         request: Any,
-        *,
         timeout: float | None,
         metadata: Mapping[str, str] = NO_METADATA,
         send: Callable[[Any], Any] | None = None,
@@ -90,7 +89,7 @@ class BoundMethod:
                 self.spec.check(request)  # raises
             if timeout is None:
                 context = CallContext(self._name, None, metadata)
-            elif timeout > 0:
+            elif timeout > 0.0:
                 context = CallContext(self._name, started + timeout, metadata)
             else:
                 raise deadline_passed(self._name)

@@ -100,6 +100,8 @@ class Spread:
             reached = bisect_right(values, bound, below)
             counts[place] += reached - below
             below = reached
+            if below == len(values):
+                break
         counts[-1] += len(values) - below
         return counts, total
 
