@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -70,6 +71,16 @@ async def test_deadline_of_the_rollout(path: str) -> None:
         events = await mesh.run(timeout=1.0)
         assert failure_in(events) == ("DEADLINE", "DEADLINE_PASSED")
         await until(lambda: mesh.model.cancelled)
+
+
+async def test_a_pushed_rollout_keeps_its_deadline_by_itself() -> None:
+    events: list[Any] = []
+    async with running("direct", TinyEnvironment(), policy(hang)) as mesh:
+        agent: Any = mesh.agent
+        async with asyncio.timeout(1.0):  # no later than the call's own limit would be
+            await agent.push_RunRollout(ask(), timeout=1.0, send=events.append)
+        await mesh.settled()
+    assert failure_in(events) == ("DEADLINE", "DEADLINE_PASSED")
 
 
 async def test_wall_clock_budget(path: str) -> None:
