@@ -63,9 +63,12 @@ class _Seat:
     def busyness(self) -> float:
         """What to choose instances by: 1 when it has no place left, far more while avoided."""
         busyness = self.calls / ASSUMED_CAPACITY
-        stream = self._whole()
+        stream = self.stream
         if stream is not None:
-            busyness += stream.busyness()
+            if stream.broken is None:
+                busyness += stream.busyness()
+            else:
+                self._drop()
         if self.broke_at is not None and self._avoided(self.broke_at):
             busyness += _AVOIDED
         return busyness
@@ -74,7 +77,10 @@ class _Seat:
         """What runs attempts at it; over a stream, made anew when it broke, if it collects."""
         if not self.collects:
             return self._called
-        stream = self._whole()
+        stream = self.stream
+        if stream is not None and stream.broken is not None:
+            self._drop()
+            stream = None
         if stream is None:
             stream = self.stream = CollectStream(self.peer, self.address, limits)
         agent = self._collecting.get(held)
@@ -82,13 +88,11 @@ class _Seat:
             agent = self._collecting[held] = CollectingAgent(self, stream, held=held)
         return agent
 
-    def _whole(self) -> CollectStream | None:
-        stream = self.stream
-        if stream is not None and stream.broken is not None:
-            self.broke_at = time.monotonic()
-            stream = self.stream = None
-            self._collecting = {}
-        return stream
+    def _drop(self) -> None:
+        """Its stream broke."""
+        self.broke_at = time.monotonic()
+        self.stream = None
+        self._collecting = {}
 
     def _avoided(self, broke_at: float) -> bool:
         avoided = time.monotonic() - broke_at < _AVOID_S

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_agent.collect.ledger import Key
+from gymmesh_agent.collect.ledger import OVERHEAD, Key
 from gymmesh_agent.collect.problems import cancelled, draining
 from gymmesh_runtime.errors import MeshError, to_status, unforeseen
 
@@ -75,19 +75,22 @@ class StreamedAttempt:
         if stream.gone:
             return None
         line = stream.line
+        ledger, data = stream.ledger, _BYTES(event)
         if _KIND(event, "event") in _TERMINAL:
-            stream.ledger.push(_BYTES(event), self.key)
+            ledger.push(data, self.key)
             self.ended = True
             stream.roster.told(self.key)
             if line is not None:
                 crowd = len(stream.roster.running)
                 line.want(crowd * _DELAY_PER_ATTEMPT_S if crowd > _FEW else 0.0)
             return None
-        full = stream.ledger.push(_BYTES(event))
+        # What `push` does, without the call: there are many of these to each of those above.
+        ledger.events.append(data)
+        ledger.size = size = ledger.size + len(data) + OVERHEAD
         self.sent += 1
         if line is not None and not line.wanted:
             line.want()
-        return stream.room() if full else None
+        return stream.room() if size >= ledger.max_bytes else None
 
     def end(self, over: asyncio.Future[None]) -> None:
         """It is over, well or not: see that its collector hears how it ended."""
@@ -100,7 +103,8 @@ class StreamedAttempt:
                 self._fail(error)
             else:
                 stream.refuse([self.key], error)
-        stream.free(self.key)
+        stream.roster.over(self.key)
+        stream.freed(stream)
 
     def _cause(self, over: asyncio.Future[None]) -> MeshError:
         """Why it ended without a terminal event."""

@@ -117,6 +117,14 @@ class CollectDesk:
 
     def _schedule(self, changed: CollectStream) -> None:
         """Give free places to those who wait."""
+        roster = changed.roster
+        # With one collector, hardly any place that becomes free is waited for.
+        if roster.waiting or len(self._streams) > 1 or changed.gone:
+            self._give_places()
+        if not roster.running:
+            self._finish(changed)
+
+    def _give_places(self) -> None:
         while (turn := whose_turn(self._streams.values(), self._config.capacity)) is not None:
             stream, count = turn
             for _ in range(count):
@@ -124,7 +132,6 @@ class CollectDesk:
                 if attempt is None:
                     break
                 stream.launch(attempt)
-        self._finish(changed)
 
     def _open(self, hello: agent_pb2.CollectHello) -> tuple[CollectStream, bool]:
         """The stream that a hello asks for, and whether it goes on or is new."""

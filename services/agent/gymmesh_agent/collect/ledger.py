@@ -23,9 +23,8 @@ from gymmesh_runtime.errors import MeshError
 Key = tuple[str, int]
 """An attempt: the rollout's id and the attempt's number."""
 
-
-# What an event takes beside its bytes, in bytes: objects and places in queues.
-_OVERHEAD: Final = 160
+#: What an event takes beside its bytes, in bytes: objects and places in queues.
+OVERHEAD: Final = 160
 
 
 class Ledger:
@@ -39,8 +38,10 @@ class Ledger:
     """
 
     def __init__(self, max_bytes: int, *, cursor: int = 0) -> None:
-        self._max_bytes = max_bytes
-        self._events: list[bytes] = []
+        #: With so many bytes it is full.
+        self.max_bytes = max_bytes
+        #: Those that are held, in order.
+        self.events: list[bytes] = []
         self._ends: deque[tuple[int, Key]] = deque()  # by the cursor of the terminal event
         self._first = cursor
         self._forgotten = cursor  # of the last event before those that are held
@@ -54,17 +55,17 @@ class Ledger:
 
     def __len__(self) -> int:
         """How many events are held."""
-        return len(self._events)
+        return len(self.events)
 
     @property
     def full(self) -> bool:
         """Whether whoever makes events should wait."""
-        return self.size >= self._max_bytes
+        return self.size >= self.max_bytes
 
     @property
     def last(self) -> int:
         """The cursor of the last event."""
-        return self._forgotten + len(self._events)
+        return self._forgotten + len(self.events)
 
     @property
     def unsent(self) -> int:
@@ -76,12 +77,12 @@ class Ledger:
 
         It is taken when it was full already, too: what ends an attempt must not wait.
         """
-        events = self._events
+        events = self.events
         events.append(data)
-        self.size = size = self.size + len(data) + _OVERHEAD
+        self.size = size = self.size + len(data) + OVERHEAD
         if ends is not None:
             self._ends.append((self._forgotten + len(events), ends))
-        return size >= self._max_bytes
+        return size >= self.max_bytes
 
     def take(self, until: int, *, max_events: int, max_bytes: int) -> list[bytes]:
         """The next events to be sent, as far as credit goes, none after the cursor `until`.
@@ -93,7 +94,7 @@ class Ledger:
         if count <= 0:
             return []
         begin = self.at - self._forgotten
-        batch = self._events[begin : begin + count]
+        batch = self.events[begin : begin + count]
         if self.size > max_bytes and _bytes_of(batch) > max_bytes:
             fitting = sum(size <= max_bytes for size in accumulate(map(len, batch)))
             del batch[max(1, fitting) :]
@@ -115,9 +116,9 @@ class Ledger:
                 metadata={"field": "ack.cursor"},
             )
         count = max(0, cursor - self._forgotten)
-        stored = self._events[:count]
-        del self._events[:count]
-        self.size -= _bytes_of(stored) + count * _OVERHEAD
+        stored = self.events[:count]
+        del self.events[:count]
+        self.size -= _bytes_of(stored) + count * OVERHEAD
         self._forgotten += count
         # On a resumed stream, an event may be acknowledged before it is sent again.
         self.at = max(self.at, self._forgotten)

@@ -72,7 +72,8 @@ class CollectStream:
         self.line: Line | None = None
         #: Whether nobody will come for its events any more.
         self.gone = False
-        self._freed = freed
+        #: To be called when a place is free, or a start waits.
+        self.freed = freed
         self._room: list[asyncio.Future[None]] = []
         self._refusal: MeshError | None = None
 
@@ -161,11 +162,6 @@ class CollectStream:
         self._room.append(room)
         return room
 
-    def free(self, key: Key) -> None:
-        """An attempt is over: its place may be another's."""
-        self.roster.over(key)
-        self._freed(self)
-
     def sweep(self, now: float) -> None:
         """Refuse those that waited until their time was over."""
         overdue = self.roster.overdue(now)
@@ -218,7 +214,7 @@ class CollectStream:
                     full.append(key)
         if full:
             self.refuse(full, queue_full(len(self.roster.waiting)))
-        self._freed(self)
+        self.freed(self)
 
     def _cancel(self, keys: list[Key]) -> None:
         waited = []
