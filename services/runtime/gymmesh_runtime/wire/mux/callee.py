@@ -152,7 +152,9 @@ class Callee:
         alone = self._alone.get(method)
         if alone:
             self._alone[method] = alone - 1
-            call.sink = self._loop.create_task(self._unary(call, deadline, method, payload))
+            served = self._unary(call, deadline, method, payload)
+            # The loop's `create_task` would make up a name, at an eighth of all that a task costs.
+            call.sink = asyncio.Task(served, loop=self._loop, name=call.method)
             return
         call.sink = None
         self._line.append((call, deadline, method, payload))
