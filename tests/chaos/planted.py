@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from gymmesh_client.journal.disk import Disk
@@ -58,6 +58,9 @@ def _twice() -> None:
         found = rollout_id(self, task_id, repeat_index)
         return f"{found}-again" if (task_id, repeat_index) in forgotten else found
 
+    def other_ids(self: RunOutput, task_id: str, repeats: Iterable[int]) -> Iterator[str]:
+        return (other_id(self, task_id, repeat) for repeat in repeats)
+
     def forgets(self: RunOutput, task_id: str, repeat_index: int) -> bool:
         found = has_outcome(self, task_id, repeat_index)
         if found and len(forgotten) < _FORGOTTEN:
@@ -66,6 +69,7 @@ def _twice() -> None:
         return found
 
     RunOutput.rollout_id = other_id  # type: ignore[method-assign]
+    RunOutput.rollout_ids = other_ids  # type: ignore[method-assign]
     RunOutput.has_outcome = forgets  # type: ignore[method-assign]
 
 
