@@ -50,8 +50,9 @@ def plan_processes(config: MeshConfig) -> list[ProcessPlan]:
 def usual_cells(processors: int) -> int:
     """How many cells there are where nobody says: as many as processors, less the collector's.
 
-    The collector does about a quarter of the work. On two processors a second cell would only
-    compete with it: as many rollouts a second, at an eighth more CPU time for each.
+    The collector does about a quarter of the work. On two processors a second cell competes with
+    it: where models take their time it brings hardly more rollouts a second, at an eighth more CPU
+    time for each, and more where few are in flight.
     """
     return max(1, processors - 1)
 
