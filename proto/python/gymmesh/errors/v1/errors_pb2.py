@@ -22,15 +22,121 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from gymmesh.rollout.v1 import rollout_pb2 as gymmesh_dot_rollout_dot_v1_dot_rollout__pb2
+from google.protobuf import descriptor_pb2 as google_dot_protobuf_dot_descriptor__pb2
+from google.rpc import code_pb2 as google_dot_rpc_dot_code__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1egymmesh/errors/v1/errors.proto\x12\x11gymmesh.errors.v1*\xbf\r\n\x0b\x45rrorReason\x12\x1c\n\x18\x45RROR_REASON_UNSPECIFIED\x10\x00\x12\'\n#ERROR_REASON_REQUIRED_FIELD_MISSING\x10\x01\x12\x1e\n\x1a\x45RROR_REASON_FIELD_INVALID\x10\x02\x12&\n\"ERROR_REASON_PARAMETER_UNSUPPORTED\x10\x03\x12\x1d\n\x19\x45RROR_REASON_TASK_INVALID\x10\x04\x12\"\n\x1e\x45RROR_REASON_MESSAGE_TOO_LARGE\x10\x05\x12#\n\x1f\x45RROR_REASON_CREDENTIAL_INVALID\x10\n\x12\x1e\n\x1a\x45RROR_REASON_NOT_PERMITTED\x10\x0b\x12\"\n\x1e\x45RROR_REASON_SERVICE_NOT_FOUND\x10\x14\x12!\n\x1d\x45RROR_REASON_PEER_UNAVAILABLE\x10\x15\x12\x19\n\x15\x45RROR_REASON_DRAINING\x10\x16\x12\x1b\n\x17\x45RROR_REASON_QUEUE_FULL\x10\x17\x12\x1c\n\x18\x45RROR_REASON_NOT_OFFERED\x10\x18\x12\"\n\x1e\x45RROR_REASON_CONTRACT_MISMATCH\x10\x19\x12\x1f\n\x1b\x45RROR_REASON_INTERNAL_FAULT\x10\x1a\x12 \n\x1c\x45RROR_REASON_DEADLINE_PASSED\x10\x1b\x12!\n\x1d\x45RROR_REASON_CALLER_CANCELLED\x10\x1c\x12\"\n\x1e\x45RROR_REASON_CONTRACT_VIOLATED\x10\x1d\x12\"\n\x1e\x45RROR_REASON_MODEL_UNREACHABLE\x10(\x12\x1e\n\x1a\x45RROR_REASON_MODEL_TIMEOUT\x10)\x12#\n\x1f\x45RROR_REASON_MODEL_RATE_LIMITED\x10*\x12#\n\x1f\x45RROR_REASON_MODEL_SERVER_ERROR\x10+\x12%\n!ERROR_REASON_MODEL_ANSWER_INVALID\x10,\x12&\n\"ERROR_REASON_MODEL_REQUEST_REFUSED\x10-\x12\'\n#ERROR_REASON_MODEL_CONTEXT_EXCEEDED\x10.\x12\"\n\x1e\x45RROR_REASON_MODEL_QUOTA_SPENT\x10/\x12)\n%ERROR_REASON_MODEL_CREDENTIAL_REFUSED\x10\x30\x12%\n!ERROR_REASON_CONVERSATION_UNKNOWN\x10\x31\x12\"\n\x1e\x45RROR_REASON_REQUEST_ID_REUSED\x10\x32\x12#\n\x1f\x45RROR_REASON_RESPONSE_NOT_FOUND\x10\x33\x12 \n\x1c\x45RROR_REASON_TOKENS_DIVERGED\x10\x34\x12\x1e\n\x1a\x45RROR_REASON_WEIGHTS_STALE\x10\x35\x12\"\n\x1e\x45RROR_REASON_SESSION_NOT_FOUND\x10<\x12\x1e\n\x1a\x45RROR_REASON_SESSION_LIMIT\x10=\x12\x1f\n\x1b\x45RROR_REASON_TOOL_NOT_FOUND\x10>\x12\"\n\x1e\x45RROR_REASON_ENVIRONMENT_FAULT\x10?\x12\x1d\n\x19\x45RROR_REASON_TOOL_TIMEOUT\x10@\x12\x1e\n\x1a\x45RROR_REASON_SESSION_STATE\x10\x41\x12\x1f\n\x1b\x45RROR_REASON_VERIFIER_FAULT\x10\x46\x12!\n\x1d\x45RROR_REASON_VERIFIER_TIMEOUT\x10G\x12\x1c\n\x18\x45RROR_REASON_AGENT_FAULT\x10P\x12\x1d\n\x19\x45RROR_REASON_BUDGET_SPENT\x10Q\x12\"\n\x1e\x45RROR_REASON_ROLLOUT_NOT_FOUND\x10R\x12\x1c\n\x18\x45RROR_REASON_CURSOR_LOST\x10S\x12\x1f\n\x1b\x45RROR_REASON_ROLLOUT_EXISTS\x10T\x12\x1e\n\x1a\x45RROR_REASON_RUN_NOT_FOUND\x10Z\x12\x1a\n\x16\x45RROR_REASON_RUN_STATE\x10[\x12 \n\x1c\x45RROR_REASON_LEASE_NOT_FOUND\x10\x64\x12 \n\x1c\x45RROR_REASON_INSTANCE_EXISTS\x10\x65\x12\x1b\n\x17\x45RROR_REASON_MUX_BROKEN\x10nb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1egymmesh/errors/v1/errors.proto\x12\x11gymmesh.errors.v1\x1a gymmesh/rollout/v1/rollout.proto\x1a google/protobuf/descriptor.proto\x1a\x15google/rpc/code.proto\"p\n\nReasonRule\x12\x1e\n\x04\x63ode\x18\x01 \x01(\x0e\x32\x10.google.rpc.Code\x12\x12\n\nretry_safe\x18\x02 \x01(\x08\x12.\n\x08\x62oundary\x18\x03 \x01(\x0e\x32\x1c.gymmesh.rollout.v1.Boundary\"?\n\nModelUsage\x12\x31\n\x05usage\x18\x01 \x03(\x0b\x32\".gymmesh.rollout.v1.ModelCallUsage*\xa3\x11\n\x0b\x45rrorReason\x12\x1c\n\x18\x45RROR_REASON_UNSPECIFIED\x10\x00\x12/\n#ERROR_REASON_REQUIRED_FIELD_MISSING\x10\x01\x1a\x06\x82\xa0\x19\x02\x08\x03\x12&\n\x1a\x45RROR_REASON_FIELD_INVALID\x10\x02\x1a\x06\x82\xa0\x19\x02\x08\x03\x12.\n\"ERROR_REASON_PARAMETER_UNSUPPORTED\x10\x03\x1a\x06\x82\xa0\x19\x02\x08\x03\x12%\n\x19\x45RROR_REASON_TASK_INVALID\x10\x04\x1a\x06\x82\xa0\x19\x02\x08\x03\x12*\n\x1e\x45RROR_REASON_MESSAGE_TOO_LARGE\x10\x05\x1a\x06\x82\xa0\x19\x02\x08\x08\x12+\n\x1f\x45RROR_REASON_CREDENTIAL_INVALID\x10\n\x1a\x06\x82\xa0\x19\x02\x08\x10\x12&\n\x1a\x45RROR_REASON_NOT_PERMITTED\x10\x0b\x1a\x06\x82\xa0\x19\x02\x08\x07\x12,\n\x1e\x45RROR_REASON_SERVICE_NOT_FOUND\x10\x14\x1a\x08\x82\xa0\x19\x04\x08\x05\x10\x01\x12+\n\x1d\x45RROR_REASON_PEER_UNAVAILABLE\x10\x15\x1a\x08\x82\xa0\x19\x04\x08\x0e\x10\x01\x12#\n\x15\x45RROR_REASON_DRAINING\x10\x16\x1a\x08\x82\xa0\x19\x04\x08\x0e\x10\x01\x12%\n\x17\x45RROR_REASON_QUEUE_FULL\x10\x17\x1a\x08\x82\xa0\x19\x04\x08\x08\x10\x01\x12$\n\x18\x45RROR_REASON_NOT_OFFERED\x10\x18\x1a\x06\x82\xa0\x19\x02\x08\x0c\x12*\n\x1e\x45RROR_REASON_CONTRACT_MISMATCH\x10\x19\x1a\x06\x82\xa0\x19\x02\x08\t\x12)\n\x1b\x45RROR_REASON_INTERNAL_FAULT\x10\x1a\x1a\x08\x82\xa0\x19\x04\x08\r\x10\x01\x12*\n\x1c\x45RROR_REASON_DEADLINE_PASSED\x10\x1b\x1a\x08\x82\xa0\x19\x04\x08\x04\x10\x01\x12+\n\x1d\x45RROR_REASON_CALLER_CANCELLED\x10\x1c\x1a\x08\x82\xa0\x19\x04\x08\x01\x10\x01\x12*\n\x1e\x45RROR_REASON_CONTRACT_VIOLATED\x10\x1d\x1a\x06\x82\xa0\x19\x02\x08\r\x12.\n\x1e\x45RROR_REASON_MODEL_UNREACHABLE\x10(\x1a\n\x82\xa0\x19\x06\x08\x0e\x10\x01\x18\x01\x12*\n\x1a\x45RROR_REASON_MODEL_TIMEOUT\x10)\x1a\n\x82\xa0\x19\x06\x08\x04\x10\x01\x18\x01\x12/\n\x1f\x45RROR_REASON_MODEL_RATE_LIMITED\x10*\x1a\n\x82\xa0\x19\x06\x08\x08\x10\x01\x18\x01\x12/\n\x1f\x45RROR_REASON_MODEL_SERVER_ERROR\x10+\x1a\n\x82\xa0\x19\x06\x08\x0e\x10\x01\x18\x01\x12\x31\n!ERROR_REASON_MODEL_ANSWER_INVALID\x10,\x1a\n\x82\xa0\x19\x06\x08\r\x10\x01\x18\x01\x12\x30\n\"ERROR_REASON_MODEL_REQUEST_REFUSED\x10-\x1a\x08\x82\xa0\x19\x04\x08\x03\x18\x01\x12\x31\n#ERROR_REASON_MODEL_CONTEXT_EXCEEDED\x10.\x1a\x08\x82\xa0\x19\x04\x08\x0b\x18\x01\x12,\n\x1e\x45RROR_REASON_MODEL_QUOTA_SPENT\x10/\x1a\x08\x82\xa0\x19\x04\x08\x08\x18\x01\x12\x33\n%ERROR_REASON_MODEL_CREDENTIAL_REFUSED\x10\x30\x1a\x08\x82\xa0\x19\x04\x08\x10\x18\x01\x12\x31\n!ERROR_REASON_CONVERSATION_UNKNOWN\x10\x31\x1a\n\x82\xa0\x19\x06\x08\t\x10\x01\x18\x01\x12,\n\x1e\x45RROR_REASON_REQUEST_ID_REUSED\x10\x32\x1a\x08\x82\xa0\x19\x04\x08\t\x10\x01\x12/\n\x1f\x45RROR_REASON_RESPONSE_NOT_FOUND\x10\x33\x1a\n\x82\xa0\x19\x06\x08\x05\x10\x01\x18\x01\x12*\n\x1c\x45RROR_REASON_TOKENS_DIVERGED\x10\x34\x1a\x08\x82\xa0\x19\x04\x08\n\x18\x01\x12*\n\x1a\x45RROR_REASON_WEIGHTS_STALE\x10\x35\x1a\n\x82\xa0\x19\x06\x08\n\x10\x01\x18\x06\x12.\n\x1e\x45RROR_REASON_SESSION_NOT_FOUND\x10<\x1a\n\x82\xa0\x19\x06\x08\x05\x10\x01\x18\x03\x12*\n\x1a\x45RROR_REASON_SESSION_LIMIT\x10=\x1a\n\x82\xa0\x19\x06\x08\x08\x10\x01\x18\x03\x12\'\n\x1b\x45RROR_REASON_TOOL_NOT_FOUND\x10>\x1a\x06\x82\xa0\x19\x02\x08\x05\x12.\n\x1e\x45RROR_REASON_ENVIRONMENT_FAULT\x10?\x1a\n\x82\xa0\x19\x06\x08\r\x10\x01\x18\x03\x12\'\n\x19\x45RROR_REASON_TOOL_TIMEOUT\x10@\x1a\x08\x82\xa0\x19\x04\x08\x04\x10\x01\x12*\n\x1a\x45RROR_REASON_SESSION_STATE\x10\x41\x1a\n\x82\xa0\x19\x06\x08\t\x10\x01\x18\x03\x12+\n\x1b\x45RROR_REASON_VERIFIER_FAULT\x10\x46\x1a\n\x82\xa0\x19\x06\x08\r\x10\x01\x18\x04\x12-\n\x1d\x45RROR_REASON_VERIFIER_TIMEOUT\x10G\x1a\n\x82\xa0\x19\x06\x08\x04\x10\x01\x18\x04\x12(\n\x18\x45RROR_REASON_AGENT_FAULT\x10P\x1a\n\x82\xa0\x19\x06\x08\r\x10\x01\x18\x05\x12\'\n\x19\x45RROR_REASON_BUDGET_SPENT\x10Q\x1a\x08\x82\xa0\x19\x04\x08\n\x18\x06\x12*\n\x1e\x45RROR_REASON_ROLLOUT_NOT_FOUND\x10R\x1a\x06\x82\xa0\x19\x02\x08\x05\x12$\n\x18\x45RROR_REASON_CURSOR_LOST\x10S\x1a\x06\x82\xa0\x19\x02\x08\x0b\x12\'\n\x1b\x45RROR_REASON_ROLLOUT_EXISTS\x10T\x1a\x06\x82\xa0\x19\x02\x08\x06\x12&\n\x1a\x45RROR_REASON_RUN_NOT_FOUND\x10Z\x1a\x06\x82\xa0\x19\x02\x08\x05\x12\"\n\x16\x45RROR_REASON_RUN_STATE\x10[\x1a\x06\x82\xa0\x19\x02\x08\t\x12(\n\x1c\x45RROR_REASON_LEASE_NOT_FOUND\x10\x64\x1a\x06\x82\xa0\x19\x02\x08\x05\x12(\n\x1c\x45RROR_REASON_INSTANCE_EXISTS\x10\x65\x1a\x06\x82\xa0\x19\x02\x08\x06\x12%\n\x17\x45RROR_REASON_MUX_BROKEN\x10n\x1a\x08\x82\xa0\x19\x04\x08\x0e\x10\x01:P\n\x04rule\x12!.google.protobuf.EnumValueOptions\x18\x80\x94\x03 \x01(\x0b\x32\x1d.gymmesh.errors.v1.ReasonRuleB\x7f\n\x14io.gymmesh.errors.v1B\x0b\x45rrorsProtoP\x01ZDgithub.com/gymmesh/gymmesh/clients/go/gen/gymmesh/errors/v1;errorsv1\xaa\x02\x11Gymmesh.Errors.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'gymmesh.errors.v1.errors_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-  DESCRIPTOR._loaded_options = None
-  _globals['_ERRORREASON']._serialized_start=54
-  _globals['_ERRORREASON']._serialized_end=1781
+  _globals['DESCRIPTOR']._loaded_options = None
+  _globals['DESCRIPTOR']._serialized_options = b'\n\024io.gymmesh.errors.v1B\013ErrorsProtoP\001ZDgithub.com/gymmesh/gymmesh/clients/go/gen/gymmesh/errors/v1;errorsv1\252\002\021Gymmesh.Errors.V1'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_REQUIRED_FIELD_MISSING"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_REQUIRED_FIELD_MISSING"]._serialized_options = b'\202\240\031\002\010\003'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_FIELD_INVALID"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_FIELD_INVALID"]._serialized_options = b'\202\240\031\002\010\003'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_PARAMETER_UNSUPPORTED"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_PARAMETER_UNSUPPORTED"]._serialized_options = b'\202\240\031\002\010\003'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_TASK_INVALID"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_TASK_INVALID"]._serialized_options = b'\202\240\031\002\010\003'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_MESSAGE_TOO_LARGE"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_MESSAGE_TOO_LARGE"]._serialized_options = b'\202\240\031\002\010\010'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_CREDENTIAL_INVALID"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_CREDENTIAL_INVALID"]._serialized_options = b'\202\240\031\002\010\020'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_NOT_PERMITTED"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_NOT_PERMITTED"]._serialized_options = b'\202\240\031\002\010\007'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_SERVICE_NOT_FOUND"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_SERVICE_NOT_FOUND"]._serialized_options = b'\202\240\031\004\010\005\020\001'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_PEER_UNAVAILABLE"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_PEER_UNAVAILABLE"]._serialized_options = b'\202\240\031\004\010\016\020\001'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_DRAINING"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_DRAINING"]._serialized_options = b'\202\240\031\004\010\016\020\001'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_QUEUE_FULL"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_QUEUE_FULL"]._serialized_options = b'\202\240\031\004\010\010\020\001'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_NOT_OFFERED"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_NOT_OFFERED"]._serialized_options = b'\202\240\031\002\010\014'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_CONTRACT_MISMATCH"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_CONTRACT_MISMATCH"]._serialized_options = b'\202\240\031\002\010\t'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_INTERNAL_FAULT"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_INTERNAL_FAULT"]._serialized_options = b'\202\240\031\004\010\r\020\001'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_DEADLINE_PASSED"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_DEADLINE_PASSED"]._serialized_options = b'\202\240\031\004\010\004\020\001'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_CALLER_CANCELLED"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_CALLER_CANCELLED"]._serialized_options = b'\202\240\031\004\010\001\020\001'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_CONTRACT_VIOLATED"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_CONTRACT_VIOLATED"]._serialized_options = b'\202\240\031\002\010\r'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_MODEL_UNREACHABLE"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_MODEL_UNREACHABLE"]._serialized_options = b'\202\240\031\006\010\016\020\001\030\001'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_MODEL_TIMEOUT"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_MODEL_TIMEOUT"]._serialized_options = b'\202\240\031\006\010\004\020\001\030\001'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_MODEL_RATE_LIMITED"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_MODEL_RATE_LIMITED"]._serialized_options = b'\202\240\031\006\010\010\020\001\030\001'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_MODEL_SERVER_ERROR"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_MODEL_SERVER_ERROR"]._serialized_options = b'\202\240\031\006\010\016\020\001\030\001'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_MODEL_ANSWER_INVALID"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_MODEL_ANSWER_INVALID"]._serialized_options = b'\202\240\031\006\010\r\020\001\030\001'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_MODEL_REQUEST_REFUSED"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_MODEL_REQUEST_REFUSED"]._serialized_options = b'\202\240\031\004\010\003\030\001'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_MODEL_CONTEXT_EXCEEDED"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_MODEL_CONTEXT_EXCEEDED"]._serialized_options = b'\202\240\031\004\010\013\030\001'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_MODEL_QUOTA_SPENT"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_MODEL_QUOTA_SPENT"]._serialized_options = b'\202\240\031\004\010\010\030\001'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_MODEL_CREDENTIAL_REFUSED"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_MODEL_CREDENTIAL_REFUSED"]._serialized_options = b'\202\240\031\004\010\020\030\001'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_CONVERSATION_UNKNOWN"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_CONVERSATION_UNKNOWN"]._serialized_options = b'\202\240\031\006\010\t\020\001\030\001'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_REQUEST_ID_REUSED"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_REQUEST_ID_REUSED"]._serialized_options = b'\202\240\031\004\010\t\020\001'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_RESPONSE_NOT_FOUND"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_RESPONSE_NOT_FOUND"]._serialized_options = b'\202\240\031\006\010\005\020\001\030\001'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_TOKENS_DIVERGED"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_TOKENS_DIVERGED"]._serialized_options = b'\202\240\031\004\010\n\030\001'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_WEIGHTS_STALE"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_WEIGHTS_STALE"]._serialized_options = b'\202\240\031\006\010\n\020\001\030\006'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_SESSION_NOT_FOUND"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_SESSION_NOT_FOUND"]._serialized_options = b'\202\240\031\006\010\005\020\001\030\003'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_SESSION_LIMIT"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_SESSION_LIMIT"]._serialized_options = b'\202\240\031\006\010\010\020\001\030\003'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_TOOL_NOT_FOUND"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_TOOL_NOT_FOUND"]._serialized_options = b'\202\240\031\002\010\005'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_ENVIRONMENT_FAULT"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_ENVIRONMENT_FAULT"]._serialized_options = b'\202\240\031\006\010\r\020\001\030\003'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_TOOL_TIMEOUT"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_TOOL_TIMEOUT"]._serialized_options = b'\202\240\031\004\010\004\020\001'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_SESSION_STATE"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_SESSION_STATE"]._serialized_options = b'\202\240\031\006\010\t\020\001\030\003'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_VERIFIER_FAULT"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_VERIFIER_FAULT"]._serialized_options = b'\202\240\031\006\010\r\020\001\030\004'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_VERIFIER_TIMEOUT"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_VERIFIER_TIMEOUT"]._serialized_options = b'\202\240\031\006\010\004\020\001\030\004'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_AGENT_FAULT"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_AGENT_FAULT"]._serialized_options = b'\202\240\031\006\010\r\020\001\030\005'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_BUDGET_SPENT"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_BUDGET_SPENT"]._serialized_options = b'\202\240\031\004\010\n\030\006'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_ROLLOUT_NOT_FOUND"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_ROLLOUT_NOT_FOUND"]._serialized_options = b'\202\240\031\002\010\005'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_CURSOR_LOST"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_CURSOR_LOST"]._serialized_options = b'\202\240\031\002\010\013'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_ROLLOUT_EXISTS"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_ROLLOUT_EXISTS"]._serialized_options = b'\202\240\031\002\010\006'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_RUN_NOT_FOUND"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_RUN_NOT_FOUND"]._serialized_options = b'\202\240\031\002\010\005'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_RUN_STATE"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_RUN_STATE"]._serialized_options = b'\202\240\031\002\010\t'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_LEASE_NOT_FOUND"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_LEASE_NOT_FOUND"]._serialized_options = b'\202\240\031\002\010\005'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_INSTANCE_EXISTS"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_INSTANCE_EXISTS"]._serialized_options = b'\202\240\031\002\010\006'
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_MUX_BROKEN"]._loaded_options = None
+  _globals['_ERRORREASON'].values_by_name["ERROR_REASON_MUX_BROKEN"]._serialized_options = b'\202\240\031\004\010\016\020\001'
+  _globals['_ERRORREASON']._serialized_start=324
+  _globals['_ERRORREASON']._serialized_end=2535
+  _globals['_REASONRULE']._serialized_start=144
+  _globals['_REASONRULE']._serialized_end=256
+  _globals['_MODELUSAGE']._serialized_start=258
+  _globals['_MODELUSAGE']._serialized_end=321
 # @@protoc_insertion_point(module_scope)

@@ -6,21 +6,30 @@ The reasons behind every error of the mesh.
 An RPC that fails carries a `google.rpc.Status` whose details hold exactly
 one `google.rpc.ErrorInfo` with domain `gymmesh` and, as `reason`, the name of
 one of these values without the prefix `ERROR_REASON_`. Further details
-(RetryInfo, BadRequest) may follow it. A client decides by code and reason,
+(RetryInfo, ModelUsage) may follow it. A client decides by code and reason,
 never by the message's words. A client that meets a reason it does not know
-goes by the status code alone.
+goes by the status code alone: UNAVAILABLE, DEADLINE_EXCEEDED,
+RESOURCE_EXHAUSTED, INTERNAL, UNKNOWN and CANCELLED may succeed when tried
+again, all others not.
 """
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import descriptor_pb2 as _descriptor_pb2
+from google.protobuf import message as _message
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf.internal import extension_dict as _extension_dict
+from google.rpc import code_pb2 as _code_pb2
+from gymmesh.rollout.v1 import rollout_pb2 as _rollout_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
 
-if sys.version_info >= (3, 10):
-    from typing import TypeAlias as _TypeAlias
+if sys.version_info >= (3, 11):
+    from typing import TypeAlias as _TypeAlias, Never as _Never
 else:
-    from typing_extensions import TypeAlias as _TypeAlias
+    from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -551,3 +560,76 @@ ERROR_REASON_MUX_BROKEN: ErrorReason.ValueType  # 110
 Example: {"reason": "MUX_BROKEN", "domain": "gymmesh"}
 """
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
+
+@_typing.final
+class ReasonRule(_message.Message):
+    """What a reason means to whoever receives it. Each reason below has one, as an
+    option of its enum value, so that every language reads the table from the
+    descriptors instead of writing it again.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CODE_FIELD_NUMBER: _builtins.int
+    RETRY_SAFE_FIELD_NUMBER: _builtins.int
+    BOUNDARY_FIELD_NUMBER: _builtins.int
+    code: _code_pb2.Code.ValueType
+    """The status code that the reason comes with."""
+    retry_safe: _builtins.bool
+    """Whether the same thing may succeed when it is tried again, with new ids and
+    in a fresh session: an agent copies it to `Failure.retry_safe`, except that
+    an environment whose GetEnvironment says `retry_safe` false has the last word
+    once a session may exist.
+    """
+    boundary: _rollout_pb2.Boundary.ValueType
+    """The boundary of a rollout that fails with this reason, whichever step met
+    it. Unspecified: the step decides (model calls MODEL, CallTool TOOL, sessions
+    and turns RESOURCE, verification VERIFIER, all else AGENT).
+    """
+    def __init__(
+        self,
+        *,
+        code: _code_pb2.Code.ValueType = ...,
+        retry_safe: _builtins.bool = ...,
+        boundary: _rollout_pb2.Boundary.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boundary", b"boundary", "code", b"code", "retry_safe", b"retry_safe"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReasonRule: _TypeAlias = ReasonRule  # noqa: Y015
+
+@_typing.final
+class ModelUsage(_message.Message):
+    """What models a call had asked before it failed: a further detail of the status
+    of an error from Verify and NextTurn, absent when no model was called. The
+    answer would have had it in `model_usage`.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USAGE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def usage(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.ModelCallUsage]:
+        """One entry for each model."""
+
+    def __init__(
+        self,
+        *,
+        usage: _abc.Iterable[_rollout_pb2.ModelCallUsage] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["usage", b"usage"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ModelUsage: _TypeAlias = ModelUsage  # noqa: Y015
+
+RULE_FIELD_NUMBER: _builtins.int
+rule: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.EnumValueOptions, Global___ReasonRule]
+"""The rule of a reason. The number is of the range for use within one
+organisation; it is never sent, only read from descriptors.
+"""

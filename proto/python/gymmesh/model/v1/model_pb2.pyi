@@ -28,7 +28,7 @@ class ConversationRef(_message.Message):
 
     ID_FIELD_NUMBER: _builtins.int
     PARENT_CALL_ID_FIELD_NUMBER: _builtins.int
-    PREFIX_DIGEST_FIELD_NUMBER: _builtins.int
+    PARENT_TOKEN_FIELD_NUMBER: _builtins.int
     PREFIX_TOKENS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The conversation's id, chosen by the caller; unique within the rollout's
@@ -38,11 +38,12 @@ class ConversationRef(_message.Message):
     """The call that this one continues: its input and output come before
     `params.input`. Empty: `params.input` is the whole conversation.
     """
-    prefix_digest: _builtins.bytes
-    """SHA-256 over the items before `params.input`, each as the JSON that the
-    codec writes and a line feed after it; the server compares it with what it
-    holds and answers FAILED_PRECONDITION / CONVERSATION_UNKNOWN when they
-    differ. Empty: not compared.
+    parent_token: _builtins.bytes
+    """The `conversation_token` that came with the parent call's answer; set
+    exactly when `parent_call_id` is. A server that does not hold the call with
+    this very token answers FAILED_PRECONDITION / CONVERSATION_UNKNOWN. Opaque to
+    the caller, who compares nothing itself: a caller that changed any item of
+    the conversation since then must send it whole.
     """
     @_builtins.property
     def prefix_tokens(self) -> Global___PrefixTokens:
@@ -56,12 +57,12 @@ class ConversationRef(_message.Message):
         *,
         id: _builtins.str = ...,
         parent_call_id: _builtins.str = ...,
-        prefix_digest: _builtins.bytes = ...,
+        parent_token: _builtins.bytes = ...,
         prefix_tokens: Global___PrefixTokens | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_prefix_tokens", b"_prefix_tokens", "prefix_tokens", b"prefix_tokens"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_prefix_tokens", b"_prefix_tokens", "id", b"id", "parent_call_id", b"parent_call_id", "prefix_digest", b"prefix_digest", "prefix_tokens", b"prefix_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_prefix_tokens", b"_prefix_tokens", "id", b"id", "parent_call_id", b"parent_call_id", "parent_token", b"parent_token", "prefix_tokens", b"prefix_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__prefix_tokens: _TypeAlias = _typing.Literal["prefix_tokens"]  # noqa: Y015
     _WhichOneofArgType__prefix_tokens: _TypeAlias = _typing.Literal["_prefix_tokens", b"_prefix_tokens"]  # noqa: Y015
@@ -123,17 +124,21 @@ class CreateResponseRequest(_message.Message):
     outside rollouts.
     """
     request_id: _builtins.str
-    """Makes a retry safe: within ten minutes of a call's end, or as long as the
-    service's documented window, the same id on the same service returns the
-    same response. The same id with other params is FAILED_PRECONDITION /
-    REQUEST_ID_REUSED. Empty: every call samples anew.
+    """Makes a retry safe: the same id at the same instance returns the same
+    response for ten minutes after the call's end, or until 4,096 later calls
+    have ended; beyond that it samples anew. The same id with another request
+    within that time is FAILED_PRECONDITION / REQUEST_ID_REUSED. A failed call is
+    not remembered: the same id then samples anew, for sampling has no side
+    effect. Empty: every call samples anew.
     """
     call_id: _builtins.str
     """The call's id for `parent_call_id` of later calls, chosen by the caller;
     the server makes one when it is empty.
     """
     seed: _builtins.int
-    """Seeds the sampling where the backend can."""
+    """Seeds the sampling where the backend can; absent: the backend's own chance.
+    A backend that cannot ignores it, and GetModel says so.
+    """
     @_builtins.property
     def params(self) -> _responses_pb2.ResponseParams:
         """What is asked: the whole conversation, or only its new items when
@@ -191,6 +196,7 @@ class CreateResponseResponse(_message.Message):
     TOKENS_FIELD_NUMBER: _builtins.int
     QUEUE_US_FIELD_NUMBER: _builtins.int
     FROM_CACHE_FIELD_NUMBER: _builtins.int
+    CONVERSATION_TOKEN_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
     """The id by which later calls name this one."""
     queue_us: _builtins.int
@@ -200,6 +206,12 @@ class CreateResponseResponse(_message.Message):
     `response`, `call_id` and `tokens` are then those of that call; or when it
     came from a response cache: then `response` is that of the call that was
     kept, whose tokens were not consumed again.
+    """
+    conversation_token: _builtins.bytes
+    """Stands for the conversation up to and including this answer, as the server
+    holds it; for `parent_token` of the next call. At most 64 bytes, unlike that
+    of any other answer. Empty when the call had no `conversation`, or when
+    nothing is kept: the next call then sends the conversation whole.
     """
     @_builtins.property
     def response(self) -> _responses_pb2.Response:
@@ -217,10 +229,11 @@ class CreateResponseResponse(_message.Message):
         tokens: _tokens_pb2.TokenCapture | None = ...,
         queue_us: _builtins.int = ...,
         from_cache: _builtins.bool = ...,
+        conversation_token: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_tokens", b"_tokens", "response", b"response", "tokens", b"tokens"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_tokens", b"_tokens", "call_id", b"call_id", "from_cache", b"from_cache", "queue_us", b"queue_us", "response", b"response", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_tokens", b"_tokens", "call_id", b"call_id", "conversation_token", b"conversation_token", "from_cache", b"from_cache", "queue_us", b"queue_us", "response", b"response", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__tokens: _TypeAlias = _typing.Literal["tokens"]  # noqa: Y015
     _WhichOneofArgType__tokens: _TypeAlias = _typing.Literal["_tokens", b"_tokens"]  # noqa: Y015

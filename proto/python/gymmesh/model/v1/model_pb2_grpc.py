@@ -87,7 +87,9 @@ class ModelServiceServicer:
         trouble with the endpoint is one of the MODEL_* reasons.
 
         A call with the request_id of an earlier call waits for that call, if it is
-        still running, or returns its very response; see `request_id`.
+        still running, or returns its very response; see `request_id`. When the
+        caller goes away or its deadline passes, the generation ends, unless another
+        call waits for it under the same request_id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -96,7 +98,7 @@ class ModelServiceServicer:
     def StreamResponse(self, request, context):
         """As CreateResponse, but sends the answer as it is generated: any number of
         deltas, then exactly one `completed`, which holds the whole answer (a
-        reader may ignore every delta). A stream that ends without `completed` and
+        reader may ignore every delta; one of an unknown kind it must). A stream that ends without `completed` and
         without an error is broken and must be treated as PEER_UNAVAILABLE.
         A server whose backend cannot stream sends only `completed`.
         """

@@ -50,12 +50,14 @@ class ModelServiceStub:
     trouble with the endpoint is one of the MODEL_* reasons.
 
     A call with the request_id of an earlier call waits for that call, if it is
-    still running, or returns its very response; see `request_id`.
+    still running, or returns its very response; see `request_id`. When the
+    caller goes away or its deadline passes, the generation ends, unless another
+    call waits for it under the same request_id.
     """
     StreamResponse: _grpc.UnaryStreamMultiCallable[_model_pb2.StreamResponseRequest, _model_pb2.StreamResponseResponse]
     """As CreateResponse, but sends the answer as it is generated: any number of
     deltas, then exactly one `completed`, which holds the whole answer (a
-    reader may ignore every delta). A stream that ends without `completed` and
+    reader may ignore every delta; one of an unknown kind it must). A stream that ends without `completed` and
     without an error is broken and must be treated as PEER_UNAVAILABLE.
     A server whose backend cannot stream sends only `completed`.
     """
@@ -99,12 +101,14 @@ class ModelServiceAsyncStub(ModelServiceStub):
     trouble with the endpoint is one of the MODEL_* reasons.
 
     A call with the request_id of an earlier call waits for that call, if it is
-    still running, or returns its very response; see `request_id`.
+    still running, or returns its very response; see `request_id`. When the
+    caller goes away or its deadline passes, the generation ends, unless another
+    call waits for it under the same request_id.
     """
     StreamResponse: _aio.UnaryStreamMultiCallable[_model_pb2.StreamResponseRequest, _model_pb2.StreamResponseResponse]  # type: ignore[assignment]
     """As CreateResponse, but sends the answer as it is generated: any number of
     deltas, then exactly one `completed`, which holds the whole answer (a
-    reader may ignore every delta). A stream that ends without `completed` and
+    reader may ignore every delta; one of an unknown kind it must). A stream that ends without `completed` and
     without an error is broken and must be treated as PEER_UNAVAILABLE.
     A server whose backend cannot stream sends only `completed`.
     """
@@ -151,7 +155,9 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         trouble with the endpoint is one of the MODEL_* reasons.
 
         A call with the request_id of an earlier call waits for that call, if it is
-        still running, or returns its very response; see `request_id`.
+        still running, or returns its very response; see `request_id`. When the
+        caller goes away or its deadline passes, the generation ends, unless another
+        call waits for it under the same request_id.
         """
 
     @_abc_1.abstractmethod
@@ -162,7 +168,7 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_model_pb2.StreamResponseResponse], _abc.AsyncIterator[_model_pb2.StreamResponseResponse]]:
         """As CreateResponse, but sends the answer as it is generated: any number of
         deltas, then exactly one `completed`, which holds the whole answer (a
-        reader may ignore every delta). A stream that ends without `completed` and
+        reader may ignore every delta; one of an unknown kind it must). A stream that ends without `completed` and
         without an error is broken and must be treated as PEER_UNAVAILABLE.
         A server whose backend cannot stream sends only `completed`.
         """

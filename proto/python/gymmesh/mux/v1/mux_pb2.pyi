@@ -3,6 +3,51 @@
 isort:skip_file
 The mux: many calls over one stream, for the hops where the cost of an RPC
 would be larger than that of its work.
+
+Optional, on both sides: plain RPCs and AgentService.Collect are the public
+API, and a service that offers neither this nor knows of it is a whole one. A
+client tries Exchange once for a connection. A server that offers it sends its
+first metadata at once, with the key `gymmesh-mux` and the value `1`; one that
+answers UNIMPLEMENTED is called by plain RPCs from then on.
+
+A call, from its caller's side and from its callee's:
+
+  caller   begin, chunk*  ->  credit*  ->  (cancel)
+  callee                      { message, chunk* }*  ->  end
+
+A unary call has exactly one response message before an `end` with OK; a call
+with a response stream any number. Nothing follows an `end`. A call that was
+cancelled still gets its `end` (CANCELLED / CALLER_CANCELLED unless it had
+ended already), and until then what was on its way may arrive and is dropped. A
+request stream is not carried: methods with one are called plainly.
+
+Large messages: a message of more than 1 MiB travels as a first piece with
+`more` and chunks, the last of which says `last`; pieces of different calls may
+take turns. What was begun must be finished, unless its call ends or is
+cancelled first.
+
+Credit: the callee of a response stream sends at most as many messages as
+`begin.credit` and the `credit` frames of the call add up to (at most 2^31). A
+unary call needs none. Chunks need none of their own.
+
+Limits of a receiver, each answered for the one call with the error named:
+  a message of more than 64 MiB            RESOURCE_EXHAUSTED / MESSAGE_TOO_LARGE
+  more than 32,768 calls at a time         RESOURCE_EXHAUSTED / QUEUE_FULL
+  no room for messages under way in pieces RESOURCE_EXHAUSTED / QUEUE_FULL
+  a message whose pieces stop coming       DEADLINE_EXCEEDED / DEADLINE_PASSED
+
+Leaving: after `go_away` the sender takes no new calls; those that crossed it
+are ended with UNAVAILABLE / DRAINING and may be made elsewhere, for nothing was
+done. Calls in flight go on both ways. When none is left, the side that opened
+the stream ends it; the other side waits for that, for a bounded time.
+
+Violations end the stream with INTERNAL / CONTRACT_VIOLATED, and all calls on it
+with MUX_BROKEN: an empty batch or frame; a payload of more than 1 MiB; a call
+number that is zero, of the wrong parity or was used before; a frame for a call
+that is not open (but for what crossed a `cancel` or an `end`); a message
+without credit, a second response of a unary call, an `end` with OK and no
+response; a chunk where none is due, a message before the last chunk of the one
+before; more credit than 2^31.
 """
 
 from collections import abc as _abc
@@ -23,38 +68,23 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class ExchangeRequest(_message.Message):
-    """A batch from the side that opened the stream: frames, columns or both, never
-    empty. Calls that begin in columns do so before the frames; those that are
-    answered in columns are so after them.
-    """
+    """A batch from the side that opened the stream; never empty."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     FRAMES_FIELD_NUMBER: _builtins.int
-    BEGINS_FIELD_NUMBER: _builtins.int
-    ANSWERS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def frames(self) -> _containers.RepeatedCompositeFieldContainer[Global___Frame]:
         """The frames, in order."""
-
-    @_builtins.property
-    def begins(self) -> Global___BeginColumns:
-        """Calls that begin."""
-
-    @_builtins.property
-    def answers(self) -> Global___AnswerColumns:
-        """Calls that are answered."""
 
     def __init__(
         self,
         *,
         frames: _abc.Iterable[Global___Frame] | None = ...,
-        begins: Global___BeginColumns | None = ...,
-        answers: Global___AnswerColumns | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "begins", b"begins"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "begins", b"begins", "frames", b"frames"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["frames", b"frames"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -67,117 +97,22 @@ class ExchangeResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     FRAMES_FIELD_NUMBER: _builtins.int
-    BEGINS_FIELD_NUMBER: _builtins.int
-    ANSWERS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def frames(self) -> _containers.RepeatedCompositeFieldContainer[Global___Frame]:
         """The frames, in order."""
-
-    @_builtins.property
-    def begins(self) -> Global___BeginColumns:
-        """Calls that begin."""
-
-    @_builtins.property
-    def answers(self) -> Global___AnswerColumns:
-        """Calls that are answered."""
 
     def __init__(
         self,
         *,
         frames: _abc.Iterable[Global___Frame] | None = ...,
-        begins: Global___BeginColumns | None = ...,
-        answers: Global___AnswerColumns | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "begins", b"begins"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "begins", b"begins", "frames", b"frames"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["frames", b"frames"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ExchangeResponse: _TypeAlias = ExchangeResponse  # noqa: Y015
-
-@_typing.final
-class BeginColumns(_message.Message):
-    """Calls that begin with nothing but a method, a deadline and the whole of a
-    request: as a `begin` frame each, at a fraction of its cost. A call has the same
-    place in each column; columns of different length break the protocol.
-    """
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    CALLS_FIELD_NUMBER: _builtins.int
-    METHODS_FIELD_NUMBER: _builtins.int
-    TIMEOUTS_MS_FIELD_NUMBER: _builtins.int
-    PAYLOADS_FIELD_NUMBER: _builtins.int
-    NAMES_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def calls(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """The calls' numbers."""
-
-    @_builtins.property
-    def methods(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Their methods, as places in `names`."""
-
-    @_builtins.property
-    def timeouts_ms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Milliseconds that remain until their deadlines, as in `Begin`."""
-
-    @_builtins.property
-    def payloads(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """Their requests, each at most 1 MiB."""
-
-    @_builtins.property
-    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The full methods of this batch, each once."""
-
-    def __init__(
-        self,
-        *,
-        calls: _abc.Iterable[_builtins.int] | None = ...,
-        methods: _abc.Iterable[_builtins.int] | None = ...,
-        timeouts_ms: _abc.Iterable[_builtins.int] | None = ...,
-        payloads: _abc.Iterable[_builtins.bytes] | None = ...,
-        names: _abc.Iterable[_builtins.str] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "methods", b"methods", "names", b"names", "payloads", b"payloads", "timeouts_ms", b"timeouts_ms"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___BeginColumns: _TypeAlias = BeginColumns  # noqa: Y015
-
-@_typing.final
-class AnswerColumns(_message.Message):
-    """Unary calls that end well: as a `message` and an `end` frame each. A call has the
-    same place in each column.
-    """
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    CALLS_FIELD_NUMBER: _builtins.int
-    PAYLOADS_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def calls(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """The calls' numbers."""
-
-    @_builtins.property
-    def payloads(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """Their whole responses, each at most 1 MiB."""
-
-    def __init__(
-        self,
-        *,
-        calls: _abc.Iterable[_builtins.int] | None = ...,
-        payloads: _abc.Iterable[_builtins.bytes] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "payloads", b"payloads"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___AnswerColumns: _TypeAlias = AnswerColumns  # noqa: Y015
 
 @_typing.final
 class Frame(_message.Message):

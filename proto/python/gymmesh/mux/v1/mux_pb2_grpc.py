@@ -26,9 +26,8 @@ if _version_not_supported:
 
 
 class MuxServiceStub:
-    """Optional. A peer that does not offer it answers UNIMPLEMENTED and is called by
-    plain RPCs, which stay the public API. Every call that arrives here goes
-    through the same checks, authorisation and metrics as a plain one.
+    """Every call that arrives here goes through the same checks, authorisation and
+    metrics as a plain one.
     """
 
     def __init__(self, channel):
@@ -45,18 +44,14 @@ class MuxServiceStub:
 
 
 class MuxServiceServicer:
-    """Optional. A peer that does not offer it answers UNIMPLEMENTED and is called by
-    plain RPCs, which stay the public API. Every call that arrives here goes
-    through the same checks, authorisation and metrics as a plain one.
+    """Every call that arrives here goes through the same checks, authorisation and
+    metrics as a plain one.
     """
 
     def Exchange(self, request_iterator, context):
         """Carries calls both ways. Each side may call the other. Frames of one call
         are in order; frames of different calls are not ordered. When the stream
         breaks, every call in flight on it ends with UNAVAILABLE / MUX_BROKEN.
-
-        Columns are optional: a server that reads them says so with `gymmesh-mux: 2` in
-        its first metadata, a client by sending some. Nobody else is sent any.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -79,9 +74,8 @@ def add_MuxServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class MuxService:
-    """Optional. A peer that does not offer it answers UNIMPLEMENTED and is called by
-    plain RPCs, which stay the public API. Every call that arrives here goes
-    through the same checks, authorisation and metrics as a plain one.
+    """Every call that arrives here goes through the same checks, authorisation and
+    metrics as a plain one.
     """
 
     @staticmethod

@@ -3,6 +3,51 @@
 isort:skip_file
 The mux: many calls over one stream, for the hops where the cost of an RPC
 would be larger than that of its work.
+
+Optional, on both sides: plain RPCs and AgentService.Collect are the public
+API, and a service that offers neither this nor knows of it is a whole one. A
+client tries Exchange once for a connection. A server that offers it sends its
+first metadata at once, with the key `gymmesh-mux` and the value `1`; one that
+answers UNIMPLEMENTED is called by plain RPCs from then on.
+
+A call, from its caller's side and from its callee's:
+
+  caller   begin, chunk*  ->  credit*  ->  (cancel)
+  callee                      { message, chunk* }*  ->  end
+
+A unary call has exactly one response message before an `end` with OK; a call
+with a response stream any number. Nothing follows an `end`. A call that was
+cancelled still gets its `end` (CANCELLED / CALLER_CANCELLED unless it had
+ended already), and until then what was on its way may arrive and is dropped. A
+request stream is not carried: methods with one are called plainly.
+
+Large messages: a message of more than 1 MiB travels as a first piece with
+`more` and chunks, the last of which says `last`; pieces of different calls may
+take turns. What was begun must be finished, unless its call ends or is
+cancelled first.
+
+Credit: the callee of a response stream sends at most as many messages as
+`begin.credit` and the `credit` frames of the call add up to (at most 2^31). A
+unary call needs none. Chunks need none of their own.
+
+Limits of a receiver, each answered for the one call with the error named:
+  a message of more than 64 MiB            RESOURCE_EXHAUSTED / MESSAGE_TOO_LARGE
+  more than 32,768 calls at a time         RESOURCE_EXHAUSTED / QUEUE_FULL
+  no room for messages under way in pieces RESOURCE_EXHAUSTED / QUEUE_FULL
+  a message whose pieces stop coming       DEADLINE_EXCEEDED / DEADLINE_PASSED
+
+Leaving: after `go_away` the sender takes no new calls; those that crossed it
+are ended with UNAVAILABLE / DRAINING and may be made elsewhere, for nothing was
+done. Calls in flight go on both ways. When none is left, the side that opened
+the stream ends it; the other side waits for that, for a bounded time.
+
+Violations end the stream with INTERNAL / CONTRACT_VIOLATED, and all calls on it
+with MUX_BROKEN: an empty batch or frame; a payload of more than 1 MiB; a call
+number that is zero, of the wrong parity or was used before; a frame for a call
+that is not open (but for what crossed a `cancel` or an `end`); a message
+without credit, a second response of a unary call, an `end` with OK and no
+response; a chunk where none is due, a message before the last chunk of the one
+before; more credit than 2^31.
 """
 
 from collections import abc as _abc
@@ -29,9 +74,8 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class MuxServiceStub:
-    """Optional. A peer that does not offer it answers UNIMPLEMENTED and is called by
-    plain RPCs, which stay the public API. Every call that arrives here goes
-    through the same checks, authorisation and metrics as a plain one.
+    """Every call that arrives here goes through the same checks, authorisation and
+    metrics as a plain one.
     """
 
     @_typing.overload
@@ -42,16 +86,12 @@ class MuxServiceStub:
     """Carries calls both ways. Each side may call the other. Frames of one call
     are in order; frames of different calls are not ordered. When the stream
     breaks, every call in flight on it ends with UNAVAILABLE / MUX_BROKEN.
-
-    Columns are optional: a server that reads them says so with `gymmesh-mux: 2` in
-    its first metadata, a client by sending some. Nobody else is sent any.
     """
 
 @_typing.type_check_only
 class MuxServiceAsyncStub(MuxServiceStub):
-    """Optional. A peer that does not offer it answers UNIMPLEMENTED and is called by
-    plain RPCs, which stay the public API. Every call that arrives here goes
-    through the same checks, authorisation and metrics as a plain one.
+    """Every call that arrives here goes through the same checks, authorisation and
+    metrics as a plain one.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -59,15 +99,11 @@ class MuxServiceAsyncStub(MuxServiceStub):
     """Carries calls both ways. Each side may call the other. Frames of one call
     are in order; frames of different calls are not ordered. When the stream
     breaks, every call in flight on it ends with UNAVAILABLE / MUX_BROKEN.
-
-    Columns are optional: a server that reads them says so with `gymmesh-mux: 2` in
-    its first metadata, a client by sending some. Nobody else is sent any.
     """
 
 class MuxServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Optional. A peer that does not offer it answers UNIMPLEMENTED and is called by
-    plain RPCs, which stay the public API. Every call that arrives here goes
-    through the same checks, authorisation and metrics as a plain one.
+    """Every call that arrives here goes through the same checks, authorisation and
+    metrics as a plain one.
     """
 
     @_abc_1.abstractmethod
@@ -79,9 +115,6 @@ class MuxServiceServicer(metaclass=_abc_1.ABCMeta):
         """Carries calls both ways. Each side may call the other. Frames of one call
         are in order; frames of different calls are not ordered. When the stream
         breaks, every call in flight on it ends with UNAVAILABLE / MUX_BROKEN.
-
-        Columns are optional: a server that reads them says so with `gymmesh-mux: 2` in
-        its first metadata, a client by sending some. Nobody else is sent any.
         """
 
 def add_MuxServiceServicer_to_server(servicer: MuxServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

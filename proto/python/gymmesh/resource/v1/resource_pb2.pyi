@@ -5,11 +5,42 @@ The resource service: an environment with its tools, sessions and turns.
 
 A session's life:
 
-  CreateSession -> open -> { CallTool | NextTurn | Verify }* -> CloseSession
+                   CallTool, NextTurn, Verify
+                       +---------+
+                       v         |
+  CreateSession --> open --------+-- `done` --> done --> closed
+                       |                         |
+                       +------- CloseSession ----+
+                         idle, or the server ends
 
-Sessions live at the instance that created them (`session.instance_id`); all
-later calls, Verify included, go there. A session that nobody calls for the
-idle time that GetEnvironment states is closed by the server.
+While open, everything is allowed. When an answer of CallTool or NextTurn said
+`done`, the session takes Verify and CloseSession, and answers CallTool and
+NextTurn with FAILED_PRECONDITION / SESSION_STATE (repeats of earlier calls
+still get their answers). Closed: all is NOT_FOUND / SESSION_NOT_FOUND, except
+CloseSession, which succeeds.
+
+Sessions live at the instance that created them
+(`CreateSessionResponse.instance_id`); all later calls, Verify included, go
+there. A session that nobody calls for the idle time that GetEnvironment states
+is closed by the server; a call that runs keeps it from being idle.
+
+Repeats. CreateSession, CallTool and NextTurn carry a `request_id`, by which
+alone a repeat is told: the ids are apart for each session and method.
+  the first call still runs      the repeat waits for it
+  it answered                    the same answer
+  it failed                      the same error; tried anew only after
+                                 QUEUE_FULL, SESSION_LIMIT and DRAINING, with
+                                 which nothing was done, and after any error of
+                                 CreateSession
+  another request came with it   FAILED_PRECONDITION / REQUEST_ID_REUSED
+  128 later calls were answered  the server may have forgotten the answer, but
+                                 not the id: FAILED_PRECONDITION /
+                                 SESSION_STATE, state `answered`
+CreateSession's ids count for as long as the session they opened is there.
+
+Deadlines. A call that acts on a session is not cut off when its caller goes
+away or the caller's deadline passes: it runs on, within the environment's own
+limit for it, and a repeat finds it. The late caller got DEADLINE_EXCEEDED.
 """
 
 from collections import abc as _abc
@@ -123,9 +154,11 @@ class GetEnvironmentResponse(_message.Message):
     session_limit: _builtins.int
     """The most sessions of this instance; zero: no limit."""
     instance_id: _builtins.str
-    """This instance's id, as in `Session.instance_id`."""
+    """This instance's id: the `Instance.id` under which it is registered, and
+    `CreateSessionResponse.instance_id`.
+    """
     contract_version: _builtins.str
-    """The contract's version, such as `1.0`."""
+    """The contract's version that the server speaks, such as `1.0`."""
     @_builtins.property
     def models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Model services that the environment calls by name (judges, simulators)."""
@@ -276,7 +309,8 @@ class CreateSessionRequest(_message.Message):
     ATTEMPT_FIELD_NUMBER: _builtins.int
     seed: _builtins.int
     """Seeds the session's own chance; two sessions with the same task and seed
-    behave the same. Absent: the server draws one and returns it.
+    behave the same. Absent: the task's seed if it has one, else the server draws
+    one; either way the answer has the seed in force.
     """
     request_id: _builtins.str
     """Unique to the attempt; makes a retry safe for as long as the session
@@ -327,7 +361,9 @@ class CreateSessionResponse(_message.Message):
     session_id: _builtins.str
     """The session's id, hard to guess, unique at this instance."""
     instance_id: _builtins.str
-    """The instance that holds it: where every later call goes."""
+    """The instance that holds it, where every later call goes: the `Instance.id`
+    under which it is registered.
+    """
     seed: _builtins.int
     """The seed in force."""
     environment_version: _builtins.str
@@ -339,7 +375,9 @@ class CreateSessionResponse(_message.Message):
     @_builtins.property
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[_responses_pb2.Tool]:
         """The tools of this session. They are offered to the model together with the
-        task's own; a name that both have is the session's.
+        task's own; a name that both have is the session's. Calls of the task's own
+        tools come to CallTool as well: a server that does not know such a tool
+        answers TOOL_OUTCOME_UNKNOWN_TOOL.
         """
 
     @_builtins.property
@@ -383,7 +421,11 @@ class CallToolRequest(_message.Message):
     name: _builtins.str
     """The tool's name as the model wrote it."""
     arguments: _builtins.bytes
-    """The arguments as the model wrote them; not necessarily JSON."""
+    """The arguments as the model wrote them; not necessarily JSON, and possibly
+    empty: what is no JSON object, the empty text included, is answered with
+    TOOL_OUTCOME_BAD_ARGUMENTS, except that a tool without required parameters
+    may take the empty text for an empty object.
+    """
     call_id: _builtins.str
     """The call_id of the function_call item."""
     request_id: _builtins.str

@@ -137,9 +137,9 @@ class ResourceServiceServicer:
         tool: a game moves, a simulated user replies. Called only when
         GetEnvironment says `multi_turn`; otherwise UNIMPLEMENTED / NOT_OFFERED.
         After `done`, a further call is FAILED_PRECONDITION / SESSION_STATE. With
-        the request_id of an earlier call, that call's answer is returned. An error
-        says in its metadata which models were called before it, as for
-        VerifyService.Verify.
+        the request_id of an earlier call, that call's answer is returned. The status
+        of an error has gymmesh.errors.v1.ModelUsage among its details when models
+        were called before it, as for VerifyService.Verify.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

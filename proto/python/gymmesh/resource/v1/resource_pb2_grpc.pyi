@@ -5,11 +5,42 @@ The resource service: an environment with its tools, sessions and turns.
 
 A session's life:
 
-  CreateSession -> open -> { CallTool | NextTurn | Verify }* -> CloseSession
+                   CallTool, NextTurn, Verify
+                       +---------+
+                       v         |
+  CreateSession --> open --------+-- `done` --> done --> closed
+                       |                         |
+                       +------- CloseSession ----+
+                         idle, or the server ends
 
-Sessions live at the instance that created them (`session.instance_id`); all
-later calls, Verify included, go there. A session that nobody calls for the
-idle time that GetEnvironment states is closed by the server.
+While open, everything is allowed. When an answer of CallTool or NextTurn said
+`done`, the session takes Verify and CloseSession, and answers CallTool and
+NextTurn with FAILED_PRECONDITION / SESSION_STATE (repeats of earlier calls
+still get their answers). Closed: all is NOT_FOUND / SESSION_NOT_FOUND, except
+CloseSession, which succeeds.
+
+Sessions live at the instance that created them
+(`CreateSessionResponse.instance_id`); all later calls, Verify included, go
+there. A session that nobody calls for the idle time that GetEnvironment states
+is closed by the server; a call that runs keeps it from being idle.
+
+Repeats. CreateSession, CallTool and NextTurn carry a `request_id`, by which
+alone a repeat is told: the ids are apart for each session and method.
+  the first call still runs      the repeat waits for it
+  it answered                    the same answer
+  it failed                      the same error; tried anew only after
+                                 QUEUE_FULL, SESSION_LIMIT and DRAINING, with
+                                 which nothing was done, and after any error of
+                                 CreateSession
+  another request came with it   FAILED_PRECONDITION / REQUEST_ID_REUSED
+  128 later calls were answered  the server may have forgotten the answer, but
+                                 not the id: FAILED_PRECONDITION /
+                                 SESSION_STATE, state `answered`
+CreateSession's ids count for as long as the session they opened is there.
+
+Deadlines. A call that acts on a session is not cut off when its caller goes
+away or the caller's deadline passes: it runs on, within the environment's own
+limit for it, and a repeat finds it. The late caller got DEADLINE_EXCEEDED.
 """
 
 from collections import abc as _abc
@@ -82,9 +113,9 @@ class ResourceServiceStub:
     tool: a game moves, a simulated user replies. Called only when
     GetEnvironment says `multi_turn`; otherwise UNIMPLEMENTED / NOT_OFFERED.
     After `done`, a further call is FAILED_PRECONDITION / SESSION_STATE. With
-    the request_id of an earlier call, that call's answer is returned. An error
-    says in its metadata which models were called before it, as for
-    VerifyService.Verify.
+    the request_id of an earlier call, that call's answer is returned. The status
+    of an error has gymmesh.errors.v1.ModelUsage among its details when models
+    were called before it, as for VerifyService.Verify.
     """
     CloseSession: _grpc.UnaryUnaryMultiCallable[_resource_pb2.CloseSessionRequest, _resource_pb2.CloseSessionResponse]
     """Closes the session and frees what it holds. Calls still running in it are
@@ -137,9 +168,9 @@ class ResourceServiceAsyncStub(ResourceServiceStub):
     tool: a game moves, a simulated user replies. Called only when
     GetEnvironment says `multi_turn`; otherwise UNIMPLEMENTED / NOT_OFFERED.
     After `done`, a further call is FAILED_PRECONDITION / SESSION_STATE. With
-    the request_id of an earlier call, that call's answer is returned. An error
-    says in its metadata which models were called before it, as for
-    VerifyService.Verify.
+    the request_id of an earlier call, that call's answer is returned. The status
+    of an error has gymmesh.errors.v1.ModelUsage among its details when models
+    were called before it, as for VerifyService.Verify.
     """
     CloseSession: _aio.UnaryUnaryMultiCallable[_resource_pb2.CloseSessionRequest, _resource_pb2.CloseSessionResponse]  # type: ignore[assignment]
     """Closes the session and frees what it holds. Calls still running in it are
@@ -225,9 +256,9 @@ class ResourceServiceServicer(metaclass=_abc_1.ABCMeta):
         tool: a game moves, a simulated user replies. Called only when
         GetEnvironment says `multi_turn`; otherwise UNIMPLEMENTED / NOT_OFFERED.
         After `done`, a further call is FAILED_PRECONDITION / SESSION_STATE. With
-        the request_id of an earlier call, that call's answer is returned. An error
-        says in its metadata which models were called before it, as for
-        VerifyService.Verify.
+        the request_id of an earlier call, that call's answer is returned. The status
+        of an error has gymmesh.errors.v1.ModelUsage among its details when models
+        were called before it, as for VerifyService.Verify.
         """
 
     @_abc_1.abstractmethod

@@ -369,9 +369,7 @@ class InputImage(_message.Message):
     DETAIL_FIELD_NUMBER: _builtins.int
     OVERLAY_JSON_FIELD_NUMBER: _builtins.int
     image_url: _builtins.str
-    """A URL, or a data URL that holds the image itself. In rollout events a data
-    URL is replaced by `gymmesh-media:<digest>`, see MediaAdded.
-    """
+    """A URL, or a data URL that holds the image itself."""
     file_id: _builtins.str
     """The id of an uploaded file, in place of image_url."""
     detail: _builtins.str

@@ -12,11 +12,13 @@ The stream law. The events of one attempt, as one subscriber receives them:
   2. have `sequence` 1, 2, 3 … with no gap, numbered after the subscriber's
      filter, so that a subscriber without deltas sees no gap either;
   3. end with exactly one of `completed` and `failed`, and nothing follows;
-  4. when the rollout is completed and its verification's status is VERIFIED,
-     have the `verified` event before `completed`.
+  4. have exactly one `verified` before `completed`, whatever the
+     verification's status, and at most one before `failed`.
 A stream that ends without a terminal event is broken and is not data. A
 reader that meets an event kind it does not know goes on if `ignorable` is
-true and otherwise fails the rollout with CONTRACT_VIOLATED.
+true and otherwise fails the rollout with CONTRACT_VIOLATED. An unknown value of
+StopReason, VerificationStatus or Boundary is CONTRACT_VIOLATED as well, since
+the outcome would be guessed; of any other enum it counts as UNSPECIFIED.
 
 Conversations. Each event carries only what is new. What a model call saw is
 found by following parents:
@@ -635,7 +637,6 @@ class RolloutEvent(_message.Message):
     VERIFIED_FIELD_NUMBER: _builtins.int
     COMPLETED_FIELD_NUMBER: _builtins.int
     FAILED_FIELD_NUMBER: _builtins.int
-    MEDIA_ADDED_FIELD_NUMBER: _builtins.int
     ANNOTATION_FIELD_NUMBER: _builtins.int
     rollout_id: _builtins.str
     """The rollout."""
@@ -686,10 +687,6 @@ class RolloutEvent(_message.Message):
         """The rollout ended without one. Terminal."""
 
     @_builtins.property
-    def media_added(self) -> Global___MediaAdded:
-        """A medium that later events refer to."""
-
-    @_builtins.property
     def annotation(self) -> Global___Annotation:
         """Something that a custom agent wants to keep. Ignorable."""
 
@@ -710,14 +707,13 @@ class RolloutEvent(_message.Message):
         verified: Global___Verified | None = ...,
         completed: Global___Completed | None = ...,
         failed: Global___Failed | None = ...,
-        media_added: Global___MediaAdded | None = ...,
         annotation: Global___Annotation | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["annotation", b"annotation", "completed", b"completed", "event", b"event", "failed", b"failed", "media_added", b"media_added", "model_call_completed", b"model_call_completed", "output_delta", b"output_delta", "started", b"started", "tool_call_completed", b"tool_call_completed", "tool_call_started", b"tool_call_started", "turn_completed", b"turn_completed", "verified", b"verified"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["annotation", b"annotation", "completed", b"completed", "event", b"event", "failed", b"failed", "model_call_completed", b"model_call_completed", "output_delta", b"output_delta", "started", b"started", "tool_call_completed", b"tool_call_completed", "tool_call_started", b"tool_call_started", "turn_completed", b"turn_completed", "verified", b"verified"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotation", b"annotation", "attempt", b"attempt", "completed", b"completed", "event", b"event", "failed", b"failed", "ignorable", b"ignorable", "media_added", b"media_added", "model_call_completed", b"model_call_completed", "output_delta", b"output_delta", "record_time_unix_nano", b"record_time_unix_nano", "rollout_id", b"rollout_id", "sequence", b"sequence", "started", b"started", "tool_call_completed", b"tool_call_completed", "tool_call_started", b"tool_call_started", "turn_completed", b"turn_completed", "verified", b"verified"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotation", b"annotation", "attempt", b"attempt", "completed", b"completed", "event", b"event", "failed", b"failed", "ignorable", b"ignorable", "model_call_completed", b"model_call_completed", "output_delta", b"output_delta", "record_time_unix_nano", b"record_time_unix_nano", "rollout_id", b"rollout_id", "sequence", b"sequence", "started", b"started", "tool_call_completed", b"tool_call_completed", "tool_call_started", b"tool_call_started", "turn_completed", b"turn_completed", "verified", b"verified"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["started", "output_delta", "model_call_completed", "tool_call_started", "tool_call_completed", "turn_completed", "verified", "completed", "failed", "media_added", "annotation"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["started", "output_delta", "model_call_completed", "tool_call_started", "tool_call_completed", "turn_completed", "verified", "completed", "failed", "annotation"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -1055,7 +1051,9 @@ Global___TurnCompleted: _TypeAlias = TurnCompleted  # noqa: Y015
 
 @_typing.final
 class Verified(_message.Message):
-    """The verifier's verdict. Sent also for PENDING and SKIPPED."""
+    """The verifier's verdict. Sent once by every attempt that completes, also for
+    PENDING and SKIPPED, and before `completed`.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1169,38 +1167,6 @@ class Failed(_message.Message):
 Global___Failed: _TypeAlias = Failed  # noqa: Y015
 
 @_typing.final
-class MediaAdded(_message.Message):
-    """A medium (image, audio, file) that items refer to as `gymmesh-media:<digest>`.
-    Sent once, before the first event that refers to it.
-    """
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    DIGEST_FIELD_NUMBER: _builtins.int
-    MEDIA_TYPE_FIELD_NUMBER: _builtins.int
-    DATA_FIELD_NUMBER: _builtins.int
-    digest: _builtins.str
-    """SHA-256 of `data`, lower-case hexadecimal."""
-    media_type: _builtins.str
-    """The media type, such as `image/png`."""
-    data: _builtins.bytes
-    """The bytes."""
-    def __init__(
-        self,
-        *,
-        digest: _builtins.str = ...,
-        media_type: _builtins.str = ...,
-        data: _builtins.bytes = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "digest", b"digest", "media_type", b"media_type"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___MediaAdded: _TypeAlias = MediaAdded  # noqa: Y015
-
-@_typing.final
 class Annotation(_message.Message):
     """Something that a custom agent wants to keep with the rollout."""
 
@@ -1278,7 +1244,6 @@ class Rollout(_message.Message):
     FAILED_FIELD_NUMBER: _builtins.int
     STARTED_UNIX_NANO_FIELD_NUMBER: _builtins.int
     ENDED_UNIX_NANO_FIELD_NUMBER: _builtins.int
-    MEDIA_FIELD_NUMBER: _builtins.int
     ANNOTATIONS_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The run that asked for it."""
@@ -1323,10 +1288,6 @@ class Rollout(_message.Message):
         """Without."""
 
     @_builtins.property
-    def media(self) -> _containers.RepeatedCompositeFieldContainer[Global___MediaAdded]:
-        """Media that items refer to."""
-
-    @_builtins.property
     def annotations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Annotation]:
         """What custom agents kept."""
 
@@ -1347,12 +1308,11 @@ class Rollout(_message.Message):
         failed: Global___Failed | None = ...,
         started_unix_nano: _builtins.int = ...,
         ended_unix_nano: _builtins.int = ...,
-        media: _abc.Iterable[Global___MediaAdded] | None = ...,
         annotations: _abc.Iterable[Global___Annotation] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_verified", b"_verified", "completed", b"completed", "failed", b"failed", "outcome", b"outcome", "started", b"started", "verified", b"verified"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_verified", b"_verified", "annotations", b"annotations", "attempt", b"attempt", "completed", b"completed", "ended_unix_nano", b"ended_unix_nano", "failed", b"failed", "media", b"media", "model_calls", b"model_calls", "outcome", b"outcome", "repeat_index", b"repeat_index", "rollout_id", b"rollout_id", "run_id", b"run_id", "started", b"started", "started_unix_nano", b"started_unix_nano", "task_id", b"task_id", "tool_calls", b"tool_calls", "turns", b"turns", "verified", b"verified"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_verified", b"_verified", "annotations", b"annotations", "attempt", b"attempt", "completed", b"completed", "ended_unix_nano", b"ended_unix_nano", "failed", b"failed", "model_calls", b"model_calls", "outcome", b"outcome", "repeat_index", b"repeat_index", "rollout_id", b"rollout_id", "run_id", b"run_id", "started", b"started", "started_unix_nano", b"started_unix_nano", "task_id", b"task_id", "tool_calls", b"tool_calls", "turns", b"turns", "verified", b"verified"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__verified: _TypeAlias = _typing.Literal["verified"]  # noqa: Y015
     _WhichOneofArgType__verified: _TypeAlias = _typing.Literal["_verified", b"_verified"]  # noqa: Y015

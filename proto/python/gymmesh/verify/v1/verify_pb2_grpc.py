@@ -67,9 +67,8 @@ class VerifyServiceServicer:
         judged. The same request gives the same verdict again, unless a judge
         model is asked.
 
-        An error has no `model_usage`. Where models were called before it, its
-        ErrorInfo.metadata has them under `model_usage`, as a JSON array with an
-        array [model, calls, input tokens, output tokens] for each.
+        An error has no `model_usage`. Where models were called before it, the
+        status's details have a gymmesh.errors.v1.ModelUsage after the ErrorInfo.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

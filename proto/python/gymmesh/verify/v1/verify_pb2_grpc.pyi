@@ -49,9 +49,8 @@ class VerifyServiceStub:
     judged. The same request gives the same verdict again, unless a judge
     model is asked.
 
-    An error has no `model_usage`. Where models were called before it, its
-    ErrorInfo.metadata has them under `model_usage`, as a JSON array with an
-    array [model, calls, input tokens, output tokens] for each.
+    An error has no `model_usage`. Where models were called before it, the
+    status's details have a gymmesh.errors.v1.ModelUsage after the ErrorInfo.
     """
     VerifyGroup: _grpc.UnaryUnaryMultiCallable[_verify_pb2.VerifyGroupRequest, _verify_pb2.VerifyGroupResponse]
     """Judges the repeats of one task together (ranking, diversity, relative
@@ -82,9 +81,8 @@ class VerifyServiceAsyncStub(VerifyServiceStub):
     judged. The same request gives the same verdict again, unless a judge
     model is asked.
 
-    An error has no `model_usage`. Where models were called before it, its
-    ErrorInfo.metadata has them under `model_usage`, as a JSON array with an
-    array [model, calls, input tokens, output tokens] for each.
+    An error has no `model_usage`. Where models were called before it, the
+    status's details have a gymmesh.errors.v1.ModelUsage after the ErrorInfo.
     """
     VerifyGroup: _aio.UnaryUnaryMultiCallable[_verify_pb2.VerifyGroupRequest, _verify_pb2.VerifyGroupResponse]  # type: ignore[assignment]
     """Judges the repeats of one task together (ranking, diversity, relative
@@ -118,9 +116,8 @@ class VerifyServiceServicer(metaclass=_abc_1.ABCMeta):
         judged. The same request gives the same verdict again, unless a judge
         model is asked.
 
-        An error has no `model_usage`. Where models were called before it, its
-        ErrorInfo.metadata has them under `model_usage`, as a JSON array with an
-        array [model, calls, input tokens, output tokens] for each.
+        An error has no `model_usage`. Where models were called before it, the
+        status's details have a gymmesh.errors.v1.ModelUsage after the ErrorInfo.
         """
 
     @_abc_1.abstractmethod
