@@ -166,7 +166,7 @@ async def test_a_rollout_is_exact(path: str, splits: bool) -> None:
     # Only what is new travels: the tool's output, and no more.
     assert [len(one.params.input) for one in models.requests] == [1, 1, 1]
     assert [one.conversation.parent_call_id for one in models.requests] == ["", "c1", "c2"]
-    assert [len(one.conversation.prefix_digest) for one in models.requests] == [0, 32, 32]
+    assert [bool(one.conversation.parent_token) for one in models.requests] == [False, True, True]
     assert '{"a":   2}' in decode(server.prompts[-1])
 
 
@@ -198,7 +198,7 @@ async def test_a_service_that_holds_nothing_is_sent_the_whole_each_time() -> Non
 
 
 async def test_another_conversation_under_the_same_name_is_not_gone_on_with() -> None:
-    """What the service holds is compared by its digest, and the whole sent when it differs."""
+    """What the service holds is told by its token, and the whole sent when it is another."""
     server = FakeVllm(splits=True, script=[answers()[0], says("else"), *answers()[1:]])
     async with mesh_of(server) as (mesh, models):
 

@@ -350,6 +350,7 @@ async def test_no_tokens_are_asked_for_when_none_are_wanted() -> None:
             request.ClearField("capture")
             reply = await service.CreateResponse(request, CallContext("CreateResponse"))
             talk.calls += 1
+            talk.replies.append(reply)
             assert not reply.HasField("tokens")
     body = server.requests[-1][1]
     assert not {"return_token_ids", "logprobs", "kv_transfer_params"} & set(body)
@@ -438,6 +439,7 @@ async def test_a_server_that_gives_no_ids_gives_an_answer() -> None:
                 talk.request(user(question)), CallContext("CreateResponse")
             )
             talk.calls += 1
+            talk.replies.append(reply)
             assert not reply.HasField("tokens")
     assert text_of(reply.response.output[0]) == "two"
 

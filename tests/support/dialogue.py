@@ -54,6 +54,7 @@ class Dialogue:
         request.conversation.id = "r1/1"
         if not (first or whole):
             request.conversation.parent_call_id = f"c{self.calls}"
+            request.conversation.parent_token = self.replies[-1].conversation_token
         if whole and tokens and not first:
             sent = request.conversation.prefix_tokens
             sent.token_ids = struct.pack(f"<{len(self.tokens)}i", *self.tokens)

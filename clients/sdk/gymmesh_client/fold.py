@@ -177,9 +177,6 @@ class Fold(RolloutParts, gc=True):
     def _take_turn(self, event: pb.RolloutEvent) -> None:
         self.turns += (event.turn_completed,)
 
-    def _take_medium(self, event: pb.RolloutEvent) -> None:
-        self.media += (event.media_added,)
-
     def _take_annotation(self, event: pb.RolloutEvent) -> None:
         self.annotations += (event.annotation,)
 
@@ -247,7 +244,6 @@ _TAKEN: Final[dict[str, Callable[[Fold, pb.RolloutEvent], None]]] = {
     "verified": Fold._take_verdict,
     "completed": Fold._take_completed,
     "failed": Fold._take_failed,
-    "media_added": Fold._take_medium,
     "annotation": Fold._take_annotation,
 }
 

@@ -71,7 +71,6 @@ class RolloutParts(msgspec.Struct, eq=False, gc=False):
     tools: list[ToolRecord] = []
     # Tuples: most rollouts have none of these, and thousands of them are in flight.
     turns: tuple[pb.TurnCompleted, ...] = ()
-    media: tuple[pb.MediaAdded, ...] = ()
     annotations: tuple[pb.Annotation, ...] = ()
     verified: pb.Verified | None = None
     verification: pb.Verification = _NOTHING
@@ -102,7 +101,6 @@ class RolloutParts(msgspec.Struct, eq=False, gc=False):
             record.completed = answer
             parts.tools.append(record)
         parts.turns = tuple(rollout.turns)
-        parts.media = tuple(rollout.media)
         parts.annotations = tuple(rollout.annotations)
         if rollout.HasField("verified"):
             parts.judge(rollout.verified)
@@ -142,7 +140,6 @@ class RolloutParts(msgspec.Struct, eq=False, gc=False):
             written.completed.CopyFrom(record.answer())
         _add_copies(rollout.model_calls, self.calls)
         _add_copies(rollout.turns, self.turns)
-        _add_copies(rollout.media, self.media)
         _add_copies(rollout.annotations, self.annotations)
         if self.verified is not None:
             rollout.verified.CopyFrom(self.verified)

@@ -13,11 +13,10 @@ from typing import Final
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.media import items_with_media
 from gymmesh_client.parts import RolloutParts
 from gymmesh_client.reading import Reading
 from gymmesh_client.response import rollout_response, usage, usage_json
-from gymmesh_responses import JsonValue, loads, params_to_dict, text_of
+from gymmesh_responses import JsonValue, items_to_list, loads, params_to_dict, text_of
 from gymmesh_responses.jsonio import NotPlain, Part, write_part
 
 # What is no larger, in bytes, is kept for the next rollout that has the same.
@@ -99,7 +98,7 @@ def shared_of(task: pb.Task, parts: RolloutParts) -> Shared:
     document, echoed = _known_params(own, used) if known else _params_of(own, used)
     first_items = None
     if started is not None and not _begins_with_input(task, started):
-        first_items = items_with_media(started.items[:], parts.media)
+        first_items = items_to_list(started.items[:])
     labels: dict[str, JsonValue] = {}
     if task.HasField("seed"):
         labels["seed"] = task.seed
@@ -137,7 +136,7 @@ class SharedRows:
         """As `shared_of`; written already, mostly, from the third row of a task on."""
         known = self._known.get(parts.task_id)
         started = parts.started
-        if started is None or parts.media:
+        if started is None:
             return shared_of(task, parts)
         if known is not None:
             alike = known.task is task and _begins(started, known.beginning)

@@ -7,15 +7,13 @@ short   the new items alone, after the call that the service knows
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from gymmesh.model.v1 import model_pb2, tokens_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_responses import item_to_json
 
 Items = Sequence[responses_pb2.Item]
 
@@ -29,14 +27,14 @@ class Kept(msgspec.Struct, eq=False):
         known: how many leading items are the parent call's; 0 when the service cannot have them
             as they are now.
         prefix: the tokens of these, for a conversation that is sent whole.
-        digest: of the known items, as the contract has it; empty where it is not compared.
+        token: the service's, for the known items.
     """
 
     conversation: str
     capture: tokens_pb2.CaptureOptions | None
     known: int = 0
     prefix: Callable[[], model_pb2.PrefixTokens | None] | None = None
-    digest: bytes = b""
+    token: bytes = b""
 
 
 class Asking(msgspec.Struct, eq=False):
@@ -62,21 +60,3 @@ class Asking(msgspec.Struct, eq=False):
     parent: str
     kept: Kept | None
     is_plain: bool
-
-
-class Hasher:
-    """SHA-256 over items, each as the codec writes it, with a line feed after it.
-
-    Raises:
-        CodecError: from the constructor, for an item that is no JSON.
-    """
-
-    def __init__(self, items: Iterable[responses_pb2.Item], before: Hasher | None = None) -> None:
-        # hashlib has no public type for it.
-        self._state: Any = hashlib.sha256() if before is None else before._state.copy()
-        for item in items:
-            self._state.update(item_to_json(item) + b"\n")
-
-    def digest(self) -> bytes:
-        """Over all of them."""
-        return bytes(self._state.digest())

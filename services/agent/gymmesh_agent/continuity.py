@@ -10,11 +10,10 @@ import msgspec
 
 from gymmesh.model.v1 import model_pb2, tokens_pb2
 from gymmesh_agent.answer import ModelCall
-from gymmesh_agent.asking import Asking, Hasher, Items, Kept
+from gymmesh_agent.asking import Asking, Items, Kept
 from gymmesh_agent.conversation import Conversations
 from gymmesh_agent.terms import Terms
 from gymmesh_agent.tokens import Settled, TokenLedger, diverged
-from gymmesh_responses import CodecError
 from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 
@@ -30,15 +29,13 @@ class _Link(msgspec.Struct, eq=False):
     Attributes:
         model: the name of the service.
         items: how many items the conversation has, the answer included.
-        kept: whether the service was asked to keep the conversation, and the answer is in it
-            as the service sent it.
-        hasher: over these items, where their digest is compared.
+        token: the service's, by which it finds the conversation again; empty when it does not
+            keep it, or has another answer in it than the rollout.
     """
 
     model: str
     items: int
-    kept: bool
-    hasher: Hasher | None
+    token: bytes
 
 
 class Continuity(msgspec.Struct, eq=False):
@@ -97,9 +94,9 @@ class Continuity(msgspec.Struct, eq=False):
         return Kept(
             self._id,
             capture,
-            known if unchanged and link.kept else 0,
+            known if unchanged and link.token else 0,
             prefix,
-            b"" if link.hasher is None else link.hasher.digest(),
+            link.token,
         )
 
     def answered(
@@ -117,10 +114,8 @@ class Continuity(msgspec.Struct, eq=False):
             return None, None  # a call that goes on from this one can build on nothing
         call_id, model = asking.call_id, asking.model
         asked, wrote = len(asking.items), len(answer.output)
-        hasher = None
-        if kept is not None and kept.capture is not None:
-            hasher = self._hasher(asking, kept, answer)
-        self._links[call_id] = _Link(model, asked + wrote, kept is not None, hasher)
+        token = b"" if kept is None else reply.conversation_token
+        self._links[call_id] = _Link(model, asked + wrote, token)
         if not has_tokens:
             return None, None
         capture = reply.tokens
@@ -137,15 +132,6 @@ class Continuity(msgspec.Struct, eq=False):
         if self._ledger is None:
             self._ledger = TokenLedger()
         return self._ledger
-
-    def _hasher(self, asking: Asking, kept: Kept, answer: ModelCall) -> Hasher | None:
-        """Over the conversation with its answer; None when it cannot be made."""
-        before = self._links[asking.parent].hasher if kept.known else None
-        new = asking.items[kept.known :] if before is not None else asking.items
-        try:
-            return Hasher((*new, *answer.output), before)
-        except CodecError:
-            return None
 
     def _breach(self, settled: Settled, model: str, call_id: str) -> MeshError | None:
         if settled.fork:

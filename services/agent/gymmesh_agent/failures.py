@@ -4,8 +4,8 @@
       StepFailed       the same, with the step of the rollout at which it happened
 
 The step gives the boundary, unless the reason alone is telling (a spent budget is one wherever
-it shows, and a judge that is down is a model that is down, whoever called it). `_RULES` says
-both for every reason of errors.proto: where the failure belongs, and whether a new attempt in a
+it shows, and a judge that is down is a model that is down, whoever called it). The options in
+errors.proto say both for every reason: where the failure belongs, and whether a new attempt in a
 fresh session may succeed. An environment that says it is not safe to retry has the last word
 once a session may exist.
 
@@ -18,7 +18,6 @@ may take is that peer's failure, and not the rollout's deadline.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 from typing import Final
@@ -27,7 +26,7 @@ import grpc
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_runtime.errors import MeshError, to_status
+from gymmesh_runtime.errors import RULES, MeshError, to_status
 
 Reason = errors_pb2.ErrorReason
 Boundary = rollout_pb2.Boundary
@@ -66,12 +65,6 @@ class StepFailed(MeshError):
         self.call_id = call_id
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    retry: bool
-    boundary: rollout_pb2.Boundary.ValueType | None = None  # None: the stage's
-
-
 _STAGES: Final[Mapping[Stage, rollout_pb2.Boundary.ValueType]] = MappingProxyType(
     {
         Stage.CREATE_SESSION: Boundary.BOUNDARY_RESOURCE,
@@ -80,75 +73,6 @@ _STAGES: Final[Mapping[Stage, rollout_pb2.Boundary.ValueType]] = MappingProxyTyp
         Stage.TURN: Boundary.BOUNDARY_RESOURCE,
         Stage.VERIFY: Boundary.BOUNDARY_VERIFIER,
         Stage.AGENT: Boundary.BOUNDARY_AGENT,
-    }
-)
-
-_AGAIN = _Rule(retry=True)
-_NEVER = _Rule(retry=False)
-_MODEL_AGAIN = _Rule(retry=True, boundary=Boundary.BOUNDARY_MODEL)
-_MODEL_NEVER = _Rule(retry=False, boundary=Boundary.BOUNDARY_MODEL)
-_RESOURCE_AGAIN = _Rule(retry=True, boundary=Boundary.BOUNDARY_RESOURCE)
-
-_RULES: Final[Mapping[int, _Rule]] = MappingProxyType(
-    {
-        # The request is wrong, or something is missing: the next one would be, too.
-        Reason.ERROR_REASON_REQUIRED_FIELD_MISSING: _NEVER,
-        Reason.ERROR_REASON_FIELD_INVALID: _NEVER,
-        Reason.ERROR_REASON_PARAMETER_UNSUPPORTED: _NEVER,
-        Reason.ERROR_REASON_TASK_INVALID: _NEVER,
-        Reason.ERROR_REASON_MESSAGE_TOO_LARGE: _NEVER,
-        Reason.ERROR_REASON_CREDENTIAL_INVALID: _NEVER,
-        Reason.ERROR_REASON_NOT_PERMITTED: _NEVER,
-        Reason.ERROR_REASON_NOT_OFFERED: _NEVER,
-        Reason.ERROR_REASON_CONTRACT_MISMATCH: _NEVER,
-        # The peer is away, full, or failed by chance.
-        Reason.ERROR_REASON_SERVICE_NOT_FOUND: _AGAIN,
-        Reason.ERROR_REASON_PEER_UNAVAILABLE: _AGAIN,
-        Reason.ERROR_REASON_DRAINING: _AGAIN,
-        Reason.ERROR_REASON_QUEUE_FULL: _AGAIN,
-        Reason.ERROR_REASON_INTERNAL_FAULT: _AGAIN,
-        Reason.ERROR_REASON_DEADLINE_PASSED: _AGAIN,
-        Reason.ERROR_REASON_CALLER_CANCELLED: _AGAIN,
-        Reason.ERROR_REASON_MUX_BROKEN: _AGAIN,
-        # A peer that broke the contract will break it again.
-        Reason.ERROR_REASON_CONTRACT_VIOLATED: _NEVER,
-        # The model, whoever called it.
-        Reason.ERROR_REASON_MODEL_UNREACHABLE: _MODEL_AGAIN,
-        Reason.ERROR_REASON_MODEL_TIMEOUT: _MODEL_AGAIN,
-        Reason.ERROR_REASON_MODEL_RATE_LIMITED: _MODEL_AGAIN,
-        Reason.ERROR_REASON_MODEL_SERVER_ERROR: _MODEL_AGAIN,
-        Reason.ERROR_REASON_MODEL_ANSWER_INVALID: _MODEL_AGAIN,
-        Reason.ERROR_REASON_MODEL_REQUEST_REFUSED: _MODEL_NEVER,
-        # Reaches the table only from a call that is not the policy's; see scope.py.
-        Reason.ERROR_REASON_MODEL_CONTEXT_EXCEEDED: _MODEL_NEVER,
-        Reason.ERROR_REASON_MODEL_QUOTA_SPENT: _MODEL_NEVER,
-        Reason.ERROR_REASON_MODEL_CREDENTIAL_REFUSED: _MODEL_NEVER,
-        Reason.ERROR_REASON_CONVERSATION_UNKNOWN: _MODEL_AGAIN,
-        Reason.ERROR_REASON_REQUEST_ID_REUSED: _AGAIN,  # a new attempt has new ids
-        Reason.ERROR_REASON_RESPONSE_NOT_FOUND: _MODEL_AGAIN,
-        Reason.ERROR_REASON_TOKENS_DIVERGED: _MODEL_NEVER,
-        Reason.ERROR_REASON_WEIGHTS_STALE: _Rule(retry=True, boundary=Boundary.BOUNDARY_BUDGET),
-        # The environment.
-        Reason.ERROR_REASON_SESSION_NOT_FOUND: _RESOURCE_AGAIN,
-        Reason.ERROR_REASON_SESSION_LIMIT: _RESOURCE_AGAIN,
-        Reason.ERROR_REASON_SESSION_STATE: _RESOURCE_AGAIN,
-        Reason.ERROR_REASON_TOOL_NOT_FOUND: _NEVER,
-        Reason.ERROR_REASON_ENVIRONMENT_FAULT: _RESOURCE_AGAIN,
-        Reason.ERROR_REASON_TOOL_TIMEOUT: _AGAIN,
-        # The verifier.
-        Reason.ERROR_REASON_VERIFIER_FAULT: _Rule(True, Boundary.BOUNDARY_VERIFIER),
-        Reason.ERROR_REASON_VERIFIER_TIMEOUT: _Rule(True, Boundary.BOUNDARY_VERIFIER),
-        # The agent and the run.
-        Reason.ERROR_REASON_AGENT_FAULT: _Rule(True, Boundary.BOUNDARY_AGENT),
-        Reason.ERROR_REASON_BUDGET_SPENT: _Rule(False, Boundary.BOUNDARY_BUDGET),
-        # No rollout step calls what gives these; a peer that sends one is confused.
-        Reason.ERROR_REASON_ROLLOUT_NOT_FOUND: _NEVER,
-        Reason.ERROR_REASON_CURSOR_LOST: _NEVER,
-        Reason.ERROR_REASON_ROLLOUT_EXISTS: _NEVER,
-        Reason.ERROR_REASON_RUN_NOT_FOUND: _NEVER,
-        Reason.ERROR_REASON_RUN_STATE: _NEVER,
-        Reason.ERROR_REASON_LEASE_NOT_FOUND: _NEVER,
-        Reason.ERROR_REASON_INSTANCE_EXISTS: _NEVER,
     }
 )
 
@@ -182,12 +106,17 @@ def failure_of(failed: StepFailed, *, environment_retry_safe: bool) -> rollout_p
         failed: the error and its step.
         environment_retry_safe: what GetEnvironment says; True while it is not known.
     """
-    rule = _RULES.get(failed.reason) or _Rule(retry=failed.code in _CODES_TO_RETRY)
+    rule = RULES.get(failed.reason)
+    boundary = _STAGES[failed.stage]
+    if rule is None:
+        may_succeed = failed.code in _CODES_TO_RETRY
+    else:
+        may_succeed, boundary = rule.retry_safe, rule.boundary or boundary
     untouched = failed.stage is Stage.CREATE_SESSION and failed.reason in _REFUSED
     return rollout_pb2.Failure(
-        boundary=_STAGES[failed.stage] if rule.boundary is None else rule.boundary,
+        boundary=boundary,
         status=to_status(failed),
-        retry_safe=rule.retry and (untouched or environment_retry_safe),
+        retry_safe=may_succeed and (untouched or environment_retry_safe),
         component=failed.component,
         call_id=failed.call_id,
     )
@@ -221,8 +150,3 @@ def budget_failure(limit_s: float) -> rollout_pb2.Failure:
         retry_safe=False,
         component="max_wall_s",
     )
-
-
-def has_rule(reason: int) -> bool:
-    """Whether the table names this reason."""
-    return reason in _RULES

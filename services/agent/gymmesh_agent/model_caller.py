@@ -216,7 +216,7 @@ class ModelCaller(msgspec.Struct, eq=False):
         conversation = request.conversation
         conversation.id = kept.conversation
         conversation.parent_call_id = asking.parent
-        conversation.prefix_digest = kept.digest
+        conversation.parent_token = kept.token
         return request
 
     def _request(self, asking: Asking, known: int = 0) -> model_pb2.CreateResponseRequest:

@@ -3,8 +3,6 @@
 The scope sends each step as an event while it happens, each event with no more than what is
 new, and keeps the conversations (conversation.py). Errors of peers arrive as StepFailed; a limit
 of the policy's that forbids a model call, as StopRollout.
-
-Images that items hold as data URLs stay in the items for now: no MediaAdded is sent.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ CONVERSATION_UNKNOWN, and the caller sends the whole.
 
 from __future__ import annotations
 
-import hashlib
+import secrets
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,11 +20,12 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.errors import invalid
 from gymmesh_model.tokens.arrays import WIDTH, count
 from gymmesh_model.tokens.record import Prefix, Rendered, TokenRecord
-from gymmesh_responses import dumps, items_to_list
+from gymmesh_responses import items_to_list
 from gymmesh_runtime.errors import MeshError
 
 Json = dict[str, Any]
 _OVERHEAD: Final = 4
+_TOKEN_BYTES: Final = 16
 
 
 @dataclass(slots=True)
@@ -59,7 +60,7 @@ class _Call:
     total: int
     tokens: _Tokens | None
     size: int
-    hasher: Any = None
+    token: bytes = field(default_factory=lambda: secrets.token_bytes(_TOKEN_BYTES))
     _items: list[Any] | None = None
     _all: list[Any] | None = None
 
@@ -84,21 +85,6 @@ class _Call:
                 known, node._all = node._all, None
             self._all = [*known, *(item for call in reversed(chain) for item in call.items)]
         return self._all
-
-    def digest(self) -> bytes:
-        """SHA-256 over the items, each as the codec writes it, with a line feed after it."""
-        chain: list[_Call] = []
-        node: _Call | None = self
-        while node is not None and node.hasher is None:
-            chain.append(node)
-            node = node.parent
-        hasher = hashlib.sha256() if node is None else node.hasher
-        for call in reversed(chain):
-            hasher = hasher.copy()
-            for item in call.items:
-                hasher.update(dumps(item) + b"\n")
-            call.hasher = hasher
-        return bytes(hasher.digest())
 
 
 @dataclass(slots=True)
@@ -157,8 +143,6 @@ class Conversations:
             prefix = _sent_prefix(ref.prefix_tokens, len(new)) if _has_tokens(ref) else None
             return Turn(key, None, prefix, None, new, size)
         parent = self.check(request)
-        if ref.prefix_digest and ref.prefix_digest != parent.digest():
-            raise _unknown(ref, "is another one here")
         items = [*parent.all_items(), *new]
         return Turn(key, items, _held_prefix(parent), parent, new, size)
 
@@ -170,6 +154,8 @@ class Conversations:
         parent = conversation.calls.get(ref.parent_call_id) if conversation else None
         if parent is None:
             raise _unknown(ref, "is not held here (any more)")
+        if parent.token != ref.parent_token:
+            raise _unknown(ref, "is another one here")
         self._held.move_to_end(key)
         return parent
 
@@ -179,7 +165,7 @@ class Conversations:
         answer: model_pb2.CreateResponseResponse,
         record: TokenRecord | None,
     ) -> None:
-        """Adds an answered call to its conversation."""
+        """Adds an answered call to its conversation, and sets the answer's token."""
         asked = len(turn.new) + (turn.parent.total if turn.parent else 0)
         tokens = None
         if record is not None and record.known:
@@ -187,6 +173,7 @@ class Conversations:
         total = asked + len(answer.response.output)
         size = (turn.size + answer.ByteSize()) * _OVERHEAD
         call = _Call(turn.parent, turn.new, answer.response, total, tokens, size)
+        answer.conversation_token = call.token
         conversation = self._held.pop(turn.key, None) or _Conversation()
         replaced = conversation.calls.get(answer.call_id)
         conversation.calls[answer.call_id] = call

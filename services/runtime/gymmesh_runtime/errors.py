@@ -36,59 +36,20 @@ _log = logging.getLogger("gymmesh.errors")
 Reason = errors_pb2.ErrorReason
 _C = grpc.StatusCode
 
-#: The status code that each reason comes with, as errors.proto states it.
-CODE_OF_REASON: Final[Mapping[int, grpc.StatusCode]] = MappingProxyType(
+_CODE_BY_NUMBER: Final = {code.value[0]: code for code in grpc.StatusCode}
+
+#: What each reason means, as the options of its enum value in errors.proto state it.
+RULES: Final[Mapping[int, errors_pb2.ReasonRule]] = MappingProxyType(
     {
-        Reason.ERROR_REASON_REQUIRED_FIELD_MISSING: _C.INVALID_ARGUMENT,
-        Reason.ERROR_REASON_FIELD_INVALID: _C.INVALID_ARGUMENT,
-        Reason.ERROR_REASON_PARAMETER_UNSUPPORTED: _C.INVALID_ARGUMENT,
-        Reason.ERROR_REASON_TASK_INVALID: _C.INVALID_ARGUMENT,
-        Reason.ERROR_REASON_MESSAGE_TOO_LARGE: _C.RESOURCE_EXHAUSTED,
-        Reason.ERROR_REASON_CREDENTIAL_INVALID: _C.UNAUTHENTICATED,
-        Reason.ERROR_REASON_NOT_PERMITTED: _C.PERMISSION_DENIED,
-        Reason.ERROR_REASON_SERVICE_NOT_FOUND: _C.NOT_FOUND,
-        Reason.ERROR_REASON_PEER_UNAVAILABLE: _C.UNAVAILABLE,
-        Reason.ERROR_REASON_DRAINING: _C.UNAVAILABLE,
-        Reason.ERROR_REASON_QUEUE_FULL: _C.RESOURCE_EXHAUSTED,
-        Reason.ERROR_REASON_NOT_OFFERED: _C.UNIMPLEMENTED,
-        Reason.ERROR_REASON_CONTRACT_MISMATCH: _C.FAILED_PRECONDITION,
-        Reason.ERROR_REASON_INTERNAL_FAULT: _C.INTERNAL,
-        Reason.ERROR_REASON_DEADLINE_PASSED: _C.DEADLINE_EXCEEDED,
-        Reason.ERROR_REASON_CALLER_CANCELLED: _C.CANCELLED,
-        Reason.ERROR_REASON_CONTRACT_VIOLATED: _C.INTERNAL,
-        Reason.ERROR_REASON_MODEL_UNREACHABLE: _C.UNAVAILABLE,
-        Reason.ERROR_REASON_MODEL_TIMEOUT: _C.DEADLINE_EXCEEDED,
-        Reason.ERROR_REASON_MODEL_RATE_LIMITED: _C.RESOURCE_EXHAUSTED,
-        Reason.ERROR_REASON_MODEL_SERVER_ERROR: _C.UNAVAILABLE,
-        Reason.ERROR_REASON_MODEL_ANSWER_INVALID: _C.INTERNAL,
-        Reason.ERROR_REASON_MODEL_REQUEST_REFUSED: _C.INVALID_ARGUMENT,
-        Reason.ERROR_REASON_MODEL_CONTEXT_EXCEEDED: _C.OUT_OF_RANGE,
-        Reason.ERROR_REASON_MODEL_QUOTA_SPENT: _C.RESOURCE_EXHAUSTED,
-        Reason.ERROR_REASON_MODEL_CREDENTIAL_REFUSED: _C.UNAUTHENTICATED,
-        Reason.ERROR_REASON_CONVERSATION_UNKNOWN: _C.FAILED_PRECONDITION,
-        Reason.ERROR_REASON_REQUEST_ID_REUSED: _C.FAILED_PRECONDITION,
-        Reason.ERROR_REASON_RESPONSE_NOT_FOUND: _C.NOT_FOUND,
-        Reason.ERROR_REASON_TOKENS_DIVERGED: _C.ABORTED,
-        Reason.ERROR_REASON_WEIGHTS_STALE: _C.ABORTED,
-        Reason.ERROR_REASON_SESSION_NOT_FOUND: _C.NOT_FOUND,
-        Reason.ERROR_REASON_SESSION_LIMIT: _C.RESOURCE_EXHAUSTED,
-        Reason.ERROR_REASON_TOOL_NOT_FOUND: _C.NOT_FOUND,
-        Reason.ERROR_REASON_ENVIRONMENT_FAULT: _C.INTERNAL,
-        Reason.ERROR_REASON_TOOL_TIMEOUT: _C.DEADLINE_EXCEEDED,
-        Reason.ERROR_REASON_SESSION_STATE: _C.FAILED_PRECONDITION,
-        Reason.ERROR_REASON_VERIFIER_FAULT: _C.INTERNAL,
-        Reason.ERROR_REASON_VERIFIER_TIMEOUT: _C.DEADLINE_EXCEEDED,
-        Reason.ERROR_REASON_AGENT_FAULT: _C.INTERNAL,
-        Reason.ERROR_REASON_BUDGET_SPENT: _C.ABORTED,
-        Reason.ERROR_REASON_ROLLOUT_NOT_FOUND: _C.NOT_FOUND,
-        Reason.ERROR_REASON_CURSOR_LOST: _C.OUT_OF_RANGE,
-        Reason.ERROR_REASON_ROLLOUT_EXISTS: _C.ALREADY_EXISTS,
-        Reason.ERROR_REASON_RUN_NOT_FOUND: _C.NOT_FOUND,
-        Reason.ERROR_REASON_RUN_STATE: _C.FAILED_PRECONDITION,
-        Reason.ERROR_REASON_LEASE_NOT_FOUND: _C.NOT_FOUND,
-        Reason.ERROR_REASON_INSTANCE_EXISTS: _C.ALREADY_EXISTS,
-        Reason.ERROR_REASON_MUX_BROKEN: _C.UNAVAILABLE,
+        value.number: value.GetOptions().Extensions[errors_pb2.rule]
+        for value in Reason.DESCRIPTOR.values
+        if value.number
     }
+)
+
+#: The status code that each reason comes with.
+CODE_OF_REASON: Final[Mapping[int, grpc.StatusCode]] = MappingProxyType(
+    {reason: _CODE_BY_NUMBER[rule.code] for reason, rule in RULES.items()}
 )
 
 #: What a bare status code means when a peer sent no ErrorInfo: a proxy, the
@@ -106,8 +67,6 @@ _REASON_OF_BARE_CODE: Final[Mapping[grpc.StatusCode, Reason.ValueType]] = Mappin
         _C.INVALID_ARGUMENT: Reason.ERROR_REASON_FIELD_INVALID,
     }
 )
-
-_CODE_BY_NUMBER: Final = {code.value[0]: code for code in grpc.StatusCode}
 
 
 class MeshError(Exception):

@@ -30,7 +30,8 @@ def answer(
     """An answer of one message; with tokens where there are any."""
     said = {"role": "assistant", "content": "hi", "type": "message"}
     reply = model_pb2.CreateResponseResponse(
-        response=response_from_json({"id": "r", "status": "completed", "output": [said]})
+        response=response_from_json({"id": "r", "status": "completed", "output": [said]}),
+        conversation_token=b"token",
     )
     if output:
         reply.tokens.prompt_token_ids = prompt
@@ -103,6 +104,17 @@ def test_what_the_service_was_not_asked_to_keep_is_sent_whole() -> None:
     # The first that is long enough is sent whole; from then on each goes on from the last.
     assert kept == [None] * 6 + [0, 8, 9]
     assert [one.parent for one in asked[7:]] == ["c7", "c8"]
+
+
+def test_a_conversation_without_a_token_is_sent_whole() -> None:
+    calls = Calls(capture=True)
+    reply = answer(tokens(1), tokens(2))
+    reply.ClearField("conversation_token")
+    calls.call(reply)
+    asking, _, breach = calls.call(answer(tokens(3), tokens(4), prefix=2))
+    assert breach is None
+    assert asking.kept is not None
+    assert asking.kept.known == 0
 
 
 def test_another_model_goes_on_from_nothing() -> None:

@@ -120,8 +120,6 @@ def repeats(draw: st.DrawFn, task: pb.Task) -> pb.Rollout:
     if draw(st.booleans()):
         started.environment = draw(st.sampled_from(["", "math", "other"]))
     started.session_id = draw(st.sampled_from(["", "s1", "s2"]))
-    if draw(st.integers(0, 9)) == 0:
-        rollout.media.add(digest="ab", media_type="image/png", data=b"png")
     return rollout
 
 

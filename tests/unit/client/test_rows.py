@@ -183,23 +183,6 @@ def test_a_failure_before_anything_happened() -> None:
     assert (row["task_id"], row["environment"], row["agent"]) == ("t-1", "math", "tool_loop")
 
 
-def test_media_come_back_as_data_urls() -> None:
-    task = make_task()
-    rollout = tool_rollout(task)
-    rollout.media.add(digest="ab", media_type="image/png", data=b"png")
-    rollout.turns[0].items.append(
-        item_from_json(
-            {
-                "role": "user",
-                "content": [{"type": "input_image", "image_url": "gymmesh-media:ab"}],
-            }
-        )
-    )
-    row = completed_row(task, rollout)
-    url = row["response"]["output"][-1]["content"][0]["image_url"]
-    assert url == "data:image/png;base64,cG5n"
-
-
 def test_an_agent_of_actors_alone_has_the_transcript_that_was_judged() -> None:
     call = answer("from an actor")
     call.model_call_completed.actor = "solver"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import model_pb2
 from gymmesh_model.conversations import Conversations, Turn
 from gymmesh_model.tokens import TokenRecord, pack_ids
-from gymmesh_responses import item_to_json, new_message, params_from_json, params_to_dict
+from gymmesh_responses import new_message, params_from_json, params_to_dict
 from gymmesh_runtime.errors import MeshError
 
 
@@ -26,11 +25,23 @@ def request(
     )
     asked.conversation.id = conversation
     asked.conversation.parent_call_id = parent
-    asked.conversation.prefix_digest = more.get("digest", b"")
+    asked.conversation.parent_token = more.get("token", b"")
     return asked
 
 
-def find(cache: Conversations, asked: model_pb2.CreateResponseRequest) -> Turn:
+class Cache(Conversations):
+    """The cache, with a caller's memory of the tokens that it gave."""
+
+    def __init__(self, most: int, max_bytes: int) -> None:
+        super().__init__(most, max_bytes)
+        self.tokens: dict[tuple[str, str], bytes] = {}
+
+
+def find(cache: Cache, asked: model_pb2.CreateResponseRequest) -> Turn:
+    """Finds a call's place; one that names its parent alone comes with that one's last token."""
+    ref = asked.conversation
+    if ref.parent_call_id and not ref.parent_token:
+        ref.parent_token = cache.tokens.get((ref.id, ref.parent_call_id), b"")
     return cache.find(asked, params_to_dict(asked.params))
 
 
@@ -41,13 +52,17 @@ def answered(call_id: str, *texts: str) -> model_pb2.CreateResponseResponse:
 
 
 def keep(
-    cache: Conversations, asked: model_pb2.CreateResponseRequest, record: TokenRecord | None = None
-) -> None:
+    cache: Cache, asked: model_pb2.CreateResponseRequest, record: TokenRecord | None = None
+) -> bytes:
+    """Keeps a call with an answer of its own; returns the token."""
     turn = find(cache, asked)
-    cache.keep(turn, answered(asked.call_id, f"answer to {asked.call_id}"), record)
+    answer = answered(asked.call_id, f"answer to {asked.call_id}")
+    cache.keep(turn, answer, record)
+    cache.tokens[asked.conversation.id, asked.call_id] = answer.conversation_token
+    return answer.conversation_token
 
 
-def unknown(cache: Conversations, asked: model_pb2.CreateResponseRequest) -> bool:
+def unknown(cache: Cache, asked: model_pb2.CreateResponseRequest) -> bool:
     try:
         find(cache, asked)
     except MeshError as error:
@@ -64,7 +79,7 @@ def texts(items: list[Any] | None) -> list[str]:
 
 
 def test_a_call_goes_on_with_all_that_came_before() -> None:
-    cache = Conversations(10, 10**9)
+    cache = Cache(10, 10**9)
     keep(cache, request("c1", "one"))
     keep(cache, request("c2", "two", parent="c1"))
     turn = find(cache, request("c3", "three", parent="c2"))
@@ -77,7 +92,7 @@ def test_a_call_goes_on_with_all_that_came_before() -> None:
 @given(parents=st.lists(st.integers(0, 20), max_size=20))
 def test_every_branch_has_its_own_and_its_parents_items(parents: list[int]) -> None:
     """What a call keeps for the one after it is never another branch's."""
-    cache = Conversations(10, 10**9)
+    cache = Cache(10, 10**9)
     known: list[tuple[str, list[str]]] = [("", [])]
     for number, pick in enumerate(parents):
         parent, before = known[pick % len(known)]
@@ -93,7 +108,7 @@ def test_every_branch_has_its_own_and_its_parents_items(parents: list[int]) -> N
 @given(most=st.integers(1, 4), used=st.lists(st.integers(0, 6), max_size=30))
 def test_the_least_used_are_given_up(most: int, used: list[int]) -> None:
     """After any calls, those held are the last `most` that were called."""
-    cache = Conversations(most, 10**9)
+    cache = Cache(most, 10**9)
     order: list[int] = []
     for number in used:
         first = number not in order
@@ -108,7 +123,7 @@ def test_the_least_used_are_given_up(most: int, used: list[int]) -> None:
 
 
 def test_bytes_are_bounded_and_given_back() -> None:
-    cache = Conversations(1000, 100_000)
+    cache = Cache(1000, 100_000)
     for number in range(200):
         keep(cache, request("c1", "x" * 1000, conversation=str(number)))
         assert cache.bytes <= 100_000
@@ -121,24 +136,20 @@ def test_bytes_are_bounded_and_given_back() -> None:
     assert (len(cache), cache.bytes) == (0, 0)
 
 
-def test_the_digest_is_compared() -> None:
-    cache = Conversations(10, 10**9)
-    keep(cache, request("c1", "one"))
-    keep(cache, request("c2", "two", parent="c1"))
-    items = [
-        *request("c1", "one").params.input,
-        new_message("assistant", "answer to c1"),
-        *request("c2", "two").params.input,
-        new_message("assistant", "answer to c2"),
-    ]
-    written = b"".join(item_to_json(item) + b"\n" for item in items)
-    digest = hashlib.sha256(written).digest()
-    assert not unknown(cache, request("c3", "x", parent="c2", digest=digest))
-    assert unknown(cache, request("c3", "x", parent="c1", digest=digest))
+def test_the_token_is_compared() -> None:
+    """A call is gone on with only by whoever has the token of its very answer."""
+    cache = Cache(10, 10**9)
+    first = keep(cache, request("c1", "one"))
+    again = keep(cache, request("c1", "one"))
+    assert first != again
+    assert len(again) <= 64
+    assert not unknown(cache, request("c2", "two", parent="c1", token=again))
+    for other in (first, b"x", again[:-1]):
+        assert unknown(cache, request("c2", "two", parent="c1", token=other))
 
 
 def test_a_call_made_again_replaces_what_was_held() -> None:
-    cache = Conversations(10, 10**9)
+    cache = Cache(10, 10**9)
     keep(cache, request("c1", "one"))
     size = cache.bytes
     keep(cache, request("c1", "two"))
@@ -147,7 +158,7 @@ def test_a_call_made_again_replaces_what_was_held() -> None:
 
 
 def test_tokens_are_a_chain() -> None:
-    cache = Conversations(10, 10**9)
+    cache = Cache(10, 10**9)
     first = TokenRecord(prompt=pack_ids([1, 2, 3]), output=[pack_ids([4]), pack_ids([5])])
     first.known = first.closed = True
     keep(cache, request("c1", "one"), first)
@@ -172,7 +183,7 @@ def test_tokens_are_a_chain() -> None:
 
 
 def test_tokens_sent_with_the_whole() -> None:
-    cache = Conversations(10, 10**9)
+    cache = Cache(10, 10**9)
     asked = request("c3", "one", "a1", "two", "tool", "a2", "three")
     sent = asked.conversation.prefix_tokens
     sent.token_ids = pack_ids(list(range(10)))
@@ -189,6 +200,6 @@ def test_tokens_sent_with_the_whole() -> None:
 
 @pytest.mark.parametrize(("most", "size"), [(0, 10**9), (10, 0)])
 def test_none_are_kept_where_none_may_be(most: int, size: int) -> None:
-    cache = Conversations(most, size)
+    cache = Cache(most, size)
     keep(cache, request("c1", "one"))
     assert unknown(cache, request("c2", "x", parent="c1"))

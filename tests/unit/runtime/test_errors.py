@@ -41,8 +41,8 @@ def codes_in_contract() -> dict[str, str]:
         if text.startswith("//"):
             comment.append(text.removeprefix("//").strip())
             continue
-        value = re.fullmatch(r"(ERROR_REASON_\w+) = (\d+);", text)
-        if value and value[2] != "0":
+        value = re.fullmatch(r"(ERROR_REASON_\w+) = (\d+) \[\(rule\) = {", text)
+        if value:
             found[value[1]] = comment[0].partition(".")[0]
         comment = []
     return found
