@@ -9,11 +9,11 @@ that names the rule:
     after_terminal  an event came after `completed` or `failed`
     truncated       the stream ended with no terminal event
     unknown_event   an event of an unknown kind is not marked ignorable
-    unverified      completed and VERIFIED, but without a `verified` event before it; or the
-                    verdict contradicts itself (VERIFIED without a finite reward, a reward
-                    without VERIFIED, no status, a component that is not finite, two verdicts)
-    terminal        the terminal event lacks its stop reason, cause or boundary, or counts
-                    another number of events
+    unverified      `completed` without a `verified` event before it; or the verdict contradicts
+                    itself (VERIFIED without a finite reward, a reward without VERIFIED, no status
+                    or an unknown one, a component that is not finite, two verdicts)
+    terminal        the terminal event lacks its stop reason or boundary, has one that is not
+                    known, or counts another number of events
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ from gymmesh_client.parts import RolloutParts, ToolKey, ToolRecord
 
 # Of the class: a message looks through the names of its fields to find its own methods.
 _KIND: Final = pb.RolloutEvent.WhichOneof
+# An outcome with a value that this reader does not know would be guessed.
+_STOP_REASONS: Final = frozenset(pb.StopReason.values()) - {pb.STOP_REASON_UNSPECIFIED}
+_BOUNDARIES: Final = frozenset(pb.Boundary.values()) - {pb.BOUNDARY_UNSPECIFIED}
+_STATUSES: Final = frozenset(pb.VerificationStatus.values()) - {pb.VERIFICATION_STATUS_UNSPECIFIED}
 
 
 class StreamViolation(Exception):
@@ -213,15 +217,19 @@ class Fold(RolloutParts, gc=True):
 
     def _take_completed(self, event: pb.RolloutEvent) -> None:
         completed = event.completed
-        if completed.stop_reason == pb.STOP_REASON_UNSPECIFIED:
-            raise StreamViolation("terminal", "`completed` gives no stop reason")
+        if completed.stop_reason not in _STOP_REASONS:
+            reason = str(completed.stop_reason)
+            raise StreamViolation("terminal", "`completed` gives no known stop reason", got=reason)
+        if self.verified is None:
+            raise StreamViolation("unverified", "`completed` came without `verified`")
         self._end(event, completed.events)
         self.completed = completed
 
     def _take_failed(self, event: pb.RolloutEvent) -> None:
         failed = event.failed
-        if failed.failure.boundary == pb.BOUNDARY_UNSPECIFIED:
-            raise StreamViolation("terminal", "`failed` names no boundary")
+        if failed.failure.boundary not in _BOUNDARIES:
+            boundary = str(failed.failure.boundary)
+            raise StreamViolation("terminal", "`failed` names no known boundary", got=boundary)
         self._end(event, failed.events)
         self.failed = failed
 
@@ -266,8 +274,8 @@ def fold(
 
 def _check_verdict(parts: RolloutParts) -> None:
     status, reward = parts.verification.status, parts.reward
-    if status == pb.VERIFICATION_STATUS_UNSPECIFIED:
-        raise StreamViolation("unverified", "the verdict has no status")
+    if status not in _STATUSES:
+        raise StreamViolation("unverified", "the verdict has no known status", got=str(status))
     judged = status == pb.VERIFICATION_STATUS_VERIFIED
     if judged != (reward is not None):
         raise StreamViolation("unverified", "a reward is set exactly when VERIFIED")

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 from openai.types.responses import Response
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
@@ -107,16 +106,12 @@ def test_golden_responses_have_no_key_that_ours_lacks(golden_dir: Path) -> None:
     assert always <= set(completed_row(task, tool_rollout(task))["response"])
 
 
-@pytest.mark.parametrize("kind", ["pending", "none"])
-def test_not_judged_is_null_and_never_zero(kind: str) -> None:
-    bodies = [answer("5"), completed()]
-    if kind == "pending":
-        bodies.insert(1, verdict(None))
-    task = make_task()
+def test_not_judged_is_null_and_never_zero() -> None:
+    task, bodies = make_task(), (answer("5"), verdict(None), completed())
     row = completed_row(task, fold(make_events("ro-1", 1, *bodies), "ro-1"))
     assert row["reward"] is None
     assert row["metadata"]["verified"] is False
-    assert row["verification"]["status"] == ("PENDING" if kind == "pending" else "SKIPPED")
+    assert row["verification"]["status"] == "PENDING"
 
 
 def test_what_the_agent_put_first_is_seen() -> None:
