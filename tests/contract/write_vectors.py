@@ -1,0 +1,246 @@
+"""Writes the vectors that clients in every language are tested with: tests/contract/vectors.
+
+    python -m tests.contract.write_vectors
+
+`codec.json` and `rows.json` are made from the inputs below by the Python code, whose own tests show
+that it is right, and `errors.json` from the contract's descriptors. tests/contract/test_vectors.py
+fails when what is committed is stale.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from google.protobuf import json_format
+from google.rpc import code_pb2
+
+import gymmesh_responses as codec
+from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_client.rows import FailedAttempt, completed_row, failure_row
+from gymmesh_runtime.errors import RULES, reason_name
+
+FOLDER: Final = Path(__file__).parent / "vectors"
+FOLDS: Final = sorted((Path(__file__).parent / "fold_vectors").glob("*.json"))
+
+READERS: Final[Mapping[str, Callable[[str], Any]]] = {
+    "response": codec.response_from_json,
+    "params": codec.params_from_json,
+    "item": codec.item_from_json,
+    "tool": codec.tool_from_json,
+    "usage": codec.usage_from_json,
+}
+
+#: What a document is, what the case shows, and its text.
+DOCUMENTS: Final = [
+    ("item", "a message of plain text", '{"type":"message","role":"user","content":"hi"}'),
+    ("item", "a message without a type", '{"role":"user","content":"hi"}'),
+    ("item", "a message of an empty text", '{"type":"message","role":"user","content":""}'),
+    ("item", "a message of an empty list", '{"type":"message","role":"user","content":[]}'),
+    (
+        "item",
+        "an answer in parts",
+        '{"type":"message","id":"msg_1","role":"assistant","status":"completed","content":'
+        '[{"type":"output_text","text":"hi","annotations":[],"logprobs":[]}]}',
+    ),
+    (
+        "item",
+        "annotations stand in the overlay",
+        '{"type":"message","role":"assistant","content":[{"type":"output_text","text":"see",'
+        '"annotations":[{"type":"url_citation","url":"https://example.org","start_index":0}]}]}',
+    ),
+    (
+        "item",
+        "a refusal, and a part of a kind without a name",
+        '{"type":"message","role":"assistant","content":[{"type":"refusal","refusal":"no"},'
+        '{"type":"output_audio","data":"AAAA"}]}',
+    ),
+    (
+        "item",
+        "an image and text for the model",
+        '{"type":"message","role":"user","content":[{"type":"input_text","text":"what is it?"},'
+        '{"type":"input_image","image_url":"data:image/png;base64,cG5n","detail":"low"}]}',
+    ),
+    ("item", "content that is null", '{"type":"message","role":"assistant","content":null}'),
+    ("item", "content that is an object", '{"type":"message","role":"user","content":{"a":1}}'),
+    ("item", "a role that is no text", '{"type":"message","role":7,"content":"x"}'),
+    (
+        "item",
+        "a call of a function",
+        '{"type":"function_call","id":"fc_1","call_id":"call_1","name":"add",'
+        '"arguments":"{\\"a\\": 1}","status":"completed"}',
+    ),
+    (
+        "item",
+        "arguments that are no JSON, and empty ones",
+        '{"type":"function_call","call_id":"call_2","name":"add","arguments":""}',
+    ),
+    (
+        "item",
+        "arguments with an unpaired surrogate",
+        '{"type":"function_call","call_id":"call_3","name":"add","arguments":"\\ud800 {"}',
+    ),
+    ("item", "the output of a call", '{"type":"function_call_output","call_id":"c","output":"3"}'),
+    (
+        "item",
+        "an output in parts",
+        '{"type":"function_call_output","call_id":"c","output":[{"type":"input_text","text":"3"}]}',
+    ),
+    (
+        "item",
+        "an output that is null",
+        '{"type":"function_call_output","call_id":"c","output":null}',
+    ),
+    (
+        "item",
+        "reasoning",
+        '{"type":"reasoning","id":"rs_1","summary":[{"type":"summary_text","text":"so"}],'
+        '"content":[{"type":"reasoning_text","text":"because"}],"encrypted_content":"xyz"}',
+    ),
+    ("item", "reasoning with nothing in it", '{"type":"reasoning","summary":[]}'),
+    (
+        "item",
+        "a summary with a part of another kind",
+        '{"type":"reasoning","summary":[{"type":"summary_text","text":"a"},{"type":"x"}]}',
+    ),
+    ("item", "an item of a kind without a name", '{"type":"web_search","id":"ws","n":[1,2.0]}'),
+    ("item", "an item without kind or role", '{"answer":42}'),
+    ("item", "more keys than the contract types", '{"role":"user","content":"x","mood":{"a":[]}}'),
+    ("tool", "a function", '{"type":"function","name":"add","description":"Adds.","strict":true,'
+     '"parameters":{"type":"object","properties":{"a":{"type":"integer"}}}}'),
+    ("tool", "parameters that are null", '{"type":"function","name":"now","parameters":null}'),
+    ("tool", "a function of the least", '{"type":"function","name":"now"}'),
+    ("tool", "a tool of the model's host", '{"type":"web_search","filters":{"allowed":["a"]}}'),
+    ("usage", "all that is typed", '{"input_tokens":10,"input_tokens_details":{"cached_tokens":4},'
+     '"output_tokens":5,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":15}'),
+    ("usage", "details with more in them", '{"input_tokens":1,"input_tokens_details":'
+     '{"cached_tokens":0,"audio_tokens":3},"output_tokens":2}'),
+    ("usage", "a count beyond 64 bits", '{"input_tokens":123456789012345678901234567890}'),
+    ("usage", "a count that is a real", '{"input_tokens":1.0,"output_tokens":-0.0}'),
+    ("params", "input as text", '{"input":"hi"}'),
+    ("params", "an empty input", '{"input":[]}'),
+    ("params", "no input", '{"model":"m"}'),
+    ("params", "input that is null", '{"input":null,"tools":null}'),
+    (
+        "params",
+        "most parameters",
+        '{"model":"m","input":[{"role":"user","content":"hi"}],"instructions":"Be brief.",'
+        '"tools":[{"type":"function","name":"add"}],"tool_choice":"auto","temperature":0.7,'
+        '"top_p":1,"max_output_tokens":64,"parallel_tool_calls":false,"metadata":{"a":"b"},'
+        '"text":{"format":{"type":"text"}},"reasoning":{"effort":"low"},"previous_response_id":"r"}',
+    ),
+    ("params", "numbers as they were written", '{"input":[],"temperature":1,"top_p":1.0}'),
+    ("params", "parameters of a later API", '{"input":[],"verbosity":"high","cache":{"k":null}}'),
+    ("params", "a temperature that is a text", '{"input":[],"temperature":"hot"}'),
+    ("params", "a tool choice that is an object",
+     '{"input":[],"tool_choice":{"type":"function","name":"add"}}'),
+    ("response", "the least", '{"id":"r","output":[]}'),
+    ("response", "no output", '{"id":"r"}'),
+    (
+        "response",
+        "a whole answer",
+        '{"id":"resp_1","object":"response","created_at":1700000000,"model":"m",'
+        '"status":"completed","error":null,"incomplete_details":null,"output":[{"type":"message",'
+        '"id":"msg_1","role":"assistant","status":"completed","content":[{"type":"output_text",'
+        '"text":"hi","annotations":[]}]}],"usage":{"input_tokens":3,"output_tokens":1,'
+        '"total_tokens":4},"parallel_tool_calls":true,"tools":[],"temperature":1.0}',
+    ),
+    (
+        "response",
+        "an answer that was cut short",
+        '{"id":"r","status":"incomplete","incomplete_details":{"reason":"max_output_tokens"},'
+        '"output":[]}',
+    ),
+    (
+        "response",
+        "an answer that failed",
+        '{"id":"r","status":"failed","error":{"code":"server_error","message":"no"},"output":[]}',
+    ),
+    ("response", "integers of any size and an exponent",
+     '{"id":"r","output":[],"big":18446744073709551616,"small":-9223372036854775809,"real":1e300}'),
+    ("response", "keys and texts beyond the basic plane",
+     '{"id":"r","output":[],"\\ud83d\\ude00":"\\u0000\\u2028","\\udc00":"lone"}'),
+    ("response", "the last of several equal keys counts", '{"id":"a","id":"b","output":[]}'),
+]  # fmt: skip
+
+
+def codec_vectors() -> list[dict[str, Any]]:
+    """Each with `noun`, `about`, `json` (the document's text) and `message` (as proto JSON)."""
+    return [
+        {
+            "noun": noun,
+            "about": about,
+            "json": text,
+            "message": json_format.MessageToDict(READERS[noun](text)),
+        }
+        for noun, about, text in DOCUMENTS
+    ]
+
+
+def task() -> rollout_pb2.Task:
+    """The task of all row vectors."""
+    params = {
+        "input": [{"role": "user", "content": "What is 2+3?"}],
+        "temperature": 0.7,
+        "metadata": {"of": "the task"},
+    }
+    payload = {"expected_answer": "5", "metadata": {"source": "s", "timings": 1}, "reward": "own"}
+    return rollout_pb2.Task(
+        task_id="t-1",
+        environment="math",
+        agent="tool_loop",
+        params=codec.params_from_json(params),
+        payload_json=codec.dumps(payload),
+        seed=7,
+        tags={"level": "easy"},
+    )
+
+
+def row_vectors() -> dict[str, Any]:
+    """`task`, and `rows`: each the name of a fold vector, whose `rollout` has become the `row`."""
+    rows = []
+    for path in FOLDS:
+        vector = json.loads(path.read_text(encoding="utf-8"))
+        if "rollout" not in vector:
+            continue
+        rollout = json_format.ParseDict(vector["rollout"], rollout_pb2.Rollout())
+        if rollout.HasField("failed"):
+            row = failure_row(task(), FailedAttempt(rollout.failed.failure, rollout))
+        else:
+            row = completed_row(task(), rollout)
+        rows.append({"fold_vector": path.stem, "row": json.loads(codec.dumps_clean(row))})
+    return {"task": json_format.MessageToDict(task()), "rows": rows}
+
+
+def error_vectors() -> list[dict[str, Any]]:
+    """Every reason with its rule."""
+    return [
+        {
+            "reason": reason_name(number),
+            "number": number,
+            "code": code_pb2.Code.Name(rule.code),
+            "retry_safe": rule.retry_safe,
+            "boundary": rollout_pb2.Boundary.Name(rule.boundary).removeprefix("BOUNDARY_"),
+        }
+        for number, rule in RULES.items()
+    ]
+
+
+def texts() -> dict[str, str]:
+    """The files, by name, as they should be."""
+    made = {
+        "codec.json": codec_vectors(),
+        "errors.json": error_vectors(),
+        "rows.json": row_vectors(),
+    }
+    return {
+        name: json.dumps(value, indent=1, ensure_ascii=True) + "\n" for name, value in made.items()
+    }
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    for file, text in texts().items():
+        (FOLDER / file).write_text(text, encoding="utf-8")
