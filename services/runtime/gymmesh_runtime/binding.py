@@ -23,6 +23,8 @@ from functools import cache, partial
 from time import monotonic
 from typing import Any
 
+from google.protobuf.message import DecodeError
+
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime import metrics
 from gymmesh_runtime.alarm import Alarm
@@ -69,6 +71,19 @@ class BoundMethod:
     def pushes(self) -> bool:
         """Whether the servicer has the method's second form."""
         return self._push is not None
+
+    def read(self, data: bytes) -> Any:
+        """Decodes the request of a call. Raises FIELD_INVALID, and then counts the call."""
+        try:
+            return self.spec.read_request(data)
+        except DecodeError:
+            raise self.undecodable() from None
+
+    def undecodable(self) -> MeshError:
+        """Counts a call whose request cannot be decoded; returns its error."""
+        error = self.spec.undecodable_request()
+        self._counts(error.code.name).inc()
+        return error
 
     async def call(
         self,

@@ -248,7 +248,7 @@ async def test_a_method_that_is_not_there(served: Served, method: str) -> None:
 @pytest.mark.parametrize("method", [UNARY, STREAM])
 async def test_a_request_that_cannot_be_read(served: Served, method: Any) -> None:
     served.begin(1, b"\xff\xff\xff", method=method.full_name, credit=1)
-    assert (await served.hand.error()).reason == Reason.ERROR_REASON_CONTRACT_VIOLATED
+    assert (await served.hand.error()).reason == Reason.ERROR_REASON_FIELD_INVALID
     served.begin(3, unary("ok"))
     assert (await served.hand.get()).call == 3
 

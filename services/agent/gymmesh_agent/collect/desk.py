@@ -182,6 +182,9 @@ class CollectDesk:
                     return  # taken over: what still comes here is of no account
                 if not self._heed(request, stream, line):
                     return
+        except MeshError as error:  # what came cannot be decoded
+            line.end(error)
+            return
         except Exception:  # the connection broke; whoever writes to it says so
             line.end()
             return

@@ -15,7 +15,6 @@ from google.protobuf.message import DecodeError
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.binding import BoundMethod
-from gymmesh_runtime.contract import MethodSpec
 from gymmesh_runtime.errors import MeshError, deadline_passed, to_status
 from gymmesh_runtime.timers import call_within
 from gymmesh_runtime.wire.batch import OutboxClosed
@@ -221,7 +220,7 @@ class Callee:
         except asyncio.CancelledError:
             self._fail(number, _cancelled())
         except DecodeError:
-            self._fail(number, _unreadable(method.spec))
+            self._fail(number, method.undecodable())
         except Exception as exc:
             self._fail(number, exc)
 
@@ -246,7 +245,7 @@ class Callee:
         except asyncio.CancelledError:
             self._fail(number, _cancelled())
         except DecodeError:
-            self._fail(number, _unreadable(method.spec))
+            self._fail(number, method.undecodable())
         except Exception as exc:
             self._fail(number, exc)
         finally:
@@ -300,14 +299,6 @@ def _timeout_s(call: table.Theirs) -> float:
     if timeout > MAX_TIMEOUT_S:
         return MAX_TIMEOUT_S
     return timeout or _OWN_TIMEOUT_S
-
-
-def _unreadable(spec: MethodSpec) -> MeshError:
-    return MeshError(
-        errors_pb2.ERROR_REASON_CONTRACT_VIOLATED,
-        f"the request of {spec.full_name} is not a {spec.request_class.DESCRIPTOR.full_name}",
-        metadata={"rule": "request", "method": spec.full_name},
-    )
 
 
 def _not_offered(method: str) -> MeshError:

@@ -115,7 +115,7 @@ class Caller:
         try:
             return read(answer)
         except DecodeError:
-            raise _unreadable(spec) from None
+            raise spec.undecodable_response(self._link.peer) from None
 
     async def stream(
         self, spec: MethodSpec, request: Any, timeout: float, metadata: Mapping[str, str]
@@ -144,7 +144,7 @@ class Caller:
                 try:
                     message = spec.read_response(messages.popleft())
                 except DecodeError:
-                    raise _unreadable(spec) from None
+                    raise spec.undecodable_response(self._link.peer) from None
                 yield message
         finally:
             call.stop()
@@ -288,11 +288,3 @@ def _check(metadata: Mapping[str, str]) -> None:
                 f"the metadata {key!r} is not text that UTF-8 can say",
                 metadata={"field": "metadata"},
             ) from None
-
-
-def _unreadable(spec: MethodSpec) -> MeshError:
-    return MeshError(
-        errors_pb2.ERROR_REASON_CONTRACT_VIOLATED,
-        f"the answer of {spec.full_name} is not a {spec.response_class.DESCRIPTOR.full_name}",
-        metadata={"rule": "response", "method": spec.full_name},
-    )
