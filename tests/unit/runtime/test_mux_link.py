@@ -43,7 +43,7 @@ Reason = errors_pb2.ErrorReason
 
 UNARY = methods_of(MODEL)["CreateResponse"]
 STREAM = methods_of(MODEL)["StreamResponse"]
-SMALL = TableLimits(calls=100, message_bytes=1000, assembly_bytes=1500)
+SMALL = TableLimits(calls=100, message_bytes=1000, assembly_bytes=1500, call_bytes=0)
 
 
 class Hand:

@@ -55,6 +55,15 @@ class MuxServiceServicer:
         are in order; frames of different calls are not ordered. When the stream
         breaks, every call in flight on it ends with UNAVAILABLE / MUX_BROKEN.
 
+        A receiver bounds what incomplete messages take, on one connection and over all
+        of its connections. A call whose message goes beyond that fails by itself, and
+        the rest of its chunks is let pass: RESOURCE_EXHAUSTED / MESSAGE_TOO_LARGE when
+        the message (64 MiB) or the metadata of a call (16 KiB) is too large,
+        RESOURCE_EXHAUSTED / QUEUE_FULL with RetryInfo when there is no room for it now,
+        DEADLINE_EXCEEDED / DEADLINE_PASSED when its request is not complete within a
+        minute, or by the call's deadline. A payload that cannot be decoded as the
+        method's message fails its own call, too: INVALID_ARGUMENT / FIELD_INVALID.
+
         Columns are optional: a server that reads them says so with `gymmesh-mux: 2` in
         its first metadata, a client by sending some. Nobody else is sent any.
         """

@@ -39,9 +39,9 @@ class Incoming:
 
     __slots__ = ("deadline", "timer")
 
-    def __init__(self, timeout: float, overdue: Callable[[], object]) -> None:
+    def __init__(self, timeout: float, assembly_s: float, overdue: Callable[[], object]) -> None:
         self.deadline = monotonic() + timeout
-        self.timer = call_within(timeout, overdue)
+        self.timer = call_within(min(timeout, assembly_s), overdue)
 
 
 class Callee:
@@ -57,6 +57,7 @@ class Callee:
 
     __slots__ = (
         "_alone",
+        "_assembly_s",
         "_at",
         "_line",
         "_link",
@@ -69,12 +70,13 @@ class Callee:
         "_without_credit",
     )
 
-    def __init__(self, link: Link, methods: Mapping[str, BoundMethod]) -> None:
+    def __init__(self, link: Link, methods: Mapping[str, BoundMethod], assembly_s: float) -> None:
         self._link = link
         self._table = link.table
         self._served = link.table.served
         self._sender = link.sender
         self._methods = methods
+        self._assembly_s = assembly_s  # how long the chunks of a request may take to come
         self._loop = asyncio.get_running_loop()
         self._without_credit: dict[int, asyncio.Future[None]] = {}  # streams that wait for it
         self._line: deque[tuple[table.Theirs, float, BoundMethod, bytes]] = deque()
@@ -100,7 +102,10 @@ class Callee:
 
     def receiving(self, call: table.Theirs) -> None:
         """A call whose request comes in chunks; they, too, must come in time."""
-        call.sink = Incoming(_timeout_s(call), partial(self._overdue, call))
+        if call.method not in self._methods:
+            self._fail(call.number, _not_offered(call.method))
+            return
+        call.sink = Incoming(_timeout_s(call), self._assembly_s, partial(self._overdue, call))
 
     def began(self, call: table.Theirs, payload: bytes) -> None:
         """A call whose request is there."""
@@ -291,7 +296,10 @@ class Callee:
         self._sender.send_one(number, (END, number, status), FRAME_BYTES, crowd)
 
     def _overdue(self, call: table.Theirs) -> None:
-        self._fail(call.number, deadline_passed(call.method))
+        error = deadline_passed(call.method)
+        if _timeout_s(call) > self._assembly_s:
+            error.message = f"the request did not come within {self._assembly_s:g} s"
+        self._fail(call.number, error)
 
 
 def _timeout_s(call: table.Theirs) -> float:
