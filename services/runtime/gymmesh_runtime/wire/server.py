@@ -14,6 +14,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.binding import Binding, BoundMethod
 from gymmesh_runtime.errors import STATUS_DETAILS_KEY, MeshError, to_status
+from gymmesh_runtime.listening import SERVICES_HARM, at_port, log_exposure
 from gymmesh_runtime.wire.library_log import quiet_cancellations
 from gymmesh_runtime.wire.mux.frames import EXCHANGE
 from gymmesh_runtime.wire.mux.servicer import MuxServicer
@@ -56,13 +57,14 @@ class MeshServer:
         """
         await self.set_serving(False)
         try:
-            bound = self._server.add_insecure_port(f"{host}:{port}")
+            bound = self._server.add_insecure_port(at_port(host, port))
         except RuntimeError as exc:
             raise OSError(
-                f"cannot listen on {host}:{port}: the port is taken, or the host is not "
+                f"cannot listen on {at_port(host, port)}: the port is taken, or the host is not "
                 "an address of this machine"
             ) from exc
         await self._server.start()
+        log_exposure(f"{self._names[1]} is served", host, SERVICES_HARM)
         return bound
 
     async def set_serving(self, serving: bool) -> None:
