@@ -32,7 +32,7 @@ from gymmesh_runtime.context import NO_METADATA, CallContext
 from gymmesh_runtime.contract import MethodSpec, methods_of, required_fields
 from gymmesh_runtime.errors import MeshError, deadline_passed, unforeseen
 from gymmesh_runtime.instruments import FOLDED_AT_ONCE, Count
-from gymmesh_runtime.timers import Limit, Wheel, running_wheel
+from gymmesh_runtime.timers import MAX_TIMEOUT_S, Limit, Wheel, running_wheel
 
 
 class BoundMethod:
@@ -115,7 +115,7 @@ class BoundMethod:
             if type(response) is not self._response_class:  # then it is to be waited for
                 del request  # not to be kept for as long as the call takes
                 if timeout is not None and context.deadline is not None:
-                    limit = Limit(timeout, self._wheel or self._in_loop())
+                    limit = Limit(min(timeout, MAX_TIMEOUT_S), self._wheel or self._in_loop())
                 response = await response
             return response
         except (Exception, asyncio.CancelledError) as failure:

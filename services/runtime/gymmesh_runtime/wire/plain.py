@@ -10,7 +10,7 @@ import grpc
 
 from gymmesh_runtime.context import NO_METADATA
 from gymmesh_runtime.contract import MethodSpec, methods_of
-from gymmesh_runtime.errors import connection_closed, deadline_passed, from_rpc_error
+from gymmesh_runtime.errors import bounded_timeout, connection_closed, from_rpc_error
 from gymmesh_runtime.wire.channels import Line
 
 
@@ -35,8 +35,7 @@ def _unary(line: Line, spec: MethodSpec) -> Any:
     async def call(
         request: Any, *, timeout: float, metadata: Mapping[str, str] = NO_METADATA
     ) -> Any:
-        if timeout <= 0:  # gRPC takes zero for no deadline at all
-            raise deadline_passed(spec.full_name)
+        timeout = bounded_timeout(timeout, spec.full_name)  # gRPC takes zero for no deadline
         send = line.enter(spec)
         try:
             data = await send(request, timeout=timeout, metadata=tuple(metadata.items()))
@@ -57,8 +56,7 @@ def _stream(line: Line, spec: MethodSpec, *, packed: bool = False) -> Any:
     async def call(
         request: Any, *, timeout: float, metadata: Mapping[str, str] = NO_METADATA
     ) -> AsyncIterator[Any]:
-        if timeout <= 0:
-            raise deadline_passed(spec.full_name)
+        timeout = bounded_timeout(timeout, spec.full_name)
         send = line.enter(spec)
         rpc: Any = None
         try:

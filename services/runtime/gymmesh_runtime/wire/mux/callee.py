@@ -16,10 +16,9 @@ from google.protobuf.message import DecodeError
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.binding import BoundMethod
 from gymmesh_runtime.errors import MeshError, deadline_passed, to_status
-from gymmesh_runtime.timers import call_within
+from gymmesh_runtime.timers import MAX_TIMEOUT_S, call_within
 from gymmesh_runtime.wire.batch import OutboxClosed
 from gymmesh_runtime.wire.mux import frames, table
-from gymmesh_runtime.wire.mux.caller import MAX_TIMEOUT_S
 from gymmesh_runtime.wire.mux.frames import ANSWER, CHUNK_BYTES, END, FRAME_BYTES, MESSAGE
 
 if TYPE_CHECKING:  # the link owns its callee

@@ -13,7 +13,7 @@ from google.rpc import status_pb2
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.contract import MethodSpec
-from gymmesh_runtime.errors import MeshError, deadline_passed, from_status
+from gymmesh_runtime.errors import MeshError, bounded_timeout, deadline_passed, from_status
 from gymmesh_runtime.timers import Timer, running_wheel
 from gymmesh_runtime.wire.batch import OutboxClosed
 from gymmesh_runtime.wire.mux import frames, table
@@ -24,8 +24,6 @@ if TYPE_CHECKING:  # the link owns its caller
 
 #: Messages of a stream that may be under way or wait for their reader.
 WINDOW: Final = 64
-#: Timers can't be set for ever; a year will do.
-MAX_TIMEOUT_S: Final = 365 * 86_400.0
 
 
 class Inbox:
@@ -196,10 +194,7 @@ class Caller:
 
         ``granted`` is how many messages of a stream may come at first; None: it is a unary call.
         """
-        if timeout <= 0:
-            raise deadline_passed(spec.full_name)
-        if timeout > MAX_TIMEOUT_S:
-            timeout = MAX_TIMEOUT_S
+        timeout = bounded_timeout(timeout, spec.full_name)
         pack = spec.pack_request  # called as a method, it would be looked for in the class first
         payload = pack(request)
         size = len(payload)
@@ -232,7 +227,7 @@ class Caller:
 
     async def _room(self, timeout: float, spec: MethodSpec) -> float:
         """Waits for room to send; returns what is left of the timeout, in seconds."""
-        timeout = min(timeout, MAX_TIMEOUT_S)
+        timeout = bounded_timeout(timeout, spec.full_name)
         deadline = self._loop.time() + timeout
         scope = asyncio.timeout(timeout)
         try:
