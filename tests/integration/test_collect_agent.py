@@ -120,7 +120,7 @@ async def test_a_failure_is_an_event_and_a_refusal_an_error(path: str) -> None:
 async def test_the_deadline_is_a_failure_that_arrives(path: str) -> None:
     models = {"policy": ScriptedModel([hang])}
     async with running(path, TinyEnvironment(), models) as mesh, collecting(mesh) as stream:
-        events = await run(stream, ask(), timeout_s=0.5)
+        events = await run(stream, ask(), timeout_s=3.0)
         assert events[-1].failed.failure.boundary == rollout_pb2.BOUNDARY_DEADLINE
         await mesh.settled()
 

@@ -266,7 +266,7 @@ async def test_a_stream_sends_no_more_than_its_credit(served: Served) -> None:
 
 
 async def test_a_stream_without_credit_ends_at_its_deadline(served: Served) -> None:
-    served.begin(1, stream("flood"), timeout_ms=200)
+    served.begin(1, stream("flood"), timeout_ms=1000)
     error = await served.hand.error()
     assert error.reason == Reason.ERROR_REASON_DEADLINE_PASSED
     assert error.metadata == {"method": STREAM.full_name}
