@@ -16,8 +16,8 @@ from tests.support.optional import require as require  # so that tests may impor
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
 
-# Before gRPC is loaded, here and in the processes that tests start: it writes a note to the terminal
-# for each connection that a test closes.
+# Before gRPC is loaded, here and in the processes that tests start: it writes a note to the
+# terminal for each connection that a test closes.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 # Hypothesis without clocks: a slow machine is no reason to fail.
