@@ -186,7 +186,7 @@ def _exposures(config: MeshConfig, host: str) -> list[str]:
     for name, environment in config.environments.items():
         if environment.mcp is not None:
             what = f"the tools of environment {name} are offered over MCP"
-            found.append(exposure(what, environment.mcp.host, TOOLS_HARM))
+            found.append(exposure(what, environment.mcp.host, TOOLS_HARM, tokens=True))
     return [sentence for sentence in found if sentence]
 
 

@@ -34,24 +34,27 @@ def is_local(host: str) -> bool:
         return False
 
 
-def exposure(what: str, host: str, harm: str) -> str:
-    """A sentence on what others can do to ``what``, which listens on ``host``; empty: nothing."""
+def exposure(what: str, host: str, harm: str, *, tokens: bool = False) -> str:
+    """A sentence on what others can do to ``what``, which listens on ``host``; empty: nothing.
+
+    ``tokens`` says that callers are told apart by tokens, which travel unencrypted.
+    """
     if is_local(host):
         return ""
     reach = "any address of this machine" if host in _ALL else f"this machine at {host}"
     return (
-        f"NO AUTHENTICATION, NO ENCRYPTION: {what} on {host}, and whoever can reach {reach}"
+        f"{'' if tokens else 'NO AUTHENTICATION, '}NO ENCRYPTION: {what} on {host}, and whoever can reach {reach}"
         f" over the network can {harm}"
     )
 
 
-def log_exposure(what: str, host: str, harm: str) -> None:
+def log_exposure(what: str, host: str, harm: str, *, tokens: bool = False) -> None:
     """Logs that sentence as a warning, where there is one."""
-    if sentence := exposure(what, host, harm):
+    if sentence := exposure(what, host, harm, tokens=tokens):
         _log.warning("%s", sentence)
 
 
 #: What whoever reaches it can do to a service, metrics, and tools over MCP.
 SERVICES_HARM: Final = "run rollouts, tools and models, and read tasks and answers"
 METRICS_HARM: Final = "read them"
-TOOLS_HARM: Final = "call them"
+TOOLS_HARM: Final = "read what travels, the tokens of the sessions included, and call them"

@@ -80,3 +80,8 @@ def _has_ipv6() -> bool:
 def test_addresses() -> None:
     assert at_port("127.0.0.1", 1) == "127.0.0.1:1"
     assert at_port("::1", 1) == "[::1]:1"
+
+
+def test_tokens_are_some_authentication() -> None:
+    sentence = exposure("tools are offered", "0.0.0.0", "call them", tokens=True)
+    assert sentence.startswith("NO ENCRYPTION: tools are offered on 0.0.0.0")

@@ -53,7 +53,7 @@ class Offering:
         if not self._task.done():
             _LOGGER.info("environment %s: tools over MCP at %s", self._service.name, self._url)
             what = f"the tools of environment {self._service.name} are offered over MCP"
-            log_exposure(what, self._config.host, TOOLS_HARM)
+            log_exposure(what, self._config.host, TOOLS_HARM, tokens=True)
             return
         task, self._task = self._task, None
         try:
