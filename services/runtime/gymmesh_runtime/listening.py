@@ -42,10 +42,8 @@ def exposure(what: str, host: str, harm: str, *, tokens: bool = False) -> str:
     if is_local(host):
         return ""
     reach = "any address of this machine" if host in _ALL else f"this machine at {host}"
-    return (
-        f"{'' if tokens else 'NO AUTHENTICATION, '}NO ENCRYPTION: {what} on {host}, and whoever can reach {reach}"
-        f" over the network can {harm}"
-    )
+    lacks = "NO ENCRYPTION" if tokens else "NO AUTHENTICATION, NO ENCRYPTION"
+    return f"{lacks}: {what} on {host}, and whoever can reach {reach} over the network can {harm}"
 
 
 def log_exposure(what: str, host: str, harm: str, *, tokens: bool = False) -> None:
