@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,10 @@ from tests.support.optional import require as require  # so that tests may impor
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
+
+# Before gRPC is loaded, here and in the processes that tests start: it writes a note to the
+# terminal for each connection that a test closes.
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 # Hypothesis without clocks: a slow machine is no reason to fail.
 settings.register_profile("gymmesh", deadline=None, suppress_health_check=[HealthCheck.too_slow])

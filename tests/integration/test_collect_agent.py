@@ -120,7 +120,7 @@ async def test_a_failure_is_an_event_and_a_refusal_an_error(path: str) -> None:
 async def test_the_deadline_is_a_failure_that_arrives(path: str) -> None:
     models = {"policy": ScriptedModel([hang])}
     async with running(path, TinyEnvironment(), models) as mesh, collecting(mesh) as stream:
-        events = await run(stream, ask(), timeout_s=0.5)
+        events = await run(stream, ask(), timeout_s=3.0)
         assert events[-1].failed.failure.boundary == rollout_pb2.BOUNDARY_DEADLINE
         await mesh.settled()
 
@@ -207,11 +207,11 @@ def hello(**fields: Any) -> agent_pb2.CollectRequest:
 
 
 async def converse(
-    mesh: Mesh, *requests: agent_pb2.CollectRequest, wait: bool = False
+    mesh: Mesh, *requests: agent_pb2.CollectRequest | bytes, wait: bool = False
 ) -> list[agent_pb2.CollectResponse]:
     """What the agent answers to these messages; with `wait` the last one is not the end."""
 
-    async def say() -> AsyncIterator[agent_pb2.CollectRequest]:
+    async def say() -> AsyncIterator[agent_pb2.CollectRequest | bytes]:
         for request in requests:
             yield request
         if wait:
@@ -241,10 +241,12 @@ async def converse(
             "FIELD_INVALID",
             "ack.cursor",
         ),
+        ([b"\x0a\xff"], "FIELD_INVALID", ""),
+        ([hello(), b"\x0a\xff"], "FIELD_INVALID", ""),
     ],
 )
 async def test_what_the_contract_does_not_allow_ends_the_connection(
-    path: str, messages: list[agent_pb2.CollectRequest], reason: str, field: str | None
+    path: str, messages: list[agent_pb2.CollectRequest | bytes], reason: str, field: str | None
 ) -> None:
     async with running(path, TinyEnvironment(), {"policy": ScriptedModel([])}) as mesh:
         with pytest.raises(MeshError) as caught:

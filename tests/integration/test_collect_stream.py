@@ -179,7 +179,7 @@ async def test_the_deadline_counts_from_receipt_and_reaches_the_attempt() -> Non
 
 
 async def test_one_whose_time_is_over_before_its_turn_is_refused() -> None:
-    agent = CollectAgent(pause=slow(0.3), config=CollectConfig(capacity=1))
+    agent = CollectAgent(pause=slow(1.0), config=CollectConfig(capacity=1))
     async with collecting(agent) as (run, _):
         first = asyncio.create_task(run.one(ask(1)))
         await until(lambda: agent.running)
@@ -190,7 +190,7 @@ async def test_one_whose_time_is_over_before_its_turn_is_refused() -> None:
 
 
 async def test_cancelling_one_stops_it_and_no_other() -> None:
-    agent = CollectAgent(pause=slow(0.05))
+    agent = CollectAgent(pause=slow(0.5))
     stale = metrics.STALE_EVENTS.labels().value
     async with collecting(agent) as (run, _):
         task, other = (asyncio.create_task(run.one(ask(number))) for number in (1, 2))
@@ -207,7 +207,7 @@ async def test_cancelling_one_stops_it_and_no_other() -> None:
 
 
 async def test_cancelling_one_that_waits_for_its_turn() -> None:
-    agent = CollectAgent(pause=slow(0.1), config=CollectConfig(capacity=1))
+    agent = CollectAgent(pause=slow(0.4), config=CollectConfig(capacity=1))
     async with collecting(agent) as (run, _):
         first = asyncio.create_task(run.one(ask(1)))
         await until(lambda: agent.running)
@@ -262,7 +262,7 @@ async def test_rollouts_go_on_while_the_collector_is_away() -> None:
 
 async def test_a_collector_that_does_not_come_back_is_forgotten() -> None:
     agent = CollectAgent(pause=slow(30.0), config=CollectConfig(resume_window_s=0.2))
-    async with collecting(agent, replace(QUICK, reconnect_s=0.3, hello_s=0.2)) as (run, proxy):
+    async with collecting(agent, replace(QUICK, reconnect_s=1.0, hello_s=2.0)) as (run, proxy):
         task = asyncio.create_task(run.one(ask(1)))
         await until(lambda: agent.running)
         proxy.mute()
@@ -310,7 +310,10 @@ async def test_an_agent_that_is_killed_costs_its_rollouts_an_attempt_and_no_more
         stack.push_async_callback(pool.close)
         first = await _process(stack, port)
         running = [asyncio.create_task(_attempt(pool, number)) for number in range(20)]
-        await asyncio.sleep(0.3)  # some way into their second of time
+        assert first.stdout is not None
+        async with asyncio.timeout(BOUND_S):
+            for _ in running:  # some way into each
+                assert await first.stdout.readline() == b"begun\n"
         first.kill()
         await first.wait()
         await _process(stack, port)
@@ -347,7 +350,8 @@ async def _process(stack: AsyncExitStack, port: int) -> asyncio.subprocess.Proce
 
 async def test_a_peer_that_falls_silent_is_given_up_and_found_again() -> None:
     agent = CollectAgent(pause=slow(0.3))
-    async with collecting(agent, replace(QUICK, silence_s=0.4, hello_s=0.4)) as (run, proxy):
+    limits = replace(QUICK, silence_s=0.6, hello_s=2.0, reconnect_s=20.0)
+    async with collecting(agent, limits) as (run, proxy):
         task = asyncio.create_task(run.one(ask(1)))
         await until(lambda: run.came.get(("ro-1", 1)))
         proxy.mute()  # half-open: nothing says that it is broken
@@ -368,11 +372,11 @@ async def test_an_agent_that_cannot_be_reached_fails_at_once() -> None:
 
 
 async def test_an_agent_that_shuts_down_lets_rollouts_end_and_takes_none() -> None:
-    agent = CollectAgent(pause=slow(0.1))
+    agent = CollectAgent(pause=slow(0.5))
     async with collecting(agent) as (run, _):
         task = asyncio.create_task(run.one(ask(1)))
         await until(lambda: run.came.get(("ro-1", 1)))
-        agent.desk.drain(5.0)
+        agent.desk.drain(30.0)
         with pytest.raises(MeshError, match="DRAINING"):
             await run.one(ask(2))
         await task
@@ -463,7 +467,7 @@ async def test_collectors_share_the_places() -> None:
 
 
 async def test_the_agent_says_how_busy_it_is() -> None:
-    agent = CollectAgent(pause=slow(0.4), config=CollectConfig(capacity=2))
+    agent = CollectAgent(pause=slow(2.0), config=CollectConfig(capacity=2))
     async with collecting(agent) as (run, _):
         tasks = [asyncio.create_task(run.one(ask(number))) for number in range(5)]
         await until(lambda: run.stream.load is not None and run.stream.load.waiting)
@@ -471,7 +475,9 @@ async def test_the_agent_says_how_busy_it_is() -> None:
         assert (run.stream.load.running, run.stream.load.target) == (2, 2)
         assert run.stream.capacity == 2
         assert run.stream.busyness() == 2.5
-        await asyncio.gather(*tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 # ---- finding agents -----------------------------------------------------------------------------
@@ -492,21 +498,24 @@ async def test_attempts_are_spread_over_instances_and_over_what_they_offer() -> 
 
 
 async def test_an_instance_that_is_lost_is_left_for_another() -> None:
-    agents = [CollectAgent(pause=slow(0.05)) for _ in range(2)]
+    pause_s = 0.01
+    agents = [CollectAgent(pause=lambda event: pause_s) for _ in range(2)]
     async with AsyncExitStack() as stack:
         proxies = []
         for agent in agents:
             port = await stack.enter_async_context(serve_agent(agent))
             proxies.append(await stack.enter_async_context(Proxy(port)))
         directory = await stack.enter_async_context(directory_of(*(p.address for p in proxies)))
-        pool = AgentPool(directory, replace(QUICK, reconnect_s=0.2))
+        pool = AgentPool(directory, replace(QUICK, reconnect_s=2.0))
         stack.push_async_callback(pool.close)
         await asyncio.gather(*(_attempt(pool, number) for number in range(8)))
         assert all(agent.requests for agent in agents)
+        pause_s = 1.0
         running = [asyncio.create_task(_attempt(pool, 100 + number)) for number in range(8)]
         await until(lambda: all(agent.running for agent in agents))
         await proxies[0].__aexit__()
         outcomes = await asyncio.gather(*running)
+        pause_s = 0.01
         lost = [one for one in outcomes if isinstance(one, FailedAttempt)]
         assert 0 < len(lost) < 8
         assert all(one.failure.retry_safe for one in lost)

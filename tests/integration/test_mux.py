@@ -10,7 +10,7 @@ import socket
 import sys
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +24,16 @@ from gymmesh.model.v1 import model_pb2
 from gymmesh_runtime import metrics
 from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.context import CallContext
-from gymmesh_runtime.errors import STATUS_DETAILS_KEY, MeshError
+from gymmesh_runtime.errors import STATUS_DETAILS_KEY, MeshError, from_status
 from gymmesh_runtime.peers import PeerDirectory, Transport
 from gymmesh_runtime.serve import ServeOptions, serving
 from gymmesh_runtime.wire import channels
 from gymmesh_runtime.wire.batch import MIB
 from gymmesh_runtime.wire.channels import Line
+from gymmesh_runtime.wire.mux.assembly import AssemblyBudget
 from gymmesh_runtime.wire.mux.frames import (
     BEGIN,
+    CHUNK,
     END,
     EXCHANGE,
     MAX_MESSAGE,
@@ -42,6 +44,7 @@ from gymmesh_runtime.wire.mux.frames import (
     unpack,
 )
 from gymmesh_runtime.wire.mux.servicer import MuxServicer
+from gymmesh_runtime.wire.mux.table import TableLimits
 from gymmesh_runtime.wire.mux.trunk import Trunk
 from gymmesh_runtime.wire.options import channel_options, server_options
 from gymmesh_runtime.wire.server import MeshServer
@@ -80,10 +83,17 @@ class Asked(grpc.GenericRpcHandler):
 class Server:
     """A server whose streams can be counted. ``mux`` False: it does not offer the mux."""
 
-    def __init__(self, servicers: Mapping[str, object], *, mux: bool = True) -> None:
+    def __init__(
+        self,
+        servicers: Mapping[str, object],
+        *,
+        mux: bool = True,
+        limits: TableLimits | None = None,
+        budget: AssemblyBudget | None = None,
+    ) -> None:
         bindings = [Binding(name, one) for name, one in servicers.items()]
         self.asked = Asked()
-        self.mux = MuxServicer(bindings)
+        self.mux = MuxServicer(bindings, limits, budget)
         self._plain = MeshServer(bindings, mux=False)
         server = self._plain._server  # what it serves is watched here, nothing else
         if mux:
@@ -313,6 +323,59 @@ async def exchange(address: str) -> AsyncIterator[Any]:
             yield call
         finally:
             call.cancel()
+
+
+async def test_many_peers_that_end_no_message_take_no_more_than_the_budget(
+    directory: PeerDirectory,
+) -> None:
+    budget = AssemblyBudget(16 * MIB)
+    server = Server({MODEL: Probe()}, budget=budget)
+    chunk = b"x" * (MIB // 2)
+    async with server.running() as address, AsyncExitStack() as stack:
+        calls = [await stack.enter_async_context(exchange(address)) for _ in range(40)]
+        reasons = []
+        for call in calls:
+            begins: list[Frame] = [(*BEGUN[:5], chunk, True, 0)]
+            # So much that no connection may hold it: each gets a refusal, and lives on.
+            chunks: list[Frame] = [(CHUNK, 1, chunk, False)] * 17
+            await call.write(pack([*begins, *chunks]))
+            (frame,) = unpack(await call.read()).frames
+            reasons.append(from_status(frame.end.status).reason)
+            assert budget.used <= budget.total
+        assert set(reasons) == {Reason.ERROR_REASON_QUEUE_FULL}
+        # What was refused is held no more, so each may begin another one: until all is taken.
+        for call in calls:
+            await call.write(pack([(BEGIN, 3, *BEGUN[2:5], chunk, True, 0)]))
+        await until(lambda: budget.used >= 7 * MIB)
+        assert budget.used <= budget.total
+        # Others are served, with requests of any size that there is room for.
+        peer = directory.peer(instance_at(address))
+        for size in (10, 400_000):
+            request = unary("ok", request_id="y" * size)
+            assert len((await peer.CreateResponse(request, timeout=20.0)).call_id) == size
+    await until(lambda: budget.used == 0)
+
+
+async def test_a_request_whose_end_does_not_come_is_given_up() -> None:
+    budget = AssemblyBudget()
+    server = Server({MODEL: Probe()}, limits=TableLimits(assembly_s=0.05), budget=budget)
+    async with server.running() as address, exchange(address) as call:
+        await call.write(pack([(*BEGUN[:5], b"x" * 1000, True, 0)]))
+        (frame,) = unpack(await call.read()).frames
+        error = from_status(frame.end.status)
+        assert error.reason == Reason.ERROR_REASON_DEADLINE_PASSED
+        assert error.message == "the request did not come within 0.05 s"
+        assert budget.used == 0
+
+
+async def test_chunks_for_a_method_that_is_not_there_are_not_kept() -> None:
+    budget = AssemblyBudget()
+    server = Server({MODEL: Probe()}, budget=budget)
+    async with server.running() as address, exchange(address) as call:
+        await call.write(pack([(BEGIN, 1, "s/M", 0, {}, b"x" * 1000, True, 0)]))
+        (frame,) = unpack(await call.read()).frames
+        assert from_status(frame.end.status).reason == Reason.ERROR_REASON_NOT_OFFERED
+        assert budget.used == 0
 
 
 async def _read_all(call: Any) -> None:

@@ -324,3 +324,30 @@ async def test_a_layout_collects_whatever_shares_a_process(
         assert await asyncio.wait_for(collect.wait(), 60) == 0
     found = [json.loads(row) for row in rows.read_text().splitlines()]
     assert [row["reward"] for row in found] == [1.0] * 8
+
+
+@pytest.mark.parametrize(("host", "sentences"), [("0.0.0.0", 2), ("127.0.0.1", 0)])
+async def test_a_host_that_others_can_reach_is_said_on_stderr(
+    tmp_path: Path, host: str, sentences: int
+) -> None:
+    config = tmp_path / "mesh.yaml"
+    config.write_text(f"models: {{policy: {{backend: replay, path: {tmp_path}/recorded.jsonl}}}}\n")
+    replaying(tmp_path)
+    command = ["-m", "gymmesh_cli", "up", "--config", str(config), "--host", host]
+    mesh = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *command,
+        "--layout",
+        "embedded",
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        cwd=REPOSITORY,
+    )
+    assert mesh.stdout is not None
+    assert b"SERVICE" in await asyncio.wait_for(mesh.stdout.readline(), 60)
+    mesh.send_signal(signal.SIGINT)
+    _, said = await asyncio.wait_for(mesh.communicate(), 60)
+    assert mesh.returncode == 0
+    lines = said.decode().splitlines()
+    assert len(lines) == sentences, said
+    assert all(line.startswith("NO AUTHENTICATION, NO ENCRYPTION: ") for line in lines)

@@ -191,8 +191,16 @@ def ask(number: int, attempt: int = 1, **task: Any) -> agent_pb2.RunRolloutReque
 
 async def _main(port: int) -> None:
     """Serves until it is killed; says so on standard output once it does."""
-    # Events come slowly, so that whoever kills it finds rollouts under way.
-    agent = CollectAgent(pause=lambda event: 0.2 if event.sequence > 1 else None)
+
+    def pause(event: pb.RolloutEvent) -> float | None:
+        """Events come slowly, so that whoever kills it finds rollouts under way."""
+        if event.sequence == 1:
+            return None
+        if event.sequence == 3:  # so that the first ones have left
+            print("begun", flush=True)
+        return 1.0
+
+    agent = CollectAgent(pause=pause)
     async with serve_agent(agent, port):
         print("ready", flush=True)
         await asyncio.Event().wait()

@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Start a mesh's services as processes.")
 @mesh_options
-@click.option("--host", metavar="HOST", help="The address to listen on; default: mesh.host.")
+@click.option(
+    "--host",
+    metavar="HOST",
+    help="The address to listen on; default: mesh.host, which is 127.0.0.1. Whoever can reach"
+    " another one can use the mesh: there is no authentication and no encryption.",
+)
 @click.option(
     "--layout",
     type=click.Choice(["embedded", "cell", "mesh"]),
@@ -45,12 +50,18 @@ def up(
     """Start the services of a configuration as processes, and say where they are.
 
     Waits until all are SERVING, then runs until Ctrl-C, which stops them in reverse order and
-    is this command's normal end (exit code 0).
+    is this command's normal end (exit code 0). The system chooses the ports, unless
+    mesh.discovery_port and mesh.agent_port say otherwise.
 
     \b
       gym-cli up --config mesh.yaml
+      gym-cli up --config mesh.yaml --set mesh.agent_port=9401
       gym-cli up --config mesh.yaml --layout cell --cells 8
-      gym-cli collect -i tasks.jsonl -o rollouts.jsonl --agent HOST:PORT
+
+    Meanwhile, in another terminal:
+
+    \b
+      gym-cli collect -i tasks.jsonl -o rollouts.jsonl --agent 127.0.0.1:9401
     """
     from gymmesh_mesh import run_up
 

@@ -11,6 +11,7 @@ import asyncio
 import base64
 import contextlib
 import json
+import logging
 import signal
 import sys
 from asyncio.subprocess import Process
@@ -23,6 +24,9 @@ from typing import Any, Final
 from gymmesh_mesh.compose import ServiceSpec
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_mesh.layout import ProcessPlan, plan_processes
+from gymmesh_runtime.listening import METRICS_HARM, SERVICES_HARM, TOOLS_HARM, exposure
+
+_log = logging.getLogger("gymmesh.mesh")
 
 _LOG_TAIL: Final = 20
 _KILL_AFTER_S: Final = 5.0
@@ -174,6 +178,18 @@ class Up:
                 task.cancel()
 
 
+def _exposures(config: MeshConfig, host: str) -> list[str]:
+    """What others than this machine could reach of a mesh, a sentence for each; none: nothing."""
+    found = [exposure("the services listen", host, SERVICES_HARM)]
+    if config.mesh.metrics:
+        found.append(exposure("metrics are served", host, METRICS_HARM))
+    for name, environment in config.environments.items():
+        if environment.mcp is not None:
+            what = f"the tools of environment {name} are offered over MCP"
+            found.append(exposure(what, environment.mcp.host, TOOLS_HARM, tokens=True))
+    return [sentence for sentence in found if sentence]
+
+
 @asynccontextmanager
 async def up(
     config: MeshConfig, *, host: str | None = None, echo: Callable[[str], None] = _ignore
@@ -183,6 +199,9 @@ async def up(
     ``echo`` is given each line of the services' logs. Raises StartError.
     """
     settings = config.mesh
+    host = host or settings.host
+    for sentence in _exposures(config, host):
+        _log.warning("%s", sentence)  # the workers' own logs may be shown to nobody
     async with AsyncExitStack() as stack:
         workers = []
         for plan in plan_processes(config):
@@ -192,7 +211,7 @@ async def up(
         ready_s = _ready_seconds(config)
         try:
             async with asyncio.timeout(ready_s):
-                infos = await _serve_all(workers, config, host or settings.host)
+                infos = await _serve_all(workers, config, host)
         except TimeoutError:
             raise StartError(
                 f"the services were not ready within {ready_s:.0f} s (mesh.ready_s)"

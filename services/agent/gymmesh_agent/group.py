@@ -11,6 +11,7 @@ from gymmesh_agent.peers import RESOURCE_SERVICE, VERIFY_SERVICE, VerifyPeer
 from gymmesh_agent.verdict import check_verification
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.names import check_name
 from gymmesh_runtime.peers import PeerDirectory
 
 _PICK_S = 5.0
@@ -35,6 +36,7 @@ async def judge_group(
             "group.task.environment is not set; name the environment that judges the task",
             metadata={"field": "group.task.environment", "method": context.method},
         )
+    check_name("group.task.environment", group.task.environment)
     instance = await directory.pick(
         RESOURCE_SERVICE, group.task.environment, timeout=context.timeout(_PICK_S)
     )

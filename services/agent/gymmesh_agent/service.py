@@ -27,6 +27,7 @@ from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.instruments import Count, Spread
+from gymmesh_runtime.names import check_name
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.timers import running_wheel
 
@@ -183,6 +184,10 @@ class AgentService:
         place = self._opened()
         task = request.task
         environment = task.environment
+        check_name("rollout_id", request.rollout_id)
+        check_name("run_id", request.run_id)
+        check_name("task.environment", environment)
+        check_name("task.agent", task.agent)
         if not environment:
             raise MeshError(
                 errors_pb2.ERROR_REASON_REQUIRED_FIELD_MISSING,

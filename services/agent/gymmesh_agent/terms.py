@@ -20,6 +20,7 @@ from gymmesh_agent.config import AgentConfig
 from gymmesh_agent.loop import LoopLimits
 from gymmesh_agent.params import fill_params, merge_params, read_override, task_items, with_tools
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.names import check_name
 
 V = TypeVar("V")
 Where: TypeAlias = tuple[str, str, str]
@@ -224,6 +225,9 @@ def _size(key: tuple[bytes, ...]) -> int:
 
 def _terms(config: AgentConfig, options: agent_pb2.RolloutOptions) -> Terms:
     asked = options.models
+    for role, name in asked.items():
+        check_name("options.models", role)
+        check_name("options.models", name)
     return Terms(
         options,
         LoopLimits(

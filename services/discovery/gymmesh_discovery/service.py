@@ -12,11 +12,14 @@ from gymmesh_discovery.backends.memory import MemoryRegistry
 from gymmesh_discovery.view import Change, matches
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.names import check_name
 from gymmesh_runtime.peers import PeerDirectory
 
 KIND: Final = "gymmesh.discovery.v1.DiscoveryService"
 _PAGE: Final = 1000
 _MAX_META_KEYS: Final = 64
+_MAX_INSTANCE_BYTES: Final = 65_536
+_NAMES: Final = ("id", "service", "name", "address", "contract_version", "metrics_address")
 
 
 class DiscoveryService:
@@ -47,8 +50,7 @@ class DiscoveryService:
         self, request: discovery_pb2.RegisterRequest, context: CallContext
     ) -> discovery_pb2.RegisterResponse:
         """Lists an instance. Raises INSTANCE_EXISTS, FIELD_INVALID."""
-        if len(request.instance.meta) > _MAX_META_KEYS:
-            raise _invalid("instance.meta", f"has more than {_MAX_META_KEYS} keys")
+        _check_instance(request.instance)
         lease_id, lease_s = await self._backend.register(
             request.instance, request.lease_s, request.lease_id
         )
@@ -57,7 +59,8 @@ class DiscoveryService:
     async def Renew(
         self, request: discovery_pb2.RenewRequest, context: CallContext
     ) -> discovery_pb2.RenewResponse:
-        """Extends a lease. Raises LEASE_NOT_FOUND."""
+        """Extends a lease. Raises LEASE_NOT_FOUND, FIELD_INVALID."""
+        _check_health("health", request.health)
         lease_s = await self._backend.renew(request.lease_id, request.health)
         return discovery_pb2.RenewResponse(lease_s=lease_s)
 
@@ -128,6 +131,25 @@ def _response(
     if change.before is not None and matches(change.before, service, name):
         return discovery_pb2.WatchInstancesResponse(version=version, removed_id=change.instance.id)
     return None
+
+
+def _check_instance(instance: discovery_pb2.Instance) -> None:
+    """Raises FIELD_INVALID for an instance that nobody should be shown."""
+    for name in _NAMES:
+        check_name(f"instance.{name}", getattr(instance, name))
+    if " " in instance.address:
+        raise _invalid("instance.address", "has a space")
+    _check_health("instance.health", instance.health)
+    if len(instance.meta) > _MAX_META_KEYS:
+        raise _invalid("instance.meta", f"has more than {_MAX_META_KEYS} keys")
+    # Every watcher holds it.
+    if instance.ByteSize() > _MAX_INSTANCE_BYTES:
+        raise _invalid("instance", f"is larger than {_MAX_INSTANCE_BYTES} bytes")
+
+
+def _check_health(field: str, health: int) -> None:
+    if health not in discovery_pb2.Health.values():
+        raise _invalid(field, f"is {health}, which the contract does not know")
 
 
 def _invalid(field: str, problem: str) -> MeshError:

@@ -5,3 +5,9 @@ checks that every call goes through, whatever its path), channels and peers,
 the server life cycle, discovery registration, metrics and configuration.
 What does not: anything that knows what a model, a tool or an agent is.
 """
+
+import os
+
+# Before gRPC is loaded: its notes about closed connections and forks are no news. What the user
+# has set stays.
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")

@@ -23,6 +23,8 @@ from functools import cache, partial
 from time import monotonic
 from typing import Any
 
+from google.protobuf.message import DecodeError
+
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime import metrics
 from gymmesh_runtime.alarm import Alarm
@@ -30,7 +32,7 @@ from gymmesh_runtime.context import NO_METADATA, CallContext
 from gymmesh_runtime.contract import MethodSpec, methods_of, required_fields
 from gymmesh_runtime.errors import MeshError, deadline_passed, unforeseen
 from gymmesh_runtime.instruments import FOLDED_AT_ONCE, Count
-from gymmesh_runtime.timers import Limit, Wheel, running_wheel
+from gymmesh_runtime.timers import MAX_TIMEOUT_S, Limit, Wheel, running_wheel
 
 
 class BoundMethod:
@@ -70,6 +72,19 @@ class BoundMethod:
         """Whether the servicer has the method's second form."""
         return self._push is not None
 
+    def read(self, data: bytes) -> Any:
+        """Decodes the request of a call. Raises FIELD_INVALID, and then counts the call."""
+        try:
+            return self.spec.read_request(data)
+        except DecodeError:
+            raise self.undecodable() from None
+
+    def undecodable(self) -> MeshError:
+        """Counts a call whose request cannot be decoded; returns its error."""
+        error = self.spec.undecodable_request()
+        self._counts(error.code.name).inc()
+        return error
+
     async def call(
         self,
         request: Any,
@@ -100,7 +115,7 @@ class BoundMethod:
             if type(response) is not self._response_class:  # then it is to be waited for
                 del request  # not to be kept for as long as the call takes
                 if timeout is not None and context.deadline is not None:
-                    limit = Limit(timeout, self._wheel or self._in_loop())
+                    limit = Limit(min(timeout, MAX_TIMEOUT_S), self._wheel or self._in_loop())
                 response = await response
             return response
         except (Exception, asyncio.CancelledError) as failure:

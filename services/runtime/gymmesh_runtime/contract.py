@@ -20,7 +20,7 @@ from google.protobuf.descriptor import (
     MethodDescriptor,
     ServiceDescriptor,
 )
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.errors import MeshError
@@ -56,6 +56,38 @@ class MethodSpec:
                 f"{self.full_name} needs the field '{missing}'; set it and call again",
                 metadata={"field": missing, "method": self.full_name},
             )
+
+    def request_of(self, data: bytes) -> Any:
+        """Decodes a request. Raises FIELD_INVALID when the bytes are none of this method."""
+        try:
+            return self.read_request(data)
+        except DecodeError:
+            raise self.undecodable_request() from None
+
+    def response_of(self, data: bytes, address: str) -> Any:
+        """Decodes what the peer at `address` answered. Raises CONTRACT_VIOLATED."""
+        try:
+            return self.read_response(data)
+        except DecodeError:
+            raise self.undecodable_response(address) from None
+
+    def undecodable_request(self) -> MeshError:
+        """The error of a caller whose bytes are no request of this method."""
+        name = self.request_class.DESCRIPTOR.full_name
+        return MeshError(
+            errors_pb2.ERROR_REASON_FIELD_INVALID,
+            f"the request of {self.full_name} cannot be decoded as {name}",
+            metadata={"field": "", "method": self.full_name},
+        )
+
+    def undecodable_response(self, address: str) -> MeshError:
+        """The error of a peer whose bytes are no response of this method."""
+        name = self.response_class.DESCRIPTOR.full_name
+        return MeshError(
+            errors_pb2.ERROR_REASON_CONTRACT_VIOLATED,
+            f"{address}: the response of {self.full_name} cannot be decoded as {name}",
+            metadata={"rule": "response", "method": self.full_name, "address": address},
+        )
 
 
 @cache

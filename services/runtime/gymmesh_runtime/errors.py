@@ -22,6 +22,7 @@ from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 from gymmesh.errors.v1 import errors_pb2
+from gymmesh_runtime.timers import MAX_TIMEOUT_S
 
 DOMAIN: Final = "gymmesh"
 STATUS_DETAILS_KEY: Final = "grpc-status-details-bin"
@@ -206,6 +207,16 @@ def deadline_passed(method: str) -> MeshError:
         f"the deadline of {method} passed",
         metadata={"method": method},
     )
+
+
+def bounded_timeout(timeout: float, method: str) -> float:
+    """A call's timeout in seconds, a year at most. Raises DEADLINE_PASSED when there is no time.
+
+    Not a number is no time.
+    """
+    if not timeout > 0:
+        raise deadline_passed(method)
+    return min(timeout, MAX_TIMEOUT_S)
 
 
 def connection_closed(address: str) -> MeshError:

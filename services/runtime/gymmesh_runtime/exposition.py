@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from threading import Thread
 from typing import Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
@@ -11,6 +12,7 @@ from prometheus_client import make_wsgi_app
 from prometheus_client.exposition import ThreadingWSGIServer
 
 from gymmesh_runtime import metrics
+from gymmesh_runtime.listening import METRICS_HARM, at_port, family_of, log_exposure
 
 _HEARTBEAT_S: Final = 1.0
 # How long stopping may take. The library's own start_http_server polls every half second, which
@@ -23,23 +25,28 @@ class _Silent(WSGIRequestHandler):
         """Says nothing: a scrape is no news."""
 
 
+class _V6Server(ThreadingWSGIServer):
+    address_family = socket.AF_INET6
+
+
 class MetricsEndpoint:
     """Serves ``/metrics`` from a thread of its own, so that a busy loop can't hide."""
 
     def __init__(self, server: WSGIServer, thread: Thread, host: str) -> None:
         self._server = server
         self._thread = thread
-        self.address = f"{host}:{server.server_port}"
+        self.address = at_port(host, server.server_port)
 
     @classmethod
     def start(cls, host: str, port: int) -> MetricsEndpoint:
         """Starts it; ``port`` 0: the system chooses. Raises OSError when taken."""
+        kind = _V6Server if family_of(host) is socket.AF_INET6 else ThreadingWSGIServer
         try:
-            server = make_server(
-                host, port, make_wsgi_app(metrics.REGISTRY), ThreadingWSGIServer, _Silent
-            )
+            server = make_server(host, port, make_wsgi_app(metrics.REGISTRY), kind, _Silent)
         except OSError as exc:
-            raise OSError(f"cannot serve metrics on {host}:{port}: {exc.strerror or exc}") from exc
+            place = at_port(host, port)
+            raise OSError(f"cannot serve metrics on {place}: {exc.strerror or exc}") from exc
+        log_exposure("metrics are served", host, METRICS_HARM)
         thread = Thread(target=server.serve_forever, args=(_POLL_S,), name="metrics", daemon=True)
         thread.start()
         return cls(server, thread, host)

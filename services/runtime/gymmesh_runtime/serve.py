@@ -20,6 +20,7 @@ from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.exposition import MetricsEndpoint, heartbeat
+from gymmesh_runtime.listening import at_port
 from gymmesh_runtime.peers import PeerDirectory, Transport
 from gymmesh_runtime.registration import DirectoryWatch, DiscoveryPeer, Registration
 from gymmesh_runtime.service import Service
@@ -277,7 +278,7 @@ def _served_instance(
 ) -> discovery_pb2.Instance:
     """The same, as other processes see it."""
     instance = instance_of(service)
-    instance.address = f"{options.advertise_host or options.host}:{port}"
+    instance.address = at_port(options.advertise_host or options.host, port)
     instance.metrics_address = metrics_address
     return instance
 

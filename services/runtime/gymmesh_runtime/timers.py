@@ -24,6 +24,10 @@ _EXACT_S: Final = 1.25
 _AFTER_TICK_S: Final = 0.001
 
 
+#: Timers can't be set for ever; a year will do.
+MAX_TIMEOUT_S: Final = 365 * 86_400.0
+
+
 class Timer:
     """Rings once, unless it is stopped before. What it does then, a subclass says in `ring`."""
 

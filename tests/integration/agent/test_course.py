@@ -233,7 +233,7 @@ async def test_tool_that_cannot_be_carried_out_fails_the_rollout(path: str) -> N
 
 async def test_tool_over_its_time_is_not_the_rollouts_deadline(path: str) -> None:
     environment = TinyEnvironment(tools={"slow": hang})
-    config = AgentConfig(tool_timeout_s=0.2)
+    config = AgentConfig(tool_timeout_s=2.0)
     async with running(path, environment, policy(calls(call("slow"))), config) as mesh:
         events = await mesh.run()
     assert failure_in(events) == ("TOOL", "DEADLINE_PASSED")

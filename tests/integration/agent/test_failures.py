@@ -68,7 +68,7 @@ async def test_slow_model_is_not_the_rollouts_deadline(path: str) -> None:
 
 async def test_deadline_of_the_rollout(path: str) -> None:
     async with running(path, TinyEnvironment(), policy(hang)) as mesh:
-        events = await mesh.run(timeout=1.0)
+        events = await mesh.run(timeout=5.0)
         assert failure_in(events) == ("DEADLINE", "DEADLINE_PASSED")
         await until(lambda: mesh.model.cancelled)
 
@@ -77,8 +77,8 @@ async def test_a_pushed_rollout_keeps_its_deadline_by_itself() -> None:
     events: list[Any] = []
     async with running("direct", TinyEnvironment(), policy(hang)) as mesh:
         agent: Any = mesh.agent
-        async with asyncio.timeout(1.0):  # no later than the call's own limit would be
-            await agent.push_RunRollout(ask(), timeout=1.0, send=events.append)
+        async with asyncio.timeout(5.0):  # no later than the call's own limit would be
+            await agent.push_RunRollout(ask(), timeout=5.0, send=events.append)
         await mesh.settled()
     assert failure_in(events) == ("DEADLINE", "DEADLINE_PASSED")
 

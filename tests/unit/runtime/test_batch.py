@@ -150,7 +150,7 @@ async def test_what_one_turn_brings_leaves_together() -> None:
 
 
 async def test_a_burst_waits_for_the_timer_and_not_longer() -> None:
-    outbox: Outbox[int] = Outbox(BatchLimits(delay_s=0.01))
+    outbox: Outbox[int] = Outbox(BatchLimits(delay_s=1.0))
     outbox.put(0, 1)
     assert await taken(outbox) == [0]
     outbox.put(1, 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import math
 import re
 from pathlib import Path
@@ -23,6 +25,7 @@ from gymmesh_runtime.errors import (
     to_status,
     unforeseen,
 )
+from gymmesh_runtime.wire.library_log import quiet_cancellations
 
 PROTO = Path(__file__).parents[3] / "proto/gymmesh/errors/v1/errors.proto"
 Reason = errors_pb2.ErrorReason
@@ -178,3 +181,16 @@ def test_an_unforeseen_exception_keeps_its_words_to_itself() -> None:
     assert "sk-123" not in str(error) + repr(error.metadata)
     assert to_status(RuntimeError(words)).code == grpc.StatusCode.INTERNAL.value[0]
     assert words.encode() not in to_status(RuntimeError(words)).SerializeToString()
+
+
+def test_the_log_of_grpc_keeps_all_but_cancellations(caplog: pytest.LogCaptureFixture) -> None:
+    quiet_cancellations()
+    log = logging.getLogger("grpc._cython.cygrpc")
+    for error in (asyncio.CancelledError(), ValueError("a fault")):
+        try:
+            raise error
+        except BaseException:
+            log.exception("not handled")
+    log.error("without a traceback")
+    kept = [record.exc_info[1] if record.exc_info else None for record in caplog.records]
+    assert [type(one) for one in kept] == [ValueError, type(None)]

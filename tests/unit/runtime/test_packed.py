@@ -24,7 +24,7 @@ async def test_a_reader_in_this_process_gets_messages() -> None:
         yield ACK
         yield ACK.SerializeToString()
 
-    assert [one async for one in unpacked(agent_pb2.CollectAck, said())] == [ACK, ACK]
+    assert [one async for one in unpacked(agent_pb2.CollectAck.FromString, said())] == [ACK, ACK]
 
 
 @given(st.integers(1, 2**64 - 1))

@@ -9,11 +9,12 @@ from google.rpc import status_pb2
 
 from gymmesh.mux.v1 import mux_pb2
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.wire.mux.assembly import Parts
 from gymmesh_runtime.wire.mux.frames import BEGIN, Frame, pack, unpack
-from gymmesh_runtime.wire.mux.table import CallTable, Listener, Parts, TableLimits, Theirs
+from gymmesh_runtime.wire.mux.table import CallTable, Listener, TableLimits, Theirs
 
 #: Bounds that a few calls reach.
-SMALL = TableLimits(calls=4, message_bytes=100, assembly_bytes=150)
+SMALL = TableLimits(calls=4, message_bytes=100, assembly_bytes=150, call_bytes=0)
 
 
 class Mine:

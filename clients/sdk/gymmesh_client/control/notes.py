@@ -51,7 +51,10 @@ def notes_folder() -> Path:
 def leave(note: Note) -> Path:
     """Write a note. Raises OSError."""
     folder = notes_folder()
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if stat.S_IMODE(folder.stat().st_mode) & 0o077:  # others could put a note of theirs there
+        folder.chmod(0o700)
     path = folder / f"{note.run_id}.json"
     draft = folder / f".{note.run_id}.{note.pid}"
     with contextlib.suppress(FileNotFoundError):

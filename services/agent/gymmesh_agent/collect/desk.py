@@ -18,6 +18,7 @@ from gymmesh_agent.collect.stream import CollectStream, Host
 from gymmesh_runtime import metrics
 from gymmesh_runtime.contract import CONTRACT_VERSION, required_fields
 from gymmesh_runtime.errors import MeshError, unforeseen
+from gymmesh_runtime.names import check_name
 
 _HELLO_S: Final = 10.0
 _MAX_STREAMS: Final = 1024
@@ -27,6 +28,7 @@ _LOAD_S: Final = 1.0
 _HEARTBEAT_S: Final = 8.0
 _FLUSH_S: Final = 1.0
 _MAX_CURSOR: Final = 2**62
+_MAX_VERSION: Final = 32
 
 
 class CollectDesk:
@@ -182,6 +184,9 @@ class CollectDesk:
                     return  # taken over: what still comes here is of no account
                 if not self._heed(request, stream, line):
                     return
+        except MeshError as error:  # what came cannot be decoded
+            line.end(error)
+            return
         except Exception:  # the connection broke; whoever writes to it says so
             line.end()
             return
@@ -293,14 +298,16 @@ async def _hello(requests: AsyncIterator[agent_pb2.CollectRequest]) -> agent_pb2
             f"the first message needs the field '{field}'",
             metadata={"field": field, "method": METHOD},
         )
+    check_name("hello.stream_id", request.hello.stream_id)
     _check_contract(request.hello.contract_version)
     return request.hello
 
 
 def _check_contract(theirs: str) -> None:
+    theirs = theirs[:_MAX_VERSION]
     if theirs and theirs.partition(".")[0] != CONTRACT_VERSION.partition(".")[0]:
         raise MeshError(
             errors_pb2.ERROR_REASON_CONTRACT_MISMATCH,
-            f"the collector speaks contract version '{theirs}', this agent {CONTRACT_VERSION}",
+            f"the collector speaks contract version {theirs!r}, this agent {CONTRACT_VERSION}",
             metadata={"ours": CONTRACT_VERSION, "theirs": theirs},
         )

@@ -6,12 +6,12 @@ Invariant: what serves lives in one task of its own, whichever tasks open and cl
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 from typing import TYPE_CHECKING
 
 from gymmesh_resource.config import McpConfig
 from gymmesh_runtime.config import ConfigError
+from gymmesh_runtime.listening import TOOLS_HARM, is_local, log_exposure
 
 if TYPE_CHECKING:
     from gymmesh_resource.service import ResourceService
@@ -52,6 +52,8 @@ class Offering:
         ready.cancel()
         if not self._task.done():
             _LOGGER.info("environment %s: tools over MCP at %s", self._service.name, self._url)
+            what = f"the tools of environment {self._service.name} are offered over MCP"
+            log_exposure(what, self._config.host, TOOLS_HARM, tokens=True)
             return
         task, self._task = self._task, None
         try:
@@ -88,13 +90,8 @@ class Offering:
 
 def check_host(config: McpConfig, place: str) -> None:
     """Raises ConfigError for a host that is not this machine's own, unless that is allowed."""
-    if config.allow_other_hosts or config.host == "localhost":
+    if config.allow_other_hosts or is_local(config.host):
         return
-    try:
-        if ipaddress.ip_address(config.host).is_loopback:
-            return
-    except ValueError:
-        pass
     raise ConfigError(
         f"{config.host!r} can be reached from other machines, and what travels is not encrypted; "
         "use 127.0.0.1, or set allow_other_hosts: true",

@@ -42,17 +42,16 @@ class Line:
         return self._channel is not None and self._channel.get_state() is ready
 
     def enter(self, spec: MethodSpec) -> Any:
-        """Starts a call; returns what sends it. Each ``enter`` needs one ``leave``."""
+        """Starts a call; returns what sends it. Each ``enter`` needs one ``leave``.
+
+        Responses come as bytes: gRPC itself would log one that cannot be decoded, and hand over
+        None in its place.
+        """
         self._in_flight += 1
         call = self._calls.get(spec.full_name)
         if call is None:
             call = self._calls[spec.full_name] = _multicallable(self._opened(), spec)
         return call
-
-    def enter_packed(self, spec: MethodSpec) -> Any:
-        """The same for a stream both ways whose responses come in their bytes."""
-        self._in_flight += 1
-        return _multicallable(self._opened(), spec, packed=True)
 
     def enter_raw(self, full_name: str) -> Any:
         """The same for a stream of bytes both ways, whose messages the caller packs."""
@@ -95,18 +94,14 @@ class Line:
         return channel
 
 
-def _multicallable(channel: grpc.aio.Channel, spec: MethodSpec, *, packed: bool = False) -> Any:
+def _multicallable(channel: grpc.aio.Channel, spec: MethodSpec) -> Any:
     serialize: Any = spec.request_class.SerializeToString
     if spec.client_streaming:
         make: Any = channel.stream_stream
         serialize = packer(spec.request_class)
     else:
         make = channel.unary_stream if spec.server_streaming else channel.unary_unary
-    return make(
-        f"/{spec.full_name}",
-        request_serializer=serialize,
-        response_deserializer=None if packed else spec.response_class.FromString,
-    )
+    return make(f"/{spec.full_name}", request_serializer=serialize)
 
 
 class ChannelPool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 from gymmesh_runtime.binding import Binding, BoundMethod
@@ -35,6 +36,7 @@ class DirectPeer:
 
 def _both_ways(method: BoundMethod) -> Any:
     spec = method.spec
+    read_response = partial(spec.response_of, address="direct")
 
     async def call(
         requests: AsyncIterator[Any],
@@ -42,10 +44,10 @@ def _both_ways(method: BoundMethod) -> Any:
         timeout: float | None,
         metadata: Mapping[str, str] = NO_METADATA,
     ) -> AsyncIterator[Any]:
-        asked = unpacked(spec.request_class, requests)
+        asked = unpacked(spec.request_of, requests)
         served: Any = method.stream(asked, timeout=timeout, metadata=metadata)
         async with aclosing(served):
-            async for response in unpacked(spec.response_class, served):
+            async for response in unpacked(read_response, served):
                 yield response
 
     return call

@@ -23,11 +23,14 @@ def packer(message_class: type[Message]) -> Callable[[Any], bytes]:
 
 
 async def unpacked(
-    message_class: type[Message], messages: AsyncIterator[Any]
+    read: Callable[[bytes], Any], messages: AsyncIterator[Any]
 ) -> AsyncIterator[Any]:
-    """The messages, for a reader in this process, who gets them as over a wire."""
+    """The messages, for a reader in this process, who gets them as over a wire.
+
+    ``read`` decodes one that came in its bytes, and raises MeshError.
+    """
     async for message in messages:
-        yield message_class.FromString(message) if isinstance(message, bytes) else message
+        yield read(message) if isinstance(message, bytes) else message
 
 
 @lru_cache(_VARINTS)

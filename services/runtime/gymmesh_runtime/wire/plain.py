@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import grpc
 
 from gymmesh_runtime.context import NO_METADATA
 from gymmesh_runtime.contract import MethodSpec, methods_of
-from gymmesh_runtime.errors import connection_closed, deadline_passed, from_rpc_error
+from gymmesh_runtime.errors import bounded_timeout, connection_closed, from_rpc_error
 from gymmesh_runtime.wire.channels import Line
 
 
@@ -24,22 +24,22 @@ class PlainPeer:
     def __init__(self, line: Line, service: str) -> None:
         for name, spec in methods_of(service).items():
             if spec.server_streaming:
-                setattr(self, name, _stream(line, spec, line.enter))
+                setattr(self, name, _stream(line, spec))
             else:
                 setattr(self, name, _unary(line, spec))
             if spec.client_streaming:
-                setattr(self, f"packed_{name}", _stream(line, spec, line.enter_packed))
+                setattr(self, f"packed_{name}", _stream(line, spec, packed=True))
 
 
 def _unary(line: Line, spec: MethodSpec) -> Any:
     async def call(
         request: Any, *, timeout: float, metadata: Mapping[str, str] = NO_METADATA
     ) -> Any:
-        if timeout <= 0:  # gRPC takes zero for no deadline at all
-            raise deadline_passed(spec.full_name)
+        timeout = bounded_timeout(timeout, spec.full_name)  # gRPC takes zero for no deadline
         send = line.enter(spec)
         try:
-            return await send(request, timeout=timeout, metadata=tuple(metadata.items()))
+            data = await send(request, timeout=timeout, metadata=tuple(metadata.items()))
+            return spec.response_of(data, line.address)
         except grpc.aio.AioRpcError as exc:
             raise from_rpc_error(exc, line.address, spec.full_name) from None
         except asyncio.CancelledError:
@@ -52,18 +52,17 @@ def _unary(line: Line, spec: MethodSpec) -> Any:
     return call
 
 
-def _stream(line: Line, spec: MethodSpec, enter: Callable[[MethodSpec], Any]) -> Any:
+def _stream(line: Line, spec: MethodSpec, *, packed: bool = False) -> Any:
     async def call(
         request: Any, *, timeout: float, metadata: Mapping[str, str] = NO_METADATA
     ) -> AsyncIterator[Any]:
-        if timeout <= 0:
-            raise deadline_passed(spec.full_name)
-        send = enter(spec)
+        timeout = bounded_timeout(timeout, spec.full_name)
+        send = line.enter(spec)
         rpc: Any = None
         try:
             rpc = send(request, timeout=timeout, metadata=tuple(metadata.items()))
-            async for response in rpc:
-                yield response
+            async for data in rpc:
+                yield data if packed else spec.response_of(data, line.address)
         except grpc.aio.AioRpcError as exc:
             raise from_rpc_error(exc, line.address, spec.full_name) from None
         except asyncio.CancelledError:

@@ -205,6 +205,10 @@ def test_a_note_is_its_owners_alone() -> None:
     assert list(read_all()) == [note]
     path.chmod(0o644)
     assert not list(read_all()), "others could have written or read it"
+    notes_folder().chmod(0o777)
+    leave(note)
+    assert notes_folder().stat().st_mode & 0o777 == 0o700
+    assert notes_folder().parent.stat().st_mode & 0o022 == 0
 
 
 def test_notes_of_dead_processes_and_damaged_ones_are_passed_over() -> None:

@@ -113,7 +113,9 @@ class AgentServiceServicer:
         REQUIRED_FIELD_MISSING with field `task.environment`, a task that names
         another agent NOT_FOUND / SERVICE_NOT_FOUND, an attempt that runs here
         already ALREADY_EXISTS / ROLLOUT_EXISTS, and a server on its way down
-        UNAVAILABLE / DRAINING. When the caller cancels or goes away, the attempt is
+        UNAVAILABLE / DRAINING. Ids and names (rollout, run, environment, agent, models)
+        that have control characters, or more than 512 characters, may be refused with
+        INVALID_ARGUMENT / FIELD_INVALID. When the caller cancels or goes away, the attempt is
         stopped and its session closed.
         The call's deadline is the rollout's. The agent keeps back a short margin of
         it, so that `failed` (DEADLINE) still arrives; a caller must expect a bare

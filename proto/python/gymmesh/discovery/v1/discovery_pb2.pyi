@@ -79,7 +79,9 @@ Global___Locality: _TypeAlias = Locality  # noqa: Y015
 
 @_typing.final
 class Instance(_message.Message):
-    """One instance of a service."""
+    """One instance of a service. Its texts are printable, and each of those that name
+    something has at most 512 characters; an instance has at most 64 KiB in all.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -49,7 +49,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "gymmesh.resource.v1.ResourceService/CallTool"}}
     """
     ERROR_REASON_FIELD_INVALID: _ErrorReason.ValueType  # 2
-    """INVALID_ARGUMENT. A field was set to something that it cannot be.
+    """INVALID_ARGUMENT. A field was set to something that it cannot be. `field` is
+    empty when the bytes of a request cannot be decoded as its message at all.
     Example: {"reason": "FIELD_INVALID", "domain": "gymmesh",
     "metadata": {"field": "task.params.tools[1].parameters_json"}}
     """
@@ -123,7 +124,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_CONTRACT_VIOLATED: _ErrorReason.ValueType  # 29
     """INTERNAL. A peer broke the contract: a stream with a gap, two terminal
-    events, an unknown event that is not ignorable.
+    events, an unknown event that is not ignorable, or an answer that cannot be
+    decoded.
     Example: {"reason": "CONTRACT_VIOLATED", "domain": "gymmesh",
     "metadata": {"rule": "sequence", "expected": "7", "got": "9"}}
     """
@@ -312,7 +314,8 @@ Example: {"reason": "REQUIRED_FIELD_MISSING", "domain": "gymmesh",
 "gymmesh.resource.v1.ResourceService/CallTool"}}
 """
 ERROR_REASON_FIELD_INVALID: ErrorReason.ValueType  # 2
-"""INVALID_ARGUMENT. A field was set to something that it cannot be.
+"""INVALID_ARGUMENT. A field was set to something that it cannot be. `field` is
+empty when the bytes of a request cannot be decoded as its message at all.
 Example: {"reason": "FIELD_INVALID", "domain": "gymmesh",
 "metadata": {"field": "task.params.tools[1].parameters_json"}}
 """
@@ -386,7 +389,8 @@ Example: {"reason": "CALLER_CANCELLED", "domain": "gymmesh"}
 """
 ERROR_REASON_CONTRACT_VIOLATED: ErrorReason.ValueType  # 29
 """INTERNAL. A peer broke the contract: a stream with a gap, two terminal
-events, an unknown event that is not ignorable.
+events, an unknown event that is not ignorable, or an answer that cannot be
+decoded.
 Example: {"reason": "CONTRACT_VIOLATED", "domain": "gymmesh",
 "metadata": {"rule": "sequence", "expected": "7", "got": "9"}}
 """

@@ -30,11 +30,18 @@ Credit: the callee of a response stream sends at most as many messages as
 `begin.credit` and the `credit` frames of the call add up to (at most 2^31). A
 unary call needs none. Chunks need none of their own.
 
-Limits of a receiver, each answered for the one call with the error named:
-  a message of more than 64 MiB            RESOURCE_EXHAUSTED / MESSAGE_TOO_LARGE
-  more than 32,768 calls at a time         RESOURCE_EXHAUSTED / QUEUE_FULL
-  no room for messages under way in pieces RESOURCE_EXHAUSTED / QUEUE_FULL
-  a message whose pieces stop coming       DEADLINE_EXCEEDED / DEADLINE_PASSED
+Limits of a receiver. What is beyond one fails its own call with the error
+named, and the rest of its pieces is let pass:
+  a message of more than 64 MiB, or
+  metadata of more than 16 KiB             RESOURCE_EXHAUSTED / MESSAGE_TOO_LARGE
+  more than 32,768 calls at a time, or no
+  room for messages under way in pieces,
+  on one connection or over all            RESOURCE_EXHAUSTED / QUEUE_FULL,
+                                           with RetryInfo
+  a request not complete within a minute,
+  or by the call's deadline                DEADLINE_EXCEEDED / DEADLINE_PASSED
+  a payload that cannot be decoded as the
+  method's request                         INVALID_ARGUMENT / FIELD_INVALID
 
 Leaving: after `go_away` the sender takes no new calls; those that crossed it
 are ended with UNAVAILABLE / DRAINING and may be made elsewhere, for nothing was

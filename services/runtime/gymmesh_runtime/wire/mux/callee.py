@@ -15,12 +15,10 @@ from google.protobuf.message import DecodeError
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.binding import BoundMethod
-from gymmesh_runtime.contract import MethodSpec
 from gymmesh_runtime.errors import MeshError, deadline_passed, to_status
-from gymmesh_runtime.timers import call_within
+from gymmesh_runtime.timers import MAX_TIMEOUT_S, call_within
 from gymmesh_runtime.wire.batch import OutboxClosed
 from gymmesh_runtime.wire.mux import frames, table
-from gymmesh_runtime.wire.mux.caller import MAX_TIMEOUT_S
 from gymmesh_runtime.wire.mux.frames import ANSWER, CHUNK_BYTES, END, FRAME_BYTES, MESSAGE
 
 if TYPE_CHECKING:  # the link owns its callee
@@ -40,9 +38,9 @@ class Incoming:
 
     __slots__ = ("deadline", "timer")
 
-    def __init__(self, timeout: float, overdue: Callable[[], object]) -> None:
+    def __init__(self, timeout: float, assembly_s: float, overdue: Callable[[], object]) -> None:
         self.deadline = monotonic() + timeout
-        self.timer = call_within(timeout, overdue)
+        self.timer = call_within(min(timeout, assembly_s), overdue)
 
 
 class Callee:
@@ -58,6 +56,7 @@ class Callee:
 
     __slots__ = (
         "_alone",
+        "_assembly_s",
         "_at",
         "_line",
         "_link",
@@ -70,12 +69,13 @@ class Callee:
         "_without_credit",
     )
 
-    def __init__(self, link: Link, methods: Mapping[str, BoundMethod]) -> None:
+    def __init__(self, link: Link, methods: Mapping[str, BoundMethod], assembly_s: float) -> None:
         self._link = link
         self._table = link.table
         self._served = link.table.served
         self._sender = link.sender
         self._methods = methods
+        self._assembly_s = assembly_s  # how long the chunks of a request may take to come
         self._loop = asyncio.get_running_loop()
         self._without_credit: dict[int, asyncio.Future[None]] = {}  # streams that wait for it
         self._line: deque[tuple[table.Theirs, float, BoundMethod, bytes]] = deque()
@@ -101,7 +101,10 @@ class Callee:
 
     def receiving(self, call: table.Theirs) -> None:
         """A call whose request comes in chunks; they, too, must come in time."""
-        call.sink = Incoming(_timeout_s(call), partial(self._overdue, call))
+        if call.method not in self._methods:
+            self._fail(call.number, _not_offered(call.method))
+            return
+        call.sink = Incoming(_timeout_s(call), self._assembly_s, partial(self._overdue, call))
 
     def began(self, call: table.Theirs, payload: bytes) -> None:
         """A call whose request is there."""
@@ -221,7 +224,7 @@ class Callee:
         except asyncio.CancelledError:
             self._fail(number, _cancelled())
         except DecodeError:
-            self._fail(number, _unreadable(method.spec))
+            self._fail(number, method.undecodable())
         except Exception as exc:
             self._fail(number, exc)
 
@@ -246,7 +249,7 @@ class Callee:
         except asyncio.CancelledError:
             self._fail(number, _cancelled())
         except DecodeError:
-            self._fail(number, _unreadable(method.spec))
+            self._fail(number, method.undecodable())
         except Exception as exc:
             self._fail(number, exc)
         finally:
@@ -292,7 +295,10 @@ class Callee:
         self._sender.send_one(number, (END, number, status), FRAME_BYTES, crowd)
 
     def _overdue(self, call: table.Theirs) -> None:
-        self._fail(call.number, deadline_passed(call.method))
+        error = deadline_passed(call.method)
+        if _timeout_s(call) > self._assembly_s:
+            error.message = f"the request did not come within {self._assembly_s:g} s"
+        self._fail(call.number, error)
 
 
 def _timeout_s(call: table.Theirs) -> float:
@@ -300,14 +306,6 @@ def _timeout_s(call: table.Theirs) -> float:
     if timeout > MAX_TIMEOUT_S:
         return MAX_TIMEOUT_S
     return timeout or _OWN_TIMEOUT_S
-
-
-def _unreadable(spec: MethodSpec) -> MeshError:
-    return MeshError(
-        errors_pb2.ERROR_REASON_CONTRACT_VIOLATED,
-        f"the request of {spec.full_name} is not a {spec.request_class.DESCRIPTOR.full_name}",
-        metadata={"rule": "request", "method": spec.full_name},
-    )
 
 
 def _not_offered(method: str) -> MeshError:

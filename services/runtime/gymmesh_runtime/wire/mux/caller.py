@@ -13,7 +13,7 @@ from google.rpc import status_pb2
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.contract import MethodSpec
-from gymmesh_runtime.errors import MeshError, deadline_passed, from_status
+from gymmesh_runtime.errors import MeshError, bounded_timeout, deadline_passed, from_status
 from gymmesh_runtime.timers import Timer, running_wheel
 from gymmesh_runtime.wire.batch import OutboxClosed
 from gymmesh_runtime.wire.mux import frames, table
@@ -24,8 +24,6 @@ if TYPE_CHECKING:  # the link owns its caller
 
 #: Messages of a stream that may be under way or wait for their reader.
 WINDOW: Final = 64
-#: Timers can't be set for ever; a year will do.
-MAX_TIMEOUT_S: Final = 365 * 86_400.0
 
 
 class Inbox:
@@ -115,7 +113,7 @@ class Caller:
         try:
             return read(answer)
         except DecodeError:
-            raise _unreadable(spec) from None
+            raise spec.undecodable_response(self._link.peer) from None
 
     async def stream(
         self, spec: MethodSpec, request: Any, timeout: float, metadata: Mapping[str, str]
@@ -144,7 +142,7 @@ class Caller:
                 try:
                     message = spec.read_response(messages.popleft())
                 except DecodeError:
-                    raise _unreadable(spec) from None
+                    raise spec.undecodable_response(self._link.peer) from None
                 yield message
         finally:
             call.stop()
@@ -196,10 +194,7 @@ class Caller:
 
         ``granted`` is how many messages of a stream may come at first; None: it is a unary call.
         """
-        if timeout <= 0:
-            raise deadline_passed(spec.full_name)
-        if timeout > MAX_TIMEOUT_S:
-            timeout = MAX_TIMEOUT_S
+        timeout = bounded_timeout(timeout, spec.full_name)
         pack = spec.pack_request  # called as a method, it would be looked for in the class first
         payload = pack(request)
         size = len(payload)
@@ -232,7 +227,7 @@ class Caller:
 
     async def _room(self, timeout: float, spec: MethodSpec) -> float:
         """Waits for room to send; returns what is left of the timeout, in seconds."""
-        timeout = min(timeout, MAX_TIMEOUT_S)
+        timeout = bounded_timeout(timeout, spec.full_name)
         deadline = self._loop.time() + timeout
         scope = asyncio.timeout(timeout)
         try:
@@ -288,11 +283,3 @@ def _check(metadata: Mapping[str, str]) -> None:
                 f"the metadata {key!r} is not text that UTF-8 can say",
                 metadata={"field": "metadata"},
             ) from None
-
-
-def _unreadable(spec: MethodSpec) -> MeshError:
-    return MeshError(
-        errors_pb2.ERROR_REASON_CONTRACT_VIOLATED,
-        f"the answer of {spec.full_name} is not a {spec.response_class.DESCRIPTOR.full_name}",
-        metadata={"rule": "response", "method": spec.full_name},
-    )

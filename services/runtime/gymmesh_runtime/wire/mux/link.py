@@ -21,6 +21,7 @@ from gymmesh_runtime import metrics
 from gymmesh_runtime.binding import BoundMethod
 from gymmesh_runtime.errors import MeshError, unforeseen
 from gymmesh_runtime.wire.batch import BatchLimits
+from gymmesh_runtime.wire.mux.assembly import AssemblyBudget
 from gymmesh_runtime.wire.mux.callee import Callee
 from gymmesh_runtime.wire.mux.caller import Caller, Crowd
 from gymmesh_runtime.wire.mux.frames import FRAME_BYTES, GO_AWAY, pack, unpack
@@ -52,7 +53,8 @@ class Link:
     ``opener`` is the side that opened the stream; ``peer`` is what errors and
     logs call the other end; ``methods`` are those served to it, by full name; ``crowd``
     counts the calls made over this link and others; ``columns`` says that the peer reads
-    columns, which is otherwise found out when it sends some.
+    columns, which is otherwise found out when it sends some; ``budget`` is what unfinished
+    messages may take on this link and on others.
     """
 
     def __init__(
@@ -66,9 +68,11 @@ class Link:
         batching: BatchLimits = BATCHING,
         crowd: Crowd | None = None,
         columns: bool = False,
+        budget: AssemblyBudget | None = None,
     ) -> None:
         self.peer = peer
-        self.table = CallTable(opener=opener, limits=limits)
+        limits = limits or TableLimits()
+        self.table = CallTable(opener=opener, limits=limits, budget=budget)
         self.table.columns = columns
         self.sender = Sender(batching)
         self.caller = Caller(self, crowd or Crowd())
@@ -77,7 +81,7 @@ class Link:
         self._opener = opener
         self._side = "client" if opener else "server"
         self._pipe = pipe
-        self._callee = Callee(self, methods or {})
+        self._callee = Callee(self, methods or {}, limits.assembly_s)
         #: Whether this side may begin a call.
         self.usable = True
         #: Whether it ends when no call is in flight.
@@ -127,6 +131,7 @@ class Link:
             for task in tasks:
                 task.cancel()
             tasks |= self._callee.stop()
+            self.table.close()
             await asyncio.wait(tasks, timeout=_STOP_S)
 
     def leave(self, reason: str) -> None:

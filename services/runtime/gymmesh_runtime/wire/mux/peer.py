@@ -8,7 +8,7 @@ from typing import Any
 
 from gymmesh_runtime.context import NO_METADATA
 from gymmesh_runtime.contract import MethodSpec, methods_of
-from gymmesh_runtime.errors import deadline_passed
+from gymmesh_runtime.errors import bounded_timeout
 from gymmesh_runtime.wire.mux.trunk import Trunk
 from gymmesh_runtime.wire.plain import PlainPeer
 
@@ -42,8 +42,7 @@ def _unary(trunk: Trunk, spec: MethodSpec, plain: Any) -> Any:
         return link.caller.unary(spec, request, timeout, metadata)
 
     async def opening(request: Any, timeout: float, metadata: Mapping[str, str]) -> Any:
-        if timeout <= 0:
-            raise deadline_passed(spec.full_name)
+        timeout = bounded_timeout(timeout, spec.full_name)
         started = time.monotonic()
         link = await trunk.open(timeout, spec.full_name)
         timeout -= time.monotonic() - started
@@ -58,8 +57,7 @@ def _stream(trunk: Trunk, spec: MethodSpec, plain: Any) -> Any:
     async def call(
         request: Any, *, timeout: float, metadata: Mapping[str, str] = NO_METADATA
     ) -> AsyncIterator[Any]:
-        if timeout <= 0:
-            raise deadline_passed(spec.full_name)
+        timeout = bounded_timeout(timeout, spec.full_name)
         link = trunk.link
         if link is None:
             started = time.monotonic()

@@ -10,6 +10,7 @@ import grpc
 
 from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.errors import STATUS_DETAILS_KEY, to_status
+from gymmesh_runtime.wire.mux.assembly import AssemblyBudget
 from gymmesh_runtime.wire.mux.frames import COLUMNS, EXCHANGE, OFFERED
 from gymmesh_runtime.wire.mux.link import Link
 from gymmesh_runtime.wire.mux.pipes import GrpcPipe
@@ -19,13 +20,19 @@ from gymmesh_runtime.wire.mux.table import TableLimits
 class MuxServicer:
     """Serves the methods of all bindings of one server over Exchange streams."""
 
-    def __init__(self, bindings: Iterable[Binding], limits: TableLimits | None = None) -> None:
+    def __init__(
+        self,
+        bindings: Iterable[Binding],
+        limits: TableLimits | None = None,
+        budget: AssemblyBudget | None = None,
+    ) -> None:
         self._methods = {
             method.spec.full_name: method
             for binding in bindings
             for method in binding.methods.values()
         }
         self._limits = limits
+        self._budget = budget or AssemblyBudget()
         self._links: set[Link] = set()
         self._leaving = ""
 
@@ -52,7 +59,14 @@ class MuxServicer:
         await rpc.send_initial_metadata(((OFFERED, COLUMNS),))
         peer = rpc.peer()
         pipe = GrpcPipe(rpc, peer, opener=False)
-        link = Link(pipe, opener=False, peer=peer, methods=self._methods, limits=self._limits)
+        link = Link(
+            pipe,
+            opener=False,
+            peer=peer,
+            methods=self._methods,
+            limits=self._limits,
+            budget=self._budget,
+        )
         self._links.add(link)
         try:
             if self._leaving:

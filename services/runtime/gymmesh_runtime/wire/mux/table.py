@@ -25,7 +25,8 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh.mux.v1 import mux_pb2
 from gymmesh_runtime.context import NO_METADATA
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.wire.batch import MIB
+from gymmesh_runtime.wire.batch import KIB, MIB
+from gymmesh_runtime.wire.mux.assembly import Assembly, AssemblyBudget, Parts
 from gymmesh_runtime.wire.mux.frames import MAX_MESSAGE, MAX_PAYLOAD_BYTES
 
 _MAX_CREDIT: Final = 2**31
@@ -45,7 +46,10 @@ class TableLimits:
 
     calls: int = 32_768
     message_bytes: int = MAX_MESSAGE
+    metadata_bytes: int = 16 * KIB  # of a call, as plain gRPC has it
     assembly_bytes: int = 256 * MIB  # of all messages whose last chunk is still missing
+    assembly_s: float = 60.0  # from the first chunk of a request to its last
+    call_bytes: int = 4 * KIB  # what one of them counts for besides its chunks
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +82,6 @@ class Listener:
     leaving: Callable[[str], object]
 
 
-class Parts:
-    """The chunks of a message under way."""
-
-    __slots__ = ("chunks", "size")
-
-    def __init__(self) -> None:
-        self.chunks: list[bytes] = []
-        self.size = 0  # bytes
-
-
 class Ours(Protocol):
     """A call that this side made: what the table keeps with it. The object is its maker's."""
 
@@ -118,11 +112,19 @@ class Theirs(msgspec.Struct, eq=False):
 class CallTable:
     """The calls in flight on one link.
 
-    ``opener`` says whether this side opened the stream, and so has the odd numbers.
+    ``opener`` says whether this side opened the stream, and so has the odd numbers. ``budget``
+    bounds the unfinished messages of all links that have it; None: this one has its own.
     """
 
-    def __init__(self, *, opener: bool, limits: TableLimits | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        opener: bool,
+        limits: TableLimits | None = None,
+        budget: AssemblyBudget | None = None,
+    ) -> None:
         self._limits = limits or TableLimits()
+        self._assembly = Assembly(self._limits.assembly_bytes, budget or AssemblyBudget())
         self._next = 1 if opener else 2
         self._parity = self._next % 2
         self._ours: dict[int, Ours] = {}
@@ -131,12 +133,19 @@ class CallTable:
         #: Their calls that are not ended, by number; it changes with them.
         self.served: Mapping[int, Theirs] = self._theirs
         self._refused: set[int] = set()
-        #: Bytes of messages whose last chunk is still missing.
-        self.assembling = 0
         self.leaving = False  # this side takes no new calls
         self.peer_leaving = False
         #: Whether the peer has sent columns, and so reads them.
         self.columns = False
+
+    @property
+    def assembling(self) -> int:
+        """Bytes that messages take whose last chunk is still missing."""
+        return self._assembly.held
+
+    def close(self) -> None:
+        """Gives up what unfinished messages take, for a link that ended."""
+        self._assembly.close()
 
     # ---- our calls ------------------------------------------------------------------
 
@@ -360,17 +369,24 @@ class CallTable:
         call.credit = begin.credit
         if metadata := begin.metadata:
             call.metadata = dict(metadata)
-        if not more:
+        if metadata and _size_of(metadata) > self._limits.metadata_bytes:
+            del self._theirs[number]
+            if more:
+                self._refused.add(number)
+            told.refused(number, too_large(self._limits.metadata_bytes))
+        elif not more:
             told.began(call, payload)
-            return
-        call.parts = Parts()
-        if self._keep_request(call, payload, told, last=False):
-            told.receiving(call)
+        else:
+            call.parts = Parts()
+            if self._keep_request(call, payload, told, last=False):
+                told.receiving(call)
 
     def _admits(self, number: int, payload: bytes, told: Listener, *, more: bool) -> bool:
         """Whether a call of theirs may begin; if not, it is refused."""
         if number == 0 or number in self._theirs or number in self._refused:
             raise Violation(f"the call number {number} was used again")
+        if more and len(self._refused) >= self._limits.calls:
+            raise Violation("too many calls were given up whose chunks did not come")
         if number % 2 == self._parity:
             raise Violation(f"'begin' came for the call {number}, which its receiver has to make")
         if len(payload) > MAX_PAYLOAD_BYTES:
@@ -378,14 +394,9 @@ class CallTable:
         if not self.leaving and len(self._theirs) < self._limits.calls:
             return True
         if more:
-            self._refuse(number)
+            self._refused.add(number)
         told.refused(number, draining() if self.leaving else _queue_full(self._limits.calls))
         return False
-
-    def _refuse(self, number: int) -> None:
-        if len(self._refused) >= self._limits.calls:
-            raise Violation("too many calls were refused whose chunks did not come")
-        self._refused.add(number)
 
     def _receive_for_theirs(
         self, number: int, kind: str | None, frame: mux_pb2.Frame, told: Listener
@@ -430,7 +441,7 @@ class CallTable:
         self._drop_parts(call)
         del self._theirs[call.number]
         if not last:
-            self._refuse(call.number)
+            self._refused.add(call.number)
         told.refused(call.number, problem)
         return False
 
@@ -440,29 +451,29 @@ class CallTable:
         """Keeps a chunk; returns what is wrong when there is no room for it."""
         parts, size = call.parts, len(payload)
         assert parts is not None  # it is being received
-        if parts.size + size > self._limits.message_bytes:
+        if len(parts.data) + size > self._limits.message_bytes:
             return too_large(self._limits.message_bytes)
-        if self.assembling + size > self._limits.assembly_bytes:
-            return MeshError(
-                errors_pb2.ERROR_REASON_QUEUE_FULL,
-                "too many large messages are under way on this connection",
-                metadata={"queue": "mux", "limit": str(self._limits.assembly_bytes)},
-            )
-        parts.chunks.append(payload)
-        parts.size += size
-        self.assembling += size
-        return None
+        cost = size if parts.cost else size + self._limits.call_bytes
+        full = self._assembly.take(cost)
+        if full is None:
+            parts.data += payload
+            parts.cost += cost
+        return full
 
     def _join(self, call: Ours | Theirs) -> bytes:
         assert call.parts is not None  # it was being received
-        whole = b"".join(call.parts.chunks)
+        whole = bytes(call.parts.data)
         self._drop_parts(call)
         return whole
 
     def _drop_parts(self, call: Ours | Theirs) -> None:
         if call.parts is not None:
-            self.assembling -= call.parts.size
+            self._assembly.give_back(call.parts.cost)
             call.parts = None
+
+
+def _size_of(metadata: Mapping[str, str]) -> int:
+    return sum(len(key) + len(value) for key, value in metadata.items())
 
 
 def _uneven() -> Violation:

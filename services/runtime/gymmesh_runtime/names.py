@@ -1,0 +1,27 @@
+"""Names and ids that come from elsewhere: short, and fit to be printed."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh_runtime.errors import MeshError
+
+#: The longest name or id that is taken, in characters.
+MAX_NAME: Final = 512
+
+
+def check_name(field: str, text: str) -> None:
+    """Raises FIELD_INVALID for a name that is too long, or has characters that nobody can see.
+
+    They end up in logs, metrics and messages to people. An empty one is not looked at.
+    """
+    if len(text) > MAX_NAME:
+        problem = f"has more than {MAX_NAME} characters"
+    elif not text.isprintable():
+        problem = "has control characters"
+    else:
+        return
+    raise MeshError(
+        errors_pb2.ERROR_REASON_FIELD_INVALID, f"{field} {problem}", metadata={"field": field}
+    )
