@@ -15,7 +15,6 @@ from gymmesh_runtime.wire.batch import MIB, BatchLimits, OutboxClosed
 from gymmesh_runtime.wire.mux import frames
 from gymmesh_runtime.wire.mux.frames import (
     ANSWER,
-    ASK,
     CANCEL,
     CHUNK_BYTES,
     CREDIT,
@@ -49,7 +48,7 @@ STATUS = status_pb2.Status(code=8, message="full")
             ],
         ),
         (
-            (ASK, 1, "s/M", 500, b"q"),
+            (frames.BEGIN, 1, "s/M", 500, {}, b"q", False, 0),
             [F(call=1, begin=mux_pb2.Begin(method="s/M", timeout_ms=500, payload=b"q"))],
         ),
         ((MESSAGE, 2, b"", False), [F(call=2, message=mux_pb2.Message())]),
@@ -80,44 +79,6 @@ def test_a_frame_on_the_wire(sent: Frame, arrives: list[F]) -> None:
     assert list(unpack(pack([sent, sent])).frames) == [*arrives, *arrives]
     # Both directions look the same.
     assert list(mux_pb2.ExchangeResponse.FromString(pack([sent])).frames) == arrives
-
-
-def test_in_columns() -> None:
-    sent: list[Frame] = [
-        (ANSWER, 1, b"a"),
-        (ASK, 2, "s/M", 500, b"q"),
-        (CREDIT, 9, 4),
-        (ASK, 4, "s/N", 0, b""),
-        (MESSAGE, 9, b"m", False),
-        (ANSWER, 3, b""),
-        (ASK, 2**40, "s/M", 2**33, b"r"),
-    ]
-    batch = unpack(pack(sent, columns=True))
-    assert batch == mux_pb2.ExchangeRequest(
-        begins=mux_pb2.BeginColumns(
-            calls=[2, 4, 2**40],
-            methods=[0, 1, 0],
-            timeouts_ms=[500, 0, 2**33],
-            payloads=[b"q", b"", b"r"],
-            names=["s/M", "s/N"],
-        ),
-        frames=[
-            F(call=9, credit=mux_pb2.Credit(messages=4)),
-            F(call=9, message=mux_pb2.Message(payload=b"m")),
-        ],
-        answers=mux_pb2.AnswerColumns(calls=[1, 3], payloads=[b"a", b""]),
-    )
-
-
-@pytest.mark.parametrize("columns", [False, True])
-def test_a_batch_for_which_columns_are_too_dear_or_not_read(columns: bool) -> None:
-    sent: list[Frame] = [(ASK, 2, "s/M", 500, b"q"), (ANSWER, 1, b"a"), (ANSWER, 3, b"b")]
-    if not columns:
-        sent *= 5
-    batch = unpack(pack(sent, columns=columns))
-    assert not batch.HasField("begins")
-    assert not batch.HasField("answers")
-    assert len(batch.frames) == len(sent) // 3 * 5
 
 
 @pytest.mark.parametrize("size", [0, 1, CHUNK_BYTES, CHUNK_BYTES + 1, 3 * CHUNK_BYTES, 3 * MIB + 7])

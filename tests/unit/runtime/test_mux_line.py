@@ -15,7 +15,7 @@ from gymmesh.model.v1 import model_pb2
 from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError, from_status
-from gymmesh_runtime.wire.mux.frames import ASK, CANCEL, Frame, pack
+from gymmesh_runtime.wire.mux.frames import BEGIN, CANCEL, Frame, pack
 from tests.unit.runtime.probe import MODEL, unary, until
 from tests.unit.runtime.test_mux_link import UNARY, Hand, end_of
 
@@ -53,7 +53,7 @@ class Plain:
 
 def ask(number: int, behaviour: str, timeout_ms: int = 20_000) -> Frame:
     request = unary(behaviour, request_id=str(number)).SerializeToString()
-    return (ASK, number, UNARY.full_name, timeout_ms, request)
+    return (BEGIN, number, UNARY.full_name, timeout_ms, {}, request, False, 0)
 
 
 class Serving:
@@ -149,7 +149,8 @@ def test_each_call_ends_once_and_finds_nothing_of_another(batches: list[list[str
                     number = 2 * len(expected) + 1
                     expected[number] = outcome.get(behaviour, "OK")
                     asked.append(ask(number, behaviour, 30 if behaviour == "hang" else 20_000))
-                served.hand.send_raw(pack(asked))
+                if asked:
+                    served.hand.send_raw(pack(asked))
             assert await served.outcomes(len(expected)) == expected
             begun = set(served.plain.tasks)  # a short deadline may pass before its call begins
             assert begun >= {str(n) for n, end in expected.items() if end != "DEADLINE_PASSED"}

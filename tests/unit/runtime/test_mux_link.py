@@ -20,8 +20,6 @@ from gymmesh_runtime.contract import methods_of
 from gymmesh_runtime.errors import MeshError, from_status
 from gymmesh_runtime.wire.mux.caller import WINDOW
 from gymmesh_runtime.wire.mux.frames import (
-    ANSWER,
-    ASK,
     BEGIN,
     CANCEL,
     CHUNK,
@@ -183,23 +181,6 @@ async def failure(awaitable: Any) -> MeshError:
     return caught.value
 
 
-@pytest.mark.parametrize("columns", [False, True])
-async def test_columns_are_for_servers_that_read_them(columns: bool) -> None:
-    hand = Hand()
-    async with end_of(hand, opener=True, columns=columns) as (link, _):
-        calls = [call(link, unary("ok")) for _ in range(4)]
-        calls.append(asyncio.create_task(link.caller.unary(UNARY, unary("ok"), 20.0, {"k": "v"})))
-        batch = await hand.get_batch()
-        assert len(batch.frames) == (1 if columns else 5)
-        assert list(batch.begins.calls) == ([1, 3, 5, 7] if columns else [])
-        assert batch.frames[-1].begin.metadata == {"k": "v"}
-        replies = [model_pb2.CreateResponseResponse(call_id=str(n)) for n in range(5)]
-        answers = [(ANSWER, 2 * n + 1, one.SerializeToString()) for n, one in enumerate(replies)]
-        hand.send_raw(pack(answers, columns=True))
-        assert await asyncio.gather(*calls) == replies
-        assert link.table.ours == 0
-
-
 # ---- the server's end ---------------------------------------------------------------------
 
 
@@ -212,16 +193,6 @@ async def test_a_call_is_served(served: Served) -> None:
     assert not end.end.HasField("status")
     (context,) = served.probe.contexts
     assert 0 < context.time_remaining() <= 20.0
-
-
-async def test_who_sends_columns_is_answered_in_columns(served: Served) -> None:
-    request = unary("ok").SerializeToString()
-    for first, columns in ((1, False), (9, True), (17, False)):  # by then it is known
-        asked = [(ASK, first + 2 * n, UNARY.full_name, 20_000, request) for n in range(4)]
-        served.hand.send_raw(pack(asked, columns=columns))
-        batch = await served.hand.get_batch()
-        assert list(batch.answers.calls) == ([] if first == 1 else [ask[1] for ask in asked])
-        assert len(batch.frames) == (8 if first == 1 else 0)
 
 
 async def test_no_deadline_is_the_servers_own(served: Served) -> None:

@@ -18,7 +18,6 @@ from gymmesh.mux.v1 import mux_pb2
 from gymmesh_runtime.errors import MeshError, to_status
 from gymmesh_runtime.wire.mux.frames import (
     ANSWER,
-    ASK,
     CANCEL,
     CHUNK,
     CREDIT,
@@ -329,10 +328,7 @@ class TwoTables(RuleBasedStateMachine):
         sink["number"] = number
         self.calling[side][number] = sink
         self.opened += 1
-        if streaming or chunked:
-            self.send(side, begin(number, b"s" if streaming else b"u", more=chunked, credit=2))
-        else:
-            self.send(side, (ASK, number, "s/M", 500, b"u"))
+        self.send(side, begin(number, b"s" if streaming else b"u", more=chunked, credit=2))
         if chunked:
             self.send(side, (CHUNK, number, b"1", False), (CHUNK, number, b"2", True))
 
@@ -375,10 +371,12 @@ class TwoTables(RuleBasedStateMachine):
             self.ends[side].leaving = True
             self.send(side, (GO_AWAY, 0, "done"))
 
-    @rule(side=st.booleans(), count=st.integers(1, 12), columns=st.booleans())
-    def deliver(self, side: bool, count: int, columns: bool) -> None:
+    @rule(side=st.booleans(), count=st.integers(1, 12))
+    def deliver(self, side: bool, count: int) -> None:
         sent = [self.sent[side].popleft() for _ in range(min(count, len(self.sent[side])))]
-        batch = unpack(pack(sent, columns=columns))
+        if not sent:
+            return
+        batch = unpack(pack(sent))
         give_batch(self.ends[not side], batch, partial(self.happened, not side))
 
     def happened(self, side: bool, event: Any) -> None:
@@ -403,7 +401,7 @@ class TwoTables(RuleBasedStateMachine):
     def teardown(self) -> None:
         for _ in range(4):  # all that is under way arrives, and all that is served ends
             for side in (True, False):
-                self.deliver(side, len(self.sent[side]), columns=True)
+                self.deliver(side, len(self.sent[side]))
                 for number in list(self.serving[side]):
                     self.send(side, (END, number, FAILED))
                     assert self.ends[side].end(number)

@@ -156,21 +156,21 @@ async def test_calls_that_cannot_be_decoded_are_counted() -> None:
 async def test_a_frame_that_cannot_be_decoded_fails_its_own_call(
     name: str, logged: pytest.LogCaptureFixture
 ) -> None:
-    begins = mux_pb2.BeginColumns(
-        calls=[1, 3, 5], methods=[0, 0, 1], timeouts_ms=[20_000] * 3,
-        payloads=[GARBAGE[0], NOT_TEXT, unary("ok", request_id="r-5").SerializeToString()],
-        names=[f"{MODEL}/{name}", f"{MODEL}/CreateResponse"],
-    )  # fmt: skip
+    batch = mux_pb2.ExchangeRequest()
+    for number, method, payload in (
+        (1, name, GARBAGE[0]),
+        (3, name, NOT_TEXT),
+        (5, "CreateResponse", unary("ok", request_id="r-5").SerializeToString()),
+    ):
+        begin = mux_pb2.Begin(method=f"{MODEL}/{method}", timeout_ms=20_000, payload=payload)
+        batch.frames.add(call=number, begin=begin)
     ends: dict[int, Any] = {}
     messages: dict[int, bytes] = {}
     async with served({MODEL: Probe()}) as address, grpc.aio.insecure_channel(address) as channel:
         call: Any = channel.stream_stream(f"/{EXCHANGE}")()
-        await call.write(mux_pb2.ExchangeRequest(begins=begins).SerializeToString())
+        await call.write(batch.SerializeToString())
         while len(ends) < 3:
-            batch = unpack(await call.read())
-            for number, payload in zip(batch.answers.calls, batch.answers.payloads, strict=True):
-                messages[number], ends[number] = payload, None
-            for frame in batch.frames:
+            for frame in unpack(await call.read()).frames:
                 if frame.WhichOneof("kind") == "message":
                     messages[frame.call] = frame.message.payload
                 else:

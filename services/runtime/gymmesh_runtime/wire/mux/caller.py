@@ -17,7 +17,7 @@ from gymmesh_runtime.errors import MeshError, bounded_timeout, deadline_passed, 
 from gymmesh_runtime.timers import Timer, running_wheel
 from gymmesh_runtime.wire.batch import OutboxClosed
 from gymmesh_runtime.wire.mux import frames, table
-from gymmesh_runtime.wire.mux.frames import ASK, BEGIN, CANCEL, CHUNK_BYTES, CREDIT, FRAME_BYTES
+from gymmesh_runtime.wire.mux.frames import BEGIN, CANCEL, CHUNK_BYTES, CREDIT, FRAME_BYTES
 
 if TYPE_CHECKING:  # the link owns its caller
     from gymmesh_runtime.wire.mux.link import Link
@@ -212,12 +212,8 @@ class Caller:
         timeout_ms = math.ceil(timeout * 1000)
         credit = granted or 0
         if size <= CHUNK_BYTES:
-            frame: frames.Frame
-            if metadata or credit:
-                name = spec.full_name
-                frame = (BEGIN, number, name, timeout_ms, metadata, payload, False, credit)
-            else:
-                frame = (ASK, number, spec.full_name, timeout_ms, payload)
+            name = spec.full_name
+            frame = (BEGIN, number, name, timeout_ms, metadata, payload, False, credit)
             self._sender.send_one(number, frame, size + FRAME_BYTES, crowd)
         else:
             large = frames.begin(number, spec.full_name, timeout_ms, metadata, payload, credit)

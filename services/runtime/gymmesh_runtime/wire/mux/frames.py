@@ -1,9 +1,7 @@
 """Frames of the mux: what is sent, how it is packed, and its limits.
 
 A frame to be sent is a plain tuple until its batch leaves: building a batch in
-one go costs a third of what serialising each frame by itself does. And the frames that
-most calls consist of, ASK and ANSWER, travel in columns where the peer reads them, which
-costs two fifths of that.
+one go costs a third of what serialising each frame by itself does.
 """
 
 from __future__ import annotations
@@ -22,8 +20,8 @@ EXCHANGE: Final = "gymmesh.mux.v1.MuxService/Exchange"
 #: The key in a server's first metadata that says that it takes frames. One without it may
 #: do so as well; it is then found out by waiting for its refusal.
 OFFERED: Final = "gymmesh-mux"
-#: Its value when the server reads columns, too.
-COLUMNS: Final = "2"
+#: Its value: the version of the frames.
+VERSION: Final = "1"
 
 #: What the contract allows in one frame.
 MAX_PAYLOAD_BYTES: Final = MIB
@@ -42,14 +40,10 @@ ANSWER: Final = 5  # payload: a whole message and OK, two frames
 CANCEL: Final = 6
 CREDIT: Final = 7  # messages
 GO_AWAY: Final = 8  # reason
-ASK: Final = 9  # method, timeout_ms, payload: a begin with nothing else
 
 #: The kind, the call's number, and what the kind above lists. Payloads are bytes, and those of
 #: chunks may be views: what waits in line for long is not copied before its turn.
 Frame: TypeAlias = tuple[Any, ...]
-
-#: A batch of fewer frames costs less without columns.
-_WORTH_COLUMNS: Final = 4
 
 #: What is added to a frame to make it the end of a call that went well: less than half of what
 #: the sub-message costs to set.
@@ -101,57 +95,26 @@ def size_of(frame: Frame) -> int:
     kind = frame[0]
     if kind == BEGIN:
         return FRAME_BYTES + len(frame[5])
-    if kind == ASK:
-        return FRAME_BYTES + len(frame[4])
     if kind in (MESSAGE, CHUNK, ANSWER):
         return FRAME_BYTES + len(frame[2])
     return FRAME_BYTES
 
 
-def pack(frames: Sequence[Frame], *, columns: bool = False) -> bytes:
-    """Serialises a batch. ExchangeRequest and ExchangeResponse look the same on the wire.
-
-    ``columns``: what can be in columns is, where that is cheaper. Frames of different calls may
-    then change places.
-    """
-    columns = columns and len(frames) >= _WORTH_COLUMNS
+def pack(frames: Sequence[Frame]) -> bytes:
+    """Serialises a batch. ExchangeRequest and ExchangeResponse look the same on the wire."""
     batch = mux_pb2.ExchangeRequest()
     add = batch.frames.add
-    asked: list[Frame] = []
-    answered: list[Frame] = []
     for frame in frames:
-        kind = frame[0]
-        if columns and kind == ANSWER:
-            answered.append(frame)
-        elif columns and kind == ASK:
-            asked.append(frame)
-        else:
+        out = add()
+        out.call = frame[1]
+        if frame[0] == ANSWER:
+            out.message.payload = frame[2]
             out = add()
             out.call = frame[1]
-            if kind == ANSWER:
-                out.message.payload = frame[2]
-                out = add()
-                out.call = frame[1]
-                _merge(out, _END)
-            else:
-                _pack_one(out, frame)
-    if asked:
-        _pack_begins(batch.begins, asked)
-    if answered:
-        _, calls, payloads = zip(*answered, strict=True)
-        batch.answers.calls.extend(calls)
-        batch.answers.payloads.extend(payloads)
+            _merge(out, _END)
+        else:
+            _pack_one(out, frame)
     return batch.SerializeToString()
-
-
-def _pack_begins(out: mux_pb2.BeginColumns, asked: list[Frame]) -> None:
-    _, calls, methods, timeouts_ms, payloads = zip(*asked, strict=True)
-    names = {name: place for place, name in enumerate(dict.fromkeys(methods))}
-    out.calls.extend(calls)
-    out.methods.extend(map(names.__getitem__, methods))
-    out.timeouts_ms.extend(timeouts_ms)
-    out.payloads.extend(payloads)
-    out.names.extend(names)
 
 
 def _pack_begin(out: mux_pb2.Begin, frame: Frame) -> None:
@@ -169,8 +132,6 @@ def _pack_one(out: mux_pb2.Frame, frame: Frame) -> None:
     kind = frame[0]
     if kind == BEGIN:
         _pack_begin(out.begin, frame)
-    elif kind == ASK:
-        _, _, out.begin.method, out.begin.timeout_ms, out.begin.payload = frame
     elif kind == MESSAGE:
         out.message.payload = frame[2]
         if frame[3]:

@@ -52,9 +52,8 @@ class Link:
 
     ``opener`` is the side that opened the stream; ``peer`` is what errors and
     logs call the other end; ``methods`` are those served to it, by full name; ``crowd``
-    counts the calls made over this link and others; ``columns`` says that the peer reads
-    columns, which is otherwise found out when it sends some; ``budget`` is what unfinished
-    messages may take on this link and on others.
+    counts the calls made over this link and others; ``budget`` is what unfinished messages may
+    take on this link and on others.
     """
 
     def __init__(
@@ -67,13 +66,11 @@ class Link:
         limits: TableLimits | None = None,
         batching: BatchLimits = BATCHING,
         crowd: Crowd | None = None,
-        columns: bool = False,
         budget: AssemblyBudget | None = None,
     ) -> None:
         self.peer = peer
         limits = limits or TableLimits()
         self.table = CallTable(opener=opener, limits=limits, budget=budget)
-        self.table.columns = columns
         self.sender = Sender(batching)
         self.caller = Caller(self, crowd or Crowd())
         #: Called when no new call should be made, at the latest when the link has ended.
@@ -202,12 +199,11 @@ class Link:
         write, next_batch = self._pipe.write, self.sender.batch
         batches = metrics.MUX_BATCHES.labels(self._side)
         frames = metrics.MUX_FRAMES.labels(self._side)
-        table = self.table
         try:
             while batch := await next_batch():
                 batches.inc()
                 frames.inc(len(batch))
-                await write(pack(batch, columns=table.columns))
+                await write(pack(batch))
             await self._pipe.end()
         except Exception as exc:
             self._break(_said(exc, "writing to the mux"))

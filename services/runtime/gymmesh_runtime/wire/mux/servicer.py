@@ -11,7 +11,7 @@ import grpc
 from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.errors import STATUS_DETAILS_KEY, to_status
 from gymmesh_runtime.wire.mux.assembly import AssemblyBudget
-from gymmesh_runtime.wire.mux.frames import COLUMNS, EXCHANGE, OFFERED
+from gymmesh_runtime.wire.mux.frames import EXCHANGE, OFFERED, VERSION
 from gymmesh_runtime.wire.mux.link import Link
 from gymmesh_runtime.wire.mux.pipes import GrpcPipe
 from gymmesh_runtime.wire.mux.table import TableLimits
@@ -56,7 +56,7 @@ class MuxServicer:
             link.leave(reason)
 
     async def _exchange(self, _requests: Any, rpc: grpc.aio.ServicerContext[Any, Any]) -> None:
-        await rpc.send_initial_metadata(((OFFERED, COLUMNS),))
+        await rpc.send_initial_metadata(((OFFERED, VERSION),))
         peer = rpc.peer()
         pipe = GrpcPipe(rpc, peer, opener=False)
         link = Link(

@@ -14,7 +14,7 @@ Any other frame breaks the protocol and raises ``Violation``: the link ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -33,7 +33,6 @@ _MAX_CREDIT: Final = 2**31
 # Of their classes: a message looks through the names of its fields to find its own.
 _which = mux_pb2.Frame.WhichOneof
 _is_set = mux_pb2.End.HasField
-_has = mux_pb2.ExchangeRequest.HasField
 
 
 class Violation(Exception):
@@ -135,8 +134,6 @@ class CallTable:
         self._refused: set[int] = set()
         self.leaving = False  # this side takes no new calls
         self.peer_leaving = False
-        #: Whether the peer has sent columns, and so reads them.
-        self.columns = False
 
     @property
     def assembling(self) -> int:
@@ -214,16 +211,10 @@ class CallTable:
 
     def receive(self, batch: mux_pb2.ExchangeRequest, told: Listener) -> None:
         """Takes a batch and tells what happened. Raises Violation."""
-        if _has(batch, "begins"):
-            self._receive_begins(batch.begins, told)
-        self.receive_frames(batch.frames, told)
-        if _has(batch, "answers"):
-            self._receive_answers(batch.answers, told)
-
-    def receive_frames(self, frames: Iterable[mux_pb2.Frame], told: Listener) -> None:
-        """Takes frames and tells what happened. Raises Violation."""
         ours, parity = self._ours, self._parity
-        for frame in frames:
+        if not batch.frames:
+            raise Violation("a batch came without a frame")
+        for frame in batch.frames:
             number, kind = frame.call, _which(frame, "kind")
             if number % 2 == parity and number:
                 call = ours.get(number)
@@ -244,58 +235,6 @@ class CallTable:
                 told.leaving(frame.go_away.reason)
             else:
                 self._receive_for_theirs(number, kind, frame, told)
-
-    def _receive_begins(self, begins: mux_pb2.BeginColumns, told: Listener) -> None:
-        self.columns = True
-        # Columns are taken in one go, which a loop over a field is not.
-        calls, timeouts_ms, payloads = begins.calls[:], begins.timeouts_ms[:], begins.payloads[:]
-        try:
-            methods = list(map(begins.names[:].__getitem__, begins.methods[:]))
-        except IndexError:
-            raise Violation("a call began with a method that its batch does not name") from None
-        if not len(calls) == len(methods) == len(timeouts_ms) == len(payloads):
-            raise _uneven()
-        theirs, refused, parity, most = (
-            self._theirs,
-            self._refused,
-            self._parity,
-            self._limits.calls,
-        )
-        began = told.began
-        for number, method, timeout_ms, payload in zip(
-            calls, methods, timeouts_ms, payloads, strict=True
-        ):
-            # What `_admits` looks at, without the call: hardly any is refused.
-            doubtful = (
-                number % 2 == parity
-                or number == 0
-                or self.leaving
-                or number in theirs
-                or number in refused
-                or len(payload) > MAX_PAYLOAD_BYTES
-                or len(theirs) >= most
-            )
-            if not doubtful or self._admits(number, payload, told, more=False):
-                call = theirs[number] = Theirs(number, method, timeout_ms)
-                began(call, payload)
-
-    def _receive_answers(self, answers: mux_pb2.AnswerColumns, told: Listener) -> None:
-        self.columns = True
-        calls, payloads = answers.calls[:], answers.payloads[:]
-        if len(calls) != len(payloads):
-            raise _uneven()
-        ours, answered = self._ours, told.answered
-        for number, payload in zip(calls, payloads, strict=True):
-            call = ours.get(number)
-            if call is None:
-                self._receive_late(number, "end")
-                continue
-            if call.granted is not None or call.answer is not None or call.parts is not None:
-                raise Violation("an answer came for a call that is a stream, or has one already")
-            if len(payload) > MAX_PAYLOAD_BYTES:
-                raise _too_much()
-            del ours[number]
-            answered(call.sink, payload)
 
     def _receive_late(self, number: int, kind: str | None) -> None:
         if number in self._cancelled and kind in ("message", "chunk", "end"):
@@ -474,10 +413,6 @@ class CallTable:
 
 def _size_of(metadata: Mapping[str, str]) -> int:
     return sum(len(key) + len(value) for key, value in metadata.items())
-
-
-def _uneven() -> Violation:
-    return Violation("the columns of a batch were not of the same length")
 
 
 def _too_much() -> Violation:

@@ -19,7 +19,7 @@ from gymmesh_runtime.errors import (
 )
 from gymmesh_runtime.wire.channels import Line
 from gymmesh_runtime.wire.mux.caller import Crowd
-from gymmesh_runtime.wire.mux.frames import COLUMNS, EXCHANGE, OFFERED
+from gymmesh_runtime.wire.mux.frames import EXCHANGE, OFFERED
 from gymmesh_runtime.wire.mux.link import Link
 from gymmesh_runtime.wire.mux.pipes import GrpcPipe
 from gymmesh_runtime.wire.plain import cancelled_by_caller
@@ -109,7 +109,7 @@ class Trunk:
         opened = False
         try:
             async with asyncio.timeout(_OPEN_S):
-                columns = await self._accepted(call)
+                await self._accepted(call)
             opened = True
         except grpc.aio.AioRpcError as exc:
             if exc.code() is grpc.StatusCode.UNIMPLEMENTED:
@@ -125,20 +125,17 @@ class Trunk:
             if not opened:
                 call.cancel()
                 self._line.leave()
-        return self._start(call, columns)
+        return self._start(call)
 
-    async def _accepted(self, call: Any) -> bool:
-        """Waits until the server takes the call. Raises AioRpcError when it does not.
-
-        Returns whether it reads columns.
-        """
+    async def _accepted(self, call: Any) -> None:
+        """Waits until the server takes the call. Raises AioRpcError when it does not."""
         ended = asyncio.Event()
         call.add_done_callback(lambda _call: ended.set())
         metadata = asyncio.create_task(call.initial_metadata())
         try:
             await asyncio.wait({metadata}, timeout=_SILENCE_S)
             if not metadata.done() and self._line.is_connected:
-                return False  # a server that says nothing before its first answer
+                return  # a server that says nothing before its first answer
             offered = dict(await metadata or ()).get(OFFERED)
             if offered is None:
                 # Metadata come with a refusal, too, and its status a moment later.
@@ -147,18 +144,17 @@ class Trunk:
                         await ended.wait()
             if call.done():
                 await call.wait_for_connection()  # raises its status
-            return offered == COLUMNS
         finally:
             metadata.cancel()
 
-    def _start(self, call: Any, columns: bool) -> Link | None:
+    def _start(self, call: Any) -> Link | None:
         if self._line.retired:
             call.cancel()
             self._line.leave()
             return None
         address = self._line.address
         pipe = GrpcPipe(call, address, opener=True)
-        link = Link(pipe, opener=True, peer=address, crowd=self._crowd, columns=columns)
+        link = Link(pipe, opener=True, peer=address, crowd=self._crowd)
         link.on_leaving = lambda: self._let_go(link)
         task = asyncio.create_task(self._run(link, call))
         self._running[task] = link
