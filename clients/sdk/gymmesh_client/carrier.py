@@ -145,13 +145,17 @@ class Carrier:
                 retry_safe=failure.retry_safe,
                 begun=begun,
                 retry_after_s=error.retry_after_s,
+                component=failure.component,
+                message=error.message,
+                metadata=error.metadata,
             ),
         )
         self._changed()
         if verdict is Verdict.PUT_BACK:
             self._tally.put_back += 1
-        elif verdict is Verdict.RETRY:
-            self._tally.add_retry(failure.boundary, error.reason_name)
+        elif verdict is Verdict.RETRY or verdict is Verdict.LEAVE:
+            if verdict is Verdict.RETRY:
+                self._tally.add_retry(failure.boundary, error.reason_name)
             rollout_id = failed.partial.rollout_id
             await self._output.tried(rollout_id, assignment.attempt, failure.boundary)
             self._stored(rollout_id, assignment.attempt)
@@ -171,11 +175,11 @@ class Carrier:
         return seconds
 
     def _tells(self, assignment: Assignment[Job], add: EventListener | None) -> EventListener:
-        """Tells the dispatcher early that its agent is there again."""
+        """Tells the dispatcher early that what the rollout needs is there again."""
 
         def told(event: pb.RolloutEvent) -> None:
-            if event.sequence == 1:
-                self._dispatcher.begun(assignment)
+            if self._dispatcher.is_probe(assignment):
+                self._dispatcher.heard(assignment, event.WhichOneof("event") or "")
                 self._changed()
             if add is not None:
                 add(event)
