@@ -48,9 +48,12 @@ async def remote(
 async def _add(directory: PeerDirectory, address: str) -> agent_pb2.GetAgentResponse:
     unknown = discovery_pb2.Instance(id=address, service=AGENT, address=address)
     peer = directory.peer(unknown)
-    about: agent_pb2.GetAgentResponse = await peer.GetAgent(
-        agent_pb2.GetAgentRequest(), timeout=_HELLO_S
-    )
+    try:
+        about: agent_pb2.GetAgentResponse = await peer.GetAgent(
+            agent_pb2.GetAgentRequest(), timeout=_HELLO_S
+        )
+    except MeshError as error:
+        raise _no_agent(address, error) from None
     _check_contract(about.contract_version, address)
     instance = discovery_pb2.Instance(
         # The id is unique where the agent is registered, which need not be one place for all.
@@ -63,6 +66,23 @@ async def _add(directory: PeerDirectory, address: str) -> agent_pb2.GetAgentResp
     )
     directory.upsert(instance)
     return about
+
+
+def _no_agent(address: str, error: MeshError) -> MeshError:
+    """The error for an address at which no agent answers."""
+    if error.reason == errors_pb2.ERROR_REASON_NOT_OFFERED:
+        problem = "what answers there is no agent service"
+    elif error.reason == errors_pb2.ERROR_REASON_DEADLINE_PASSED:
+        problem = f"nothing answered within {_HELLO_S:g} s"
+    else:
+        problem = error.message.removeprefix(f"{address}: ")
+    return MeshError(
+        error.reason,
+        f"no agent at {address} ({problem}); give the HOST:PORT of the agent that `gym-cli up` "
+        "prints, and see that it runs",
+        metadata=error.metadata,
+        code=error.code,
+    )
 
 
 def _check_contract(theirs: str, address: str) -> None:

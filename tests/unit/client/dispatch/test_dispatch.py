@@ -74,6 +74,8 @@ INVALID = Ended(
     begun=True,
 )
 
+ENDINGS = [None, TIMEOUT, AWAY, NO_ROOM, INVALID, MODEL_AWAY, FAULT]
+
 
 def dispatcher(count: int, **options: Any) -> Dispatcher[Rollout]:
     """Of `count` rollouts, each of a group of its own."""
@@ -462,7 +464,10 @@ class Runs(RuleBasedStateMachine):
         assert len(self.flying) <= max(self.one.limit, 1)
 
     @precondition(lambda self: self.flying)
-    @rule(data=st.data(), ended=st.sampled_from([None, TIMEOUT, AWAY, NO_ROOM, INVALID, MODEL_AWAY, FAULT]))
+    @rule(
+        data=st.data(),
+        ended=st.sampled_from(ENDINGS),
+    )
     def end(self, data: st.DataObject, ended: Ended | None) -> None:
         order = data.draw(st.sampled_from(sorted(self.flying)))
         assignment = self.flying.pop(order)
