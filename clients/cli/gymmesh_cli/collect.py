@@ -197,7 +197,7 @@ async def _collect(command: CollectCommand, plan: MeshPlan) -> tuple[RunSummary,
         resume=output.resume,
         accept=output.accept,
     )
-    async with plan.open() as mesh:
+    async with plan.open(command.options.patience_s) as mesh:
         reader = plan.reader(mesh)
         if ids is None:
             ids = task_ids(reader, command.tasks, command.limit)

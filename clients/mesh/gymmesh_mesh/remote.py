@@ -10,7 +10,7 @@ import msgspec
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh_client.collect_stream import AgentPool
+from gymmesh_client.collect_stream import AgentPool, StreamLimits
 from gymmesh_mesh.config import Defaults
 from gymmesh_mesh.mesh import Mesh
 from gymmesh_runtime.contract import CONTRACT_VERSION
@@ -23,18 +23,22 @@ _HELLO_S = 5.0
 
 @asynccontextmanager
 async def remote(
-    agents: str | Sequence[str], defaults: Defaults | None = None
+    agents: str | Sequence[str],
+    defaults: Defaults | None = None,
+    *,
+    reconnect_s: float = 30.0,
 ) -> AsyncIterator[Mesh]:
     """Connects to agent services (``host:port``), and asks each who it is.
 
     The first one is the default agent, and its default environment the
-    environment of tasks that name none, unless ``defaults`` says so. Raises
+    environment of tasks that name none, unless ``defaults`` says so. One that
+    was lost for ``reconnect_s`` seconds is given up with all that runs there. Raises
     PEER_UNAVAILABLE when one can't be reached, and CONTRACT_MISMATCH when one
     speaks another major version of the contract.
     """
     addresses = [agents] if isinstance(agents, str) else list(agents)
     directory = PeerDirectory()
-    pool = AgentPool(directory)
+    pool = AgentPool(directory, StreamLimits(reconnect_s=reconnect_s))
     try:
         first, *_ = [await _add(directory, address) for address in addresses]
         if defaults is None:

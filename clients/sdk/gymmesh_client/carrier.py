@@ -11,6 +11,7 @@ from functools import partial
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.attempt import DEADLINE_SLACK_S, AgentConnector, Attempt, EventListener
 from gymmesh_client.collect_options import CollectOptions
+from gymmesh_client.collect_stream.book import tried_in_vain_s
 from gymmesh_client.dispatch import Assignment, Dispatcher, Ended, Verdict
 from gymmesh_client.flight import Flight
 from gymmesh_client.fold import Fold
@@ -148,6 +149,7 @@ class Carrier:
                 component=failure.component,
                 message=error.message,
                 metadata=error.metadata,
+                away_s=tried_in_vain_s(error),
             ),
         )
         self._changed()

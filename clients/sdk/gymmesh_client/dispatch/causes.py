@@ -57,6 +57,7 @@ class Ended:
         component: the model, tool, environment or agent that the failure names.
         message: the failure's sentence.
         metadata: the failure's.
+        away_s: for how long the agent had been tried in vain by then.
     """
 
     reason: int
@@ -67,6 +68,7 @@ class Ended:
     component: str = ""
     message: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
+    away_s: float = 0.0
 
 
 _USUAL: Final = Cause()

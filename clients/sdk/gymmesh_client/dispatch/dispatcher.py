@@ -265,7 +265,7 @@ class Dispatcher(Generic[W]):
         in_flight = self.in_flight
         self._leave(assignment)
         if agent_is_away(ended):
-            gate.refused(now, assignment.order, ended.retry_after_s)
+            gate.refused(now, assignment.order, ended.retry_after_s, ended.away_s)
             self._services.abandoned(_lane(assignment), assignment.order)
             if cause_of(ended).crowded:
                 self._concurrency.crowded(now, in_flight)

@@ -52,12 +52,14 @@ class Gate:
         if self.closed_since is not None:
             self.probe = order
 
-    def refused(self, now: float, order: int, retry_after_s: float | None) -> None:
-        """What is behind it took no rollout."""
+    def refused(
+        self, now: float, order: int, retry_after_s: float | None, away_s: float = 0.0
+    ) -> None:
+        """What is behind it took no rollout, and has been away for so long already."""
         if self.probe == order:
             self.probe = None
         if self.closed_since is None:
-            self.closed_since, self._refusals = now, 0
+            self.closed_since, self._refusals = now - away_s, 0
         if now >= self.opens_at:
             # Refusals of rollouts that started together are one.
             self._refusals += 1
