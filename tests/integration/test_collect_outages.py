@@ -53,8 +53,8 @@ async def until_asked(endpoint: FakeEndpoint, times: int) -> None:
 
 
 def over(agent: str, bench: Bench, *more: str) -> list[str | Path]:
-    asked = ["collect", "-i", bench.tasks, "-o", bench.output, "--json", "--agent", agent]
-    return [*asked, *more]
+    asked: list[str | Path] = ["-i", bench.tasks, "-o", bench.output, "--agent", agent]
+    return ["collect", "--json", *asked, *more]
 
 
 @pytest.mark.parametrize("remote", [False, True], ids=["embedded", "over --agent"])
