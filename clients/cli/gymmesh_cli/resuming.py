@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -12,8 +13,9 @@ _ARGUMENTS: Final = "gymmesh_cli.arguments"
 _PROGRAM: Final = ("gym-cli", "collect")
 _LEFT_OUT: Final = ("--overwrite", "--resume", "--retry")
 _WITH_VALUE: Final = ("--retry",)
-# Parts of the keys whose values are not to be seen on a terminal or in its log.
-_SECRET_PARTS: Final = ("api_key", "headers", "token", "password", "secret")
+# Keys whose values are not to be seen on a terminal or in its log, and a URL's user and password.
+_SECRETS: Final = ("key", "headers", "token", "password", "secret")
+_CREDENTIAL: Final = re.compile(r"://[^/@\s]+@")
 
 
 class RemembersArguments(click.Command):
@@ -59,9 +61,14 @@ def _kept(arguments: Sequence[str]) -> Iterator[str]:
 
 
 def _without_secret(argument: str) -> str:
-    """An override of a secret, unless it names a variable, without its value."""
-    key, equals, value = argument.partition("=")
-    secret = equals and any(part in key.rpartition(".")[2].lower() for part in _SECRET_PARTS)
-    if not secret or value.startswith("${"):
+    """An argument without the value of a secret, unless that names a variable."""
+    argument = _CREDENTIAL.sub("://***@", argument)
+    key, equals, value = argument.removeprefix("--set=").partition("=")
+    is_secret = any(
+        part == secret or part.endswith(f"_{secret}")
+        for part in key.split(".")
+        for secret in _SECRETS
+    )
+    if not equals or not is_secret or value.startswith("${"):
         return argument
-    return f"{key}=***"
+    return f"{argument.removesuffix(value)}***"

@@ -168,6 +168,13 @@ def test_a_gate_heeds_retry_after_and_runs_out_of_patience() -> None:
     assert refusals < 20
 
 
+def test_patience_begins_when_an_agent_was_first_tried_in_vain() -> None:
+    gate = Gate(patience_s=100)
+    gate.refused(50.0, 1, None, away_s=30.0)
+    assert gate.closed_since == 20.0
+    assert gate.is_hopeless(120.0)
+
+
 MODEL_AWAY = ended(
     Reason.ERROR_REASON_MODEL_UNREACHABLE, component="policy", metadata={"model": "policy"}
 )
