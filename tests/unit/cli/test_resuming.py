@@ -17,12 +17,12 @@ from gymmesh_client import RunSummary, Tally
         (["--resume", "--retry", "task=a", "-i", "t"], True, "-i t --resume --retry failed"),
         (["--retry=failed", "--resume", "-i", "t"], False, "-i t --resume"),
         (["--retry-share", "0.5", "-i", "t"], False, "--retry-share 0.5 -i t --resume"),
-        (["--set", "models.policy.api_key=sk-1"], False, "--set 'models.policy.api_key=***' --resume"),
-        (["--set=models.policy.api_key=sk-1"], False, "'--set=models.policy.api_key=***' --resume"),
+        (["--set", "models.p.api_key=sk-1"], False, "--set 'models.p.api_key=***' --resume"),
+        (["--set=models.p.api_key=sk-1"], False, "'--set=models.p.api_key=***' --resume"),
         (["--model-url", "http://a:b@h/v1"], False, "--model-url 'http://***@h/v1' --resume"),
         (["--set", "a.t.max_output_tokens=9"], False, "--set a.t.max_output_tokens=9 --resume"),
         (["--set", "models.p.api_key=${KEY}"], False, "--set 'models.p.api_key=${KEY}' --resume"),
-        (["--set", "models.p.headers.X-Token=abc"], False, "--set 'models.p.headers.X-Token=***' --resume"),
+        (["--set", "models.p.headers.X=abc"], False, "--set 'models.p.headers.X=***' --resume"),
     ],
 )  # fmt: skip
 def test_the_command_goes_on_with_the_same_run(
