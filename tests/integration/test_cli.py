@@ -96,9 +96,8 @@ async def test_an_output_is_never_overwritten_unasked(bench: Bench) -> None:
         (fake.status(500), "MODEL_SERVER_ERROR"),
         (fake.raw(b"<html>nonsense</html>"), "MODEL_ANSWER_INVALID"),
         (fake.document({"choices": 3}), "MODEL_ANSWER_INVALID"),
-        (fake.reset(), "MODEL_UNREACHABLE"),
     ],
-    ids=["hangs", "500", "nonsense", "wrong-schema", "drops"],
+    ids=["hangs", "500", "nonsense", "wrong-schema"],
 )
 async def test_an_endpoint_that_fails(
     bench: Bench, endpoint: FakeEndpoint, reply: fake.Send, reason: str
@@ -115,12 +114,12 @@ async def test_an_endpoint_that_fails(
     assert json.loads(done.out)["failures"] == {"MODEL": 2}
 
 
-async def test_an_endpoint_that_is_down(bench: Bench, endpoint: FakeEndpoint) -> None:
-    await endpoint.stop()
-    done = await gym(*bench.collect("--limit", "1", "--max-attempts", "1"))
+async def test_an_endpoint_that_drops_every_call(bench: Bench, endpoint: FakeEndpoint) -> None:
+    endpoint.default = fake.reset()
+    done = await gym(*bench.collect("--limit", "1", "--max-attempts", "1", "--patience", "1"))
     assert done.code == 1
-    done.said("MODEL_UNREACHABLE")
-    assert rows_of(bench.failures)[0]["attempt"] == 1
+    done.said("ended early: model 'policy' was away for 1 s", "dropped the call")
+    assert not rows_of(bench.failures)
 
 
 async def test_some_fail(bench: Bench, endpoint: FakeEndpoint) -> None:
@@ -233,7 +232,7 @@ async def test_a_wrong_task_file(bench: Bench, line: str, words: list[str]) -> N
         (["--stream-groups", "3"], 2, ["--stream-groups is about --stream"]),
         (["--longest-first-from", "x.jsonl"], 2, ["--order longest-first"]),
         (["--env", "maths"], 1, ["there is no environment 'maths'; did you mean 'math'?"]),
-        (["--model-url", "not a url"], 2, ["url"]),
+        (["--model-url", "not a url"], 2, ["--model-url not a url: 'url' must begin with"]),
         (["-o", "gone/rollouts.jsonl"], 1, ["gone: no such folder"]),
         (["-i", "gone.jsonl"], 1, ["gone.jsonl: cannot be read: no such file"]),
     ],

@@ -33,6 +33,7 @@ from gymmesh_cli.options import (
 )
 from gymmesh_cli.pace_options import PaceOptions, pace_options
 from gymmesh_cli.progress import Progress
+from gymmesh_cli.resuming import RemembersArguments, resume_command
 from gymmesh_cli.session import MeshPlan, connector
 from gymmesh_client import (
     CollectOptions,
@@ -74,7 +75,7 @@ class CollectCommand:
     quiet: bool
 
 
-@click.command(short_help="Collect verified rollouts of a task file.")
+@click.command(cls=RemembersArguments, short_help="Collect verified rollouts of a task file.")
 @mesh_options
 @agent_option
 @click.option(
@@ -119,7 +120,9 @@ def collect(
     """Collect verified rollouts of a task file.
 
     \b
-    With the small model that comes with gymmesh:
+    A task, and its rollout with the small model that comes with gymmesh:
+      echo '{"responses_create_params": {"input": "What is 17 * 23?"}, "expected_answer": "391"}' \\
+          > tasks.jsonl
       gym-cli collect --input tasks.jsonl --output rollouts.jsonl
     Four rollouts per task, with an endpoint of your own:
       gym-cli collect -i tasks.jsonl -o rollouts.jsonl -n 4 \\
@@ -128,7 +131,7 @@ def collect(
       gym-cli collect … --set 'models.policy.api_key=${OPENAI_API_KEY}'
     Over gRPC, with a mesh started by `gym-cli up`:
       gym-cli collect -i tasks.jsonl -o rollouts.jsonl --agent 127.0.0.1:9400
-    Go on after an interruption, and run again what failed:
+    Go on after an interruption, and run again what failed (the summary has the whole command):
       gym-cli collect … --resume
       gym-cli collect … --resume --retry failed
 
@@ -140,7 +143,10 @@ def collect(
     command = CollectCommand(tasks, output, limit, options, control=not no_control, quiet=quiet)
     with _metrics(metrics_port):
         summary, interrupted = run_loop(_collect(command, MeshPlan.of(mesh, agent)))
-    click.echo(json.dumps(summary.to_dict()) if as_json else render(summary))
+    again = resume_command(summary.tally.failed, summary.not_finished)
+    click.echo(json.dumps(summary.to_dict()) if as_json else render(summary, again))
+    if as_json and again:
+        click.echo(f"gym-cli: try again with: {again}", err=True)
     if interrupted:
         return say("interrupted; every finished row is on disk", INTERRUPTED)
     return exit_code(summary)
@@ -167,15 +173,14 @@ def _metrics(port: int | None) -> Iterator[None]:
 
 def exit_code(summary: RunSummary) -> int:
     """What a run that was not interrupted ends with."""
-    if summary.not_finished and summary.why:
-        code = WITH_FAILURES if summary.tally.completed else NOTHING_DONE
-        return say(f"ended early: {summary.why}; go on with --resume", code)
-    if not summary.tally.failed:
-        return DONE
-    if not summary.tally.completed:
-        first = summary.tally.first_failure
-        return say(f"no rollout completed; the first failure: {first}", NOTHING_DONE)
-    return WITH_FAILURES
+    tally = summary.tally
+    code = WITH_FAILURES if tally.completed else NOTHING_DONE
+    if summary.not_finished > 0:
+        why = summary.why or "not every rollout has an outcome"
+        return say(f"ended early: {why}; go on with --resume", code)
+    if not tally.completed and tally.failed:
+        return say(f"no rollout completed; the first failure: {tally.first_failure}", code)
+    return code if tally.failed or not tally.completed else DONE
 
 
 async def _collect(command: CollectCommand, plan: MeshPlan) -> tuple[RunSummary, bool]:
@@ -192,7 +197,7 @@ async def _collect(command: CollectCommand, plan: MeshPlan) -> tuple[RunSummary,
         resume=output.resume,
         accept=output.accept,
     )
-    async with plan.open() as mesh:
+    async with plan.open(command.options.patience_s) as mesh:
         reader = plan.reader(mesh)
         if ids is None:
             ids = task_ids(reader, command.tasks, command.limit)
@@ -234,7 +239,11 @@ async def _collect_with(
     async with AsyncExitStack() as stack:
         if command.control:
             run = SteeredRun(
-                collector, requested=requested, shown=output.files.shown, identity=identity
+                collector,
+                requested=requested,
+                shown=output.files.shown,
+                identity=identity,
+                tasks=ids,
             )
             await _serve(stack, run, output.files.shown)
         stack.enter_context(interrupts_of(collector))

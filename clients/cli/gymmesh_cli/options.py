@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -42,25 +42,31 @@ class MeshOptions:
             ConfigError: anything wrong with it.
         """
         from gymmesh_mesh import MeshConfig
-        from gymmesh_runtime.config import load_config
+        from gymmesh_runtime.config import ConfigError, load_config
 
         config = load_config(self.config, self.sets, MeshConfig)
-        overrides = self._overrides(config.defaults.model)
-        if overrides:
-            config = load_config(self.config, (*self.sets, *overrides), MeshConfig)
+        sets = self.sets
+        for flag, overrides in self._overrides(config.defaults.model):
+            sets = (*sets, *overrides)
+            try:
+                config = load_config(self.config, sets, MeshConfig)
+            except ConfigError as error:
+                # It is the flag that is wrong, and not the key that it stands for.
+                raise ConfigError(error.problem, source=flag) from None
         return config
 
-    def _overrides(self, policy: str) -> list[str]:
+    def _overrides(self, policy: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """The flags that stand for keys of the configuration, each with these."""
         at = f'models."{policy}"'
-        overrides = []
         if self.model_url is not None:
             api = "chat" if self.model_api == "auto" else self.model_api
-            overrides += [f"{at}.backend={api}", f"{at}.url={_quoted(self.model_url)}"]
+            url = _quoted(self.model_url)
+            yield f"--model-url {self.model_url}", (f"{at}.backend={api}", f"{at}.url={url}")
         if self.model is not None:
-            overrides.append(f"{at}.model={_quoted(self.model)}")
+            yield f"--model {self.model}", (f"{at}.model={_quoted(self.model)}",)
         if self.environment is not None:
-            overrides.append(f"defaults.environment={_quoted(self.environment)}")
-        return overrides
+            name = _quoted(self.environment)
+            yield f"--env {self.environment}", (f"defaults.environment={name}",)
 
     def refuse_model_flags(self) -> None:
         """Raise a usage error when a flag is given that a mesh elsewhere cannot follow."""

@@ -104,7 +104,7 @@ def _trouble(figures: Figures) -> str:
     if figures.held:
         parts.append("no new groups: the trainer has not taken those that are finished")
     if figures.away:
-        parts.append(f"agent away: {', '.join(figures.away)}")
+        parts.append(f"waiting for {', '.join(figures.away)}")
     tally = figures.tally
     if tally.put_back:
         parts.append(f"put back {tally.put_back}")

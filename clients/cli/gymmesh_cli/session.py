@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any, Final
 
 from gymmesh_cli.options import MeshOptions
 from gymmesh_client import AgentConnector, TaskDefaults, TaskReader
+from gymmesh_client.collect_stream import StreamLimits
 from gymmesh_mesh import Mesh, MeshConfig, embedded, remote
 from gymmesh_runtime.config import public_view
 
@@ -83,11 +85,15 @@ class MeshPlan:
         return view
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[Mesh]:
-        """Open the mesh, or connect to it; raises MeshError and ConfigError."""
+    async def open(self, patience_s: float = math.inf) -> AsyncIterator[Mesh]:
+        """Open the mesh, or connect to it, whose agents may be lost for `patience_s` at most.
+
+        Raises MeshError and ConfigError.
+        """
         if self.agents:
             defaults = self.config.defaults if self.config else None
-            async with remote(self.agents, defaults) as mesh:
+            reconnect_s = min(StreamLimits().reconnect_s, patience_s)
+            async with remote(self.agents, defaults, reconnect_s=reconnect_s) as mesh:
                 yield mesh
         else:
             assert self.config is not None

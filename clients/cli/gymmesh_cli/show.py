@@ -23,7 +23,9 @@ def _which_rollout(command: F) -> F:
     """Add the argument and the options that name rollouts of a run."""
     decorated: Any = command
     for option in (
-        click.option("--repeat", type=click.IntRange(min=0), help="With --task: which repeat."),
+        click.option(
+            "--repeat", type=click.IntRange(min=0), help="With --task: which repeat, from 0."
+        ),
         click.option("--task", metavar="ID", help="The rollouts of this task."),
         click.option("--rollout", metavar="ID", help="The rollout of this id."),
         click.argument("output", type=click.Path(path_type=Path, dir_okay=False)),
@@ -73,7 +75,7 @@ def show(
 @click.command(short_help="Print the events of one rollout that was collected with --trace.")
 @_which_rollout
 @click.option(
-    "--attempt", type=click.IntRange(min=1), help="Which attempt; the last, if not given."
+    "--attempt", type=click.IntRange(min=1), help="Which attempt, from 1; the last, if not given."
 )
 @json_option
 @speaks_plainly

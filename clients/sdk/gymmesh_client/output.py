@@ -152,7 +152,7 @@ class RunOutput:
         await self._writer.append(Reserved(((rollout_key(rollout), attempt),)))
 
     async def tried(self, rollout: str, attempt: int, boundary: int) -> None:
-        """Note that an attempt failed and another one follows.
+        """Note that an attempt failed and that it is not the rollout's outcome.
 
         Raises:
             OutputError: the disk takes nothing more.

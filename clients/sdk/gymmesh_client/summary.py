@@ -307,8 +307,8 @@ def histogram(rewards: Mapping[float, int]) -> list[tuple[str, int]]:
     ]
 
 
-def render(summary: RunSummary) -> str:
-    """The summary as text for people, a few lines."""
+def render(summary: RunSummary, again: str = "") -> str:
+    """The summary as text for people, a few lines; `again`: the command that goes on."""
     tally, mean = summary.tally, summary.tally.mean_reward
     kept = f" ({tally.kept} of them kept from an earlier run)" if tally.kept else ""
     retried = f", {tally.retried} retried" if tally.retried else ""
@@ -331,10 +331,12 @@ def render(summary: RunSummary) -> str:
     lines.append(f"rows          {summary.output}")
     if tally.failures:
         lines.append(f"failed        {summary.failures_output}")
-    if tally.kept_failed:
-        lines.append("try again     with --resume --retry failed")
     if summary.not_finished > 0:
         lines.append(f"not finished  {summary.not_finished}; go on with --resume")
+    if again:
+        lines.append(f"try again     {again}")
+    elif tally.failures:
+        lines.append("try again     with --resume --retry failed")
     return "\n".join(lines)
 
 

@@ -71,8 +71,12 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_SERVICE_NOT_FOUND: _ErrorReason.ValueType  # 20
     """NOT_FOUND. No service instance of that kind and name is known and serving.
+    `known`, where it is set, has the names of all instances of that kind,
+    whether they serve or not, joined by ", ": a name that is not among them is
+    not worth waiting for.
     Example: {"reason": "SERVICE_NOT_FOUND", "domain": "gymmesh",
-    "metadata": {"service": "gymmesh.model.v1.ModelService", "name": "judge"}}
+    "metadata": {"service": "gymmesh.model.v1.ModelService", "name": "judge",
+    "known": "policy"}}
     """
     ERROR_REASON_PEER_UNAVAILABLE: _ErrorReason.ValueType  # 21
     """UNAVAILABLE. The peer cannot be reached, or went away in mid-call.
@@ -336,8 +340,12 @@ Example: {"reason": "NOT_PERMITTED", "domain": "gymmesh",
 """
 ERROR_REASON_SERVICE_NOT_FOUND: ErrorReason.ValueType  # 20
 """NOT_FOUND. No service instance of that kind and name is known and serving.
+`known`, where it is set, has the names of all instances of that kind,
+whether they serve or not, joined by ", ": a name that is not among them is
+not worth waiting for.
 Example: {"reason": "SERVICE_NOT_FOUND", "domain": "gymmesh",
-"metadata": {"service": "gymmesh.model.v1.ModelService", "name": "judge"}}
+"metadata": {"service": "gymmesh.model.v1.ModelService", "name": "judge",
+"known": "policy"}}
 """
 ERROR_REASON_PEER_UNAVAILABLE: ErrorReason.ValueType  # 21
 """UNAVAILABLE. The peer cannot be reached, or went away in mid-call.
