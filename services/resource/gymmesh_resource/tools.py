@@ -14,7 +14,7 @@ from gymmesh_responses import dumps, text_to_bytes
 
 from .arguments import QuickReader, quick_reader
 from .docstrings import read_docstring
-from .errors import DefinitionError
+from .errors import DefinitionError, WrongResult
 from .signatures import arguments_schema, arguments_type, takes_session
 
 __all__ = ["Tool", "Toolset", "answer_of", "tool"]
@@ -95,10 +95,12 @@ class Toolset(Mapping[str, Tool]):
         return len(self._tools)
 
 
-def answer_of(value: Any) -> bytes | responses_pb2.ContentParts:
+def answer_of(
+    value: Any, function: Callable[..., Any] | None = None
+) -> bytes | responses_pb2.ContentParts:
     """What a tool returned, as the model is shown it; None is empty text, not "null".
 
-    Raises TypeError or ValueError for what JSON cannot hold.
+    Raises WrongResult for what JSON cannot hold.
     """
     if isinstance(value, str):
         return text_to_bytes(value)
@@ -106,7 +108,13 @@ def answer_of(value: Any) -> bytes | responses_pb2.ContentParts:
         return value
     if value is None:
         return b""
-    return dumps(msgspec.to_builtins(value, str_keys=True))
+    try:
+        return dumps(msgspec.to_builtins(value, str_keys=True))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise WrongResult(
+            f"returned what JSON cannot hold ({error}): return text, ContentParts, or plain values",
+            function,
+        ) from None
 
 
 def _marked_methods(kind: type) -> dict[str, str]:
