@@ -69,8 +69,9 @@ class Environment(Generic[S]):
     verify_needs_session: whether `verify` needs the live session; by default exactly when there
         is state. Otherwise it is given a fresh session when the old one is gone.
     retry_safe: whether a rollout that failed may run again in a fresh session.
-    reward_range: the least and the most that a reward may be, of a verdict, of a turn, and of
-        their sum where `reward_rule` adds them; anything else is a fault of the environment.
+    reward_range: the least and the most that a reward may be, also with the turns' rewards where
+        `reward_rule` adds them; anything else is a fault of the verifier. A turn's own may be as
+        much as the range is wide, and may take it back.
     reward_rule: how the rewards of turns add up with the verifier's (REWARD_RULE_*).
     examples: the file of example tasks (JSONL rows) beside the class's module, if any.
     models: its own names for the model services that it asks (`session.ask`): judges, simulated

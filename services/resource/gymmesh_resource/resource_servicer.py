@@ -25,7 +25,7 @@ from .sessions import Open, Session
 from .task import Task
 from .tool_calls import ToolCalls
 from .usage import Ledger, charge
-from .verdicts import in_range
+from .verdicts import turn_reward
 
 __all__ = ["ResourceServicer"]
 
@@ -246,7 +246,7 @@ class ResourceServicer:
         reward = turn.reward
         if reward is not None:
             try:
-                reward = in_range(reward, "the turn's reward", environment.reward_range)
+                reward = turn_reward(reward, environment.reward_range)
             except WrongResult as error:
                 raise WrongResult(str(error), method) from None
         items = _items(turn.say, method)

@@ -28,7 +28,7 @@ __all__ = [
     "Stage",
     "Verdict",
     "check_range",
-    "in_range",
+    "turn_reward",
     "write_verification",
 ]
 
@@ -170,6 +170,12 @@ def in_range(value: object, what: str, reward_range: tuple[float, float]) -> flo
             f"scale it, or declare another range in the class, such as reward_range = {wanted}"
         )
     return number
+
+
+def turn_reward(value: object, reward_range: tuple[float, float]) -> float:
+    """The reward of a turn, which may take back what others gave. Raises WrongResult."""
+    least, most = reward_range
+    return in_range(value, "the turn's reward", (min(least, least - most), max(most, most - least)))
 
 
 def _is_number(value: object) -> bool:
