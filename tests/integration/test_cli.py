@@ -173,10 +173,20 @@ async def test_a_tool_that_raises(bench: Bench, tmp_path: Path) -> None:
         )
     )  # fmt: skip
     assert done.code == 1
-    # The environment's author needs the traceback, which the log has.
-    assert "the disk of the tool is on fire" in done.err
     assert "no rollout completed; the first failure: RESOURCE ENVIRONMENT_FAULT" in done.err
+    # The traceback is in the log beside the run, once, and not on the terminal.
+    log = bench.output.with_name("rollouts.errors.log")
+    assert str(log) in done.err
+    assert "Traceback" not in done.err
+    text = log.read_text()
+    assert text.count("Traceback (most recent call last)") == 1
+    assert "RuntimeError: the disk of the tool is on fire" in text
+    assert "2 times in all: environment raiser failed in call_tool" in text
     (row,) = rows_of(bench.failures)
+    status = row["failure"]["status"]
+    assert status["metadata"]["exception"] == "RuntimeError: the disk of the tool is on fire"
+    assert status["metadata"]["at"].endswith("raiser.py:12")
+    assert "the disk of the tool is on fire" in status["message"]
     assert row["failure"]["boundary"] == "RESOURCE"
     assert row["response"]["output"][0]["type"] == "function_call"
 
