@@ -118,7 +118,8 @@ def _about(error: BaseException) -> dict[str, str]:
         about["at"] = error.place
     elif isinstance(error, WrongResult):
         # Raised by our own code, which looked at what the author's gave.
-        function = inspect.unwrap(getattr(error.method, "__func__", error.method))
+        function = getattr(error.method, "__func__", error.method)
+        function = inspect.unwrap(function) if callable(function) else None
         if isinstance(function, FunctionType):
             code = function.__code__
             about["at"] = shown_place(code.co_filename, code.co_firstlineno)
@@ -217,8 +218,8 @@ class _Steps(Coroutine[Any, Any, Any]):
 
     def _blocked(self, seconds: float) -> None:
         """Note the stall; raises `Blocked` for one that was too long."""
-        method = self._call.__qualname__
-        code: CodeType = self._call.cr_code  # type: ignore[attr-defined]  # of a native coroutine
+        method: str = self._call.__qualname__  # type: ignore[attr-defined]  # of a native one
+        code: CodeType = self._call.cr_code  # type: ignore[attr-defined]
         place = shown_place(code.co_filename, code.co_firstlineno)
         note_stall(self._owner, method, place, seconds)
         if seconds > self._limit_s:

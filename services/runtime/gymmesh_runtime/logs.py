@@ -66,7 +66,7 @@ def _kind(record: logging.LogRecord) -> Any:
     error = record.exc_info[1] if record.exc_info else None
     if error is None:
         return record.name, record.getMessage()
-    places = []
+    places: list[tuple[type, str, int]] = []
     at: BaseException | None = error
     while at is not None and len(places) < 200:
         places += [

@@ -122,7 +122,7 @@ class Broken(Sound):
     """Its one tool breaks whenever it is called as it should be."""
 
     @tool
-    def say(self, text: str) -> str:
+    async def say(self, session: Session[list[str]], text: str) -> str:
         """Say something."""
         raise RuntimeError("out of order")
 
