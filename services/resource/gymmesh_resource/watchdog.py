@@ -89,6 +89,8 @@ class _Watchdog:
 
     def _main(self) -> None:
         while not self._over.wait(_LOOK_S):
+            if self._loop.is_closed():
+                return
             late = time.monotonic() - self._turned
             if late < NOTICED_S:
                 continue
@@ -107,7 +109,7 @@ class _Watchdog:
             if owner is not None:
                 return owner, code.co_qualname, shown_place(code.co_filename, code.co_firstlineno)
             owner = self._modules.get(str(frame.f_globals.get("__name__")))
-            if owner is not None and helper is None:
+            if owner is not None and helper is None and code.co_flags & inspect.CO_COROUTINE:
                 place = shown_place(code.co_filename, code.co_firstlineno)
                 helper = (owner, code.co_qualname, place)
         return helper

@@ -118,7 +118,10 @@ def _shown_path(file: str) -> str:
     path = Path(file)
     if not path.is_absolute():
         return file
-    here = Path.cwd()
+    try:
+        here = Path.cwd()
+    except OSError:  # it is gone
+        return path.name
     roots = [here, *(Path(one) for one in sys.path if one and Path(one).is_absolute())]
     under = [root for root in roots if root != Path("/") and path.is_relative_to(root)]
     if under:
