@@ -174,7 +174,8 @@ class ToolServer:
             # Those of a fault are for the environment's author, not for who calls its tools.
             words = error.message
             if "error_id" in error.metadata:
-                words = f"the tool failed; the service's log has {error.metadata['error_id']}"
+                kind = error.metadata.get("exception", "").partition(":")[0]
+                words = f"the tool failed ({kind}); the log has {error.metadata['error_id']}"
             raise MCPError(INTERNAL_ERROR, words, {"reason": error.reason_name}) from None
         self._calls.add(request, reply)
         return CallToolResult(
