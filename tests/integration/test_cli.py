@@ -163,6 +163,51 @@ class Raiser(Environment[None]):
 '''
 
 
+async def test_a_run_in_which_all_is_well_says_nothing_else(bench: Bench) -> None:
+    done = await gym(*bench.collect("--quiet"))
+    assert (done.code, done.err) == (0, "")
+    assert not bench.output.with_name("rollouts.errors.log").exists()
+
+
+BLOCKER = """
+import time
+from gymmesh_resource import Environment, tool
+
+class Blocker(Environment[None]):
+    'Blocks the loop for longer than a model call may take.'
+
+    @tool
+    async def calculator(self, expression: str) -> str:
+        'Adds.'
+        return str(sum(map(int, expression.split('+'))))
+
+    async def verify(self, session, rollout):
+        if rollout.task.id == 'sum-0':
+            time.sleep(4)
+        return 1.0
+"""
+
+
+async def test_a_verifier_that_blocks_is_blamed_for_what_it_holds_up(
+    bench: Bench, tmp_path: Path
+) -> None:
+    (tmp_path / "blocker.py").write_text(BLOCKER)
+    done = await gym(
+        *bench.collect(
+            "--env", "blocker", "--max-attempts", "1",
+            "--set", f"environments.blocker.use={tmp_path / 'blocker.py'}:Blocker",
+            "--set", "environments.blocker.verify_timeout_s=2",
+            "--set", "models.policy.timeout_s=2",
+        )
+    )  # fmt: skip
+    assert "Blocker.verify" in done.err
+    assert "has blocked the event loop for" in done.err
+    rows = {row["task_id"]: row["failure"] for row in rows_of(bench.failures)}
+    assert rows["sum-0"]["status"]["reason"] == "VERIFIER_FAULT"
+    assert "Blocker.verify is async and blocked" in rows["sum-0"]["status"]["message"]
+    assert "MODEL" not in {failure["boundary"] for failure in rows.values()}
+
+
 async def test_a_tool_that_raises(bench: Bench, tmp_path: Path) -> None:
     (tmp_path / "raiser.py").write_text(ENVIRONMENT)
     done = await gym(
@@ -172,10 +217,20 @@ async def test_a_tool_that_raises(bench: Bench, tmp_path: Path) -> None:
         )
     )  # fmt: skip
     assert done.code == 1
-    # The environment's author needs the traceback, which the log has.
-    assert "the disk of the tool is on fire" in done.err
     assert "no rollout completed; the first failure: RESOURCE ENVIRONMENT_FAULT" in done.err
+    # The traceback is in the log beside the run, once, and not on the terminal.
+    log = bench.output.with_name("rollouts.errors.log")
+    assert str(log) in done.err
+    assert "Traceback" not in done.err
+    text = log.read_text()
+    assert text.count("Traceback (most recent call last)") == 1
+    assert "RuntimeError: the disk of the tool is on fire" in text
+    assert "2 times in all: environment raiser failed in call_tool" in text
     (row,) = rows_of(bench.failures)
+    status = row["failure"]["status"]
+    assert status["metadata"]["exception"] == "RuntimeError: the disk of the tool is on fire"
+    assert status["metadata"]["at"].endswith("raiser.py:12")
+    assert "the disk of the tool is on fire" in status["message"]
     assert row["failure"]["boundary"] == "RESOURCE"
     assert row["response"]["output"][0]["type"] == "function_call"
 

@@ -23,6 +23,7 @@ from gymmesh_cli.exits import (
     say,
     speaks_plainly,
 )
+from gymmesh_cli.logs import logged_to
 from gymmesh_cli.options import (
     MeshOptions,
     OutputOptions,
@@ -197,11 +198,12 @@ async def _collect(command: CollectCommand, plan: MeshPlan) -> tuple[RunSummary,
         resume=output.resume,
         accept=output.accept,
     )
-    async with plan.open(command.options.patience_s) as mesh:
-        reader = plan.reader(mesh)
-        if ids is None:
-            ids = task_ids(reader, command.tasks, command.limit)
-        return await _collect_with(command, mesh, reader, ids, identity)
+    with logged_to(output.files.log, anew=not output.resume):
+        async with plan.open(command.options.patience_s) as mesh:
+            reader = plan.reader(mesh)
+            if ids is None:
+                ids = task_ids(reader, command.tasks, command.limit)
+            return await _collect_with(command, mesh, reader, ids, identity)
 
 
 async def _collect_with(

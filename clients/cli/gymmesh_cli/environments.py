@@ -12,6 +12,7 @@ import click
 from gymmesh_cli.environment_index import index
 from gymmesh_cli.environment_mcp import mcp
 from gymmesh_cli.exits import DONE, NOTHING_DONE, speaks_plainly
+from gymmesh_cli.logs import logged
 from gymmesh_cli.options import MeshOptions, json_option, mesh_options
 
 if TYPE_CHECKING:
@@ -77,6 +78,9 @@ def test(
 ) -> int:
     """Try an environment out: its class, tools, example tasks, verdicts, and some load.
 
+    Each tool is called once, with arguments that are made up from its schema: give a tool that
+    acts on the world outside a harmless configuration.
+
     PLACE is the name of an installed environment or one of --config, a class such as
     file.py:Class, a file, or the folder of a package. Models that it asks are those of --config;
     otherwise a stand-in answers.
@@ -85,7 +89,8 @@ def test(
       gym-cli env test word_count/
       gym-cli env test math --sessions 500
 
-    Exit code 0 when all is fine, 1 when something is not.
+    A warning is for what works, but should be looked at, such as a reward for saying nothing.
+    Exit code 0 when nothing is wrong but warnings, 1 when something is.
     """
     from gymmesh_mesh.environments import places, trial
 
@@ -93,15 +98,11 @@ def test(
     tasks = _tasks(tasks_file) if tasks_file else []
     reports: dict[str, list[Finding]] = {}
     for name, environment in places(place, config).items():
-        reports[name] = asyncio.run(
-            trial(
-                name,
-                environment,
-                config if mesh.config or mesh.sets else None,
-                tasks=tasks,
-                sessions=sessions,
+        known = config if mesh.config or mesh.sets else None
+        with logged():
+            reports[name] = asyncio.run(
+                trial(name, environment, known, tasks=tasks, sessions=sessions)
             )
-        )
         if not as_json:
             _print_findings(name, reports[name])
     if as_json:
@@ -182,13 +183,18 @@ def _print_environments(title: str, rows: list[dict[str, Any]]) -> None:
 
 
 def _rows(found: list[Finding]) -> list[dict[str, Any]]:
-    return [{"check": one.check, "fine": one.fine, "detail": one.detail} for one in found]
+    return [
+        {"check": one.check, "fine": one.fine, "warning": one.warning, "detail": one.detail}
+        for one in found
+    ]
 
 
 def _print_findings(name: str, found: list[Finding]) -> None:
     click.echo(name)
     width = max(len(one.check) for one in found)
     for one in found:
-        click.echo(f"  {'ok ' if one.fine else 'BAD'}  {one.check:<{width}}  {one.detail}")
-    wrong = sum(not one.fine for one in found)
-    click.echo(f"{wrong} of {len(found)} checks failed" if wrong else f"{len(found)} checks fine")
+        mark = "BAD " if not one.fine else "warn" if one.warning else "ok  "
+        click.echo(f"  {mark}  {one.check:<{width}}  {one.detail}")
+    wrong, warned = sum(not one.fine for one in found), sum(one.warning for one in found)
+    text = f"{wrong} of {len(found)} checks failed" if wrong else f"{len(found)} checks fine"
+    click.echo(f"{text}, {warned} with a warning" if warned else text)

@@ -19,8 +19,9 @@ _COMMANDS: Final = {
     "data": ("gymmesh_cli.data:data", "Check and generate task files."),
 }
 
-# Before gRPC is loaded: its notes about forks and closed connections are no news to a user.
-os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+# Before gRPC is loaded: what its C code logs of forks and closed connections is no news to a
+# user, who is told of a call that failed by that call's error. To see it: GRPC_VERBOSITY=INFO.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 _EPILOG: Final = """\b
 Exit codes:

@@ -14,6 +14,7 @@ from gymmesh.agent.v1 import agent_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_cli.events import EventPrinter
 from gymmesh_cli.exits import DONE, NOTHING_DONE, speaks_plainly
+from gymmesh_cli.logs import logged
 from gymmesh_cli.options import MeshOptions, agent_option, json_option, mesh_options
 from gymmesh_cli.session import MeshPlan, connector
 from gymmesh_client import (
@@ -106,7 +107,8 @@ def run(
         assert tasks is not None
         return task_at_index(reader, tasks, index)
 
-    return asyncio.run(_run(plan, find, deltas=deltas, timeout_s=timeout_s, as_json=as_json))
+    with logged():
+        return asyncio.run(_run(plan, find, deltas=deltas, timeout_s=timeout_s, as_json=as_json))
 
 
 async def _run(

@@ -7,6 +7,7 @@ rollouts.superseded.jsonl  rows that were in one of these and are no longer curr
 rollouts.journal           which outcomes are current, and where their rows are
 rollouts.index             the journal sorted by rollout; can be made anew at any time
 rollouts.trace             every event of every attempt, when asked for
+rollouts.errors.log        what went wrong, each traceback once; there only when something did
 """
 
 from __future__ import annotations
@@ -59,6 +60,11 @@ class OutputFiles:
     def trace(self) -> Path:
         """Every event of every attempt."""
         return self._named(".trace")
+
+    @property
+    def log(self) -> Path:
+        """What went wrong, for people."""
+        return self._named(".errors.log")
 
     @property
     def run(self) -> Path:

@@ -103,6 +103,8 @@ class LlmJudgeEnvironment(Environment[None]):
         _check_regex("response_extract_regex", response_extract_regex)
         if not least_score < most_score:
             raise ValueError("least_score must be below most_score")
+        given = (0.0, 1.0, reward_if_swap_fails, reward_if_full_generation_succeeds)
+        self.reward_range = (min(given), max(given))
         self._mode = mode
         self._params = dict(judge_params or {})
         self._system = prompts.SYSTEM if judge_system is None else judge_system

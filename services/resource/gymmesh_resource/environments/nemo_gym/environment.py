@@ -7,6 +7,7 @@ other key goes to the server when the session is seeded and when it is verified.
 from __future__ import annotations
 
 import logging
+import math
 import re
 import secrets
 import time
@@ -60,6 +61,7 @@ class NemoGymEnvironment(Environment[_Remote]):
     version = "1"
     in_order = True
     verify_needs_session = True
+    reward_range = (-math.inf, math.inf)  # the server's own, which it does not declare
     examples = "tasks.jsonl"
 
     def __init__(

@@ -1,0 +1,112 @@
+"""Where the log of a command goes: to a file beside the run, or to stderr.
+
+with logged_to(files.log):   collect: nothing but what is urgent reaches the terminal
+with logged():               other commands: on stderr, each traceback once
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, TextIO
+
+import click
+
+from gymmesh_runtime.conceal import conceal
+from gymmesh_runtime.logs import Concealing, OneOfEach
+
+_TERMINAL: Final = "gym-cli: %(message)s"
+
+
+@contextmanager
+def logged() -> Iterator[None]:
+    """Log to stderr meanwhile: warnings and errors, each traceback once, no secrets."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(Concealing(_TERMINAL))
+    handler.addFilter(OneOfEach())
+    with _root(handler):
+        yield
+
+
+@contextmanager
+def logged_to(path: Path, *, anew: bool) -> Iterator[None]:
+    """Log to a file meanwhile, which is made when there is something to log.
+
+    anew: whether what is there already goes. At the end, stderr says where the log is.
+    """
+    if anew:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+    handler = _RunLog(path)
+    with _root(handler):
+        try:
+            yield
+        finally:
+            handler.end()
+    if handler.written:
+        click.echo(f"gym-cli: what went wrong is in {path}, each traceback once", err=True)
+
+
+@contextmanager
+def _root(handler: logging.Handler) -> Iterator[None]:
+    root = logging.getLogger()
+    handler.setLevel(logging.WARNING)
+    root.addHandler(handler)
+    logging.captureWarnings(True)
+    try:
+        yield
+    finally:
+        logging.captureWarnings(False)
+        root.removeHandler(handler)
+        handler.close()
+
+
+class _RunLog(logging.Handler):
+    """The log file of a run. What is urgent is said on stderr, too.
+
+    A file that cannot be written costs the log, and never the run.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        self._file: TextIO | None = None
+        self._kinds = OneOfEach()
+        #: How many kinds of records were written.
+        self.written = 0
+        self.setFormatter(Concealing())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage()
+        if getattr(record, "urgent", False):
+            click.echo(f"gym-cli: {conceal(message)}", err=True)
+        if not self._kinds.filter(record):
+            return
+        first = message == record.getMessage()
+        if self._write(self.format(record)) and first:
+            self.written += 1
+
+    def end(self) -> None:
+        """Write how often each came that came more than once."""
+        for count, said in self._kinds.repeated():
+            self._write(conceal(f"{count} times in all: {said}"))
+
+    def close(self) -> None:
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                self._file.close()
+        super().close()
+
+    def _write(self, text: str) -> bool:
+        try:
+            if self._file is None:
+                self._file = self._path.open("a", encoding="utf-8", errors="backslashreplace")
+            self._file.write(text + "\n")
+            self._file.flush()
+        except OSError:
+            return False
+        return True
