@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_client.replacing import write_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -280,14 +281,12 @@ def summarize(
 
 def summary_path(files: OutputFiles) -> Path:
     """Where a run's summary is kept: NAME.summary.json beside its rows."""
-    return files.rows.with_name(f"{files.stem}.summary.json")
+    return files.summary
 
 
 def write_summary(path: Path, summary: RunSummary) -> None:
     """Keep a summary in a file, whole or not at all. Raises OSError."""
-    draft = path.with_name(f"{path.name}.tmp")
-    draft.write_text(json.dumps(summary.to_dict(), indent=2) + "\n")
-    draft.replace(path)
+    write_whole(path, json.dumps(summary.to_dict(), indent=2) + "\n")
 
 
 def histogram(rewards: Mapping[float, int]) -> list[tuple[str, int]]:

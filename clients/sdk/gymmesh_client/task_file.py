@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Final, overload
@@ -13,8 +13,8 @@ from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_client.problems import TaskProblem, UserError
 from gymmesh_client.tasks import TaskReader
 
-# Identical rows are told apart by a suffix, which a row alone does not show.
-_COPY: Final = re.compile(r"t-[0-9a-f]{32}-\d+")
+# Rows that are alike are told apart by a suffix, which a row alone does not show.
+_COPY: Final = re.compile(r".*-\d+", re.DOTALL)
 
 
 class TaskFile(Sequence[rollout_pb2.Task]):
@@ -24,9 +24,17 @@ class TaskFile(Sequence[rollout_pb2.Task]):
 
     Args:
         limit: only so many tasks from the beginning.
+        without: lines (from 1) that are left out, whatever is wrong with them.
     """
 
-    def __init__(self, reader: TaskReader, path: Path, limit: int | None = None) -> None:
+    def __init__(
+        self,
+        reader: TaskReader,
+        path: Path,
+        limit: int | None = None,
+        without: Collection[int] = (),
+    ) -> None:
+        self._without = without
         self._reader = reader
         self._path = path
         self._limit = limit
@@ -34,7 +42,8 @@ class TaskFile(Sequence[rollout_pb2.Task]):
         self._copies: dict[int, str] = {}
 
     def __iter__(self) -> Iterator[rollout_pb2.Task]:
-        for index, entry in enumerate(islice(self._reader.read(self._path), self._limit)):
+        read = (one for one in self._reader.read(self._path) if one.line not in self._without)
+        for index, entry in enumerate(islice(read, self._limit)):
             if isinstance(entry, TaskProblem):
                 raise self._changed(entry)
             if _COPY.fullmatch(entry.task.task_id):
@@ -74,8 +83,9 @@ class TaskFile(Sequence[rollout_pb2.Task]):
             place = 0
             try:
                 with self._path.open("rb") as file:
-                    for raw in file:
-                        if raw.removeprefix(b"\xef\xbb\xbf").strip():
+                    for line, raw in enumerate(file, start=1):
+                        blank = not raw.removeprefix(b"\xef\xbb\xbf").strip()
+                        if not blank and line not in self._without:
                             offsets.append(place)
                             if len(offsets) == self._limit:
                                 break

@@ -33,6 +33,7 @@ from gymmesh_client.journal.records import (
     Session,
     Superseded,
     encode_all,
+    is_run_id,
 )
 from gymmesh_client.problems import UserError
 from gymmesh_responses import CodecError, loads
@@ -56,8 +57,10 @@ def read_old_run(files: OutputFiles) -> OldRun | None:
     """
     try:
         document = loads(files.run.read_bytes())
+        if not is_run_id(document["run_id"]):
+            raise UserError(f"{files.run}: its run_id is none, so {files.rows} cannot be resumed")
         return OldRun(
-            str(document["run_id"]), str(document["tasks_sha256"]), str(document["config_sha256"])
+            document["run_id"], str(document["tasks_sha256"]), str(document["config_sha256"])
         )
     except FileNotFoundError:
         return None

@@ -418,7 +418,7 @@ def _outcome(new: NewOutcome, place: Place) -> Outcome:
 
 
 def _leftovers(files: OutputFiles) -> list[Path]:
-    own = [files.failures, files.superseded, files.index, files.trace, files.run]
+    own = [files.failures, files.superseded, files.index, files.trace, files.run, files.skipped]
     return [*files.all_shards(), *own]
 
 
