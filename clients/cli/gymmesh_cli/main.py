@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import click
 
+from gymmesh_cli.terminal import echo, log_plainly, plain_errors
+
 # name: where it is, and its line in the list of commands.
 _COMMANDS: Final = {
     "collect": ("gymmesh_cli.collect:collect", "Collect verified rollouts of a task file."),
@@ -40,6 +42,14 @@ First steps:
 class LazyGroup(click.Group):
     """Knows its commands by name and imports one when it is called."""
 
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        with plain_errors():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with plain_errors(), log_plainly():
+            return super().invoke(ctx)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
 
@@ -71,9 +81,9 @@ def _show_version(ctx: click.Context, _param: click.Parameter, value: Any) -> No
         from importlib.metadata import PackageNotFoundError, version
 
         try:
-            click.echo(f"gym-cli {version('gymmesh')}")
+            echo(f"gym-cli {version('gymmesh')}")
         except PackageNotFoundError:
-            click.echo("gym-cli (not installed as a package)")
+            echo("gym-cli (not installed as a package)")
         ctx.exit()
 
 

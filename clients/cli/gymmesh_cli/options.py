@@ -240,4 +240,16 @@ agent_option = click.option(
     help="Use the agent service at this address instead of a mesh inside the command; again for"
     " each of several cells.",
 )
+skip_invalid_option = click.option(
+    "--skip-invalid",
+    is_flag=True,
+    help="Leave out rows that are wrong, or that their environment refuses; NAME.skipped.jsonl "
+    "says which and why. The exit code is then 3.",
+)
+number_ids_option = click.option(
+    "--number-repeated-ids",
+    "number_ids",
+    is_flag=True,
+    help="Rows whose task_id another row had before get -2, -3 and so on behind it.",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Report as JSON on stdout.")

@@ -75,6 +75,34 @@ def refuse_foreign(path: Path, is_ours: Callable[[Path], bool], what: str) -> No
         raise UserError(f"{path}: cannot be read: {reason}") from None
 
 
+def refuse_used(path: Path, *, overwrite: bool) -> None:
+    """Refuse a file that is there and not empty, unless it may be replaced. Raises UserError."""
+    with contextlib.suppress(OSError):
+        if not overwrite and path.stat().st_size:
+            raise UserError(
+                f"{path}: is there already and not empty; replace it with --overwrite, or choose "
+                "another --output"
+            )
+
+
+def is_task_file(path: Path) -> bool:
+    """Whether a file begins with a task's row. Raises OSError."""
+    return "responses_create_params" in (first_object(path) or {})
+
+
+@contextlib.contextmanager
+def replaced(path: Path) -> Iterator[Path]:
+    """Where to write a file that takes the place of `path` once it is whole, and leaves it alone
+    when that fails. Raises OSError.
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield draft
+        draft.replace(path.resolve())  # through a link to what it leads to
+    finally:
+        draft.unlink(missing_ok=True)
+
+
 def first_object(path: Path) -> dict[str, Any] | None:
     """The JSON object on a file's first line that is not blank; None where it is something else.
 

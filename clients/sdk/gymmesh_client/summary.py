@@ -13,6 +13,7 @@ import msgspec
 
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_client.replacing import write_whole
+from gymmesh_runtime.plain_text import one_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -187,6 +188,8 @@ class RunSummary:
         why: why it ended before every rollout had an outcome; empty when it did not.
         concurrency: the most in flight, as last asked for.
         groups: of groups handed to a trainer; None where none were.
+        skipped: rows of the task file that were left out.
+        skipped_output: the file that says which and why.
     """
 
     requested: int
@@ -199,6 +202,8 @@ class RunSummary:
     why: str = ""
     concurrency: int = 0
     groups: Mapping[str, int] | None = None
+    skipped: int = 0
+    skipped_output: str = ""
 
     @property
     def not_finished(self) -> int:
@@ -256,6 +261,8 @@ class RunSummary:
             "groups": None if self.groups is None else dict(self.groups),
             "output": self.output,
             "failures_output": self.failures_output if tally.failed else None,
+            "skipped": self.skipped,
+            "skipped_output": self.skipped_output if self.skipped else None,
         }
 
 
@@ -330,11 +337,14 @@ def render(summary: RunSummary) -> str:
     lines.append(f"rows          {summary.output}")
     if tally.failures:
         lines.append(f"failed        {summary.failures_output}")
+    if summary.skipped:
+        rows = "1 row" if summary.skipped == 1 else f"{summary.skipped} rows"
+        lines.append(f"skipped       {rows} of the task file: {summary.skipped_output}")
     if tally.kept_failed:
         lines.append("try again     with --resume --retry failed")
     if summary.not_finished > 0:
         lines.append(f"not finished  {summary.not_finished}; go on with --resume")
-    return "\n".join(lines)
+    return "\n".join(map(one_line, lines))
 
 
 def _bars(tally: Tally) -> list[str]:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from array import array
 from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Final, overload
+from typing import overload
 
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_client.problems import TaskProblem, UserError
 from gymmesh_client.tasks import TaskReader
-
-# Rows that are alike are told apart by a suffix, which a row alone does not show.
-_COPY: Final = re.compile(r".*-\d+", re.DOTALL)
 
 
 class TaskFile(Sequence[rollout_pb2.Task]):
@@ -46,7 +42,7 @@ class TaskFile(Sequence[rollout_pb2.Task]):
         for index, entry in enumerate(islice(read, self._limit)):
             if isinstance(entry, TaskProblem):
                 raise self._changed(entry)
-            if _COPY.fullmatch(entry.task.task_id):
+            if entry.renamed:  # which the row alone does not show
                 self._copies[index] = entry.task.task_id
             yield entry.task
 
@@ -96,7 +92,7 @@ class TaskFile(Sequence[rollout_pb2.Task]):
         return self._offsets
 
     def _changed(self, problem: TaskProblem) -> UserError:
-        return UserError(f"{self._path}: changed while it was being read: {problem}")
+        return UserError(f"{problem.at(self._path)} (the file changed while it was being read)")
 
     def _unreadable(self, error: OSError) -> UserError:
         reason = (error.strerror or str(error)).lower()

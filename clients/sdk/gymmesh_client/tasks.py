@@ -10,6 +10,7 @@ names nothing here and is the verifier's.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,14 +31,19 @@ OWN_KEYS: Final = ("task_id", "environment", "agent", "seed", "tags")
 PARAMS_KEY: Final = "responses_create_params"
 MAX_ROW_BYTES: Final = 64 * 1024 * 1024
 """A longer line would not fit a message of the mesh."""
+# What identical rows that name no id are told apart by.
+_COPY: Final = re.compile(r"t-[0-9a-f]{32}-\d+")
 
 
 @dataclass(frozen=True, slots=True)
 class TaskRow:
-    """A task and the line (from 1) that it was read from."""
+    """A task, the line (from 1) that it was read from, and whether its id depends on the rows
+    before it.
+    """
 
     line: int
     task: rollout_pb2.Task
+    renamed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +116,10 @@ class TaskReader:
             )
             yield TaskProblem(line, "task_id", sentence)
             return
+        renamed = bool(_COPY.fullmatch(name))
         if first != line:
-            task.task_id = _numbered(name, line, seen, copies)
-        yield TaskRow(line, task)
+            task.task_id, renamed = _numbered(name, line, seen, copies), True
+        yield TaskRow(line, task, renamed)
 
     def _problems(self, row: JsonValue) -> Iterator[tuple[str, str]]:
         found = list(check_row(row))
