@@ -29,7 +29,7 @@ Exit codes:
   0    done
   1    nothing could be done
   2    wrong usage or configuration
-  3    done, but some rollouts failed, or the run ended early
+  3    done, but some rollouts failed or rows were left out, or the run ended early
   130  interrupted (Ctrl-C); finished rows are on disk
 
 \b

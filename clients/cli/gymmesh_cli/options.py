@@ -164,9 +164,10 @@ _OUTPUT_OPTIONS: Final = (
         type=click.Path(path_type=Path, dir_okay=False),
         metavar="FILE",
         help="Where the rows of completed rollouts go. Failed ones go beside it, to "
-        "NAME.failures.jsonl, and the journal that makes a run resumable to NAME.journal.",
+        "NAME.failures.jsonl, and the journal that makes a run resumable to NAME.journal. Folders "
+        "that are missing are made.",
     ),
-    click.option("--overwrite", is_flag=True, help="Replace an output that is there already."),
+    click.option("--overwrite", is_flag=True, help="Replace a run that is there already."),
     click.option(
         "--resume",
         is_flag=True,
