@@ -184,8 +184,8 @@ async def test_a_tool_that_raises(bench: Bench, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ('{"responses_create_params": ', ["line 2: not valid JSON at column"]),
-        ('{"expected_answer": 3}', ["line 2: responses_create_params: the key is missing"]),
+        ('{"responses_create_params": ', ["tasks.jsonl:2: not valid JSON at column"]),
+        ('{"expected_answer": 3}', ["tasks.jsonl:2: responses_create_params: the key is missing"]),
         (
             json.dumps(
                 {
@@ -197,7 +197,10 @@ async def test_a_tool_that_raises(bench: Bench, tmp_path: Path) -> None:
                     }
                 }
             ),
-            ["line 2: responses_create_params.tools[0].parameters.type", "not a valid JSON Schema"],
+            [
+                "tasks.jsonl:2: responses_create_params.tools[0].parameters.type",
+                "not a valid JSON Schema",
+            ],
         ),
     ],
     ids=["broken", "missing-key", "invalid-schema"],

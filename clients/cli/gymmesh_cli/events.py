@@ -48,7 +48,8 @@ class EventPrinter:
         which = delta.WhichOneof("delta")
         if which is not None:
             piece = getattr(delta, which).decode(errors="replace").replace("\n", f"\n{_MARGIN}")
-            echo_parts((piece, {"dim": which == "reasoning"}), end="")
+            begin = "" if self._in_delta else _MARGIN
+            echo_parts((begin + piece, {"dim": which == "reasoning"}), end="")
             self._in_delta = True
 
 
