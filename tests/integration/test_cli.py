@@ -335,7 +335,7 @@ async def test_run_with_a_failure_and_with_mistakes(bench: Bench, endpoint: Fake
     for args, code, words in (
         ([], 2, "exactly one of --prompt, --task and --input"),
         (["--task", "tasks.jsonl"], 2, "must be written FILE:LINE"),
-        (["--task", f"{bench.tasks}:99"], 1, "line 99 holds no task"),
+        (["--task", f"{bench.tasks}:99"], 1, "tasks.jsonl:99: holds no task"),
         (["-i", str(bench.tasks), "--index", "99"], 1, "has no task 99"),
         (["--prompt", " "], 1, "--prompt: is empty"),
         (["--prompt", "x", "--with", "y"], 2, "must be written KEY=VALUE"),

@@ -36,7 +36,7 @@ from gymmesh_cli.pace_options import PaceOptions, pace_options
 from gymmesh_cli.progress import Progress
 from gymmesh_cli.session import MeshPlan, connector
 from gymmesh_cli.task_choice import TaskChoice, choose_tasks
-from gymmesh_cli.terminal import echo, echo_json
+from gymmesh_cli.terminal import echo, echo_json, one_line
 from gymmesh_client import (
     CollectOptions,
     Collector,
@@ -197,7 +197,8 @@ def exit_code(summary: RunSummary) -> int:
         code = WITH_FAILURES if tally.completed else NOTHING_DONE
         return say(f"ended early: {summary.why}; go on with --resume", code)
     if not tally.completed:
-        first = f"; the first failure: {tally.first_failure}" if tally.first_failure else ""
+        first = one_line(tally.first_failure)
+        first = f"; the first failure: {first}" if first else ""
         return say(f"no rollout completed{first}", NOTHING_DONE)
     short = tally.failed or summary.not_finished or summary.skipped
     return WITH_FAILURES if short else DONE

@@ -191,7 +191,7 @@ def task_at_line(reader: TaskReader, path: Path, line: int) -> rollout_pb2.Task:
             if isinstance(entry, TaskProblem):
                 raise UserError(one_line(entry.at(path)))
             return entry.task
-    raise UserError(f"{path}: line {line} holds no task")
+    raise UserError(f"{path}:{line}: holds no task")
 
 
 def task_at_index(reader: TaskReader, path: Path, index: int) -> rollout_pb2.Task:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import overload
@@ -65,7 +66,7 @@ class TaskFile(Sequence[rollout_pb2.Task]):
             raise self._unreadable(error) from None
         entry = self._reader.row(0, raw.removeprefix(b"\xef\xbb\xbf"))
         if isinstance(entry, TaskProblem):
-            raise self._changed(entry)
+            raise self._changed(replace(entry, line=self._line_at(offset)))
         task = entry.task
         task.task_id = self._copies.get(index % len(self), task.task_id)
         return task
@@ -90,6 +91,11 @@ class TaskFile(Sequence[rollout_pb2.Task]):
                 raise self._unreadable(error) from None
             self._offsets = offsets
         return self._offsets
+
+    def _line_at(self, offset: int) -> int:
+        """The line, from 1, that begins there."""
+        with self._path.open("rb") as file:
+            return 1 + file.read(offset).count(b"\n")
 
     def _changed(self, problem: TaskProblem) -> UserError:
         return UserError(f"{problem.at(self._path)} (the file changed while it was being read)")

@@ -390,10 +390,10 @@ async def test_an_old_output_gets_a_journal(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        (b"{}\n", "line 1 has no task_id"),
-        (b"nonsense\n", "line 1 is damaged"),
-        (b"[]\n", "line 1 is not a rollout's row"),
-        (old_row("t-1") + old_row("t-1"), "line 2 is of task 't-1' repeat 0, which"),
+        (b"{}\n", "jsonl:1: has no task_id"),
+        (b"nonsense\n", "jsonl:1: is damaged"),
+        (b"[]\n", "jsonl:1: is not a rollout's row"),
+        (old_row("t-1") + old_row("t-1"), "jsonl:2: is of task 't-1' repeat 0, which"),
     ],
 )
 def test_damaged_old_rows_are_refused(tmp_path: Path, rows: bytes, words: str) -> None:

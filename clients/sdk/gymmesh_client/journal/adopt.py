@@ -84,7 +84,7 @@ def adopt(files: OutputFiles, old: OldRun, disk: Disk | None = None) -> None:
     for one in completed:
         if one.outcome.key in done:
             raise UserError(
-                f"{plain.shard(0)}: line {one.line} is of task {one.task!r} repeat {one.repeat},"
+                f"{plain.shard(0)}:{one.line}: is of task {one.task!r} repeat {one.repeat},"
                 " which an earlier line has; remove one of them"
             )
         done[one.outcome.key] = one.line
@@ -166,9 +166,9 @@ def _read(path: Path, lane: int) -> Iterator[_Row]:
             try:
                 row = loads(raw)
             except CodecError as error:
-                raise UserError(f"{path}: line {line} is damaged: {error.problem}") from None
+                raise UserError(f"{path}:{line}: is damaged: {error.problem}") from None
             if type(row) is not dict:
-                raise UserError(f"{path}: line {line} is not a rollout's row")
+                raise UserError(f"{path}:{line}: is not a rollout's row")
             yield _row(path, line, raw, row, Place(lane, 0, offset, 0, len(raw), len(raw), 0))
             offset += len(raw)
 
@@ -176,7 +176,7 @@ def _read(path: Path, lane: int) -> Iterator[_Row]:
 def _row(path: Path, line: int, raw: bytes, row: dict[str, Any], place: Place) -> _Row:
     task, repeat, name = row.get("task_id"), row.get("repeat_index"), row.get("rollout_id")
     if type(task) is not str or type(repeat) is not int or type(name) is not str:
-        raise UserError(f"{path}: line {line} has no task_id, repeat_index and rollout_id")
+        raise UserError(f"{path}:{line}: has no task_id, repeat_index and rollout_id")
     attempt = row.get("attempt")
     status, boundary = COMPLETED, 0
     if place.lane == FAILURES:
