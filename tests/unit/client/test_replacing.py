@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 from gymmesh_client import OutputFiles, RunIdentity, RunOutput, UserError, open_run, prepare
 from gymmesh_client.journal.frames import HEADER, encode_frame
+from gymmesh_client.journal.index import INDEX_HEADER
 from gymmesh_client.journal.records import Session, encode
 
 ONE = RunIdentity("t", "c", "1.0")
@@ -217,3 +219,30 @@ async def test_a_row_of_somebody_else_s_is_not_believed(tmp_path: Path) -> None:
     files.rows.write_bytes(b"[" + row[1:-2] + b"]\n")
     with pytest.raises(UserError, match="row 1 is no rollout's row"):
         prepare(files, ONE, overwrite=False, resume=True, on_row=lambda row: row["task_id"])
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"session": {"run_id": "../x"}},
+        {"session": []},
+        {"ends": [[0, 0]]},
+        {"ends": [["../x", 0, 9]]},
+        {"to_erase": [[1]]},
+        {"counts": {"1": "many", "2": 0}},
+    ],
+)
+async def test_an_index_of_somebody_else_s_is_made_anew(
+    tmp_path: Path, changed: dict[str, Any]
+) -> None:
+    files = files_in(tmp_path)
+    await a_run(files)
+    raw = files.index.read_bytes()
+    at = len(INDEX_HEADER) + 16
+    size, count = struct.unpack_from("<QQ", raw, len(INDEX_HEADER))
+    info = json.dumps(json.loads(raw[at : at + size]) | changed).encode()
+    head = INDEX_HEADER + struct.pack("<QQ", len(info), count)
+    files.index.write_bytes(head + info + raw[at + size :])
+    with open_run(files.rows) as run:
+        assert (run.completed, run.failed) == (1, 1)
+        assert [row["task_id"] for row in run.rows()] == ["a"]
