@@ -58,7 +58,7 @@ async def test_the_task_file_is_no_output(
 async def test_no_other_input_is_an_output(bench: Bench, endpoint: FakeEndpoint) -> None:
     folder = bench.tasks.parent
     (folder / "rollouts.failures.jsonl").write_bytes(bench.tasks.read_bytes())
-    asked = ["collect", "-o", bench.output, "--overwrite", *bench.model]
+    asked: list[str | Path] = ["collect", "-o", bench.output, "--overwrite", *bench.model]
     done = await refused(bench, *asked, "-i", "rollouts.failures.jsonl")
     done.said("rollouts.failures.jsonl", "is read by --input")
     (folder / "rollouts.failures.jsonl").unlink()

@@ -69,5 +69,5 @@ def plain_errors() -> Iterator[None]:
     try:
         yield
     except click.ClickException as error:
-        error.message = laid_out(error.message)
+        vars(error)["message"] = laid_out(error.message)  # it is declared final
         raise

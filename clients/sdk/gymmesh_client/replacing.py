@@ -134,11 +134,16 @@ def make_folder(folder: Path) -> None:
             os.close(above)
 
 
+def draft_of(path: Path) -> Path:
+    """Where a file is written before it takes its place."""
+    return path.with_name(f"{path.name}.tmp")
+
+
 def write_whole(path: Path, text: str) -> None:
     """Write a file, whole or not at all; a new one for its owner alone, one that is there keeps
     its mode. Raises OSError.
     """
-    draft = path.with_name(f"{path.name}.tmp")
+    draft = draft_of(path)
     draft.unlink(missing_ok=True)
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, OWNER_ONLY)
     with os.fdopen(fd, "w", encoding="utf-8") as file:

@@ -42,13 +42,28 @@ def snapshot(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
+def symbolic(tasks: Path, link: Path) -> Path:
+    link.symlink_to(tasks)
+    return link
+
+
+def hard(tasks: Path, link: Path) -> Path:
+    os.link(tasks, link)
+    return link
+
+
+def by_a_linked_folder(tasks: Path, link: Path) -> Path:
+    link.symlink_to(tasks.parent)
+    return link / tasks.name
+
+
 LINKS: dict[str, Callable[[Path, Path], Path]] = {
     "the same path": lambda tasks, link: tasks,
     "a relative path": lambda tasks, link: Path(os.path.relpath(tasks)),
     "a dot": lambda tasks, link: tasks.parent / "." / tasks.name,
-    "a symbolic link": lambda tasks, link: (link.symlink_to(tasks), link)[1],
-    "a hard link": lambda tasks, link: (os.link(tasks, link), link)[1],
-    "a linked folder": lambda tasks, link: (link.symlink_to(tasks.parent), link / tasks.name)[1],
+    "a symbolic link": symbolic,
+    "a hard link": hard,
+    "a linked folder": by_a_linked_folder,
 }
 
 
@@ -108,6 +123,8 @@ def test_an_input_is_no_output_of_any_layout(
         ("rollouts.summary.json", '{"summary": "of a book"}'),
         ("rollouts.skipped.jsonl", '{"line": 1}\n'),
         ("rollouts.journal.tmp", "a draft"),
+        ("rollouts.summary.json.tmp", "a draft"),
+        ("rollouts.skipped.jsonl.tmp", "a draft"),
     ],
 )
 def test_what_is_no_run_is_not_replaced(tmp_path: Path, name: str, content: str) -> None:
@@ -133,6 +150,9 @@ async def test_a_run_is_replaced(tmp_path: Path, layout: dict[str, Any], torn: b
     if torn:  # as a kill leaves it
         for path in (files.shard(0), files.failures):
             path.write_bytes(path.read_bytes()[:7])
+        (tmp_path / "rollouts.journal.tmp").write_bytes(HEADER[:9])
+        (tmp_path / "rollouts.summary.json.tmp").write_text('{\n  "run_id": "run-1", "x')
+        (tmp_path / "rollouts.skipped.jsonl.tmp").write_text('{"li')
     output = begin(files, overwrite=True)
     await output.close()
     assert not files.failures.exists()

@@ -36,6 +36,7 @@ from gymmesh_client.journal.records import (
     is_run_id,
 )
 from gymmesh_client.problems import UserError
+from gymmesh_client.replacing import draft_of
 from gymmesh_responses import CodecError, loads
 
 _PER_COMMIT: Final = 1000
@@ -88,7 +89,7 @@ def adopt(files: OutputFiles, old: OldRun, disk: Disk | None = None) -> None:
                 " which an earlier line has; remove one of them"
             )
         done[one.outcome.key] = one.line
-    draft = files.journal.with_name(files.journal.name + ".tmp")
+    draft = draft_of(files.journal)
     session = {
         "format": FORMAT,
         "run_id": old.run_id,

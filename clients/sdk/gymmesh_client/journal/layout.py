@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from gymmesh_client.journal.records import FAILURES, ROWS
+from gymmesh_client.replacing import draft_of
 
 _ZSTD: Final = ".zst"
 _DIGITS: Final = 5
@@ -119,7 +120,7 @@ class OutputFiles:
         """Every file that a run of this name may write, replace or remove, there or not."""
         own = [self.failures, self.superseded, self.journal, self.index, self.trace]
         own += [self.summary, self.skipped, self.run]
-        drafts = [path.with_name(f"{path.name}.tmp") for path in (self.journal, self.summary)]
+        drafts = [draft_of(path) for path in (self.journal, self.summary, self.skipped)]
         return [*{self.shard(0): None, **dict.fromkeys(self.all_shards())}, *own, *drafts]
 
     def shard_numbers(self) -> list[int]:

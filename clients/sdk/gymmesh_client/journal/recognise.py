@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import struct
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from gymmesh_client.journal.frames import HEADER
 from gymmesh_client.journal.index import INDEX_HEADER
 from gymmesh_client.journal.layout import OutputFiles
-from gymmesh_client.replacing import first_object, refuse_foreign
+from gymmesh_client.replacing import draft_of, first_object, refuse_foreign
 from gymmesh_responses import CodecError, loads
 
 _ZSTD_FRAME: Final = b"\x28\xb5\x2f\xfd"
 _TRACE_BLOCK: Final = struct.pack("<I", 0x184D2A51)
+_SUMMARY: Final = b'{\n  "run_id": "'
+_SKIPPED: Final = b'{"line": '
 _WHAT: Final = "a run's output"
 
 
@@ -29,17 +32,19 @@ def refuse_what_is_no_run(files: OutputFiles, *, going_on: bool = False) -> None
     known = _has_journal(files)
     begins = {
         files.journal: HEADER,
-        _draft(files.journal): HEADER,
+        draft_of(files.journal): HEADER,
         files.index: INDEX_HEADER,
         files.trace: _TRACE_BLOCK,
+        # A kill may have left half of a draft.
+        draft_of(files.summary): _SUMMARY,
+        draft_of(files.skipped): _SKIPPED,
     }
-    drafts = (_draft(files.journal), _draft(files.summary))
+    drafts = (draft_of(files.journal), draft_of(files.summary), draft_of(files.skipped))
     beside = (files.index, files.trace, files.summary, files.skipped, *drafts)
     for path in beside if going_on else files.everything():
         if path in begins:
-            begin = begins[path]
-            refuse_foreign(path, lambda one, begin=begin: _begins(one, begin), _WHAT)
-        elif path in (files.run, files.summary, _draft(files.summary)):
+            refuse_foreign(path, partial(_begins, begin=begins[path]), _WHAT)
+        elif path in (files.run, files.summary):
             refuse_foreign(path, _is_about_a_run, _WHAT)
         elif path.name.endswith(".zst"):
             # Without a decompressor only the journal says whose it is.
@@ -49,7 +54,7 @@ def refuse_what_is_no_run(files: OutputFiles, *, going_on: bool = False) -> None
 
 
 def _has_journal(files: OutputFiles) -> bool:
-    for path in (files.journal, _draft(files.journal)):
+    for path in (files.journal, draft_of(files.journal)):
         try:
             if _begins(path, HEADER):
                 return True
@@ -62,8 +67,10 @@ def _has_journal(files: OutputFiles) -> bool:
 
 
 def _begins(path: Path, begin: bytes) -> bool:
+    """Whether a file begins so, or is so short that it may have been going to."""
     with path.open("rb") as file:
-        return file.read(len(begin)) == begin
+        found = file.read(len(begin))
+    return bool(found) and begin.startswith(found)
 
 
 def _has_rows(path: Path, known: bool) -> bool:
@@ -88,7 +95,3 @@ def _is_about_a_run(path: Path) -> bool:
 
 def _is_text(row: dict[str, Any], *keys: str) -> bool:
     return all(type(row.get(key)) is str for key in keys)
-
-
-def _draft(path: Path) -> Path:
-    return path.with_name(f"{path.name}.tmp")
