@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from gymmesh_resource.registry import environment_names, make_environment
 from gymmesh_runtime.config import ConfigError
 
 # What those environments cannot be made without.
-OPTIONS = {
+OPTIONS: dict[str, dict[str, Any]] = {
     "nemo_gym": {"url": "http://127.0.0.1:1"},
     "mcp": {"servers": {"files": {"command": ["true"]}}},
 }
