@@ -238,8 +238,8 @@ async def test_a_tool_that_raises(bench: Bench, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ('{"responses_create_params": ', ["line 2: not valid JSON at column"]),
-        ('{"expected_answer": 3}', ["line 2: responses_create_params: the key is missing"]),
+        ('{"responses_create_params": ', ["tasks.jsonl:2: not valid JSON at column"]),
+        ('{"expected_answer": 3}', ["tasks.jsonl:2: responses_create_params: the key is missing"]),
         (
             json.dumps(
                 {
@@ -251,7 +251,10 @@ async def test_a_tool_that_raises(bench: Bench, tmp_path: Path) -> None:
                     }
                 }
             ),
-            ["line 2: responses_create_params.tools[0].parameters.type", "not a valid JSON Schema"],
+            [
+                "tasks.jsonl:2: responses_create_params.tools[0].parameters.type",
+                "not a valid JSON Schema",
+            ],
         ),
     ],
     ids=["broken", "missing-key", "invalid-schema"],
@@ -288,7 +291,8 @@ async def test_a_wrong_task_file(bench: Bench, line: str, words: list[str]) -> N
         (["--longest-first-from", "x.jsonl"], 2, ["--order longest-first"]),
         (["--env", "maths"], 1, ["there is no environment 'maths'; did you mean 'math'?"]),
         (["--model-url", "not a url"], 2, ["--model-url not a url: 'url' must begin with"]),
-        (["-o", "gone/rollouts.jsonl"], 1, ["gone: no such folder"]),
+        (["-o", "tasks.jsonl/rollouts.jsonl"], 1, ["tasks.jsonl: is not a folder"]),
+        (["--resume"], 1, ["rollouts.jsonl: is not there", "leave out --resume"]),
         (["-i", "gone.jsonl"], 1, ["gone.jsonl: cannot be read: no such file"]),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
@@ -385,7 +389,7 @@ async def test_run_with_a_failure_and_with_mistakes(bench: Bench, endpoint: Fake
     for args, code, words in (
         ([], 2, "exactly one of --prompt, --task and --input"),
         (["--task", "tasks.jsonl"], 2, "must be written FILE:LINE"),
-        (["--task", f"{bench.tasks}:99"], 1, "line 99 holds no task"),
+        (["--task", f"{bench.tasks}:99"], 1, "tasks.jsonl:99: holds no task"),
         (["-i", str(bench.tasks), "--index", "99"], 1, "has no task 99"),
         (["--prompt", " "], 1, "--prompt: is empty"),
         (["--prompt", "x", "--with", "y"], 2, "must be written KEY=VALUE"),

@@ -1,31 +1,34 @@
 """Where the log of a command goes: to a file beside the run, or to stderr.
 
-with logged_to(files.log):   collect: nothing but what is urgent reaches the terminal
-with logged():               other commands: on stderr, each traceback once
+with logged():               every command: on stderr, each traceback once
+with logged_to(files.log):   within it, collect: nothing but what is urgent reaches the terminal
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TextIO
 
-import click
-
+from gymmesh_cli.terminal import echo
+from gymmesh_client.replacing import OWNER_ONLY
 from gymmesh_runtime.conceal import conceal
 from gymmesh_runtime.logs import Concealing, OneOfEach
 
 _TERMINAL: Final = "gym-cli: %(message)s"
+# The log's first line, by which it is told from a file of the user's.
+_TITLE: Final = "# gym-cli: what went wrong in this run\n"
 
 
 @contextmanager
 def logged() -> Iterator[None]:
     """Log to stderr meanwhile: warnings and errors, each traceback once, no secrets."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _OnTerminal(sys.stderr)
     handler.setFormatter(Concealing(_TERMINAL))
     handler.addFilter(OneOfEach())
     with _root(handler):
@@ -48,21 +51,31 @@ def logged_to(path: Path, *, anew: bool) -> Iterator[None]:
         finally:
             handler.end()
     if handler.written:
-        click.echo(f"gym-cli: what went wrong is in {path}, each traceback once", err=True)
+        echo(f"gym-cli: what went wrong is in {path}, each traceback once", err=True)
+
+
+class _OnTerminal(logging.StreamHandler[TextIO]):
+    """What a command shows of its log."""
 
 
 @contextmanager
 def _root(handler: logging.Handler) -> Iterator[None]:
+    """The handler takes the place of the command's others meanwhile."""
     root = logging.getLogger()
+    others = [one for one in root.handlers if isinstance(one, _OnTerminal)]
+    for one in others:
+        root.removeHandler(one)
     handler.setLevel(logging.WARNING)
     root.addHandler(handler)
     logging.captureWarnings(True)
     try:
         yield
     finally:
-        logging.captureWarnings(False)
+        logging.captureWarnings(bool(others))
         root.removeHandler(handler)
         handler.close()
+        for one in others:
+            root.addHandler(one)
 
 
 class _RunLog(logging.Handler):
@@ -83,7 +96,7 @@ class _RunLog(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         message = record.getMessage()
         if getattr(record, "urgent", False):
-            click.echo(f"gym-cli: {conceal(message)}", err=True)
+            echo(f"gym-cli: {conceal(message)}", err=True)
         if not self._kinds.filter(record):
             return
         first = message == record.getMessage()
@@ -104,9 +117,17 @@ class _RunLog(logging.Handler):
     def _write(self, text: str) -> bool:
         try:
             if self._file is None:
-                self._file = self._path.open("a", encoding="utf-8", errors="backslashreplace")
+                self._file = self._opened()
             self._file.write(text + "\n")
             self._file.flush()
         except OSError:
             return False
         return True
+
+    def _opened(self) -> TextIO:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        fd = os.open(self._path, flags, OWNER_ONLY)
+        file = os.fdopen(fd, "a", encoding="utf-8", errors="backslashreplace")
+        if not os.fstat(fd).st_size:
+            file.write(_TITLE)
+        return file

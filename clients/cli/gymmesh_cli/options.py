@@ -170,9 +170,10 @@ _OUTPUT_OPTIONS: Final = (
         type=click.Path(path_type=Path, dir_okay=False),
         metavar="FILE",
         help="Where the rows of completed rollouts go. Failed ones go beside it, to "
-        "NAME.failures.jsonl, and the journal that makes a run resumable to NAME.journal.",
+        "NAME.failures.jsonl, and the journal that makes a run resumable to NAME.journal. Folders "
+        "that are missing are made.",
     ),
-    click.option("--overwrite", is_flag=True, help="Replace an output that is there already."),
+    click.option("--overwrite", is_flag=True, help="Replace a run that is there already."),
     click.option(
         "--resume",
         is_flag=True,
@@ -245,5 +246,17 @@ agent_option = click.option(
     multiple=True,
     help="Use the agent service at this address instead of a mesh inside the command; again for"
     " each of several cells.",
+)
+skip_invalid_option = click.option(
+    "--skip-invalid",
+    is_flag=True,
+    help="Leave out rows that are wrong, or that their environment refuses; NAME.skipped.jsonl "
+    "says which and why. The exit code is then 3.",
+)
+number_ids_option = click.option(
+    "--number-repeated-ids",
+    "number_ids",
+    is_flag=True,
+    help="Rows whose task_id another row had before get -2, -3 and so on behind it.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Report as JSON on stdout.")

@@ -13,6 +13,7 @@ from collections import OrderedDict
 from typing import Any, Final
 
 from gymmesh_runtime.conceal import conceal
+from gymmesh_runtime.plain_text import PlainFormatter
 
 __all__ = ["FORMAT", "Concealing", "OneOfEach"]
 
@@ -20,8 +21,8 @@ FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _MOST_KINDS: Final = 2000
 
 
-class Concealing(logging.Formatter):
-    """Formats a record, with `***` for each secret."""
+class Concealing(PlainFormatter):
+    """Formats a record as plain text, with `***` for each secret."""
 
     def __init__(self, fmt: str = FORMAT) -> None:
         super().__init__(fmt)
