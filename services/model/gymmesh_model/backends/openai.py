@@ -138,7 +138,8 @@ class OpenAIBackend:
         return {
             "max_retries": 0,
             "timeout": Timeout(None, connect=self._config.connect_timeout_s),
-            "default_headers": dict(self._config.headers),
+            # None is kept: a copy of an earlier answer on it would be taken for the next one.
+            "default_headers": {**self._config.headers, "Connection": "close"},
             "http_client": DefaultAsyncHttpxClient(
                 # Redirects are not followed: the key would go to whoever they name.
                 follow_redirects=False,
