@@ -24,7 +24,12 @@ def document(api: str, said: str, number: int) -> dict[str, Any]:
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
         return {"id": f"c{number}", "object": "chat.completion", "model": "m", "choices": [choice]}
     part = {"type": "output_text", "text": said, "annotations": []}
-    item = {"type": "message", "id": f"m{number}", "role": "assistant", "status": "completed"}
+    item: dict[str, Any] = {
+        "type": "message",
+        "id": f"m{number}",
+        "role": "assistant",
+        "status": "completed",
+    }
     item["content"] = [part]
     return {"id": f"r{number}", "object": "response", "status": "completed", "output": [item]}
 

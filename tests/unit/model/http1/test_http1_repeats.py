@@ -162,6 +162,7 @@ def test_what_waits_in_the_socket_is_seen_before_a_request_is_sent(run: Any) -> 
             (connection,) = made._pools[target.origin].idle
             connection.pause(on=True)  # the loop does not look
             copy.set()
+            assert connection._transport is not None
             descriptor = connection._transport.get_extra_info("socket").fileno()
             await settled(lambda: bool(select.select([descriptor], [], [], 0)[0]))
             assert (await made.ask(target, b"2")).body == b"first"
