@@ -112,7 +112,8 @@ def check_models(
     """Try one call with each model of a configuration, or with those named.
 
     Shows how long it took, how the answer begins, its tokens (in and out) and what the model can
-    do; or what is wrong and what to do about it. Each endpoint of a model that has several is
+    do; or what is wrong and what to do about it. Tools are among what it can do only if a second
+    call, which offers one, is answered by a tool call. Each endpoint of a model that has several is
     tried by itself.
 
     \b
@@ -186,3 +187,5 @@ def _print_check(one: ModelCheck) -> None:
         f"{one_line(words) or '(no text)'}"
     )
     echo(one_line(f"        can: {', '.join(one.capabilities)}"))
+    if one.no_tools:
+        echo(one_line(f"        no tools: asked for a tool call, it gave {one.no_tools}"))
