@@ -23,10 +23,18 @@ SUITES: dict[str, dict[str, Any]] = {
     "float": unit_tests(["1\n", "2\n"], ["0.333333333\n", "0.666666667"]),
     "call": unit_tests(["2", "-7"], ["4", "-14"], "double"),
     "solution": unit_tests(["[1, 2]", "[]"], ["[2, 4]", "[]"], "double"),
+    "search": unit_tests(["[3, 5]\n5", "[3, 5]\n4"], ["1", "-1"], "search"),
     "infinite": unit_tests(["1"], ["Infinity"], "double"),
     "imported": unit_tests(["4\n6"], ["2"], "gcd"),
     "large": unit_tests(["250000000"], ["500000000"], "double"),
     "check": check("    assert f(2) == 4\n    assert f(-7) == -14\n"),
+    "keyword": check("    assert f(x=2) == 4\n"),
+    "raising": check(
+        "    assert f(2) == 4\n"
+        "    try: f(-1)\n"
+        "    except ValueError: return\n"
+        "    raise AssertionError('no error')\n"
+    ),
     "lazy": check("    assert all(map(lambda y: y is True, map(f, [1, 2, 3])))\n"),
     "twice": check("    assert f(f(1)) == 4\n"),
     "swallowing": check("    try: f(2)\n    except BaseException: pass\n"),

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_resource.environments.code.compare import same_output, same_value
-from gymmesh_resource.environments.code.driver import decode, encode
 from gymmesh_resource.environments.code.environment import CodeEnvironment
+from gymmesh_resource.environments.code.frames import decode, encode
 from gymmesh_resource.environments.code.suites import CallSuite, StdioSuite, suite_of
 from gymmesh_resource.errors import TaskInvalid
 from gymmesh_responses import new_message
@@ -118,7 +118,46 @@ async def test_the_examples_are_sound() -> None:
             "verifier_metadata.unit_tests.outputs[0]",
         ),
         ({"packed": "%"}, "verifier_metadata.unit_tests.packed"),
+        ({"inputs": ["1"], "outputs": [" \n"]}, "verifier_metadata.unit_tests.outputs"),
+        (
+            {"inputs": ["1"], "outputs": ["null"], "fn_name": "f"},
+            "verifier_metadata.unit_tests.outputs",
+        ),
+        (
+            {"inputs": ["1"], "outputs": ["x" * (2**21 + 1)]},
+            "verifier_metadata.unit_tests.outputs[0]",
+        ),
+        (
+            {"inputs": ["x" * (2**22 + 1)], "outputs": ["1"]},
+            "verifier_metadata.unit_tests.inputs[0]",
+        ),
         ({"test": "x"}, "prompt"),
+        ({"prompt": "", "test": "def test_a(): pass", "entry_point": "f"}, "test"),
+        ({"prompt": "", "test": "def check(f): f(1)", "entry_point": "f", "lang": "cpp"}, "lang"),
+        # Shapes of rows of other verifiers.
+        (
+            {
+                "verifier_metadata": {
+                    "task_id": "A/1",
+                    "split": "hard",
+                    "test": "",
+                    "entry_point": "",
+                }
+            },
+            "verifier_metadata.unit_tests",
+        ),
+        ({"verifier_metadata": {"task_id": "A/1"}}, "verifier_metadata.unit_tests"),
+        (
+            {"verifier_metadata": {"unit_tests": {}, "language": "C++"}},
+            "verifier_metadata.language",
+        ),
+        ({"competition_id": "c", "problem_id": "p", "subtask": "s"}, "competition_id"),
+        ({"problem_id": "1", "sub_steps": [{"test_cases": []}]}, "sub_steps"),
+        ({"instance_id": "a__b-1", "patch": "", "FAIL_TO_PASS": "[]"}, "instance_id"),
+        ({"instance": {"patch": ""}, "metadata": {}}, "instance"),
+        ({"input_output": "{}", "solutions": "[]"}, "input_output"),
+        ({"test_list": ["assert f(1) == 2"], "text": "", "code": ""}, "test_list"),
+        ({"expected_result": "32", "id": 0}, "verifier_metadata"),
         ({"prompt": "", "test": "", "entry_point": ""}, "entry_point"),
         ({"prompt": "def", "test": "", "entry_point": "f"}, "prompt"),
         ({"prompt": "", "test": "(", "entry_point": "f"}, "test"),
@@ -136,7 +175,7 @@ def test_packed_rows() -> None:
     content = json.dumps({"inputs": ["[1]\n2"], "outputs": ["3"]}).encode()
     packed = base64.b64encode(zlib.compress(content)).decode()
     rows = {"verifier_metadata": {"unit_tests": {"packed": packed, "fn_name": "f"}}}
-    assert suite_of(rows) == CallSuite("f", [([[1], 2], 3)])
+    assert suite_of(rows) == CallSuite("f", [("[1]\n2", "3")])
     rows["verifier_metadata"]["unit_tests"]["fn_name"] = None  # type: ignore[assignment]
     assert suite_of(rows) == StdioSuite([("[1]\n2", "3")])
 
@@ -172,10 +211,32 @@ def test_sets_cross_the_wall(value: Any) -> None:
 
 
 @given(st.text(), st.text())
-def test_outputs_agree_with_themselves_and_both_ways_when_plain(left: str, right: str) -> None:
+def test_outputs_agree_with_themselves_and_both_ways(left: str, right: str) -> None:
     assert same_output(left, left)
-    if not any(character in left + right for character in ".eE"):
-        assert same_output(left, right) == same_output(right, left)
+    assert same_output(left, right) == same_output(right, left)
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected", "same"),
+    [
+        ("1.50 2", "1.5 2.0", True),
+        ("1e1", "10", True),
+        ("-0.0", "0", True),
+        ("1.0000001", "1", False),
+        ("0.1", "0.1000000000000000055511151231257827", False),
+        ("5", "Infinity", False),
+        ("inf", "Infinity", True),
+        ("nan", "NaN", False),
+        ("sNaN", "1", False),
+        ("1e999999999999999999999", "1", False),
+        ("", "0", False),
+        ("\n\n", "", True),
+        ("1 2", "1", False),
+        ("1 x", "1.0 x", False),
+    ],
+)
+def test_outputs(actual: str, expected: str, same: bool) -> None:
+    assert same_output(actual, expected) is same
 
 
 @pytest.mark.parametrize(
@@ -193,6 +254,28 @@ def test_outputs_agree_with_themselves_and_both_ways_when_plain(left: str, right
         (b"1", "2", False),
         (None, 0, False),
         (10**400, 1.5, False),
+        (10**400, 10**400, True),
+        (100001, 100000, False),
+        ("100001", 100000, False),
+        (b"100001", 100000, False),
+        ("1e5", 100000, True),
+        (100000.5, 100000, True),
+        (5, float("inf"), False),
+        (float("inf"), float("inf"), True),
+        ("inf", float("inf"), True),
+        (float("-inf"), float("inf"), False),
+        (1e308, float("inf"), False),
+        (5, "infinity", False),
+        (5, float("nan"), False),
+        (5, "nan", False),
+        (float("nan"), float("nan"), True),
+        (-0.0, 0.0, True),
+        (1e300, 1e300 * (1 + 1e-6), True),
+        ([], None, False),
+        (False, None, False),
+        ("", 0, False),
+        (None, "null", False),
+        ([float("inf")], [1.0], False),
     ],
 )
 def test_values(actual: Any, expected: Any, same: bool) -> None:

@@ -28,20 +28,27 @@ _UNPACKED_LIMIT = 256 * 1024 * 1024
 # Characters of one input: as bytes, no more than the largest file of a program.
 INPUT_LIMIT = 4 * 1024 * 1024
 _NOTHING = "a program that does nothing would pass"
+_TESTS_ELSEWHERE = (
+    "a task whose tests are not in the row: put tests of a single program under"
+    " verifier_metadata.unit_tests"
+)
+# Where a row says in what language programs are written; some say there what people speak.
+_LANGUAGE_KEYS = ("language", "lang", "programming_language")
+_OTHER_LANGUAGES = frozenset(
+    "c cpp c++ c# csharp java javascript js typescript ts go golang rust ruby php kotlin swift"
+    " scala perl lua julia haskell bash shell sql verilog systemverilog".split()
+)
 # Keys of rows that other verifiers judge, and what to do about them.
 _FOREIGN = {
     "input_output": "holds tests in another form: put its inputs and outputs under"
     " verifier_metadata.unit_tests",
-    "test_list": "holds single asserts: put them into a function check(candidate) under test, beside"
-    " prompt and entry_point",
-    "competition_id": "names a task whose tests are not in the row: put them under"
-    " verifier_metadata.unit_tests",
+    "test_list": "holds single asserts: put them into a function check(candidate) under test,"
+    " beside prompt and entry_point",
+    "competition_id": f"is of {_TESTS_ELSEWHERE}",
     "sub_steps": "has several programs to be judged together, which this environment does not do:"
     " make a row of each, with prompt, test and entry_point",
-    "instance_id": "names a repository to be mended, which this environment does not hold: it runs"
-    " single programs, with tests under verifier_metadata.unit_tests",
-    "instance": "describes a repository to be mended, which this environment does not hold: it runs"
-    " single programs, with tests under verifier_metadata.unit_tests",
+    "instance_id": f"is of {_TESTS_ELSEWHERE}",
+    "instance": f"is of {_TESTS_ELSEWHERE}",
 }
 
 
@@ -161,12 +168,11 @@ def _too_long(limit: int, unit: str) -> str:
 
 
 def _check_language(holder: Mapping[str, Any], where: str) -> None:
-    for key in ("language", "lang", "programming_language"):
+    for key in _LANGUAGE_KEYS:
         language = holder.get(key)
-        if isinstance(language, str) and not language.lower().startswith("py"):
+        if isinstance(language, str) and language.lower() in _OTHER_LANGUAGES:
             raise TaskInvalid(
-                where + key,
-                f"is {language[:40]!r}: programs are run as Python; leave such rows out",
+                where + key, f"is {language}, but programs are run as Python: leave such rows out"
             )
 
 
