@@ -35,9 +35,10 @@ _TESTS_ELSEWHERE = (
 # Where a row says in what language programs are written; some say there what people speak.
 _LANGUAGE_KEYS = ("language", "lang", "programming_language")
 _OTHER_LANGUAGES = frozenset(
-    "c cpp c++ c# csharp java javascript js typescript ts go golang rust ruby php kotlin swift"
-    " scala perl lua julia haskell bash shell sql verilog systemverilog".split()
-)
+    ("c", "cpp", "c++", "c#", "csharp", "java", "javascript", "js", "typescript", "ts", "go",
+     "golang", "rust", "ruby", "php", "kotlin", "swift", "scala", "perl", "lua", "julia",
+     "haskell", "bash", "shell", "sql", "verilog", "systemverilog")
+)  # fmt: skip
 # Keys of rows that other verifiers judge, and what to do about them.
 _FOREIGN = {
     "input_output": "holds tests in another form: put its inputs and outputs under"
