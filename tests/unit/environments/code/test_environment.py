@@ -84,16 +84,6 @@ async def test_no_sandbox_but_leave(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (await mesh.verify(session_id, ROW, answer)).reward == 1.0
 
 
-async def test_the_examples_are_sound() -> None:
-    async with served(CodeEnvironment()) as mesh:
-        tasks = mesh.service.environment.examples_file()
-        assert tasks is not None
-        rows = [json.loads(line) for line in tasks.read_text().splitlines()]
-        assert len(rows) >= 5
-        for row in rows:
-            suite_of(row)
-
-
 @pytest.mark.parametrize(
     ("payload", "field"),
     [

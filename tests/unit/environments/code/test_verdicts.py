@@ -74,12 +74,15 @@ async def test_adversarial_answers(case: dict[str, Any]) -> None:
     assert not await left_behind(before)
 
 
+@pytest.mark.parametrize("reward", [0, 1])
 @pytest.mark.parametrize("kind", ["stdio", "call", "check"])
-async def test_the_same_verdicts_by_programs_started_ahead(kind: str) -> None:
+async def test_the_same_verdicts_by_programs_started_ahead(kind: str, reward: int) -> None:
     cases = [case for case in CASES if type(suite_of(SUITES[case["suite"]])) is SUITE_TYPES[kind]]
+    cases = [case for case in cases if case["reward"] == reward]
+    seconds = 60.0 if reward else 1.5
     before = descendants()
     environment = CodeEnvironment(
-        concurrency=2, memory_mb=256, warm=2, test_timeout_s=5.0, suite_timeout_s=300.0
+        concurrency=2, memory_mb=256, warm=2, test_timeout_s=seconds, suite_timeout_s=300.0
     )
     await environment.open()
     try:
@@ -104,6 +107,36 @@ async def test_the_same_verdicts_by_programs_started_ahead(kind: str) -> None:
 def test_there_are_enough_cases() -> None:
     assert len(CASES) >= 40
     assert len({(case["suite"], case["name"]) for case in CASES}) == len(CASES)
+
+
+# Right answers to the example tasks, in their order.
+EXAMPLES = [
+    "input()\nprint(sum(map(int, input().split())))",
+    "print(''.join(reversed(list(sys.stdin))))",
+    "print(round(math.pi * float(input()) ** 2, 4))",
+    "def merge(a, b): return sorted(a + b)",
+    "class Solution:\n"
+    "    def isPalindrome(self, s: str) -> bool:\n"
+    "        s = [c.lower() for c in s if c.isalnum()]\n"
+    "        return s == s[::-1]",
+    "def collatz(n: int) -> int:\n"
+    "    return 0 if n == 1 else 1 + collatz(3 * n + 1 if n % 2 else n // 2)",
+]
+
+
+async def test_the_examples_can_be_solved() -> None:
+    environment = CodeEnvironment(warm=0, test_timeout_s=60.0, suite_timeout_s=300.0)
+    file = environment.examples_file()
+    assert file is not None
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    await environment.open()
+    try:
+        for row, code in zip(rows, EXAMPLES, strict=True):
+            answer = new_message("assistant", f"```python\n{code}\n```")
+            outcome = await verdict(environment, row, [answer])
+            assert outcome.reward == 1.0, outcome.evidence
+    finally:
+        await environment.close()
 
 
 async def test_the_last_block_counts() -> None:
