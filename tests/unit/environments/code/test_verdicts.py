@@ -34,7 +34,7 @@ from tests.unit.sandbox.machine import (
     until_waiting,
 )
 
-from .suites import SUITES, answer_of, check
+from .suites import SUITES, answer_of, check, unit_tests
 
 require_bubblewrap()
 
@@ -152,6 +152,14 @@ async def test_the_evidence_names_the_first_failure() -> None:
     assert evidence["passed"] == 1
     assert evidence["problem"] == "wrong answer"
     assert evidence["detail"] == "4\n"
+
+
+async def test_many_large_outputs_are_compared() -> None:
+    numbers = "\n".join(map(str, range(250_000)))
+    payload = unit_tests(["0\n"] * 60, [numbers] * 60)
+    answer = "```python\nprint('\\n'.join(map(str, range(250_000))))\n```"
+    outcome = await judged(payload, answer, test_timeout_s=60.0)
+    assert outcome.reward == 1.0, outcome.evidence
 
 
 async def test_all_tests_together_have_a_limit() -> None:

@@ -10,6 +10,7 @@ the candidate's answer; the reply is that it passed, or the problem and its deta
 from __future__ import annotations
 
 import json
+import signal
 import sys
 
 TYPE_CHECKING = False  # importing typing takes longer than all of the rest
@@ -24,6 +25,8 @@ else:
     from frames import EXPECTED, FAILED, PASSED, READY, as_bytes, decode, open_channel
 
 _SHOWN = 300
+# Of a processor, for one answer: right ones take some tens of milliseconds at most.
+_ANSWER_CPU_S = 5.0
 # Far from what overflows the stack of the parser, which is not written in Python.
 _DEPTH = 5000
 
@@ -80,6 +83,7 @@ def main() -> None:
         if given[0] == EXPECTED:
             expected = json.loads(given[1])
             continue
+        signal.setitimer(signal.ITIMER_PROF, _ANSWER_CPU_S)  # whose signal ends this process
         problem = problem_of(kind, given[1], expected)
         channel.write(FAILED if problem else PASSED, as_bytes(problem))
 

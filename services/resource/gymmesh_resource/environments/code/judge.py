@@ -17,7 +17,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -46,8 +46,6 @@ __all__ = ["Budget", "Judgement", "driver", "judge"]
 _FRAME_LIMIT = 6 * OUTPUT_LIMIT + 65_536
 _START_S = 20.0
 _SHOWN = 300
-# Of a grader, for all answers of a program: right ones take milliseconds.
-_GRADER_CPU_S = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +110,8 @@ async def _programs(
     sandbox: Sandbox, suite: Suite, limits: Limits
 ) -> AsyncIterator[tuple[Running, Running]]:
     """A driver that waits for its order, and a checker that is ready."""
-    bounded = replace(limits, cpu_s=_GRADER_CPU_S)
-    checker = (harness(), limits) if isinstance(suite, CheckSuite) else (grader(), bounded)
-    async with sandbox.start(driver(), limits) as program, sandbox.start(*checker) as check:
+    checker = harness() if isinstance(suite, CheckSuite) else grader()
+    async with sandbox.start(driver(), limits) as program, sandbox.start(checker, limits) as check:
         try:
             async with asyncio.timeout(_START_S):
                 await _greeted(program)
