@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_resource.environment import Environment
@@ -26,7 +28,7 @@ from gymmesh_resource.environments.string_match import StringMatchEnvironment
 from gymmesh_resource.environments.structured_outputs import StructuredOutputsEnvironment
 from gymmesh_resource.environments.workplace import WorkplaceEnvironment
 from gymmesh_responses import params_from_json
-from tests.unit.environments.hostile_answers import transcripts
+from tests.unit.environments.hostile_answers import FRAMES, call, said, transcripts
 from tests.unit.resource.served import served, task
 
 # Arguments for all instructions there are.

@@ -136,8 +136,8 @@ async def test_a_schema_that_cannot_judge_is_a_failure_not_a_reward(
     schema: str, answer: str
 ) -> None:
     async with served(StructuredOutputsEnvironment()) as environment:
+        row = _row(schema_str=schema)
         with pytest.raises(MeshError) as caught:
-            row = _row(schema_str=schema)
             await _verify(environment, row, new_message("assistant", answer))
 
     assert caught.value.reason_name == "TASK_INVALID"
