@@ -91,14 +91,14 @@ def call(name: str, arguments: str, call_id: str = "c") -> responses_pb2.Item:
 
 
 def transcripts(
-    tool: str, argument: str, frames: Sequence[str] = FRAMES
+    tool: str, argument: str, frames: Sequence[str] = FRAMES, longest: int | None = None
 ) -> dict[str, list[responses_pb2.Item]]:
     """Transcripts by what they are: each text as a message, and as a call of the tool, both as
-    all of its arguments and as the value of one."""
+    all of its arguments and as the value of one. `longest`: characters of a message."""
     found: dict[str, list[responses_pb2.Item]] = {}
     for why, text in TEXTS.items():
         for frame in frames:
-            found[f"{why}, as {frame}"] = [said(frame.format(text))]
+            found[f"{why}, as {frame}"] = [said(frame.format(text)[:longest])]
         as_text = json.dumps({argument: text})
         for kind, written in (
             ("all arguments", text),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_resource.environment import Environment
 from gymmesh_resource.environments.calendar import CalendarEnvironment
@@ -63,6 +64,7 @@ class Case:
     tool: str = "f"
     argument: str = "n"
     frames: Sequence[str] = FRAMES
+    longest: int | None = None
 
 
 def _structured(kind: str, **row: Any) -> Case:
@@ -117,7 +119,8 @@ CASES: dict[str, Case] = {
     "instruction_following": Case(
         InstructionFollowingEnvironment,
         {"instruction_id_list": identifiers(), "kwargs": [_ARGUMENTS for _ in identifiers()]},
-        frames=["{}"],  # each of the long ones takes seconds
+        frames=["{}"],
+        longest=20_000,  # of the longer ones each takes seconds
     ),
     "workplace": Case(
         WorkplaceEnvironment,
@@ -135,7 +138,7 @@ async def test_whatever_was_answered_gets_a_verdict(name: str) -> None:
     own.params.CopyFrom(params_from_json({"input": "", "tools": _TOOLS}))
     async with served(case.make()) as mesh:
         session = await mesh.create(own)
-        for why, items in transcripts(case.tool, case.argument, case.frames).items():
+        for why, items in _transcripts(case):
             verification = await _verify(mesh, session.session_id, own, items, why)
             assert verification.status == rollout_pb2.VERIFICATION_STATUS_VERIFIED, why
             assert 0.0 <= verification.reward <= 1.0, why
@@ -175,8 +178,48 @@ def test_whatever_is_generated_gets_a_verdict(name: str) -> None:
     judged()
 
 
+def _transcripts(case: Case) -> Iterable[tuple[str, list[responses_pb2.Item]]]:
+    return transcripts(case.tool, case.argument, case.frames, case.longest).items()
+
+
 async def _verify(mesh: Any, session: str, own: Any, items: Any, why: str) -> Any:
     try:
         return await mesh.verify(session, own, items)
     except Exception as error:
         raise AssertionError(f"{why}: {error}") from error
+
+
+_VALUES = ["", " ", "\ud800", "\x00", "9" * 5_000, "-1", "9999-12-31 23:59:59", "0001-01-01",
+           "2023-12-01T10:00:00+99:99", "2023-12-01 10:00:00", "00000001", "x" * 100_000, "%s{}",
+           10**400, -(10**18), 2**63, 0, True, None, 1e308, [], {}, [[]] * 100]  # fmt: skip
+
+
+async def test_every_tool_of_the_office_takes_odd_arguments() -> None:
+    environment = WorkplaceEnvironment()
+    own = task(**CASES["workplace"].row)
+    async with served(environment) as mesh:
+        session = await mesh.create(own)
+        for tool in session.tools:
+            schema = json.loads(tool.function.parameters_json)
+            names = schema["properties"]
+            good = {name: _fitting(part) for name, part in names.items()}
+            items = [call(tool.function.name, json.dumps(good), "good")]
+            for name in names:
+                items += [
+                    call(tool.function.name, json.dumps(good | {name: value}), f"{name}{n}")
+                    for n, value in enumerate(_VALUES)
+                ]
+            verification = await _verify(mesh, session.session_id, own, items, tool.function.name)
+            assert verification.status == rollout_pb2.VERIFICATION_STATUS_VERIFIED
+            for item in items:
+                made = item.function_call
+                answer = await mesh.call(session.session_id, made.name, made.arguments)
+                assert answer.outcome != rollout_pb2.TOOL_OUTCOME_UNSPECIFIED
+
+
+def _fitting(schema: dict[str, Any]) -> Any:
+    """A value that a parameter's schema allows, such as the tools know."""
+    if "enum" in schema:
+        return schema["enum"][0]
+    kinds = str(schema)
+    return 1 if "integer" in kinds and "string" not in kinds else "2023-12-01 10:00:00"
