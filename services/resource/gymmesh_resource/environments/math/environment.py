@@ -59,7 +59,7 @@ class MathEnvironment(Environment[None]):
         tool_pattern: str | None = None,
         answer_from: Literal["all", "last"] = "all",
         judge_workers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 2,
-        judge_timeout_s: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 25.0,
+        judge_timeout_s: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 10.0,
         judge: bool = False,
         judge_unboxed: bool = False,
         judge_failsafe: Literal["fail", "library"] = "fail",
@@ -71,8 +71,8 @@ class MathEnvironment(Environment[None]):
             small models whose answers are constrained by the schema.
         answer_from: where the answer is looked for, in all that the model wrote or in its last
             message.
-        judge_workers: processes that run the library. judge_timeout_s: seconds for one of its
-            judgements.
+        judge_workers: processes that run the library. judge_timeout_s: seconds of processor time
+            for one of its judgements; an answer that takes more is worth 0.0.
         judge: whether a model `judge` is asked about boxed answers that the library rejects, in
             both orders. judge_unboxed: also about answers without a box.
         judge_failsafe: what comes of a judge that gives no label: the rollout fails at that
@@ -162,6 +162,8 @@ class MathEnvironment(Environment[None]):
             "expected_answer_read": verdict.expected,
             "answer_source": verdict.source,
         }
+        if verdict.failure:
+            evidence["failure_reason"] = verdict.failure
         if not self._judge:
             return Verdict(verdict.reward, evidence=evidence)
         said: list[str] = []
