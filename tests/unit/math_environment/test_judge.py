@@ -126,7 +126,7 @@ async def test_a_judge_without_a_label_is_a_models_failure() -> None:
 async def test_the_librarys_verdict_stands_where_that_is_wanted() -> None:
     verdict, model = await judged("\\boxed{not even}", "Hm.", judge_failsafe="library")
     assert verdict.reward == 0.0
-    assert len(model.requests) == 2
+    assert len(model.requests) == 4
 
 
 @pytest.mark.parametrize("failsafe", ["fail", "library"])

@@ -145,7 +145,7 @@ async def test_a_broken_row_is_refused_by_key(row: dict[str, Any], field: str) -
     assert field in caught.value.message
 
 
-async def test_a_scorer_that_hangs_on_everything_is_the_verifiers_timeout() -> None:
+async def test_a_scorer_that_hangs_on_everything_is_the_tasks_fault() -> None:
     # The task's own answer is as bad as the model's, so nothing says that the model is to blame.
     row = _row(
         {
@@ -154,11 +154,38 @@ async def test_a_scorer_that_hangs_on_everything_is_the_verifiers_timeout() -> N
             "metadata": {"numbers": [9, 9, 9, 9], "target": 1},
         }
     )
-    environment = ReasoningGymEnvironment(score_workers=1, score_timeout_s=3)
-    async with served(environment) as mesh:
+    environment = ReasoningGymEnvironment(score_workers=1, score_timeout_s=2)
+    async with served(environment, verify_timeout_s=100) as mesh:
         with pytest.raises(MeshError) as caught:
             await _reward(mesh, row, "<answer>9**9**9**9**9</answer>")
-    assert caught.value.reason == errors_pb2.ERROR_REASON_VERIFIER_TIMEOUT
+    assert caught.value.reason == errors_pb2.ERROR_REASON_TASK_INVALID
+    assert "processor time" in caught.value.message
+
+
+@pytest.mark.timeout(600)
+async def test_hostile_answers_have_verdicts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gymmesh_resource.answer_work.PATIENCE", 600.0)
+    row = _row(
+        {
+            "dataset": "countdown",
+            "answer": "9+9+9+9",
+            "metadata": {"numbers": [9, 9, 9, 9], "target": 36},
+        }
+    )
+    environment = ReasoningGymEnvironment(score_workers=1, score_timeout_s=2)
+    async with served(environment, verify_timeout_s=600) as mesh:
+        for hostile in (
+            "9**9**9**9",
+            "factorial(factorial(99999))",
+            "(" * 5_000 + "9" + ")" * 5_000,
+            "9" * 100_000,
+            "\ud800",
+            "\x00",
+            "__import__('os').kill(0, 9)",
+            "<answer>" * 10_000,
+        ):
+            assert await _reward(mesh, row, f"<answer>{hostile}</answer>") < 0.1
+        assert await _reward(mesh, row, "<answer>9+9+9+9</answer>") == 1.0
 
 
 async def test_corrections_can_be_switched_off() -> None:

@@ -18,6 +18,7 @@ import msgspec
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_resource.environment import Environment
+from gymmesh_resource.environments.llm_judge.control import AnswerUnjudged, judged
 from gymmesh_resource.errors import TaskInvalid, ToolError
 from gymmesh_resource.process_pool import PoolError, WorkerTimeout
 from gymmesh_resource.rollout import Rollout
@@ -75,9 +76,9 @@ class MathEnvironment(Environment[None]):
             for one of its judgements; an answer that takes more is worth 0.0.
         judge: whether a model `judge` is asked about boxed answers that the library rejects, in
             both orders. judge_unboxed: also about answers without a box.
-        judge_failsafe: what comes of a judge that gives no label: the rollout fails at that
-            model, or the library's verdict stands. A judge that cannot be called is a failure
-            in any case.
+        judge_failsafe: what comes of a judge that gives no label, whatever the answer: the rollout
+            fails at that model, or the library's verdict stands. A judge that cannot be called
+            is a failure in any case.
         judge_params: of the judge's calls, such as temperature.
         """
         if tool_pattern is not None:
@@ -171,7 +172,10 @@ class MathEnvironment(Environment[None]):
         answer = self._judged_answer(text)
         if reward < 1.0 and answer:
             with rollout.stage("judge") as stage:
-                reward = float(await self._equal(session, rollout.task, answer, said))
+                try:
+                    reward = float(await self._equal(session, rollout.task, answer, said))
+                except AnswerUnjudged as error:
+                    evidence["failure_reason"] = str(error)
                 stage.note = f"asked {len(said)} times"
         evidence |= {"library_reward": verdict.reward, "judge_evaluations": said or None}
         return Verdict(reward, evidence=evidence)
@@ -186,16 +190,31 @@ class MathEnvironment(Environment[None]):
     async def _equal(
         self, session: Session[None], task: Task, answer: str, said: list[str]
     ) -> bool:
-        """Whether the judge calls the answers equal in both orders; adds what it says."""
+        """Whether the judge calls the answers equal in both orders; adds what it says.
+
+        Raises `AnswerUnjudged`, MODEL_*.
+        """
         expected, question = _expected(task), _question(task)
-        for first, second in ((expected, answer), (answer, expected)):
-            prompt = comparison(question, first, second)
-            equal = await self._label(session, prompt, said)
+
+        async def forwards(about: str) -> bool | None:
+            return await self._label(session, comparison(question, expected, about), said)
+
+        async def backwards(about: str) -> bool | None:
+            return await self._label(session, comparison(question, about, expected), said)
+
+        for ask in (forwards, backwards):
+            equal = await judged(ask, answer)
+            if equal is None and self._fails:
+                raise MeshError(
+                    errors_pb2.ERROR_REASON_MODEL_ANSWER_INVALID,
+                    "the judge gives no label, whatever the answer",
+                    metadata={"model": "judge", "cause": "no label"},
+                )
             if not equal:
                 return False
         return True
 
-    async def _label(self, session: Session[None], prompt: str, said: list[str]) -> bool:
+    async def _label(self, session: Session[None], prompt: str, said: list[str]) -> bool | None:
         """The judge's label, asked once more where it gives none. Raises MODEL_*."""
         for _ in range(2):
             answer = await session.ask("judge", prompt, system=SYSTEM, **self._judge_params)
@@ -203,13 +222,7 @@ class MathEnvironment(Environment[None]):
             equal = read_label(answer.text)
             if equal is not None:
                 return equal
-        if not self._fails:
-            return False
-        raise MeshError(
-            errors_pb2.ERROR_REASON_MODEL_ANSWER_INVALID,
-            "the judge gave no label, though asked twice",
-            metadata={"model": "judge", "cause": "no label"},
-        )
+        return None
 
 
 async def _warm(judges: JudgePool) -> None:
