@@ -13,6 +13,7 @@ import msgspec
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_resource.answer_work import AnswerTooMuch, work_on_answer
 from gymmesh_resource.environment import Environment
+from gymmesh_resource.environments.nemo_rows import refuse_others
 from gymmesh_resource.errors import TaskInvalid
 from gymmesh_resource.process_pool import ProcessPool, WorkerTimeout
 from gymmesh_resource.rollout import Rollout
@@ -46,6 +47,14 @@ _Regex = str | None
 _REGEX_S = 3.0
 _COMPARE_S = 10.0
 _LABEL = 3
+# NeMo Gym's servers that judge so, and the keys that this environment judges by.
+_SERVERS = {
+    "equivalence": ("equivalence_llm_judge",),
+    "rule": ("equivalence_rule",),
+    "rubric": ("multichallenge",),
+    "score": (),
+}
+_KEYS = ("rubric", "template_metadata.output_regex")
 _EVIDENCE = 1_000
 
 
@@ -142,6 +151,7 @@ class LlmJudgeEnvironment(Environment[None]):
     def check_task(self, task: Task) -> None:
         """The row must have what its mode of judging needs."""
         mode = rows.mode_of(task, self._mode)
+        refuse_others(task, _SERVERS[mode], but=_KEYS)
         if mode == "rubric":
             rows.criteria(task)
         elif mode != "score" and rows.expected(task) is None:

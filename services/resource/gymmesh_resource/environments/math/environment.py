@@ -19,6 +19,7 @@ import msgspec
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_resource.environment import Environment
 from gymmesh_resource.environments.llm_judge.control import AnswerUnjudged, judged
+from gymmesh_resource.environments.nemo_rows import refuse_others
 from gymmesh_resource.errors import TaskInvalid, ToolError
 from gymmesh_resource.process_pool import PoolError, WorkerTimeout
 from gymmesh_resource.rollout import Rollout
@@ -39,6 +40,9 @@ __all__ = ["MathEnvironment"]
 _LOGGER = logging.getLogger("gymmesh.resource.math")
 # Characters of an answer without a box that the judge is shown, and of its own kept as evidence.
 _UNBOXED, _SAID = 2_000, 1_000
+# NeMo Gym's servers that ask this library, and those of them whose judge is asked as here.
+_SERVERS_WITH_THIS_JUDGE = ("math_with_judge", "polymath", "ns_tools")
+_SERVERS = (*_SERVERS_WITH_THIS_JUDGE, "math_with_autograder", "physics_judge", "ugphysics_judge")
 
 
 class MathEnvironment(Environment[None]):
@@ -125,6 +129,10 @@ class MathEnvironment(Environment[None]):
 
     def check_task(self, task: Task) -> None:
         """The row must have an `expected_answer` that is text or a number."""
+        refuse_others(task, _SERVERS if not self._judge else _SERVERS_WITH_THIS_JUDGE)
+        verifier = task.payload.get("verifier_type", "math_with_judge")
+        if verifier != "math_with_judge":
+            raise TaskInvalid("verifier_type", "must be math_with_judge here, or left out")
         if not _expected(task).strip():
             raise TaskInvalid("expected_answer", "is empty")
 

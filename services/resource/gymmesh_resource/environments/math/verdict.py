@@ -104,6 +104,7 @@ def check_expected(expected_answer: str) -> None:
 
 def unjudged(expected_answer: str, response_text: str, failure: str) -> Verdict:
     """The verdict on a response that cannot be compared; `failure` says why."""
+    response_text = response_text[-10 * TAIL :]  # what is shown of it need not be sought further
     content = last_box(response_text)
     source: Literal["boxed", "text"] = "text" if content is None else "boxed"
     shown = response_text[-EVIDENCE:] if content is None else content[:EVIDENCE]

@@ -18,6 +18,7 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_resource.environment import Environment
 from gymmesh_resource.environments.llm_judge.control import AnswerUnjudged, judged
+from gymmesh_resource.environments.nemo_rows import refuse_others
 from gymmesh_resource.errors import TaskInvalid, ToolError
 from gymmesh_resource.rollout import Rollout
 from gymmesh_resource.sessions import Session
@@ -111,7 +112,10 @@ class McpEnvironment(Environment[_Servers]):
 
     def check_task(self, task: Task) -> None:
         """A row that is to be judged needs an `expected_answer`: text, a number, or some texts."""
-        if self._verdict != "none" and not any(part.strip() for part in _expected(task)):
+        if self._verdict == "none":
+            return
+        refuse_others(task, ())
+        if not any(part.strip() for part in _expected(task)):
             raise TaskInvalid(_EXPECTED, "is empty")
 
     async def session_tools(self, session: Session[_Servers]) -> Sequence[Mapping[str, Any]]:

@@ -19,6 +19,7 @@ import msgspec
 
 from gymmesh_resource.answer_work import AnswerTooMuch, work_on_answer
 from gymmesh_resource.environment import Environment
+from gymmesh_resource.environments.nemo_rows import refuse_others
 from gymmesh_resource.errors import DefinitionError, TaskInvalid
 from gymmesh_resource.process_pool import ProcessPool, WorkerTimeout
 from gymmesh_resource.rollout import Rollout
@@ -119,6 +120,7 @@ class ReasoningGymEnvironment(Environment[None]):
 
     def check_task(self, task: Task) -> None:
         """The row must have question, answer (text or null) and metadata.source_dataset."""
+        refuse_others(task, ("reasoning_gym",))
         _entry(task)
 
     async def create_state(self, task: Task, seed: int) -> None:

@@ -26,6 +26,7 @@ from gymmesh_resource.environments.llm_judge.judge import (
 from gymmesh_resource.environments.llm_judge.prompts import SYSTEM, equivalence_prompt
 from gymmesh_resource.environments.llm_judge.rows import question
 from gymmesh_resource.environments.llm_judge.verdicts import read_equivalence
+from gymmesh_resource.environments.nemo_rows import refuse_others
 from gymmesh_resource.errors import DefinitionError, TaskInvalid, ToolError
 from gymmesh_resource.rollout import Rollout
 from gymmesh_resource.sessions import Session
@@ -135,6 +136,7 @@ class WebSearchEnvironment(Environment[None]):
 
     def check_task(self, task: Task) -> None:
         """The row must have what the weighted parts of the reward are judged by."""
+        refuse_others(task, ())
         accepted, relevant = _accepted(task), _relevant(task)
         if self._weights["answer"] and not accepted:
             raise TaskInvalid("expected_answer", "is missing; answers are compared with it")
