@@ -202,7 +202,8 @@ async def test_comparing_texts_without_end_is_worth_nothing(
         letters = "".join(map(chr, range(0x4E00, 0x4E00 + 300)))
         of = task(expected_answer=letters * 100)
         answer = letters[::-1] * 200
-        found = await mesh.verify(of=of, transcript=[new_message("assistant", answer)])
+        said = [new_message("assistant", answer)]
+        found = await mesh.verify(of=of, transcript=said, timeout=600)
         short = task(expected_answer="a")
         after = await mesh.verify(of=short, transcript=[new_message("assistant", "A")])
     assert found.reward == 0.0
