@@ -62,7 +62,7 @@ class Distracted:
 
 
 USER = {"goal": "Cancel W1.", "opening": "Hello."}
-CHAT = {
+CHAT: dict[str, Any] = {
     "user": USER,
     "tool_answers": {},
     "state": {},

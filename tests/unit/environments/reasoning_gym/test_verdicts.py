@@ -152,7 +152,10 @@ async def test_a_broken_row_is_refused_by_key(row: dict[str, Any], field: str) -
     assert field in caught.value.message
 
 
-async def test_a_scorer_that_hangs_on_everything_is_the_tasks_fault() -> None:
+async def test_a_scorer_that_hangs_on_everything_is_the_tasks_fault(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gymmesh_resource.answer_work.PATIENCE", PATIENT)
     # The task's own answer is as bad as the model's, so nothing says that the model is to blame.
     row = _row(
         {
