@@ -80,7 +80,17 @@ class WorkerTimeout(PoolError):
 
 
 class WorkerCrashed(PoolError):
-    """The worker process died while it ran the function (a signal, an exit, no memory)."""
+    """The worker process died while it ran the function (a signal, an exit, no memory).
+
+    `status`: its exit status, or a signal's number below zero.
+    """
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message, status)
+        self.status = status
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class WorkerFunctionError(PoolError):
@@ -323,7 +333,7 @@ class ProcessPool:
             if self._closed:
                 raise PoolClosed("The worker pool was closed.") from None
             raise WorkerCrashed(
-                f"The worker process ended (status {status}) while it ran {reference}."
+                f"The worker process ended (status {status}) while it ran {reference}.", status
             ) from None
 
     def _give_back(self, worker: _Worker | None, healthy: bool) -> None:

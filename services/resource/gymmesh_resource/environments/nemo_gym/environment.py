@@ -105,6 +105,7 @@ class NemoGymEnvironment(Environment[_Remote]):
 
     def check_task(self, task: Task) -> None:
         """No tool may have the name of one of the server's own endpoints, or lead to one."""
+        row_of(task)
         for name in tool_names(task):
             if name in _RESERVED or not _NAME.fullmatch(name):
                 raise TaskInvalid(
