@@ -11,7 +11,7 @@ WORKERS ?= 2
 DEVICE ?= cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-vllm check format proto wheel lock release-image bench bench-codec bench-instructions bench-journal bench-model bench-peers bench-resource bench-routing bench-scale bench-tokens bench-transport chaos clean
+.PHONY: help setup demo test test-vllm check format proto wheel test-wheel lock release-image bench bench-codec bench-instructions bench-journal bench-model bench-peers bench-resource bench-routing bench-scale bench-tokens bench-transport chaos clean
 
 help: ## list the targets
 	@echo "gymmesh: the targets of make"
@@ -40,9 +40,11 @@ format: setup ## format the code and fix what the linter can fix
 proto: setup ## regenerate the Python stubs from proto/gymmesh
 	$(BIN)/python tools/generate.py
 
-wheel: setup ## build the wheel into dist/
-	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
-	@ls dist/*.whl
+wheel: ## build the wheel into dist/ (needs no development environment)
+	@PYTHON="$(PYTHON)" tools/wheel.sh
+
+test-wheel: ## build the wheel, install it into a fresh environment, and run gym-cli from there
+	@PYTHON="$(PYTHON)" tools/test-wheel.sh
 
 lock: setup ## resolve requirements/*.txt anew from pyproject.toml (ARGS=--upgrade for the newest)
 	tools/lock.sh $(ARGS)

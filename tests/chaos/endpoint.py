@@ -8,6 +8,7 @@ says "ready" once it listens and ends when standard input does.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import random
 import sys
@@ -18,6 +19,9 @@ from aiohttp import web
 from tests.chaos.asked import Wanted, wanted_of
 
 Json = dict[str, Any]
+
+# As endpoints do, it gives each answer an id of its own.
+_NUMBERS = itertools.count(1)
 
 
 class Endpoint:
@@ -73,7 +77,12 @@ def chat_answer(body: Json) -> Json:
         ]
     spent = {"prompt_tokens": 40, "completion_tokens": 12, "total_tokens": 52}
     choice = {"index": 0, "message": message, "finish_reason": "stop" if rang else "tool_calls"}
-    head: Json = {"id": "chat_1", "object": "chat.completion", "created": 1, "model": "fake"}
+    head: Json = {
+        "id": f"chat_{next(_NUMBERS)}",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "fake",
+    }
     return {**head, "choices": [choice], "usage": spent}
 
 
@@ -93,7 +102,12 @@ def responses_answer(body: Json) -> Json:
             for call_id, said in _calls(wanted)
         ]  # fmt: skip
     spent = {"input_tokens": 40, "output_tokens": 12, "total_tokens": 52}
-    top: Json = {"id": "resp_1", "object": "response", "created_at": 1, "model": "fake"}
+    top: Json = {
+        "id": f"resp_{next(_NUMBERS)}",
+        "object": "response",
+        "created_at": 1,
+        "model": "fake",
+    }
     return {**top, "status": "completed", "output": output, "usage": spent}
 
 

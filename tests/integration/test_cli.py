@@ -96,9 +96,8 @@ async def test_an_output_is_never_overwritten_unasked(bench: Bench) -> None:
         (fake.status(500), "MODEL_SERVER_ERROR"),
         (fake.raw(b"<html>nonsense</html>"), "MODEL_ANSWER_INVALID"),
         (fake.document({"choices": 3}), "MODEL_ANSWER_INVALID"),
-        (fake.reset(), "MODEL_UNREACHABLE"),
     ],
-    ids=["hangs", "500", "nonsense", "wrong-schema", "drops"],
+    ids=["hangs", "500", "nonsense", "wrong-schema"],
 )
 async def test_an_endpoint_that_fails(
     bench: Bench, endpoint: FakeEndpoint, reply: fake.Send, reason: str
@@ -115,12 +114,12 @@ async def test_an_endpoint_that_fails(
     assert json.loads(done.out)["failures"] == {"MODEL": 2}
 
 
-async def test_an_endpoint_that_is_down(bench: Bench, endpoint: FakeEndpoint) -> None:
-    await endpoint.stop()
-    done = await gym(*bench.collect("--limit", "1", "--max-attempts", "1"))
+async def test_an_endpoint_that_drops_every_call(bench: Bench, endpoint: FakeEndpoint) -> None:
+    endpoint.default = fake.reset()
+    done = await gym(*bench.collect("--limit", "1", "--max-attempts", "1", "--patience", "1"))
     assert done.code == 1
-    done.said("MODEL_UNREACHABLE")
-    assert rows_of(bench.failures)[0]["attempt"] == 1
+    done.said("ended early: model 'policy' was away for 1 s", "dropped the call")
+    assert not rows_of(bench.failures)
 
 
 async def test_some_fail(bench: Bench, endpoint: FakeEndpoint) -> None:
@@ -164,6 +163,51 @@ class Raiser(Environment[None]):
 '''
 
 
+async def test_a_run_in_which_all_is_well_says_nothing_else(bench: Bench) -> None:
+    done = await gym(*bench.collect("--quiet"))
+    assert (done.code, done.err) == (0, "")
+    assert not bench.output.with_name("rollouts.errors.log").exists()
+
+
+BLOCKER = """
+import time
+from gymmesh_resource import Environment, tool
+
+class Blocker(Environment[None]):
+    'Blocks the loop for longer than a model call may take.'
+
+    @tool
+    async def calculator(self, expression: str) -> str:
+        'Adds.'
+        return str(sum(map(int, expression.split('+'))))
+
+    async def verify(self, session, rollout):
+        if rollout.task.id == 'sum-0':
+            time.sleep(4)
+        return 1.0
+"""
+
+
+async def test_a_verifier_that_blocks_is_blamed_for_what_it_holds_up(
+    bench: Bench, tmp_path: Path
+) -> None:
+    (tmp_path / "blocker.py").write_text(BLOCKER)
+    done = await gym(
+        *bench.collect(
+            "--env", "blocker", "--max-attempts", "1",
+            "--set", f"environments.blocker.use={tmp_path / 'blocker.py'}:Blocker",
+            "--set", "environments.blocker.verify_timeout_s=2",
+            "--set", "models.policy.timeout_s=2",
+        )
+    )  # fmt: skip
+    assert "Blocker.verify" in done.err
+    assert "has blocked the event loop for" in done.err
+    rows = {row["task_id"]: row["failure"] for row in rows_of(bench.failures)}
+    assert rows["sum-0"]["status"]["reason"] == "VERIFIER_FAULT"
+    assert "Blocker.verify is async and blocked" in rows["sum-0"]["status"]["message"]
+    assert "MODEL" not in {failure["boundary"] for failure in rows.values()}
+
+
 async def test_a_tool_that_raises(bench: Bench, tmp_path: Path) -> None:
     (tmp_path / "raiser.py").write_text(ENVIRONMENT)
     done = await gym(
@@ -173,10 +217,20 @@ async def test_a_tool_that_raises(bench: Bench, tmp_path: Path) -> None:
         )
     )  # fmt: skip
     assert done.code == 1
-    # The environment's author needs the traceback, which the log has.
-    assert "the disk of the tool is on fire" in done.err
     assert "no rollout completed; the first failure: RESOURCE ENVIRONMENT_FAULT" in done.err
+    # The traceback is in the log beside the run, once, and not on the terminal.
+    log = bench.output.with_name("rollouts.errors.log")
+    assert str(log) in done.err
+    assert "Traceback" not in done.err
+    text = log.read_text()
+    assert text.count("Traceback (most recent call last)") == 1
+    assert "RuntimeError: the disk of the tool is on fire" in text
+    assert "2 times in all: environment raiser failed in call_tool" in text
     (row,) = rows_of(bench.failures)
+    status = row["failure"]["status"]
+    assert status["metadata"]["exception"] == "RuntimeError: the disk of the tool is on fire"
+    assert status["metadata"]["at"].endswith("raiser.py:12")
+    assert "the disk of the tool is on fire" in status["message"]
     assert row["failure"]["boundary"] == "RESOURCE"
     assert row["response"]["output"][0]["type"] == "function_call"
 
@@ -184,8 +238,8 @@ async def test_a_tool_that_raises(bench: Bench, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ('{"responses_create_params": ', ["line 2: not valid JSON at column"]),
-        ('{"expected_answer": 3}', ["line 2: responses_create_params: the key is missing"]),
+        ('{"responses_create_params": ', ["tasks.jsonl:2: not valid JSON at column"]),
+        ('{"expected_answer": 3}', ["tasks.jsonl:2: responses_create_params: the key is missing"]),
         (
             json.dumps(
                 {
@@ -197,7 +251,10 @@ async def test_a_tool_that_raises(bench: Bench, tmp_path: Path) -> None:
                     }
                 }
             ),
-            ["line 2: responses_create_params.tools[0].parameters.type", "not a valid JSON Schema"],
+            [
+                "tasks.jsonl:2: responses_create_params.tools[0].parameters.type",
+                "not a valid JSON Schema",
+            ],
         ),
     ],
     ids=["broken", "missing-key", "invalid-schema"],
@@ -233,8 +290,9 @@ async def test_a_wrong_task_file(bench: Bench, line: str, words: list[str]) -> N
         (["--stream-groups", "3"], 2, ["--stream-groups is about --stream"]),
         (["--longest-first-from", "x.jsonl"], 2, ["--order longest-first"]),
         (["--env", "maths"], 1, ["there is no environment 'maths'; did you mean 'math'?"]),
-        (["--model-url", "not a url"], 2, ["url"]),
-        (["-o", "gone/rollouts.jsonl"], 1, ["gone: no such folder"]),
+        (["--model-url", "not a url"], 2, ["--model-url not a url: 'url' must begin with"]),
+        (["-o", "tasks.jsonl/rollouts.jsonl"], 1, ["tasks.jsonl: is not a folder"]),
+        (["--resume"], 1, ["rollouts.jsonl: is not there", "leave out --resume"]),
         (["-i", "gone.jsonl"], 1, ["gone.jsonl: cannot be read: no such file"]),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
@@ -331,7 +389,7 @@ async def test_run_with_a_failure_and_with_mistakes(bench: Bench, endpoint: Fake
     for args, code, words in (
         ([], 2, "exactly one of --prompt, --task and --input"),
         (["--task", "tasks.jsonl"], 2, "must be written FILE:LINE"),
-        (["--task", f"{bench.tasks}:99"], 1, "line 99 holds no task"),
+        (["--task", f"{bench.tasks}:99"], 1, "tasks.jsonl:99: holds no task"),
         (["-i", str(bench.tasks), "--index", "99"], 1, "has no task 99"),
         (["--prompt", " "], 1, "--prompt: is empty"),
         (["--prompt", "x", "--with", "y"], 2, "must be written KEY=VALUE"),

@@ -60,7 +60,7 @@ def test_a_new_environment_passes_its_trial_and_its_tests(tmp_path: Path) -> Non
     assert tried.returncode == 0, tried.stdout + tried.stderr
     found = json.loads(tried.stdout)["WordCountEnvironment"]
     assert {one["check"]: one["detail"] for one in found}["tools"] == "letter"
-    assert all(one["fine"] for one in found)
+    assert all(one["fine"] and not one["warning"] for one in found)
     tests = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio"],
         cwd=tmp_path / "word-count",
@@ -105,11 +105,66 @@ def test_a_file_is_tried_class_by_class_and_a_fault_is_found(folder: Path) -> No
     kind, _, careless = done.stdout.partition("\nCareless\n")
     assert "BAD" not in kind
     bad = [line for line in careless.splitlines() if "BAD" in line]
-    assert len(bad) == 1
+    assert len(bad) == 1, bad
     assert "a task without its keys" in bad[0]
     assert "raise TaskInvalid" in bad[0]
     # Where it broke is shown, too.
     assert "KeyError: 'wanted'" in done.stderr
+
+
+RAISER = """
+from gymmesh_resource import Environment, tool
+
+class Raiser(Environment[None]):
+    'Has a tool that always breaks, and a verdict that is always the same.'
+    examples = 'kind.jsonl'
+
+    @tool
+    def look(self, where: str, often: int) -> str:
+        'Look.'
+        raise RuntimeError('out of order')
+
+    def verify(self, session, rollout):
+        return 1
+"""
+
+
+def test_a_tool_that_always_breaks_and_a_reward_for_nothing_are_found(folder: Path) -> None:
+    (folder / "raiser.py").write_text(RAISER)
+    done = gym(folder, "env", "test", "raiser.py:Raiser", "--sessions", "5", "--json")
+    assert done.returncode == 1
+    found = {one["check"]: one for one in json.loads(done.stdout)["Raiser"]}
+    assert not found["calls"]["fine"]
+    assert "RuntimeError: out of order at raiser.py:11" in found["calls"]["detail"]
+    warned = [check for check, one in found.items() if one["warning"]]
+    assert warned == ["verdict on nothing", "verdict on an empty answer"]
+    text = gym(folder, "env", "test", "raiser.py:Raiser", "--sessions", "5").stdout
+    assert "warn  verdict on nothing" in text
+    assert "2 with a warning" in text
+
+
+def test_a_warning_alone_is_no_failure(folder: Path) -> None:
+    (folder / "raiser.py").write_text(
+        RAISER.replace("raise RuntimeError('out of order')", "return 'x'")
+    )
+    done = gym(folder, "env", "test", "raiser.py:Raiser", "--sessions", "5")
+    assert done.returncode == 0, done.stdout
+    assert "3 with a warning" in done.stdout
+
+
+def test_examples_that_are_missing_stop_no_run(folder: Path) -> None:
+    (folder / "kind.jsonl").unlink()
+    (folder / "tasks.jsonl").write_text(json.dumps(TASK) + "\n")
+    (folder / "mesh.yaml").write_text(
+        "environments: {careless: {use: 'kind.py:Careless'}}\n"
+        "models: {policy: {backend: replay, path: answers.jsonl}}\n"
+        "defaults: {environment: careless}\n"
+    )
+    (folder / "answers.jsonl").write_text('{"match": "*", "answers": [{"text": "x"}]}\n')
+    done = gym(folder, "run", "--config", "mesh.yaml", "--task", "tasks.jsonl:1")
+    assert done.returncode == 0, done.stderr
+    assert "verified reward 1" in done.stdout
+    assert "kind.jsonl is missing" in done.stderr
 
 
 def test_tasks_of_the_users_own(folder: Path) -> None:

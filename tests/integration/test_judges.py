@@ -184,6 +184,7 @@ def test_a_row_without_such_calls_has_no_such_key(folder: Path) -> None:
         "responses_create_params": {"input": "x"},
         "environment": "talk",
         "expected_answer": "a",
+        "extraction_mode": "full_response",
     }
     (folder / "tasks.jsonl").write_text(json.dumps(task) + "\n")
     with pytest.raises(SystemExit):

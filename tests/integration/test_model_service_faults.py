@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -32,6 +33,7 @@ from tests.support.endpoint import FakeEndpoint
 BACKENDS = ("chat", "responses", "openai", "azure")
 # What a time limit is set to where the fault is that nothing comes.
 SHORT_S = 0.8
+NUMBERS = itertools.count()
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,10 @@ TABLE = [
     Fault("credential refused", echoing(401), "MODEL_CREDENTIAL_REFUSED"),
     Fault(
         "failure with status 200",
-        fake.document({"error": {"message": f"x {KEY}"}, "status": "failed"}),
+        # Not in the very same words: a copy of an earlier answer is asked for again.
+        lambda seen: fake.document(
+            {"error": {"message": f"x {KEY}"}, "status": "failed", "id": f"r{next(NUMBERS)}"}
+        ),
         "MODEL_SERVER_ERROR",
         2,
     ),

@@ -196,15 +196,40 @@ async def test_overload_takes_the_limit_down_and_success_takes_it_up(
     async with serving(config) as service:
         said = await asyncio.gather(*(answered(service, "whole", f"r{n}") for n in range(30)))
         assert set(said) == {"MODEL_RATE_LIMITED"}
-        # Each of the three once, for all that it refused in one round trip.
-        assert service._limiter.limit == 21
-        assert metrics.MODEL_CONCURRENCY_LIMIT.labels("policy").value == 21
+        # Nothing that was asked of any of the three was taken.
+        assert service._limiter.limit == 1
+        assert metrics.MODEL_CONCURRENCY_LIMIT.labels("policy").value == 1
         for server in servers:
             server.default = fake.slow(0.02, fake.text("ok"))
         said = await asyncio.gather(*(answered(service, "whole", f"s{n}") for n in range(300)))
         assert set(said) == {"ok"}
         assert 24 <= service._limiter.limit <= 30
         assert max(server.peak for server in servers) <= 30
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_after_a_short_outage_the_limit_is_back_within_a_few_calls(status: int) -> None:
+    """Counted in calls, since a second on a busy machine is no measure."""
+    width = 48
+    async with FakeEndpoint() as server:
+        config = configured("chat", [server], max_concurrency=width, max_retries=0)
+        async with serving(config) as service:
+            server.default = fake.status(status)
+            refused = await asyncio.gather(*(answered(service, "whole", "") for _ in range(width)))
+            assert "ok" not in refused
+            assert service._limiter.limit == 1
+            server.default = fake.slow(0.01, fake.text("ok"))
+            async with asyncio.timeout(BOUND_S):
+                # 503 has opened the circuit, too, which lets one call in a second through.
+                while await answered(service, "whole", "") != "ok":  # noqa: ASYNC110  # no event
+                    await asyncio.sleep(0.05)
+            before = len(server.requests)
+            # Six round trips at full width would be as many calls as this.
+            said = await asyncio.gather(*(answered(service, "whole", "") for _ in range(6 * width)))
+            assert set(said) == {"ok"}
+            assert len(server.requests) - before == 6 * width, "nothing was refused again"
+            assert service._limiter.limit >= 0.9 * width
+            assert server.peak >= 0.9 * width
 
 
 class Narrow(FakeEndpoint):

@@ -54,8 +54,8 @@ async def read(service: ModelService, asked: Any | None = None) -> tuple[list[An
 
 def without_ids(response: Any) -> dict[str, Any]:
     document: dict[str, Any] = response_to_dict(response)
-    for item in document["output"]:
-        item.pop("id")
+    for one in (document, *document["output"]):
+        one.pop("id")
     return document
 
 

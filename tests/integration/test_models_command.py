@@ -49,7 +49,9 @@ def chat(server: FakeEndpoint, **more: Any) -> dict[str, Any]:
 
 
 async def test_a_model_that_answers(server: FakeEndpoint, tmp_path: Path) -> None:
-    server.default = fake.text("I am\nready. " + "Really, " * 20)
+    answer = fake.text("I am\nready. " + "Really, " * 20)
+    call = fake.answer(None, [("c", "add", '{"left": 17, "right": 25}')])
+    server.script = [answer, call]
     config = write(tmp_path, judge=chat(server))
     done = await gym("models", "check", "judge", "--config", config)
     assert done.code == 0, done.err
@@ -58,8 +60,11 @@ async def test_a_model_that_answers(server: FakeEndpoint, tmp_path: Path) -> Non
     assert "s, 11 + 7 tokens: I am ready. Really, " in second
     assert second.endswith("…")
     assert third.strip().startswith("can: streaming, ")
-    # A whole prompt, bounded, once.
-    (seen,) = server.requests
+    assert "tools" in third
+    # A whole prompt, bounded, once; and a tool, which it has to call.
+    seen, offered = server.requests
+    assert offered.body["tool_choice"] == "required"
+    assert [tool["function"]["name"] for tool in offered.body["tools"]] == ["add"]
     assert seen.body["max_tokens"] <= 32
     assert seen.body["messages"][-1]["content"] == "Reply with the single word: ready"
 
@@ -92,12 +97,46 @@ async def test_failures_say_what_to_do(server: FakeEndpoint, tmp_path: Path) -> 
     assert rows["good"]["ok"]
     assert rows["good"]["text"] == "ok"
     assert rows["good"]["latency_s"] > 0
-    assert "tools" in rows["good"]["capabilities"]
+    assert "tools" not in rows["good"]["capabilities"]
+    assert rows["good"]["no_tools"] == "no tool call but text: ok"
     assert "did you mean 'max_tokens_key'" in rows["wrong"]["message"]
-    assert "fix: start the endpoint, or correct url" in done.out
+    assert "fix: start the endpoint, or correct host and port in url" in done.out
     assert "fix: correct api_key" in done.out
     nothing = await gym("models", "check", "gone", "--config", config)
     assert nothing.code == 1
+
+
+@pytest.mark.parametrize(
+    ("replies", "seen"),
+    [
+        ([fake.text("42")], "no tool call but text: 42"),
+        ([fake.text("")], "neither a tool call nor text"),
+        ([fake.answer(None, [("c", "add", "{left: 1")])], "no JSON object: {left: 1"),
+        ([fake.answer(None, [("c", "add", "[1, 2]")])], "no JSON object: [1, 2]"),
+        ([fake.answer(None, [("c", "sum", "{}")])], "the tool 'sum', which was not offered"),
+        ([fake.status(400), fake.status(400, message="no\x1b[2J tools")], r"no\x1b[2J tools"),
+        ([fake.status(400), fake.answer(None, [("c", "add", "{}")])], ""),
+    ],
+)
+async def test_tools_are_said_only_of_a_model_that_calls_one(
+    server: FakeEndpoint, tmp_path: Path, replies: list[Any], seen: str
+) -> None:
+    server.script = [fake.text("ready"), *replies]
+    done = await gym("models", "check", "judge", "--config", write(tmp_path, judge=chat(server)))
+    assert done.code == 0
+    can = next(line for line in done.out.splitlines() if "can: " in line)
+    assert ("tools" in can) == (not seen)
+    assert ("no tools: " in done.out) == bool(seen)
+    assert seen in done.out
+
+
+async def test_a_forgotten_version_is_found(server: FakeEndpoint, tmp_path: Path) -> None:
+    """Nothing is served at the root; the same words are in a call's own failure."""
+    config = write(tmp_path, judge=chat(server, url=server.root))
+    done = await gym("models", "check", "judge", "--config", config)
+    assert done.code == 1
+    assert f"POST {server.root}/chat/completions" in done.out
+    assert f"fix: did you mean {server.root}/v1?" in done.out
 
 
 async def test_a_call_is_bounded_and_made_once(server: FakeEndpoint, tmp_path: Path) -> None:
@@ -130,7 +169,8 @@ async def test_each_endpoint_is_tried_by_itself(server: FakeEndpoint, tmp_path: 
                     (server.url, ""),
                     (other.url, "MODEL_SERVER_ERROR"),
                 ]
-    assert len(other.requests) == len(server.requests) == 2, "nothing from a cache, no retry"
+    assert len(other.requests) == 2, "no retry"
+    assert len(server.requests) == 4, "nothing from a cache, and each time a tool call"
 
 
 async def test_names_that_are_not_there(tmp_path: Path) -> None:

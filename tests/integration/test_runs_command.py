@@ -100,6 +100,11 @@ async def test_a_run_is_steered_to_its_end(bench: Bench, gate: Gated) -> None:
     assert (shown["concurrency"], shown["in_flight"]) == (8, 4), "a paused run starts none"
     assert (await runs("resume"))["state"] == "running"
     await seen(lambda run: run["in_flight"] == 8)
+    for unknown, words in (("nosuch", f"run {run_id} has no task 'nosuch'"), ("sum-99", "sum-9")):
+        refused = await gym("runs", "cancel-task", unknown)
+        assert (refused.code, refused.out) == (1, "")
+        refused.said(words)
+        assert len(refused.err.splitlines()) == 1
     await runs("cancel-task", "sum-1")  # in flight
     await runs("cancel-task", "sum-29")  # not started
     gate.open.set()

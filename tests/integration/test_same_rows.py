@@ -145,6 +145,14 @@ def test_what_the_rows_say(embedded: tuple[list[Row], list[Row]]) -> None:
     assert [item["content"] for item in turns] == ["turn 1: go on", "turn 2: go on"]
 
 
-def test_faults_tell_no_secrets(embedded: tuple[list[Row], list[Row]]) -> None:
+def test_faults_say_what_was_raised_and_where(embedded: tuple[list[Row], list[Row]]) -> None:
     _, failed = embedded
-    assert "private detail" not in json.dumps(failed)
+    about = [
+        row["failure"]["status"]["metadata"]
+        for row in failed
+        if row["failure"]["status"]["reason"] == "ENVIRONMENT_FAULT"
+    ]
+    assert {one["exception"] for one in about} == {
+        "RuntimeError: a private detail of the environment"
+    }
+    assert all(one["at"].startswith("tests/integration/world/workshop.py:") for one in about)

@@ -36,6 +36,8 @@ from gymmesh_runtime.peers import PeerDirectory
 PAIR_TARGET_US = 60.0
 SESSIONS, SESSIONS_TARGET_MB = 5_000, 600.0
 EXECUTIONS, IN_FLIGHT, EXECUTION_TARGET_MS = 200, 4, 60.0
+_ROW = {"expected_answer": "Paris", "extraction_mode": "final_answer"}
+_PAYLOAD = json.dumps(_ROW).encode()
 STRING_MATCH = "gymmesh_resource.environments.string_match:StringMatchEnvironment"
 _PAIRS, _ROUNDS = 2_000, 7
 _TIMEOUT = 60.0
@@ -128,7 +130,7 @@ async def serving(config: EnvironmentConfig, environment: Any = None) -> AsyncIt
 
 async def measure_calls() -> bool:
     """CPU time of a CallTool and a Verify together; the best of some rounds."""
-    task = rollout_pb2.Task(task_id="t", payload_json=b'{"expected_answer":"Paris"}')
+    task = rollout_pb2.Task(task_id="t", payload_json=_PAYLOAD)
     said = [new_message("assistant", "Final answer: Paris")]
     rows: list[tuple[str, float]] = []
     for name, environment, tool_name, use in (
@@ -158,7 +160,7 @@ async def measure_sessions() -> bool:
     """The process's memory with many sessions open, each of which called a tool."""
     async with serving(EnvironmentConfig(session_limit=0), WithState()) as peers:
         before = _resident_mb()
-        payload = json.dumps({"expected_answer": "Paris", "notes": "x" * 2_000}).encode()
+        payload = json.dumps(_ROW | {"notes": "x" * 2_000}).encode()
         tasks = [
             rollout_pb2.Task(task_id=f"t{number}", payload_json=payload)
             for number in range(SESSIONS)

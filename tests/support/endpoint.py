@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,9 @@ from typing import Any
 from aiohttp import web
 
 Json = dict[str, Any]
+
+# As endpoints do, each answer gets an id of its own.
+_NUMBERS = itertools.count(1)
 
 
 @dataclass(frozen=True)
@@ -412,7 +416,7 @@ def _chat_document(
         "finish_reason": finish or ("tool_calls" if calls else "stop"),
     }
     made: Json = {
-        "id": "chatcmpl-1",
+        "id": f"chatcmpl-{next(_NUMBERS)}",
         "object": "chat.completion",
         "created": 1_700_000_000,
         "model": body.get("model", "fake"),
@@ -448,7 +452,7 @@ def _responses_document(
         output.append({**call, "name": name, "arguments": arguments, "status": "completed"})
     cut = {"length": "max_output_tokens", "content_filter": "content_filter"}.get(finish or "")
     made: Json = {
-        "id": "resp_1",
+        "id": f"resp_{next(_NUMBERS)}",
         "object": "response",
         "created_at": 1_700_000_000,
         "status": "incomplete" if cut else "completed",

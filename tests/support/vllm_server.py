@@ -13,6 +13,7 @@ parsed and written anew (`arguments` are other bytes than the model wrote), as i
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,9 @@ from typing import Any, Literal
 from aiohttp import web
 
 Json = dict[str, Any]
+
+# As vLLM does, each answer gets an id of its own.
+_NUMBERS = itertools.count(1)
 Template = Literal["keeps", "drops", "drops_old", "late_end", "dated"]
 
 START, END = 1, 2
@@ -359,7 +363,7 @@ def _document(body: Json, reply: Reply, prompt: list[int], output: list[int]) ->
         entries = [{"token": decode([one]), "logprob": logprob(one)} for one in output]
         choice["logprobs"] = {"content": entries}
     return {
-        "id": "chatcmpl-1",
+        "id": f"chatcmpl-{next(_NUMBERS)}",
         "object": "chat.completion",
         "created": 1_700_000_000,
         "model": body.get("model", "toy"),

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -23,25 +22,31 @@ from gymmesh_cli.exits import (
     say,
     speaks_plainly,
 )
+from gymmesh_cli.logs import logged_to
 from gymmesh_cli.options import (
     MeshOptions,
     OutputOptions,
     agent_option,
     json_option,
     mesh_options,
+    number_ids_option,
     output_options,
+    skip_invalid_option,
 )
 from gymmesh_cli.pace_options import PaceOptions, pace_options
 from gymmesh_cli.progress import Progress
+from gymmesh_cli.resuming import RemembersArguments, resume_command
 from gymmesh_cli.session import MeshPlan, connector
+from gymmesh_cli.task_choice import TaskChoice, choose_tasks
+from gymmesh_cli.terminal import echo, echo_json, one_line
 from gymmesh_client import (
     CollectOptions,
     Collector,
+    OutputFiles,
     RunIdentity,
     RunOutput,
     RunSummary,
     Tally,
-    TaskProblem,
     TaskReader,
     UserError,
     prepare,
@@ -58,7 +63,6 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.exposition import MetricsEndpoint
 from gymmesh_runtime.loop import run as run_loop
 
-_SHOWN_PROBLEMS: Final = 5
 _HAND_OVER_S: Final = 60.0
 
 
@@ -72,9 +76,12 @@ class CollectCommand:
     options: CollectOptions
     control: bool
     quiet: bool
+    skip_invalid: bool
+    number_ids: bool
+    inputs: Mapping[str, Iterable[Path]]
 
 
-@click.command(short_help="Collect verified rollouts of a task file.")
+@click.command(cls=RemembersArguments, short_help="Collect verified rollouts of a task file.")
 @mesh_options
 @agent_option
 @click.option(
@@ -89,6 +96,8 @@ class CollectCommand:
 @output_options
 @pace_options
 @click.option("--limit", type=click.IntRange(min=1), help="Use only the first tasks of the file.")
+@skip_invalid_option
+@number_ids_option
 @click.option(
     "--metrics-port",
     type=click.IntRange(min=0, max=65535),
@@ -111,6 +120,8 @@ def collect(
     output: OutputOptions,
     pace: PaceOptions,
     limit: int | None,
+    skip_invalid: bool,
+    number_ids: bool,
     metrics_port: int | None,
     no_control: bool,
     quiet: bool,
@@ -119,7 +130,9 @@ def collect(
     """Collect verified rollouts of a task file.
 
     \b
-    With the small model that comes with gymmesh:
+    A task, and its rollout with the small model that comes with gymmesh:
+      echo '{"responses_create_params": {"input": "What is 17 * 23?"}, "expected_answer": "391"}' \\
+          > tasks.jsonl
       gym-cli collect --input tasks.jsonl --output rollouts.jsonl
     Four rollouts per task, with an endpoint of your own:
       gym-cli collect -i tasks.jsonl -o rollouts.jsonl -n 4 \\
@@ -128,7 +141,7 @@ def collect(
       gym-cli collect … --set 'models.policy.api_key=${OPENAI_API_KEY}'
     Over gRPC, with a mesh started by `gym-cli up`:
       gym-cli collect -i tasks.jsonl -o rollouts.jsonl --agent 127.0.0.1:9400
-    Go on after an interruption, and run again what failed:
+    Go on after an interruption, and run again what failed (the summary has the whole command):
       gym-cli collect … --resume
       gym-cli collect … --resume --retry failed
 
@@ -136,11 +149,30 @@ def collect(
     Ctrl-C once lets rollouts in flight end within --grace, twice stops at once; `gym-cli runs`
     looks at the run and steers it from another terminal.
     """
-    options = pace.collect_options()
-    command = CollectCommand(tasks, output, limit, options, control=not no_control, quiet=quiet)
+    plan = MeshPlan.of(mesh, agent)
+    inputs = {"--input": [tasks], **plan.inputs()}
+    if pace.lengths is not None and not output.resume:  # rows that are gone on with may say it
+        inputs["--longest-first-from"] = OutputFiles(pace.lengths).everything()
+    command = CollectCommand(
+        tasks,
+        output,
+        limit,
+        pace.collect_options(),
+        control=not no_control,
+        quiet=quiet,
+        skip_invalid=skip_invalid,
+        number_ids=number_ids,
+        inputs=inputs,
+    )
     with _metrics(metrics_port):
-        summary, interrupted = run_loop(_collect(command, MeshPlan.of(mesh, agent)))
-    click.echo(json.dumps(summary.to_dict()) if as_json else render(summary))
+        summary, interrupted = run_loop(_collect(command, plan))
+    again = resume_command(summary.tally.failed, summary.not_finished)
+    if as_json:
+        echo_json(summary.to_dict())
+        if again:
+            echo(f"gym-cli: try again with: {one_line(again)}", err=True)
+    else:
+        echo(render(summary, again))
     if interrupted:
         return say("interrupted; every finished row is on disk", INTERRUPTED)
     return exit_code(summary)
@@ -158,7 +190,7 @@ def _metrics(port: int | None) -> Iterator[None]:
         raise UserError(
             f"--metrics-port {port}: cannot listen there ({error.strerror}); choose another"
         ) from None
-    click.echo(f"gym-cli: metrics at http://{endpoint.address}/metrics", err=True)
+    echo(f"gym-cli: metrics at http://{endpoint.address}/metrics", err=True)
     try:
         yield
     finally:
@@ -167,23 +199,24 @@ def _metrics(port: int | None) -> Iterator[None]:
 
 def exit_code(summary: RunSummary) -> int:
     """What a run that was not interrupted ends with."""
-    if summary.not_finished and summary.why:
-        code = WITH_FAILURES if summary.tally.completed else NOTHING_DONE
-        return say(f"ended early: {summary.why}; go on with --resume", code)
-    if not summary.tally.failed:
-        return DONE
-    if not summary.tally.completed:
-        first = summary.tally.first_failure
-        return say(f"no rollout completed; the first failure: {first}", NOTHING_DONE)
-    return WITH_FAILURES
+    tally = summary.tally
+    if summary.not_finished > 0:
+        code = WITH_FAILURES if tally.completed else NOTHING_DONE
+        why = summary.why or "not every rollout has an outcome"
+        return say(f"ended early: {why}; go on with --resume", code)
+    if not tally.completed:
+        first = one_line(tally.first_failure)
+        first = f"; the first failure: {first}" if first else ""
+        return say(f"no rollout completed{first}", NOTHING_DONE)
+    return WITH_FAILURES if tally.failed or summary.skipped else DONE
 
 
 async def _collect(command: CollectCommand, plan: MeshPlan) -> tuple[RunSummary, bool]:
     identity = RunIdentity.of(command.tasks, plan.identity())
-    ids: list[str] | None = None
+    chosen: TaskChoice | None = None
     if not plan.agents:
         # A wrong row is said before the models are loaded.
-        ids = task_ids(plan.reader(), command.tasks, command.limit)
+        chosen = _choose(command, plan, plan.reader())
     output = command.output
     check(
         output.files,
@@ -191,19 +224,32 @@ async def _collect(command: CollectCommand, plan: MeshPlan) -> tuple[RunSummary,
         overwrite=output.overwrite,
         resume=output.resume,
         accept=output.accept,
+        inputs=command.inputs,
     )
-    async with plan.open() as mesh:
-        reader = plan.reader(mesh)
-        if ids is None:
-            ids = task_ids(reader, command.tasks, command.limit)
-        return await _collect_with(command, mesh, reader, ids, identity)
+    with logged_to(output.files.log, anew=not output.resume):
+        async with plan.open(command.options.patience_s) as mesh:
+            reader = plan.reader(mesh)
+            if chosen is None:
+                chosen = _choose(command, plan, reader)
+            return await _collect_with(command, mesh, reader, chosen, identity)
+
+
+def _choose(command: CollectCommand, plan: MeshPlan, reader: TaskReader) -> TaskChoice:
+    """The tasks to run; raises as `choose_tasks`."""
+    return choose_tasks(
+        replace(reader, number_repeated_ids=command.number_ids),
+        command.tasks,
+        command.limit,
+        checks=plan.checks(),
+        skip_invalid=command.skip_invalid,
+    )
 
 
 async def _collect_with(
     command: CollectCommand,
     mesh: Mesh,
     reader: TaskReader,
-    ids: list[str],
+    chosen: TaskChoice,
     identity: RunIdentity,
 ) -> tuple[RunSummary, bool]:
     asked, options, tally = command.output, command.options, Tally()
@@ -215,13 +261,15 @@ async def _collect_with(
         accept=asked.accept,
         retry=asked.retry,
         repeats=options.repeats,
+        skipped=chosen.skipped,
+        inputs=command.inputs,
         trace=asked.trace,
         on_row=lambda row: tally.add_row(row, kept=True),
         on_failure=lambda row: tally.add_failure(row, kept=True),
     )
     kept_at = summary_path(output.files)
     kept_at.unlink(missing_ok=True)
-    requested = _requested(ids, options.repeats, output)
+    requested = _requested(chosen.ids, options.repeats, output)
     collector = Collector(
         connector(mesh, held=True),
         output,
@@ -234,13 +282,19 @@ async def _collect_with(
     async with AsyncExitStack() as stack:
         if command.control:
             run = SteeredRun(
-                collector, requested=requested, shown=output.files.shown, identity=identity
+                collector,
+                requested=requested,
+                shown=output.files.shown,
+                identity=identity,
+                tasks=chosen.ids,
             )
             await _serve(stack, run, output.files.shown)
         stack.enter_context(interrupts_of(collector))
         if not command.quiet:
             await stack.enter_async_context(Progress(requested).shown(collector.figures))
-        await collector.run(TaskFile(reader, command.tasks, command.limit))
+        reader = replace(reader, number_repeated_ids=command.number_ids)
+        tasks = TaskFile(reader, command.tasks, command.limit, chosen.lines_skipped)
+        await collector.run(tasks)
         wall_s = time.monotonic() - started
         if options.hand_out:
             await _hand_over(collector)
@@ -255,6 +309,8 @@ async def _collect_with(
         why=collector.why,
         concurrency=collector.figures().concurrency,
         groups=collector.feed.shelf.counts() if options.hand_out else None,
+        skipped=len(chosen.lines_skipped),
+        skipped_output=str(output.files.skipped),
     )
     _keep(kept_at, summary)
     return summary, collector.interrupted or collector.why in ("drained", "cancelled")
@@ -266,7 +322,7 @@ async def _serve(stack: AsyncExitStack, run: SteeredRun, shown: str) -> None:
         desk = await stack.enter_async_context(RunDesk())
         desk.add(run, shown)
     except (OSError, MeshError) as error:
-        click.echo(f"gym-cli: `gym-cli runs` will not find this run: {error}", err=True)
+        echo(f"gym-cli: `gym-cli runs` will not find this run: {error}", err=True)
 
 
 async def _hand_over(collector: Collector) -> None:
@@ -279,7 +335,7 @@ async def _hand_over(collector: Collector) -> None:
         await waiting
     left = 0 if feed.delivered else feed.shelf.unacknowledged
     if left:
-        click.echo(
+        echo(
             f"gym-cli: {left} finished groups were not taken by a trainer; their rows are on disk",
             err=True,
         )
@@ -290,7 +346,7 @@ def _keep(path: Path, summary: RunSummary) -> None:
         write_summary(path, summary)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        click.echo(f"gym-cli: {path}: cannot be written: {reason}", err=True)
+        echo(f"gym-cli: {path}: cannot be written: {reason}", err=True)
 
 
 @contextmanager
@@ -305,33 +361,6 @@ def interrupts_of(collector: Collector) -> Iterator[None]:
     finally:
         for number in numbers:
             loop.remove_signal_handler(number)
-
-
-def task_ids(reader: TaskReader, path: Path, limit: int | None) -> list[str]:
-    """The ids of the tasks to run, once every row up to the limit is known to be right.
-
-    Raises:
-        UserError: rows are wrong (the first few are named), or there is none.
-    """
-    ids: list[str] = []
-    problems: list[TaskProblem] = []
-    for entry in reader.read(path):
-        if isinstance(entry, TaskProblem):
-            problems.append(entry)
-            if len(problems) > _SHOWN_PROBLEMS:
-                break
-        else:
-            ids.append(entry.task.task_id)
-            if limit is not None and len(ids) >= limit:
-                break
-    if problems:
-        shown = [f"{path}: {problem}" for problem in problems[:_SHOWN_PROBLEMS]]
-        if len(problems) > 1:
-            shown.append(f"check the whole file with: gym-cli data validate {path}")
-        raise UserError("\n".join(shown))
-    if not ids:
-        raise UserError(f"{path}: holds no tasks")
-    return ids
 
 
 def _requested(ids: list[str], repeats: int, output: RunOutput) -> int:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from gymmesh_cli.exits import DONE, NOTHING_DONE, speaks_plainly
 from gymmesh_cli.generate import generate
-from gymmesh_cli.options import json_option
+from gymmesh_cli.options import json_option, number_ids_option
 from gymmesh_cli.show import show, trace
+from gymmesh_cli.task_choice import checked_rows
+from gymmesh_cli.terminal import echo, echo_json, one_line
 from gymmesh_client.problems import TaskProblem
 from gymmesh_client.tasks import TaskDefaults, TaskReader
+
+if TYPE_CHECKING:
+    from gymmesh_mesh.task_checks import TaskChecks
 
 _MOST: Final = 100
 # Stand in for names that only a configuration could tell.
@@ -39,40 +44,54 @@ data.add_command(trace)
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Check the rows' environments and agents against this configuration, too.",
+    help="Ask the environments of this configuration whether they can take the rows, too.",
 )
+@number_ids_option
 @json_option
 @speaks_plainly
-def validate(files: tuple[Path, ...], config: tuple[Path, ...], as_json: bool) -> int:
-    """Say which line and which key of a task file is wrong.
+def validate(
+    files: tuple[Path, ...], config: tuple[Path, ...], number_ids: bool, as_json: bool
+) -> int:
+    """Say which line and which key of a task file is wrong, and how to mend it.
 
     \b
       gym-cli data validate tasks.jsonl
       gym-cli data validate --config mesh.yaml tasks.jsonl more.jsonl
 
-    Exit code 0 when every row is right, 1 when one is wrong.
+    With --config the names of environments and agents are checked, and each row by the
+    environment that it is for; no model is called and nothing is started.
+
+    Exit code 0 when every row is right, 1 when one is wrong or there is none, 2 for a
+    configuration that cannot be used.
     """
-    reader = _reader(config)
-    reports = [_check(reader, path, quiet=as_json) for path in files]
+    reader, checks = _reader(config)
+    reader = replace(reader, number_repeated_ids=number_ids)
+    reports = [_check(reader, path, checks, quiet=as_json) for path in files]
+    for name, count in (checks.unable if checks else {}).items():
+        rows = "1 row" if count == 1 else f"{count} rows"
+        echo(f"environment {name}: its own check failed on {rows}; a rollout will tell", err=True)
     if as_json:
-        click.echo(json.dumps(reports))
+        echo_json(reports)
     return NOTHING_DONE if any(report["problems"] for report in reports) else DONE
 
 
-def _reader(config: tuple[Path, ...]) -> TaskReader:
+def _reader(config: tuple[Path, ...]) -> tuple[TaskReader, TaskChecks | None]:
     if not config:
-        return TaskReader(_ANY)
+        return TaskReader(_ANY), None
     from gymmesh_cli.options import MeshOptions
     from gymmesh_cli.session import MeshPlan
 
-    return MeshPlan.of(MeshOptions(config=config), ()).reader()
+    plan = MeshPlan.of(MeshOptions(config=config), ())
+    return plan.reader(), plan.checks()
 
 
-def _check(reader: TaskReader, path: Path, *, quiet: bool) -> dict[str, Any]:
+def _check(
+    reader: TaskReader, path: Path, checks: TaskChecks | None, *, quiet: bool
+) -> dict[str, Any]:
     problems: list[dict[str, Any]] = []
     environments: Counter[str] = Counter()
     tasks = found = 0
-    for entry in reader.read(path):
+    for entry in checked_rows(reader, path, checks):
         if not isinstance(entry, TaskProblem):
             tasks += 1
             environments[entry.task.environment] += 1
@@ -81,14 +100,14 @@ def _check(reader: TaskReader, path: Path, *, quiet: bool) -> dict[str, Any]:
         if found <= _MOST:
             problems.append({"line": entry.line, "key": entry.key, "problem": entry.sentence})
             if not quiet:
-                click.echo(f"{path}: {entry}")
+                echo(one_line(entry.at(path)))
     if not tasks and not found:
         found = 1
         problems.append({"line": 0, "key": "", "problem": "holds no tasks"})
         if not quiet:
-            click.echo(f"{path}: holds no tasks")
+            echo(f"{path}: holds no tasks")
     elif not quiet:
-        click.echo(_verdict(path, tasks, found))
+        echo(_verdict(path, tasks, found, asked=checks is not None))
     known = {name: count for name, count in environments.items() if name != _ANY.environment}
     return {
         "file": str(path),
@@ -99,9 +118,11 @@ def _check(reader: TaskReader, path: Path, *, quiet: bool) -> dict[str, Any]:
     }
 
 
-def _verdict(path: Path, tasks: int, found: int) -> str:
+def _verdict(path: Path, tasks: int, found: int, *, asked: bool) -> str:
+    of = "1 task" if tasks == 1 else f"{tasks} tasks"
     if not found:
-        return f"{path}: {tasks} tasks, all right"
+        return f"{path}: {of}, all right" + ("" if asked else "; --config asks environments, too")
     more = f" (the first {_MOST} are shown)" if found > _MOST else ""
     problems = "1 problem" if found == 1 else f"{found} problems"
-    return f"{path}: {problems}{more}; {tasks} tasks are right"
+    right = "1 task is" if tasks == 1 else f"{tasks} tasks are"
+    return f"{path}: {problems}{more}; {right} right"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gymmesh_cli.exits import DONE, speaks_plainly
+from gymmesh_cli.terminal import echo, one_line
 
 if TYPE_CHECKING:
     from gymmesh_mesh.environments import Tokenizer
@@ -44,10 +45,13 @@ def index(documents: tuple[Path, ...], output: Path, tokenizer: Tokenizer) -> in
 
     Exit code 2 for documents that cannot be indexed.
     """
-    from gymmesh_mesh.environments import index_documents
+    from gymmesh_client.replacing import refuse_foreign, refuse_inputs
+    from gymmesh_mesh.environments import index_documents, is_index
 
+    refuse_inputs([output], {"DOCS": documents})
+    refuse_foreign(output, is_index, "an index of documents")
     count, passed_over = index_documents(documents, output, tokenizer)
     for line in passed_over:
-        click.echo(f"passed over {line}", err=True)
-    click.echo(f"{count} documents in {output}")
+        echo(one_line(f"passed over {line}"), err=True)
+    echo(f"{count} documents in {output}")
     return DONE

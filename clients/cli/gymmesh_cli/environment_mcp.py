@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import signal
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -14,6 +13,7 @@ import click
 
 from gymmesh_cli.exits import DONE, speaks_plainly
 from gymmesh_cli.options import MeshOptions, json_option, mesh_options
+from gymmesh_cli.terminal import echo, echo_json, one_line
 
 if TYPE_CHECKING:
     from gymmesh.rollout.v1 import rollout_pb2
@@ -115,13 +115,19 @@ async def _hold(
             task = await _example(environment, task_id)
         async with environment.session(task, seed=seed) as session:
             shown = _told(environment.name, task, session)
-            click.echo(json.dumps(shown) if as_json else _as_text(shown))
+            if as_json:
+                echo_json(shown)
+            else:
+                echo(_as_text(shown))
             if not as_json:
-                click.echo("Ctrl-C ends the session.", err=True)
+                echo("Ctrl-C ends the session.", err=True)
             await _until_over(session)
             if judge:
                 verdict = await session.verify(_read(answer))
-                click.echo(_verdict_json(verdict) if as_json else _verdict_text(verdict))
+                if as_json:
+                    echo_json(_verdict_document(verdict))
+                else:
+                    echo(_verdict_text(verdict))
     return DONE
 
 
@@ -146,7 +152,7 @@ def _task_of(environment: str, file: Path, task_id: str | None) -> rollout_pb2.T
 
     for entry in TaskReader(TaskDefaults(environment, "mcp")).read(file):
         if isinstance(entry, TaskProblem):
-            raise UserError(f"{file}: {entry}")
+            raise UserError(one_line(entry.at(file)))
         if task_id is None or entry.task.task_id == task_id:
             return entry.task
     raise UserError(f"{file} holds no task" + (f" {task_id!r}" if task_id else "s"))
@@ -192,7 +198,8 @@ def _told(environment: str, task: rollout_pb2.Task, session: McpSession) -> dict
 
 def _as_text(shown: dict[str, Any]) -> str:
     return "\n".join(
-        (
+        one_line(line)
+        for line in (
             f"{shown['environment']}: a session for the task {shown['task_id']} is open",
             f"url    {shown['url']}",
             f"token  {shown['token']}",
@@ -201,10 +208,10 @@ def _as_text(shown: dict[str, Any]) -> str:
     )
 
 
-def _verdict_json(verdict: rollout_pb2.Verification) -> str:
+def _verdict_document(verdict: rollout_pb2.Verification) -> dict[str, Any]:
     from gymmesh_client.rows import verification_row
 
-    return json.dumps({"verification": verification_row(verdict)})
+    return {"verification": verification_row(verdict)}
 
 
 def _verdict_text(verdict: rollout_pb2.Verification) -> str:
@@ -214,4 +221,4 @@ def _verdict_text(verdict: rollout_pb2.Verification) -> str:
     lines = [verdict_text(verdict)]
     if verdict.evidence_json:
         lines.append(bytes_to_text(verdict.evidence_json))
-    return "\n".join(lines)
+    return "\n".join(map(one_line, lines))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from gymmesh_cli.environment_index import index
 from gymmesh_cli.environment_mcp import mcp
 from gymmesh_cli.exits import DONE, NOTHING_DONE, speaks_plainly
 from gymmesh_cli.options import MeshOptions, json_option, mesh_options
+from gymmesh_cli.terminal import echo, echo_json, one_line
 
 if TYPE_CHECKING:
     from gymmesh.rollout.v1 import rollout_pb2
@@ -48,8 +48,8 @@ def init(name: str, into: Path) -> int:
     from gymmesh_cli.scaffold import write_environment
 
     for path in write_environment(name, into):
-        click.echo(str(path))
-    click.echo(f"\nNext: gym-cli env test {into / name}/")
+        echo(str(path))
+    echo(f"\nNext: gym-cli env test {into / name}/")
     return DONE
 
 
@@ -77,6 +77,9 @@ def test(
 ) -> int:
     """Try an environment out: its class, tools, example tasks, verdicts, and some load.
 
+    Each tool is called once, with arguments that are made up from its schema: give a tool that
+    acts on the world outside a harmless configuration.
+
     PLACE is the name of an installed environment or one of --config, a class such as
     file.py:Class, a file, or the folder of a package. Models that it asks are those of --config;
     otherwise a stand-in answers.
@@ -85,7 +88,8 @@ def test(
       gym-cli env test word_count/
       gym-cli env test math --sessions 500
 
-    Exit code 0 when all is fine, 1 when something is not.
+    A warning is for what works, but should be looked at, such as a reward for saying nothing.
+    Exit code 0 when nothing is wrong but warnings, 1 when something is.
     """
     from gymmesh_mesh.environments import places, trial
 
@@ -93,19 +97,12 @@ def test(
     tasks = _tasks(tasks_file) if tasks_file else []
     reports: dict[str, list[Finding]] = {}
     for name, environment in places(place, config).items():
-        reports[name] = asyncio.run(
-            trial(
-                name,
-                environment,
-                config if mesh.config or mesh.sets else None,
-                tasks=tasks,
-                sessions=sessions,
-            )
-        )
+        known = config if mesh.config or mesh.sets else None
+        reports[name] = asyncio.run(trial(name, environment, known, tasks=tasks, sessions=sessions))
         if not as_json:
             _print_findings(name, reports[name])
     if as_json:
-        click.echo(json.dumps({name: _rows(found) for name, found in reports.items()}))
+        echo_json({name: _rows(found) for name, found in reports.items()})
     fine = all(one.fine for found in reports.values() for one in found)
     return DONE if fine else NOTHING_DONE
 
@@ -133,7 +130,7 @@ def list_environments(mesh: MeshOptions, as_json: bool) -> int:
     ]
     found = [{"name": one.use, **_described(one, {})} for one in installed()]
     if as_json:
-        click.echo(json.dumps({"environments": configured, "installed": found}))
+        echo_json({"environments": configured, "installed": found})
         return DONE
     _print_environments("in this configuration:", configured)
     _print_environments("installed:", found)
@@ -147,7 +144,7 @@ def _tasks(file: Path) -> list[rollout_pb2.Task]:
     tasks = []
     for entry in TaskReader(TaskDefaults("trial", "trial")).read(file):
         if isinstance(entry, TaskProblem):
-            raise UserError(f"{file}: {entry}")
+            raise UserError(one_line(entry.at(file)))
         tasks.append(entry.task)
     if not tasks:
         raise UserError(f"{file} holds no tasks")
@@ -166,7 +163,7 @@ def _described(one: About, models: dict[str, str]) -> dict[str, Any]:
 
 
 def _print_environments(title: str, rows: list[dict[str, Any]]) -> None:
-    click.echo(title)
+    echo(title)
     width = max((len(row["name"]) for row in rows), default=0)
     for row in rows:
         notes = [f"version {row['version']}"] if row["version"] else []
@@ -176,19 +173,24 @@ def _print_environments(title: str, rows: list[dict[str, Any]]) -> None:
         notes += ["default"] if row.get("default") else []
         # The first sentence: the rest is for the page of documentation.
         text = row["problem"] or row["description"].partition(". ")[0]
-        click.echo(f"  {row['name']:<{width}}  {text}  ({', '.join(notes)})")
+        echo(one_line(f"  {row['name']:<{width}}  {text}  ({', '.join(notes)})"))
     if not rows:
-        click.echo("  none")
+        echo("  none")
 
 
 def _rows(found: list[Finding]) -> list[dict[str, Any]]:
-    return [{"check": one.check, "fine": one.fine, "detail": one.detail} for one in found]
+    return [
+        {"check": one.check, "fine": one.fine, "warning": one.warning, "detail": one.detail}
+        for one in found
+    ]
 
 
 def _print_findings(name: str, found: list[Finding]) -> None:
-    click.echo(name)
+    echo(name)
     width = max(len(one.check) for one in found)
     for one in found:
-        click.echo(f"  {'ok ' if one.fine else 'BAD'}  {one.check:<{width}}  {one.detail}")
-    wrong = sum(not one.fine for one in found)
-    click.echo(f"{wrong} of {len(found)} checks failed" if wrong else f"{len(found)} checks fine")
+        mark = "BAD " if not one.fine else "warn" if one.warning else "ok  "
+        echo(one_line(f"  {mark}  {one.check:<{width}}  {one.detail}"))
+    wrong, warned = sum(not one.fine for one in found), sum(one.warning for one in found)
+    text = f"{wrong} of {len(found)} checks failed" if wrong else f"{len(found)} checks fine"
+    echo(f"{text}, {warned} with a warning" if warned else text)

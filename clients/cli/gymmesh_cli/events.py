@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-import click
-
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_cli.terminal import echo, echo_parts, one_line
 from gymmesh_client import FailedAttempt
 from gymmesh_client.rows import status_dict
 from gymmesh_responses import bytes_to_text, text_of
 
 _LONG: Final = 2000
+_LONGEST_LABEL: Final = 40
+_MARGIN: Final = " " * 10
 
 
 class EventPrinter:
@@ -29,7 +30,7 @@ class EventPrinter:
             self._delta(event.output_delta)
             return
         if self._in_delta:
-            click.echo()
+            echo()
             self._in_delta = False
         printer = _PRINTERS.get(kind)
         if printer is not None:
@@ -46,17 +47,19 @@ class EventPrinter:
     def _delta(self, delta: pb.OutputDelta) -> None:
         which = delta.WhichOneof("delta")
         if which is not None:
-            piece = getattr(delta, which).decode(errors="replace")
-            click.secho(piece, nl=False, dim=which == "reasoning")
+            piece = getattr(delta, which).decode(errors="replace").replace("\n", f"\n{_MARGIN}")
+            begin = "" if self._in_delta else _MARGIN
+            echo_parts((begin + piece, {"dim": which == "reasoning"}), end="")
             self._in_delta = True
 
 
 def _line(label: str, text: str, colour: str, *, dim: bool = False) -> None:
     shown = text if len(text) <= _LONG else f"{text[:_LONG]} … ({len(text)} characters)"
     head, *rest = shown.split("\n")
-    click.echo(click.style(f"{label:>9} ", fg=colour, bold=True) + click.style(head, dim=dim))
-    for line in rest:
-        click.echo(" " * 10 + click.style(line, dim=dim))
+    name = f"{one_line(label[:_LONGEST_LABEL]):>9} "
+    echo_parts((name, {"fg": colour, "bold": True}), (head, {"dim": dim}))
+    for line in rest:  # further in than any label, so that none looks like an event of its own
+        echo_parts((_MARGIN + line, {"dim": dim}))
 
 
 def _started(event: pb.RolloutEvent) -> None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Final, NoReturn, ParamSpec
 
-import click
+from gymmesh_cli.terminal import echo, one_line
 
 P = ParamSpec("P")
 
@@ -54,11 +54,11 @@ def _sentence_of(error: Exception) -> tuple[str, int] | None:
     if isinstance(error, UserError | StartError):
         return str(error), NOTHING_DONE
     if isinstance(error, MeshError):
-        return error.message or error.reason_name, NOTHING_DONE
+        return one_line(error.message or error.reason_name), NOTHING_DONE
     return None
 
 
 def say(sentence: str, code: int) -> int:
     """Write a sentence to stderr and return the exit code that goes with it."""
-    click.echo(f"gym-cli: {sentence}", err=True)
+    echo("gym-cli: " + sentence.replace("\n", "\n  "), err=True)
     return code

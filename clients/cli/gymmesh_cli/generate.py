@@ -45,6 +45,7 @@ def generate() -> None:
     metavar="FILE",
     help="The task file to write; standard output without it.",
 )
+@click.option("--overwrite", is_flag=True, help="Replace a task file that is there already.")
 @speaks_plainly
 def reasoning_gym(
     datasets: tuple[str, ...],
@@ -53,6 +54,7 @@ def reasoning_gym(
     settings: str,
     answer_tags: bool,
     output: Path | None,
+    overwrite: bool,
 ) -> int:
     """Write tasks of reasoning-gym's datasets, for the environment reasoning_gym.
 
@@ -61,11 +63,24 @@ def reasoning_gym(
 
     Needs the extra reasoning-gym. Exit code 2 for what cannot be generated.
     """
+    from gymmesh_client.replacing import is_task_file, refuse_foreign, refuse_used, replaced
     from gymmesh_mesh.environments import generate_reasoning_gym
 
-    generate_reasoning_gym(
-        datasets, count, seed, settings=_object(settings), answer_tags=answer_tags, output=output
-    )
+    asked = _object(settings)
+
+    def write(file: Path | None) -> None:
+        generate_reasoning_gym(
+            datasets, count, seed, settings=asked, answer_tags=answer_tags, output=file
+        )
+
+    if output is None:
+        write(None)
+        return DONE
+    refuse_used(output, overwrite=overwrite)
+    refuse_foreign(output, is_task_file, "a task file")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with replaced(output) as draft:
+        write(draft)
     return DONE
 
 

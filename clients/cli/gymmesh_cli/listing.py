@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import json
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from gymmesh_cli.exits import DONE, NOTHING_DONE, WITH_FAILURES, speaks_plainly
 from gymmesh_cli.options import MeshOptions, json_option, mesh_options
+from gymmesh_cli.terminal import echo, echo_json, one_line
 
 if TYPE_CHECKING:
     from gymmesh_mesh.models import ModelCheck
@@ -51,12 +51,12 @@ def list_models(mesh: MeshOptions, as_json: bool) -> int:
         for name, one in config.models.items()
     ]
     if as_json:
-        click.echo(json.dumps({"models": rows}))
+        echo_json({"models": rows})
         return DONE
     for row in rows:
         parts = [row["name"], row["backend"], row["model"] or "", row["url"] or "", *row["urls"]]
         mark = "  (policy)" if row["default"] else ""
-        click.echo("  ".join(part for part in parts if part) + mark)
+        echo(one_line("  ".join(part for part in parts if part) + mark))
     return DONE
 
 
@@ -86,9 +86,9 @@ def pull_models(names: tuple[str, ...], mesh: MeshOptions, as_json: bool) -> int
         rows.append({"name": name, "backend": model.backend, "path": path, "bytes": weights.size})
         if not as_json:
             said = f"{path} ({weights.size / 1e6:.1f} MB)" if path else "nothing to fetch"
-            click.echo(f"{name}  {model.backend}  {said}")
+            echo(one_line(f"{name}  {model.backend}  {said}"))
     if as_json:
-        click.echo(json.dumps({"models": rows}))
+        echo_json({"models": rows})
     return DONE
 
 
@@ -112,7 +112,8 @@ def check_models(
     """Try one call with each model of a configuration, or with those named.
 
     Shows how long it took, how the answer begins, its tokens (in and out) and what the model can
-    do; or what is wrong and what to do about it. Each endpoint of a model that has several is
+    do; or what is wrong and what to do about it. Tools are among what it can do only if a second
+    call, which offers one, is answered by a tool call. Each endpoint of a model that has several is
     tried by itself.
 
     \b
@@ -127,7 +128,7 @@ def check_models(
     checks = asyncio.run(check(chosen, prompt=prompt or PROMPT, timeout=timeout))
     if as_json:
         rows = [{**dataclasses.asdict(one), "ok": one.ok} for one in checks]
-        click.echo(json.dumps({"models": rows}))
+        echo_json({"models": rows})
     else:
         for one in checks:
             _print_check(one)
@@ -161,23 +162,30 @@ def set_weights(version: int, addresses: tuple[str, ...], as_json: bool) -> int:
     before = asyncio.run(tell(addresses, version))
     if as_json:
         rows = [{"address": one, "before": was, "now": version} for one, was in before.items()]
-        click.echo(json.dumps({"models": rows}))
+        echo_json({"models": rows})
         return DONE
     for address, was in before.items():
-        click.echo(f"{address}  {'none' if was is None else was} -> {version}")
+        echo(f"{address}  {'none' if was is None else was} -> {version}")
     return DONE
 
 
 def _print_check(one: ModelCheck) -> None:
     about = "  ".join(part for part in (one.name, one.backend, one.endpoint_model, one.url) if part)
     if not one.ok:
-        click.echo(f"FAILED  {about}\n        {one.reason}: {one.message}\n        fix: {one.fix}")
+        said = (
+            f"FAILED  {about}",
+            f"        {one.reason}: {one.message}",
+            f"        fix: {one.fix}",
+        )
+        echo("\n".join(map(one_line, said)))
         return
     words = " ".join(one.text.split())
     words = f"{words[:_WORDS_SHOWN]}…" if len(words) > _WORDS_SHOWN else words
-    click.echo(f"ok      {about}")
-    click.echo(
+    echo(one_line(f"ok      {about}"))
+    echo(
         f"        {one.latency_s:.2f} s, {one.input_tokens} + {one.output_tokens} tokens: "
-        f"{words or '(no text)'}"
+        f"{one_line(words) or '(no text)'}"
     )
-    click.echo(f"        can: {', '.join(one.capabilities)}")
+    echo(one_line(f"        can: {', '.join(one.capabilities)}"))
+    if one.no_tools:
+        echo(one_line(f"        no tools: asked for a tool call, it gave {one.no_tools}"))

@@ -8,6 +8,9 @@ from typing import Any, Final
 
 import click
 
+from gymmesh_cli.logs import logged
+from gymmesh_cli.terminal import echo, plain_errors
+
 # name: where it is, and its line in the list of commands.
 _COMMANDS: Final = {
     "collect": ("gymmesh_cli.collect:collect", "Collect verified rollouts of a task file."),
@@ -19,26 +22,37 @@ _COMMANDS: Final = {
     "data": ("gymmesh_cli.data:data", "Check and generate task files."),
 }
 
-# Before gRPC is loaded: its notes about forks and closed connections are no news to a user.
-os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+# Before gRPC is loaded: what its C code logs of forks and closed connections is no news to a
+# user, who is told of a call that failed by that call's error. To see it: GRPC_VERBOSITY=INFO.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 _EPILOG: Final = """\b
 Exit codes:
   0    done
   1    nothing could be done
   2    wrong usage or configuration
-  3    done, but some rollouts failed, or the run ended early
+  3    done, but some rollouts failed or rows were left out, or the run ended early
   130  interrupted (Ctrl-C); finished rows are on disk
 
 \b
 First steps:
   gym-cli run --prompt "What is 17 * 23?" --with expected_answer=391
+  echo '{"responses_create_params": {"input": "What is 17 * 23?"}, "expected_answer": "391"}' \\
+      > tasks.jsonl
   gym-cli collect --input tasks.jsonl --output rollouts.jsonl
 """
 
 
 class LazyGroup(click.Group):
     """Knows its commands by name and imports one when it is called."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        with plain_errors():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with plain_errors(), logged():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -71,9 +85,9 @@ def _show_version(ctx: click.Context, _param: click.Parameter, value: Any) -> No
         from importlib.metadata import PackageNotFoundError, version
 
         try:
-            click.echo(f"gym-cli {version('gymmesh')}")
+            echo(f"gym-cli {version('gymmesh')}")
         except PackageNotFoundError:
-            click.echo("gym-cli (not installed as a package)")
+            echo("gym-cli (not installed as a package)")
         ctx.exit()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -42,25 +42,31 @@ class MeshOptions:
             ConfigError: anything wrong with it.
         """
         from gymmesh_mesh import MeshConfig
-        from gymmesh_runtime.config import load_config
+        from gymmesh_runtime.config import ConfigError, load_config
 
         config = load_config(self.config, self.sets, MeshConfig)
-        overrides = self._overrides(config.defaults.model)
-        if overrides:
-            config = load_config(self.config, (*self.sets, *overrides), MeshConfig)
+        sets = self.sets
+        for flag, overrides in self._overrides(config.defaults.model):
+            sets = (*sets, *overrides)
+            try:
+                config = load_config(self.config, sets, MeshConfig)
+            except ConfigError as error:
+                # It is the flag that is wrong, and not the key that it stands for.
+                raise ConfigError(error.problem, source=flag) from None
         return config
 
-    def _overrides(self, policy: str) -> list[str]:
+    def _overrides(self, policy: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """The flags that stand for keys of the configuration, each with these."""
         at = f'models."{policy}"'
-        overrides = []
         if self.model_url is not None:
             api = "chat" if self.model_api == "auto" else self.model_api
-            overrides += [f"{at}.backend={api}", f"{at}.url={_quoted(self.model_url)}"]
+            url = _quoted(self.model_url)
+            yield f"--model-url {self.model_url}", (f"{at}.backend={api}", f"{at}.url={url}")
         if self.model is not None:
-            overrides.append(f"{at}.model={_quoted(self.model)}")
+            yield f"--model {self.model}", (f"{at}.model={_quoted(self.model)}",)
         if self.environment is not None:
-            overrides.append(f"defaults.environment={_quoted(self.environment)}")
-        return overrides
+            name = _quoted(self.environment)
+            yield f"--env {self.environment}", (f"defaults.environment={name}",)
 
     def refuse_model_flags(self) -> None:
         """Raise a usage error when a flag is given that a mesh elsewhere cannot follow."""
@@ -164,9 +170,10 @@ _OUTPUT_OPTIONS: Final = (
         type=click.Path(path_type=Path, dir_okay=False),
         metavar="FILE",
         help="Where the rows of completed rollouts go. Failed ones go beside it, to "
-        "NAME.failures.jsonl, and the journal that makes a run resumable to NAME.journal.",
+        "NAME.failures.jsonl, and the journal that makes a run resumable to NAME.journal. Folders "
+        "that are missing are made.",
     ),
-    click.option("--overwrite", is_flag=True, help="Replace an output that is there already."),
+    click.option("--overwrite", is_flag=True, help="Replace a run that is there already."),
     click.option(
         "--resume",
         is_flag=True,
@@ -239,5 +246,17 @@ agent_option = click.option(
     multiple=True,
     help="Use the agent service at this address instead of a mesh inside the command; again for"
     " each of several cells.",
+)
+skip_invalid_option = click.option(
+    "--skip-invalid",
+    is_flag=True,
+    help="Leave out rows that are wrong, or that their environment refuses; NAME.skipped.jsonl "
+    "says which and why. The exit code is then 3.",
+)
+number_ids_option = click.option(
+    "--number-repeated-ids",
+    "number_ids",
+    is_flag=True,
+    help="Rows whose task_id another row had before get -2, -3 and so on behind it.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Report as JSON on stdout.")

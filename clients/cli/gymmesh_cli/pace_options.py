@@ -38,6 +38,8 @@ class PaceOptions:
     deadline_s: float | None
     grace_s: float
     patience_s: float
+    max_failures: int | None
+    max_alike: int
     starts_per_s: float | None
     shares: dict[str, float]
     order: str
@@ -63,6 +65,8 @@ class PaceOptions:
             deadline_s=math.inf if self.deadline_s is None else self.deadline_s,
             grace_s=self.grace_s,
             patience_s=self.patience_s,
+            max_failures=self.max_failures,
+            max_alike=self.max_alike,
             starts_per_s=self.starts_per_s,
             shares=self.shares,
             order=Order(self.order),
@@ -187,7 +191,23 @@ _OPTIONS: Final = (
         default=300.0,
         show_default=True,
         metavar="SECONDS",
-        help="How long an agent may take no rollouts before the run ends.",
+        help="How long an agent, a model or an environment may be away before the run ends. What "
+        "needs it waits meanwhile, and no attempt is used up.",
+    ),
+    click.option(
+        "--max-failures",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="End the run after N failed rollouts; by default however many fail.",
+    ),
+    click.option(
+        "--max-alike",
+        type=click.IntRange(min=0),
+        default=20,
+        show_default=True,
+        metavar="N",
+        help="End the run after N rollouts that failed one after the other for the same reason, "
+        "which no retry mends; 0: go on.",
     ),
     click.option(
         "--starts-per-s",

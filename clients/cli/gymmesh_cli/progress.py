@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
+from gymmesh_cli.terminal import one_line
 from gymmesh_client import Figures
 
 _BAR_EVERY_S: Final = 0.2
@@ -46,7 +47,7 @@ class Progress:
                 self._show(figures())
 
     def _show(self, figures: Figures) -> None:
-        lines = progress_lines(figures, self._total)
+        lines = [one_line(line) for line in progress_lines(figures, self._total)]
         if self._tty:
             width = shutil.get_terminal_size().columns - 1
             done = figures.tally.completed + figures.tally.failed
@@ -104,7 +105,7 @@ def _trouble(figures: Figures) -> str:
     if figures.held:
         parts.append("no new groups: the trainer has not taken those that are finished")
     if figures.away:
-        parts.append(f"agent away: {', '.join(figures.away)}")
+        parts.append(f"waiting for {', '.join(figures.away)}")
     tally = figures.tally
     if tally.put_back:
         parts.append(f"put back {tally.put_back}")

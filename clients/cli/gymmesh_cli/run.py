@@ -16,6 +16,7 @@ from gymmesh_cli.events import EventPrinter
 from gymmesh_cli.exits import DONE, NOTHING_DONE, speaks_plainly
 from gymmesh_cli.options import MeshOptions, agent_option, json_option, mesh_options
 from gymmesh_cli.session import MeshPlan, connector
+from gymmesh_cli.terminal import echo_json_line, one_line
 from gymmesh_client import (
     FailedAttempt,
     TaskProblem,
@@ -139,12 +140,12 @@ async def _run(
         )
     if isinstance(outcome, FailedAttempt):
         if printer is None:
-            click.echo(dumps(failure_row(task, outcome)).decode())
+            echo_json_line(dumps(failure_row(task, outcome)))
         else:
             printer.failure(outcome)
         return NOTHING_DONE
     if printer is None:
-        click.echo(dumps(completed_row(task, outcome)).decode())
+        echo_json_line(dumps(completed_row(task, outcome)))
     return DONE
 
 
@@ -188,9 +189,9 @@ def task_at_line(reader: TaskReader, path: Path, line: int) -> rollout_pb2.Task:
     for entry in reader.read(path):
         if entry.line == line:
             if isinstance(entry, TaskProblem):
-                raise UserError(f"{path}: {entry}")
+                raise UserError(one_line(entry.at(path)))
             return entry.task
-    raise UserError(f"{path}: line {line} holds no task")
+    raise UserError(f"{path}:{line}: holds no task")
 
 
 def task_at_index(reader: TaskReader, path: Path, index: int) -> rollout_pb2.Task:
@@ -199,5 +200,5 @@ def task_at_index(reader: TaskReader, path: Path, index: int) -> rollout_pb2.Tas
     if entry is None:
         raise UserError(f"{path}: has no task {index}; indices count from 0")
     if isinstance(entry, TaskProblem):
-        raise UserError(f"{path}: {entry}")
+        raise UserError(one_line(entry.at(path)))
     return entry.task

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -14,6 +13,7 @@ from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.run.v1 import run_pb2
 from gymmesh_cli.exits import DONE, speaks_plainly
 from gymmesh_cli.options import json_option
+from gymmesh_cli.terminal import echo, echo_json, one_line
 from gymmesh_client.control import RemoteRun, find_run, open_runs
 from gymmesh_runtime.errors import MeshError
 
@@ -39,12 +39,12 @@ def list_runs(as_json: bool) -> int:
     """
     found = asyncio.run(_snapshots())
     if as_json:
-        click.echo(json.dumps({"runs": [run_document(run) for run in found]}))
+        echo_json({"runs": [run_document(run) for run in found]})
         return DONE
     if not found:
-        click.echo("no run is being collected by this user on this machine")
+        echo("no run is being collected by this user on this machine")
     for run in found:
-        click.echo(_line(run))
+        echo(_line(run))
     return DONE
 
 
@@ -175,7 +175,8 @@ async def _snapshots() -> list[run_pb2.Run]:
     snapshots = []
     for run, answer in zip(found, answers, strict=True):
         if isinstance(answer, MeshError):
-            click.echo(f"gym-cli: run {run.run_id} does not answer: {answer.message}", err=True)
+            problem = f"gym-cli: run {run.run_id} does not answer: {answer.message}"
+            echo(one_line(problem), err=True)
         elif isinstance(answer, BaseException):
             raise answer
         else:
@@ -184,7 +185,10 @@ async def _snapshots() -> list[run_pb2.Run]:
 
 
 def _say(run: run_pb2.Run, as_json: bool) -> None:
-    click.echo(json.dumps(run_document(run)) if as_json else _line(run))
+    if as_json:
+        echo_json(run_document(run))
+    else:
+        echo(_line(run))
 
 
 def _line(run: run_pb2.Run) -> str:
@@ -202,7 +206,7 @@ def _line(run: run_pb2.Run) -> str:
     minutes, seconds = divmod(int(time.time() - run.started_unix_nano / 1e9), 60)
     parts.append(f"since {minutes}:{seconds:02d}")
     parts.append(run.output)
-    return "  ".join(parts)
+    return one_line("  ".join(parts))
 
 
 def _state(run: run_pb2.Run) -> str:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+import math
+from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from gymmesh_cli.options import MeshOptions
 from gymmesh_client import AgentConnector, TaskDefaults, TaskReader
+from gymmesh_client.collect_stream import StreamLimits
 from gymmesh_mesh import Mesh, MeshConfig, embedded, remote
+from gymmesh_mesh.task_checks import TaskChecks
 from gymmesh_runtime.config import public_view
 
 # Where and how fast models are called does not change what a run is.
@@ -34,11 +38,14 @@ _NOT_IDENTITY: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class MeshPlan:
-    """Which mesh to use. `config` is None for a mesh elsewhere of which nothing was said."""
+    """Which mesh to use. `config` is None for a mesh elsewhere of which nothing was said; `files`
+    are those that it was read from.
+    """
 
     config: MeshConfig | None
     agents: tuple[str, ...]
     environment: str | None
+    files: tuple[Path, ...] = ()
 
     @staticmethod
     def of(options: MeshOptions, agents: tuple[str, ...]) -> MeshPlan:
@@ -47,7 +54,20 @@ class MeshPlan:
             options.refuse_model_flags()
         said = bool(options.config or options.sets)
         config = options.load() if said or not agents else None
-        return MeshPlan(config, agents, options.environment)
+        return MeshPlan(config, agents, options.environment, options.config)
+
+    def checks(self) -> TaskChecks | None:
+        """What the environments say of tasks; None where they are elsewhere."""
+        if self.agents or self.config is None:
+            return None
+        return TaskChecks(self.config.environments)
+
+    def inputs(self) -> dict[str, list[Path]]:
+        """The files that the mesh is read from and that its configuration names, by what they are
+        to the user.
+        """
+        named = files_named(public_view(self.config), self.files) if self.config else []
+        return {"--config": list(self.files), "the configuration": named}
 
     def reader(self, mesh: Mesh | None = None) -> TaskReader:
         """Reads tasks with the mesh's defaults, checking the names that are known."""
@@ -83,16 +103,42 @@ class MeshPlan:
         return view
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[Mesh]:
-        """Open the mesh, or connect to it; raises MeshError and ConfigError."""
+    async def open(self, patience_s: float = math.inf) -> AsyncIterator[Mesh]:
+        """Open the mesh, or connect to it, whose agents may be lost for `patience_s` at most.
+
+        Raises MeshError and ConfigError.
+        """
         if self.agents:
             defaults = self.config.defaults if self.config else None
-            async with remote(self.agents, defaults) as mesh:
+            reconnect_s = min(StreamLimits().reconnect_s, patience_s)
+            async with remote(self.agents, defaults, reconnect_s=reconnect_s) as mesh:
                 yield mesh
         else:
             assert self.config is not None
             async with embedded(self.config) as mesh:
                 yield mesh
+
+
+def files_named(config: Any, files: Iterable[Path]) -> list[Path]:
+    """The files that a configuration's values name, such as an environment's code or a list of
+    answers: `path` or `path:name`, from the working directory or from that of one of `files`.
+    """
+    if isinstance(config, dict):
+        return [path for value in config.values() for path in files_named(value, files)]
+    if isinstance(config, list):
+        return [path for value in config for path in files_named(value, files)]
+    if not isinstance(config, str):
+        return []
+    folders = [Path(), *(file.parent for file in files)]
+    spelled = {config, config.rpartition(":")[0]} - {""}
+    return [path for folder in folders for one in spelled if _is_file(path := folder / one)]
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # too long for a path, or a zero byte in it
+        return False
 
 
 def connector(mesh: Mesh, *, held: bool = False) -> AgentConnector:

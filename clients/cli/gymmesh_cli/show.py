@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,6 +11,7 @@ import click
 
 from gymmesh_cli.exits import DONE, speaks_plainly
 from gymmesh_cli.options import json_option
+from gymmesh_cli.terminal import echo, echo_json, echo_json_line, one_line
 
 if TYPE_CHECKING:
     from gymmesh_client import Attempt, RunReader
@@ -23,7 +23,9 @@ def _which_rollout(command: F) -> F:
     """Add the argument and the options that name rollouts of a run."""
     decorated: Any = command
     for option in (
-        click.option("--repeat", type=click.IntRange(min=0), help="With --task: which repeat."),
+        click.option(
+            "--repeat", type=click.IntRange(min=0), help="With --task: which repeat, from 0."
+        ),
         click.option("--task", metavar="ID", help="The rollouts of this task."),
         click.option("--rollout", metavar="ID", help="The rollout of this id."),
         click.argument("output", type=click.Path(path_type=Path, dir_okay=False)),
@@ -54,7 +56,8 @@ def show(
       gym-cli data show rollouts.jsonl --task sum-1 --attempts
 
     OUTPUT is what was given to `gym-cli collect --output`; the run may be going on. Rows are
-    printed as they stand in their file, one JSON object a line.
+    printed one JSON object a line, as they stand in their file, but for characters that a terminal
+    would act upon, which are written as \\u escapes.
     """
     from gymmesh_client import open_run
 
@@ -62,18 +65,21 @@ def show(
         for name in _chosen(run, output, rollout, task, repeat):
             if attempts:
                 for one in run.attempts(name):
-                    click.echo(json.dumps(_fields(name, one)) if as_json else _text(name, one))
+                    if as_json:
+                        echo_json(_fields(name, one))
+                    else:
+                        echo(_text(name, one))
                 continue
             line = run.line(name)
             if line is not None:
-                click.echo(line)
+                echo_json_line(line)
     return DONE
 
 
 @click.command(short_help="Print the events of one rollout that was collected with --trace.")
 @_which_rollout
 @click.option(
-    "--attempt", type=click.IntRange(min=1), help="Which attempt; the last, if not given."
+    "--attempt", type=click.IntRange(min=1), help="Which attempt, from 1; the last, if not given."
 )
 @json_option
 @speaks_plainly
@@ -104,7 +110,7 @@ def trace(
                 which = "" if attempt is None else f" attempt {attempt}"
                 raise UserError(f"{output}: rollout {name}{which} has no trace")
             if not as_json:
-                click.echo(f"{name} attempt {events[0].attempt}")
+                echo(f"{one_line(name)} attempt {events[0].attempt}")
             _print(events, as_json=as_json)
     return DONE
 
@@ -153,7 +159,7 @@ def _text(name: str, attempt: Attempt) -> str:
         words.append(f"(superseded: {attempt.superseded})")
     elif not attempt.current:
         words.append("(tried again)")
-    return " ".join(words)
+    return one_line(" ".join(words))
 
 
 def _when(attempt: Attempt) -> str:
@@ -182,7 +188,7 @@ def _print(events: list[Any], *, as_json: bool) -> None:
     printer = EventPrinter()
     for event in events:
         if as_json:
-            click.echo(json.dumps(json_format.MessageToDict(event, True), ensure_ascii=False))
+            echo_json(json_format.MessageToDict(event, True))
         elif event.WhichOneof("event") == "failed":
             printer.failure(FailedAttempt(event.failed.failure, rollout_pb2.Rollout()))
         else:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
 from gymmesh_cli.exits import DONE, speaks_plainly
 from gymmesh_cli.options import MeshOptions, json_option, mesh_options
+from gymmesh_cli.terminal import echo, echo_json, one_line
 
 if TYPE_CHECKING:
     from gymmesh_mesh import ServiceInfo
@@ -65,11 +65,14 @@ def up(
     """
     from gymmesh_mesh import run_up
 
-    def echo(line: str) -> None:
-        click.echo(line, err=True)
+    def say_line(line: str) -> None:
+        echo(one_line(line), err=True)
 
     def on_ready(services: list[ServiceInfo]) -> None:
-        click.echo(_as_json(services) if as_json else _as_text(services))
+        if as_json:
+            echo_json(_documents(services))
+        else:
+            echo(_as_text(services))
 
     config = mesh.load()
     settings = config.mesh
@@ -82,26 +85,24 @@ def up(
     )
     config = msgspec.structs.replace(config, mesh=settings)
     if logs:
-        asyncio.run(run_up(config, host=host, on_ready=on_ready, echo=echo))
+        asyncio.run(run_up(config, host=host, on_ready=on_ready, echo=say_line))
     else:
         asyncio.run(run_up(config, host=host, on_ready=on_ready))
     return DONE
 
 
-def _as_json(services: list[ServiceInfo]) -> str:
-    return json.dumps(
-        [
-            {
-                "kind": one.kind,
-                "name": one.name,
-                "address": one.address,
-                "metrics_address": one.metrics_address,
-                "pid": one.pid,
-                **({"mcp_url": one.mcp_url} if one.mcp_url else {}),
-            }
-            for one in services
-        ]
-    )
+def _documents(services: list[ServiceInfo]) -> list[dict[str, Any]]:
+    return [
+        {
+            "kind": one.kind,
+            "name": one.name,
+            "address": one.address,
+            "metrics_address": one.metrics_address,
+            "pid": one.pid,
+            **({"mcp_url": one.mcp_url} if one.mcp_url else {}),
+        }
+        for one in services
+    ]
 
 
 def _as_text(services: list[ServiceInfo]) -> str:
@@ -129,4 +130,4 @@ def _as_text(services: list[ServiceInfo]) -> str:
         agents = [one.address for one in services if one.kind == "agent" and one.name == first.name]
         named = " ".join(f"--agent {address}" for address in agents)
         lines += ["", f"ready; collect with: gym-cli collect … {named}"]
-    return "\n".join(lines)
+    return "\n".join(map(one_line, lines))

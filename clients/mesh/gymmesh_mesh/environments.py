@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,10 +38,12 @@ __all__ = [
     "generate_reasoning_gym",
     "index_documents",
     "installed",
+    "is_index",
     "places",
     "trial",
 ]
 
+_SQLITE = b"SQLite format 3\0"
 _MODEL = "gymmesh.model.v1.ModelService"
 
 
@@ -78,6 +80,20 @@ def index_documents(
         return build_index(read, output, tokenizer=tokenizer), passed_over
     except (DocumentError, OSError, sqlite3.Error) as error:
         raise ConfigError(str(error)) from None
+
+
+def is_index(path: Path) -> bool:
+    """Whether a file is an index of the environment web_search. Raises OSError."""
+    with path.open("rb") as file:
+        if file.read(len(_SQLITE)) != _SQLITE:
+            return False
+    address = f"{path.resolve().as_uri()}?mode=ro"
+    try:
+        with closing(sqlite3.connect(address, uri=True)) as database:
+            found = database.execute("SELECT name FROM sqlite_master").fetchall()
+    except sqlite3.Error:
+        return False
+    return {"pages", "documents"} <= {name for (name,) in found}
 
 
 def generate_reasoning_gym(

@@ -8,17 +8,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import msgspec
 
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.model.v1 import model_pb2
+from gymmesh.responses.v1 import responses_pb2
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_mesh.processes import StartError
 from gymmesh_model.config import ModelConfig
+from gymmesh_model.remedies import excerpt, fix_of, without_fix
+from gymmesh_model.remedies import shown_url as shown_url
 from gymmesh_model.service import ModelService
-from gymmesh_responses import CodecError, params_from_json, text_of
+from gymmesh_responses import CodecError, loads, params_from_json, text_of
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.config.errors import nearest
 from gymmesh_runtime.context import CallContext
@@ -32,23 +34,29 @@ _SET_S: Final = 30.0
 _MODEL: Final = "gymmesh.model.v1.ModelService"
 _CREATE: Final = "gymmesh.model.v1.ModelService/CreateResponse"
 
-_E = errors.ErrorReason
-#: What a user can do about a failure, by its reason.
-_FIXES: Final[dict[int, str]] = {
-    _E.ERROR_REASON_MODEL_UNREACHABLE: "start the endpoint, or correct url",
-    _E.ERROR_REASON_MODEL_TIMEOUT: "give it more time with --timeout, or see how busy it is",
-    _E.ERROR_REASON_MODEL_RATE_LIMITED: "wait, or lower max_concurrency",
-    _E.ERROR_REASON_MODEL_SERVER_ERROR: "read the endpoint's log",
-    _E.ERROR_REASON_MODEL_ANSWER_INVALID: "check url, version included, and that backend is the "
-    "API that it speaks",
-    _E.ERROR_REASON_MODEL_REQUEST_REFUSED: "check url, model, params and options against what the "
-    "endpoint offers; a recording answers only what it holds (--prompt)",
-    _E.ERROR_REASON_MODEL_CONTEXT_EXCEEDED: "use a model with a longer context",
-    _E.ERROR_REASON_MODEL_QUOTA_SPENT: "top up the account, or use another api_key",
-    _E.ERROR_REASON_MODEL_CREDENTIAL_REFUSED: "correct api_key, and the headers if it needs any",
-    _E.ERROR_REASON_PARAMETER_UNSUPPORTED: "take the parameter out of params",
-    _E.ERROR_REASON_FIELD_INVALID: "correct params",
+_TOOL: Final = "add"
+_TOOL_QUESTION: Final = {
+    "input": "What is 17 plus 25? Call the tool, and say nothing else.",
+    "max_output_tokens": 512,
+    "tools": [
+        {
+            "type": "function",
+            "name": _TOOL,
+            "description": "Adds two numbers.",
+            "parameters": {
+                "type": "object",
+                "properties": {"left": {"type": "integer"}, "right": {"type": "integer"}},
+                "required": ["left", "right"],
+                "additionalProperties": False,
+            },
+            "strict": True,
+        }
+    ],
 }
+# Some endpoints know no `required`; what a model does with `auto` is then all there is to see.
+_CHOICES: Final = ("required", "auto")
+# Whose answers were there before the question.
+_RECORDED: Final = "replay"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +65,8 @@ class ModelCheck:
 
     latency_s: seconds of the call, without opening the model. reason: of the failure, empty
     without one; `CONFIG` where the model could not be opened. fix: what to do about it.
+    capabilities: `tools` is among them only if a tool call came, with arguments that can be read;
+    no_tools: what came in its place.
     """
 
     name: str
@@ -68,6 +78,7 @@ class ModelCheck:
     input_tokens: int = 0
     output_tokens: int = 0
     capabilities: tuple[str, ...] = ()
+    no_tools: str = ""
     reason: str = ""
     message: str = ""
     fix: str = ""
@@ -95,14 +106,6 @@ def named(config: MeshConfig, names: Sequence[str]) -> dict[str, ModelConfig]:
             problem = f"there is no model {name!r}; {nearest(name, config.models)}"
             raise ConfigError(problem, path="models")
     return {name: one for name, one in config.models.items() if not names or name in names}
-
-
-def shown_url(url: str | None) -> str:
-    """A URL as it may be shown: without a user's name and password, or a query."""
-    if not url:
-        return ""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 async def set_weights(addresses: Sequence[str], version: int) -> dict[str, int | None]:
@@ -201,15 +204,60 @@ async def _call(service: ModelService, bare: ModelCheck, prompt: str, timeout: f
         )
         reply = await service.CreateResponse(request, CallContext(_CREATE, started + timeout))
     except MeshError as error:
-        fix = _FIXES.get(error.reason, "see the message")
-        return replace(bare, reason=error.reason_name, message=error.message, fix=fix)
+        message, fix = without_fix(error), fix_of(error)
+        if bare.backend == _RECORDED:
+            fix = "a recording answers only what it holds (--prompt)"
+        elif error.reason == errors.ERROR_REASON_MODEL_TIMEOUT:
+            fix = "give it more time with --timeout, or see how busy it is"
+        return replace(bare, reason=error.reason_name, message=message, fix=fix)
     except CodecError as error:
         return replace(bare, reason="FIELD_INVALID", message=str(error), fix="correct --prompt")
+    latency_s = time.monotonic() - started
     usage = reply.response.usage
+    if "tools" in bare.capabilities and bare.backend != _RECORDED:
+        bare = await _with_tools(service, bare, timeout)
     return replace(
         bare,
-        latency_s=time.monotonic() - started,
+        latency_s=latency_s,
         text=" ".join(text_of(item) for item in reply.response.output if item.HasField("message")),
         input_tokens=max(0, usage.input_tokens),
         output_tokens=max(0, usage.output_tokens),
     )
+
+
+async def _with_tools(service: ModelService, check: ModelCheck, timeout: float) -> ModelCheck:
+    """The check, which says `tools` only if the model does call one."""
+    seen = ""
+    for choice in _CHOICES:
+        params = params_from_json({**_TOOL_QUESTION, "tool_choice": choice})
+        context = CallContext(_CREATE, time.monotonic() + timeout)
+        try:
+            request = model_pb2.CreateResponseRequest(params=params)
+            reply = await service.CreateResponse(request, context)
+        except MeshError as error:
+            seen = f"with tool_choice {choice}: {error.message}"
+            continue
+        seen = _without_call(reply.response)
+        if not seen:
+            return check
+        break
+    capable = tuple(one for one in check.capabilities if one != "tools")
+    return replace(check, capabilities=capable, no_tools=seen)
+
+
+def _without_call(response: responses_pb2.Response) -> str:
+    """What an answer has in place of the tool call that was asked for; empty if it has that."""
+    calls = [item.function_call for item in response.output if item.HasField("function_call")]
+    if not calls:
+        text = " ".join(text_of(item) for item in response.output if item.HasField("message"))
+        return f"no tool call but text: {excerpt(text)}" if text else "neither a tool call nor text"
+    call = calls[0]
+    if call.name != _TOOL:
+        return f"a call of the tool '{excerpt(call.name)}', which was not offered"
+    try:
+        arguments = loads(call.arguments)
+    except CodecError:
+        arguments = None
+    if not isinstance(arguments, dict):
+        return f"a tool call whose arguments are no JSON object: {excerpt(call.arguments)}"
+    return ""

@@ -10,7 +10,7 @@ import msgspec
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh_client.collect_stream import AgentPool
+from gymmesh_client.collect_stream import AgentPool, StreamLimits
 from gymmesh_mesh.config import Defaults
 from gymmesh_mesh.mesh import Mesh
 from gymmesh_runtime.contract import CONTRACT_VERSION
@@ -23,18 +23,22 @@ _HELLO_S = 5.0
 
 @asynccontextmanager
 async def remote(
-    agents: str | Sequence[str], defaults: Defaults | None = None
+    agents: str | Sequence[str],
+    defaults: Defaults | None = None,
+    *,
+    reconnect_s: float = 30.0,
 ) -> AsyncIterator[Mesh]:
     """Connects to agent services (``host:port``), and asks each who it is.
 
     The first one is the default agent, and its default environment the
-    environment of tasks that name none, unless ``defaults`` says so. Raises
+    environment of tasks that name none, unless ``defaults`` says so. One that
+    was lost for ``reconnect_s`` seconds is given up with all that runs there. Raises
     PEER_UNAVAILABLE when one can't be reached, and CONTRACT_MISMATCH when one
     speaks another major version of the contract.
     """
     addresses = [agents] if isinstance(agents, str) else list(agents)
     directory = PeerDirectory()
-    pool = AgentPool(directory)
+    pool = AgentPool(directory, StreamLimits(reconnect_s=reconnect_s))
     try:
         first, *_ = [await _add(directory, address) for address in addresses]
         if defaults is None:
@@ -48,9 +52,12 @@ async def remote(
 async def _add(directory: PeerDirectory, address: str) -> agent_pb2.GetAgentResponse:
     unknown = discovery_pb2.Instance(id=address, service=AGENT, address=address)
     peer = directory.peer(unknown)
-    about: agent_pb2.GetAgentResponse = await peer.GetAgent(
-        agent_pb2.GetAgentRequest(), timeout=_HELLO_S
-    )
+    try:
+        about: agent_pb2.GetAgentResponse = await peer.GetAgent(
+            agent_pb2.GetAgentRequest(), timeout=_HELLO_S
+        )
+    except MeshError as error:
+        raise _no_agent(address, error) from None
     _check_contract(about.contract_version, address)
     instance = discovery_pb2.Instance(
         # The id is unique where the agent is registered, which need not be one place for all.
@@ -63,6 +70,23 @@ async def _add(directory: PeerDirectory, address: str) -> agent_pb2.GetAgentResp
     )
     directory.upsert(instance)
     return about
+
+
+def _no_agent(address: str, error: MeshError) -> MeshError:
+    """The error for an address at which no agent answers."""
+    if error.reason == errors_pb2.ERROR_REASON_NOT_OFFERED:
+        problem = "what answers there is no agent service"
+    elif error.reason == errors_pb2.ERROR_REASON_DEADLINE_PASSED:
+        problem = f"nothing answered within {_HELLO_S:g} s"
+    else:
+        problem = error.message.removeprefix(f"{address}: ")
+    return MeshError(
+        error.reason,
+        f"no agent at {address} ({problem}); give the HOST:PORT of the agent that `gym-cli up` "
+        "prints, and see that it runs",
+        metadata=error.metadata,
+        code=error.code,
+    )
 
 
 def _check_contract(theirs: str, address: str) -> None:

@@ -22,6 +22,7 @@ from typing import Any, Final
 from gymmesh_mesh.compose import ServiceSpec, make_service
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.logs import Concealing, OneOfEach
 from gymmesh_runtime.loop import run
 from gymmesh_runtime.serve import Served, ServeOptions, serve
 from gymmesh_runtime.service import Service
@@ -32,9 +33,10 @@ _Say = Callable[[dict[str, Any]], None]
 
 def main() -> int:
     """Runs the worker; returns its exit status."""
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    handler = logging.StreamHandler()
+    handler.setFormatter(Concealing())
+    handler.addFilter(OneOfEach())
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     say = _take_stdout()
     try:
         first = json.loads(sys.stdin.readline())

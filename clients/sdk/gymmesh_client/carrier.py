@@ -11,6 +11,7 @@ from functools import partial
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.attempt import DEADLINE_SLACK_S, AgentConnector, Attempt, EventListener
 from gymmesh_client.collect_options import CollectOptions
+from gymmesh_client.collect_stream.book import tried_in_vain_s
 from gymmesh_client.dispatch import Assignment, Dispatcher, Ended, Verdict
 from gymmesh_client.flight import Flight
 from gymmesh_client.fold import Fold
@@ -145,13 +146,18 @@ class Carrier:
                 retry_safe=failure.retry_safe,
                 begun=begun,
                 retry_after_s=error.retry_after_s,
+                component=failure.component,
+                message=error.message,
+                metadata=error.metadata,
+                away_s=tried_in_vain_s(error),
             ),
         )
         self._changed()
         if verdict is Verdict.PUT_BACK:
             self._tally.put_back += 1
-        elif verdict is Verdict.RETRY:
-            self._tally.add_retry(failure.boundary, error.reason_name)
+        elif verdict is Verdict.RETRY or verdict is Verdict.LEAVE:
+            if verdict is Verdict.RETRY:
+                self._tally.add_retry(failure.boundary, error.reason_name)
             rollout_id = failed.partial.rollout_id
             await self._output.tried(rollout_id, assignment.attempt, failure.boundary)
             self._stored(rollout_id, assignment.attempt)
@@ -171,11 +177,11 @@ class Carrier:
         return seconds
 
     def _tells(self, assignment: Assignment[Job], add: EventListener | None) -> EventListener:
-        """Tells the dispatcher early that its agent is there again."""
+        """Tells the dispatcher early that what the rollout needs is there again."""
 
         def told(event: pb.RolloutEvent) -> None:
-            if event.sequence == 1:
-                self._dispatcher.begun(assignment)
+            if self._dispatcher.is_probe(assignment):
+                self._dispatcher.heard(assignment, event.WhichOneof("event") or "")
                 self._changed()
             if add is not None:
                 add(event)

@@ -272,7 +272,7 @@ class Collector:
             retrying=0 if dispatcher is None else dispatcher.retrying,
             width=self._concurrency if dispatcher is None else dispatcher.limit,
             concurrency=self._concurrency,
-            away=() if dispatcher is None else tuple(dispatcher.agents_away),
+            away=() if dispatcher is None else tuple(dispatcher.away),
             groups=0 if shelf is None else shelf.unacknowledged,
             held=shelf is not None and shelf.full,
             rollouts_per_s=rollouts,

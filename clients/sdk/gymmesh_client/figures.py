@@ -38,7 +38,7 @@ class Figures:
         retrying: rollouts that wait before a further attempt.
         width: the most in flight at present; `concurrency`, or fewer where there is no room.
         concurrency: the most in flight, as asked for.
-        away: agents that take no rollouts at present.
+        away: the agents, models and environments that rollouts wait for, in words.
         groups: finished groups that no trainer has acknowledged.
         held: whether new groups wait for that.
         rollouts_per_s: outcomes a second, lately.

@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import json
 import os
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from gymmesh_client.identity import RunIdentity
@@ -24,6 +26,7 @@ from gymmesh_client.journal.disk import Disk, OutputError, cannot_write, reason
 from gymmesh_client.journal.index import open_index
 from gymmesh_client.journal.keys import rollout_id, rollout_ids, rollout_key
 from gymmesh_client.journal.layout import OutputFiles
+from gymmesh_client.journal.recognise import refuse_what_is_no_run
 from gymmesh_client.journal.records import (
     COMPLETED,
     FAILED,
@@ -41,10 +44,11 @@ from gymmesh_client.journal.records import (
 from gymmesh_client.journal.row_files import read_lines
 from gymmesh_client.journal.store import Journal, NewOutcome, latest_session
 from gymmesh_client.journal.writer import COMMIT_DELAY_S, Done, GroupWriter, Ticket, waited
-from gymmesh_client.problems import UserError
+from gymmesh_client.problems import TaskProblem, UserError
+from gymmesh_client.replacing import make_folder, refuse_inputs, write_whole
 from gymmesh_client.retry_choice import RetryChoice
 from gymmesh_client.traces.writer import Recording, TraceWriter
-from gymmesh_responses import loads
+from gymmesh_responses import CodecError, loads
 
 J = TypeVar("J")
 
@@ -152,7 +156,7 @@ class RunOutput:
         await self._writer.append(Reserved(((rollout_key(rollout), attempt),)))
 
     async def tried(self, rollout: str, attempt: int, boundary: int) -> None:
-        """Note that an attempt failed and another one follows.
+        """Note that an attempt failed and that it is not the rollout's outcome.
 
         Raises:
             OutputError: the disk takes nothing more.
@@ -220,20 +224,30 @@ def check(
     overwrite: bool,
     resume: bool,
     accept: Collection[str] = (),
+    inputs: Mapping[str, Iterable[Path]] = MappingProxyType({}),
 ) -> None:
     """Say early whether `prepare` would refuse; changes nothing.
 
+    Args:
+        inputs: the files that the run reads, by what they are to the user, such as `--input`.
+
     Raises:
-        UserError: no such folder; another collector is at work; the output is not empty and
-            neither flag is given; or it is to be resumed and belongs to another run, and
-            `accept` does not name what changed.
+        UserError: the output's folder cannot be made; a file of the output is also an input;
+            another collector is at work; the output is not empty and neither flag is given; it is
+            to be replaced and is no run's; or it is to be resumed and is not there, or belongs to
+            another run and `accept` does not name what changed.
     """
-    if not files.rows.parent.is_dir():
-        raise UserError(f"{files.rows.parent}: no such folder; make it or choose another --output")
+    _check_folder(files.rows.parent)
+    refuse_inputs(files.everything(), inputs)
     used = _used(files)
     for path in (files.journal, *used):
         _refuse_if_in_use(path)
-    if resume and _begun(files):
+    if resume:
+        if not _begun(files):
+            raise UserError(
+                f"{files.shown}: is not there, so there is nothing to go on with; "
+                "leave out --resume"
+            )
         earlier = _earlier_run(files)
         identity.check(_identity_of(earlier), files.rows, accept)
         _check_layout(files, {} if isinstance(earlier, OldRun) else earlier)
@@ -242,6 +256,7 @@ def check(
             f"{used[0]}: is there already and not empty; "
             "go on with --resume, replace it with --overwrite, or choose another --output"
         )
+    refuse_what_is_no_run(files, going_on=resume)
 
 
 def prepare(
@@ -253,6 +268,8 @@ def prepare(
     accept: Collection[str] = (),
     retry: RetryChoice | None = None,
     repeats: int = 1,
+    skipped: Sequence[TaskProblem] = (),
+    inputs: Mapping[str, Iterable[Path]] = MappingProxyType({}),
     trace: bool = False,
     delay_s: float = COMMIT_DELAY_S,
     on_row: _OnRow = lambda row: None,
@@ -265,6 +282,8 @@ def prepare(
         accept: what may have changed since, keys of `gymmesh_client.identity.CHANGES`.
         retry: outcomes to give up on when the run is resumed, so that those rollouts run again.
         repeats: rollouts per task.
+        skipped: why rows of the task file were left out; kept beside the run.
+        inputs: as for `check`.
         trace: whether to keep every event.
         delay_s: the most seconds that an outcome waits for others to share its commit.
         on_row: called with each completed row that is kept.
@@ -274,11 +293,14 @@ def prepare(
         UserError: as `check`; or what is to be kept is damaged.
         OutputError: the disk takes nothing.
     """
-    check(files, identity, overwrite=overwrite, resume=resume, accept=accept)
+    check(files, identity, overwrite=overwrite, resume=resume, accept=accept, inputs=inputs)
     disk = disk or Disk()
-    if not (resume and _begun(files)):
-        session = _session(files, f"run-{uuid.uuid4().hex[:12]}", identity, repeats)
-        return _traced(Journal.create(files, session, disk), trace, delay_s, 0)
+    left_out = len({problem.line for problem in skipped})
+    if not resume:
+        _make_folder(files.rows.parent)
+        session = _session(files, f"run-{uuid.uuid4().hex[:12]}", identity, repeats, left_out)
+        journal = Journal.create(files, session, disk)
+        return _traced(journal, skipped, trace, delay_s, 0)
     if not files.journal.exists():
         old = read_old_run(files)
         assert old is not None  # `check` has seen it
@@ -288,23 +310,53 @@ def prepare(
         retried = _give_up(journal, retry or RetryChoice())
         _kept(journal, on_row, on_failure)
         was = journal.state.session
-        session = _session(
-            journal.files, str(was["run_id"]), identity, max(repeats, int(was.get("repeats", 1)))
-        )
+        most = max(repeats, int(was.get("repeats", 1)))
+        session = _session(journal.files, str(was["run_id"]), identity, most, left_out)
         journal.commit([Session(session | {"session": int(was.get("session", 1)) + 1})])
     except BaseException:
         journal.close()
         raise
-    return _traced(journal, trace, delay_s, retried)
+    return _traced(journal, skipped, trace, delay_s, retried)
 
 
-def _traced(journal: Journal, trace: bool, delay_s: float, retried: int) -> RunOutput:
+def _traced(
+    journal: Journal, skipped: Sequence[TaskProblem], trace: bool, delay_s: float, retried: int
+) -> RunOutput:
     try:
+        _keep_skipped(journal.files, skipped)
         traces = TraceWriter(journal.files.trace) if trace else None
     except BaseException:
         journal.close()
         raise
     return RunOutput(journal, delay_s=delay_s, retried=retried, traces=traces)
+
+
+def _keep_skipped(files: OutputFiles, skipped: Sequence[TaskProblem]) -> None:
+    """Write why rows of the task file were left out, a line for each reason."""
+    try:
+        if not skipped:
+            files.skipped.unlink(missing_ok=True)
+            return
+        fields = [{"line": one.line, "key": one.key, "problem": one.sentence} for one in skipped]
+        write_whole(files.skipped, "".join(json.dumps(one) + "\n" for one in fields))
+    except OSError as error:
+        raise cannot_write(files.skipped, error) from None
+
+
+def _check_folder(folder: Path) -> None:
+    """Raise UserError where a folder is not there and cannot be made."""
+    above = folder
+    while not above.exists() and above != above.parent:
+        above = above.parent
+    if not above.is_dir():
+        raise UserError(f"{above}: is not a folder; choose another --output")
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        make_folder(folder)
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be made: {reason(error)}") from None
 
 
 def _make_index(files: OutputFiles) -> None:
@@ -314,7 +366,7 @@ def _make_index(files: OutputFiles) -> None:
 
 
 def _session(
-    files: OutputFiles, run_id: str, identity: RunIdentity, repeats: int
+    files: OutputFiles, run_id: str, identity: RunIdentity, repeats: int, skipped: int
 ) -> dict[str, Any]:
     return {
         "format": FORMAT,
@@ -322,6 +374,7 @@ def _session(
         "session": 1,
         "identity": asdict(identity),
         "repeats": repeats,
+        "skipped": skipped,
         "shard_rows": files.shard_rows,
         "zstd": files.compressed,
     }
@@ -349,11 +402,15 @@ def _kept(journal: Journal, on_row: _OnRow, on_failure: _OnRow) -> None:
         take = {ROWS: on_row, FAILURES: on_failure}.get(lane)
         if take is not None:
             compressed = lane == ROWS and journal.files.compressed
+            number = 0
             try:
                 for line in read_lines(path, end, compressed=compressed):
+                    number += 1
                     take(loads(line))
             except OSError as error:
                 raise UserError(f"{path}: cannot be read: {reason(error)}") from None
+            except (CodecError, AttributeError, KeyError, TypeError, ValueError) as error:
+                raise UserError(f"{path}: row {number} is no rollout's row: {error}") from None
 
 
 def _earlier_run(files: OutputFiles) -> OldRun | dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +21,9 @@ class TaskProblem:
     key: str
     sentence: str
 
-    def __str__(self) -> str:
-        place = f"line {self.line}: " + (f"{self.key}: " if self.key else "")
-        return place + self.sentence
+    def at(self, path: Path) -> str:
+        """The mistake with its place, as `tasks.jsonl:3: seed: must be …`."""
+        return f"{path}:{self.line}: " + (f"{self.key}: " if self.key else "") + self.sentence
 
 
 class UserError(Exception):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import aclosing
 
 from gymmesh.errors.v1 import errors_pb2
@@ -20,13 +21,21 @@ class SteeredRun:
 
     Args:
         requested: how many rollouts the run is to have in all.
+        tasks: the ids of its tasks; None: not known.
         shown: where the rows go.
     """
 
     def __init__(
-        self, collector: Collector, *, requested: int, shown: str, identity: RunIdentity
+        self,
+        collector: Collector,
+        *,
+        requested: int,
+        shown: str,
+        identity: RunIdentity,
+        tasks: Collection[str] | None = None,
     ) -> None:
         self._collector = collector
+        self._tasks = tasks
         self._requested = requested
         self._shown = shown
         self._identity = identity_digest(identity)
@@ -84,7 +93,15 @@ class SteeredRun:
             self._collector.tune(concurrency)
 
     def cancel_group(self, task_id: str) -> None:
-        """Cancel the rollouts of a task."""
+        """Cancel the rollouts of a task. Raises FIELD_INVALID when the run has none of this id."""
+        if self._tasks is not None and task_id not in self._tasks:
+            near = difflib.get_close_matches(task_id, self._tasks, n=1)
+            hint = f"; did you mean '{near[0]}'?" if near else ""
+            raise MeshError(
+                errors_pb2.ERROR_REASON_FIELD_INVALID,
+                f"run {self.run_id} has no task '{task_id}'{hint}",
+                metadata={"field": "cancel_group.task_id"},
+            )
         self._collector.cancel_group(task_id)
 
     async def groups(

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_client.replacing import write_whole
+from gymmesh_runtime.plain_text import one_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -186,6 +188,8 @@ class RunSummary:
         why: why it ended before every rollout had an outcome; empty when it did not.
         concurrency: the most in flight, as last asked for.
         groups: of groups handed to a trainer; None where none were.
+        skipped: rows of the task file that were left out.
+        skipped_output: the file that says which and why.
     """
 
     requested: int
@@ -198,6 +202,8 @@ class RunSummary:
     why: str = ""
     concurrency: int = 0
     groups: Mapping[str, int] | None = None
+    skipped: int = 0
+    skipped_output: str = ""
 
     @property
     def not_finished(self) -> int:
@@ -255,6 +261,8 @@ class RunSummary:
             "groups": None if self.groups is None else dict(self.groups),
             "output": self.output,
             "failures_output": self.failures_output if tally.failed else None,
+            "skipped": self.skipped,
+            "skipped_output": self.skipped_output if self.skipped else None,
         }
 
 
@@ -280,14 +288,12 @@ def summarize(
 
 def summary_path(files: OutputFiles) -> Path:
     """Where a run's summary is kept: NAME.summary.json beside its rows."""
-    return files.rows.with_name(f"{files.stem}.summary.json")
+    return files.summary
 
 
 def write_summary(path: Path, summary: RunSummary) -> None:
     """Keep a summary in a file, whole or not at all. Raises OSError."""
-    draft = path.with_name(f"{path.name}.tmp")
-    draft.write_text(json.dumps(summary.to_dict(), indent=2) + "\n")
-    draft.replace(path)
+    write_whole(path, json.dumps(summary.to_dict(), indent=2) + "\n")
 
 
 def histogram(rewards: Mapping[float, int]) -> list[tuple[str, int]]:
@@ -307,8 +313,8 @@ def histogram(rewards: Mapping[float, int]) -> list[tuple[str, int]]:
     ]
 
 
-def render(summary: RunSummary) -> str:
-    """The summary as text for people, a few lines."""
+def render(summary: RunSummary, again: str = "") -> str:
+    """The summary as text for people, a few lines; `again`: the command that goes on."""
     tally, mean = summary.tally, summary.tally.mean_reward
     kept = f" ({tally.kept} of them kept from an earlier run)" if tally.kept else ""
     retried = f", {tally.retried} retried" if tally.retried else ""
@@ -331,11 +337,16 @@ def render(summary: RunSummary) -> str:
     lines.append(f"rows          {summary.output}")
     if tally.failures:
         lines.append(f"failed        {summary.failures_output}")
-    if tally.kept_failed:
-        lines.append("try again     with --resume --retry failed")
+    if summary.skipped:
+        rows = "1 row" if summary.skipped == 1 else f"{summary.skipped} rows"
+        lines.append(f"skipped       {rows} of the task file: {summary.skipped_output}")
     if summary.not_finished > 0:
         lines.append(f"not finished  {summary.not_finished}; go on with --resume")
-    return "\n".join(lines)
+    if again:
+        lines.append(f"try again     {again}")
+    elif tally.failed:
+        lines.append("try again     with --resume --retry failed")
+    return "\n".join(map(one_line, lines))
 
 
 def _bars(tally: Tally) -> list[str]:

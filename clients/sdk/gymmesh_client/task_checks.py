@@ -11,6 +11,9 @@ from gymmesh_responses import JsonValue
 
 Mistakes: TypeAlias = Iterator[tuple[str, str]]
 
+NAMING_KEYS: Final = ("environment", "agent")
+"""Keys that name something in the mesh when they are strings."""
+
 _PARAMS: Final = "responses_create_params"
 _TEXTS: Final = ("model", "instructions", "previous_response_id")
 _NUMBERS: Final = ("temperature", "top_p")
@@ -29,8 +32,11 @@ def check_row(row: JsonValue) -> Mistakes:
         yield _PARAMS, f"the key is missing; {hint}"
     elif type(row[_PARAMS]) is not dict:
         yield _PARAMS, f"must be an object, not {kind_of(row[_PARAMS])}"
-    for key in ("task_id", "environment", "agent"):
-        yield from _text(row, key)
+    if type(row.get("task_id")) is not int:
+        yield from _text(row, "task_id")
+    for key in NAMING_KEYS:
+        if type(row.get(key)) not in (dict, list):
+            yield from _text(row, key)
     seed = row.get("seed")
     if seed is not None and (type(seed) is not int or not -(2**63) <= seed < 2**63):
         yield "seed", f"must be a whole number of 64 bits, not {kind_of(seed)}"
@@ -82,8 +88,9 @@ def check_input(params: dict[str, JsonValue]) -> Mistakes:
     given = params["input"]
     if type(given) not in (str, list):
         yield key, f"must be a string or a list of items, not {kind_of(given)}"
-    elif not given or (type(given) is str and not given.strip()):
-        yield key, "is empty; give a text or a list of messages"
+    elif type(given) is str and not given.strip():
+        # A list without items is for an environment that opens the conversation.
+        yield key, "is empty; give a text, or a list of items"
     elif type(given) is list:
         for place, item in enumerate(given):
             yield from _item(item, f"{key}[{place}]")
@@ -180,6 +187,12 @@ def check_names(key: str, name: str, known: Collection[str] | None) -> Mistakes:
         near = _nearest(name, known)
         hint = f"did you mean {near!r}?" if near else "there are: " + ", ".join(sorted(known))
         yield key, f"there is no {key} {name!r}; {hint}"
+
+
+def named(row: dict[str, JsonValue], key: str) -> str:
+    """What one of NAMING_KEYS names; empty where it names nothing."""
+    value = row.get(key)
+    return value if type(value) is str else ""
 
 
 def kind_of(value: JsonValue) -> str:

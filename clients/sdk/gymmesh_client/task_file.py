@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Final, overload
+from typing import overload
 
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_client.problems import TaskProblem, UserError
 from gymmesh_client.tasks import TaskReader
-
-# Identical rows are told apart by a suffix, which a row alone does not show.
-_COPY: Final = re.compile(r"t-[0-9a-f]{32}-\d+")
 
 
 class TaskFile(Sequence[rollout_pb2.Task]):
@@ -24,9 +21,17 @@ class TaskFile(Sequence[rollout_pb2.Task]):
 
     Args:
         limit: only so many tasks from the beginning.
+        without: lines (from 1) that are left out, whatever is wrong with them.
     """
 
-    def __init__(self, reader: TaskReader, path: Path, limit: int | None = None) -> None:
+    def __init__(
+        self,
+        reader: TaskReader,
+        path: Path,
+        limit: int | None = None,
+        without: Collection[int] = (),
+    ) -> None:
+        self._without = without
         self._reader = reader
         self._path = path
         self._limit = limit
@@ -34,10 +39,11 @@ class TaskFile(Sequence[rollout_pb2.Task]):
         self._copies: dict[int, str] = {}
 
     def __iter__(self) -> Iterator[rollout_pb2.Task]:
-        for index, entry in enumerate(islice(self._reader.read(self._path), self._limit)):
+        read = (one for one in self._reader.read(self._path) if one.line not in self._without)
+        for index, entry in enumerate(islice(read, self._limit)):
             if isinstance(entry, TaskProblem):
                 raise self._changed(entry)
-            if _COPY.fullmatch(entry.task.task_id):
+            if entry.renamed:  # which the row alone does not show
                 self._copies[index] = entry.task.task_id
             yield entry.task
 
@@ -60,7 +66,7 @@ class TaskFile(Sequence[rollout_pb2.Task]):
             raise self._unreadable(error) from None
         entry = self._reader.row(0, raw.removeprefix(b"\xef\xbb\xbf"))
         if isinstance(entry, TaskProblem):
-            raise self._changed(entry)
+            raise self._changed(replace(entry, line=self._line_at(offset)))
         task = entry.task
         task.task_id = self._copies.get(index % len(self), task.task_id)
         return task
@@ -74,8 +80,9 @@ class TaskFile(Sequence[rollout_pb2.Task]):
             place = 0
             try:
                 with self._path.open("rb") as file:
-                    for raw in file:
-                        if raw.removeprefix(b"\xef\xbb\xbf").strip():
+                    for line, raw in enumerate(file, start=1):
+                        blank = not raw.removeprefix(b"\xef\xbb\xbf").strip()
+                        if not blank and line not in self._without:
                             offsets.append(place)
                             if len(offsets) == self._limit:
                                 break
@@ -85,8 +92,13 @@ class TaskFile(Sequence[rollout_pb2.Task]):
             self._offsets = offsets
         return self._offsets
 
+    def _line_at(self, offset: int) -> int:
+        """The line, from 1, that begins there."""
+        with self._path.open("rb") as file:
+            return 1 + file.read(offset).count(b"\n")
+
     def _changed(self, problem: TaskProblem) -> UserError:
-        return UserError(f"{self._path}: changed while it was being read: {problem}")
+        return UserError(f"{problem.at(self._path)} (the file changed while it was being read)")
 
     def _unreadable(self, error: OSError) -> UserError:
         reason = (error.strerror or str(error)).lower()

@@ -2,12 +2,15 @@
 
 A row is NeMo Gym's: `responses_create_params` and any other keys, which go to the verifier as
 the task's payload. Five optional keys are read by gymmesh and are not part of the payload:
-`task_id`, `environment`, `agent`, `seed` and `tags`.
+`task_id`, `environment`, `agent`, `seed` and `tags`. A `task_id` that is a whole number is an id
+as text, and stays in the payload as it was; an `environment` or `agent` that is an object or a list
+names nothing here and is the verifier's.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,21 +18,32 @@ from typing import BinaryIO, Final
 
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_client.problems import TaskProblem, UserError
-from gymmesh_client.task_checks import check_names, check_params, check_row
+from gymmesh_client.task_checks import (
+    NAMING_KEYS,
+    check_names,
+    check_params,
+    check_row,
+    named,
+)
 from gymmesh_responses import CodecError, JsonValue, dumps, loads, params_from_json
 
 OWN_KEYS: Final = ("task_id", "environment", "agent", "seed", "tags")
 PARAMS_KEY: Final = "responses_create_params"
 MAX_ROW_BYTES: Final = 64 * 1024 * 1024
 """A longer line would not fit a message of the mesh."""
+# What identical rows that name no id are told apart by.
+_COPY: Final = re.compile(r"t-[0-9a-f]{32}-\d+")
 
 
 @dataclass(frozen=True, slots=True)
 class TaskRow:
-    """A task and the line (from 1) that it was read from."""
+    """A task, the line (from 1) that it was read from, and whether its id depends on the rows
+    before it.
+    """
 
     line: int
     task: rollout_pb2.Task
+    renamed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +62,14 @@ class TaskReader:
         defaults: the environment and agent of rows that name none.
         environments: the names that exist; None: not known here, so not checked.
         agents: likewise.
+        number_repeated_ids: a row whose id another one had before gets `-2`, `-3` … behind it,
+            rather than being a mistake.
     """
 
     defaults: TaskDefaults = field(default_factory=TaskDefaults)
     environments: Collection[str] | None = None
     agents: Collection[str] | None = None
+    number_repeated_ids: bool = False
 
     def read(self, path: Path) -> Iterator[TaskRow | TaskProblem]:
         """Yield each row's task, or each of its problems.
@@ -90,13 +107,19 @@ class TaskReader:
         except CodecError as error:
             yield TaskProblem(line, "", f"{error}; every line must hold one JSON object")
             return
-        digest = _digest(task.task_id.encode())
-        first = seen.setdefault(digest, line)
-        if first != line:
-            sentence = f"{task.task_id!r} is the id of line {first} already; ids must be unique"
+        name = task.task_id
+        first = seen.setdefault(_digest(name.encode()), line)
+        if first != line and not self.number_repeated_ids:
+            sentence = (
+                f"{name!r} is the id of line {first} already; ids must be unique, or number them "
+                "with --number-repeated-ids"
+            )
             yield TaskProblem(line, "task_id", sentence)
             return
-        yield TaskRow(line, task)
+        renamed = bool(_COPY.fullmatch(name))
+        if first != line:
+            task.task_id, renamed = _numbered(name, line, seen, copies), True
+        yield TaskRow(line, task, renamed)
 
     def _problems(self, row: JsonValue) -> Iterator[tuple[str, str]]:
         found = list(check_row(row))
@@ -109,16 +132,21 @@ class TaskReader:
             ("agent", self.defaults.agent, self.agents),
         ):
             if not any(bad == key for bad, _ in found):
-                yield from check_names(key, row.get(key) or default, known)
+                yield from check_names(key, named(row, key) or default, known)
 
     def _task(
         self, row: dict[str, JsonValue], raw: bytes, copies: dict[bytes, int]
     ) -> rollout_pb2.Task:
-        payload = {k: v for k, v in row.items() if k not in OWN_KEYS and k != PARAMS_KEY}
+        payload = {
+            key: value
+            for key, value in row.items()
+            if key != PARAMS_KEY and (key not in OWN_KEYS or _is_verifiers(key, value))
+        }
+        given = row.get("task_id")
         task = rollout_pb2.Task(
-            task_id=row.get("task_id") or _content_id(row, copies),
-            environment=row.get("environment") or self.defaults.environment,
-            agent=row.get("agent") or self.defaults.agent,
+            task_id=_content_id(row, copies) if given is None else str(given),
+            environment=named(row, "environment") or self.defaults.environment,
+            agent=named(row, "agent") or self.defaults.agent,
             params=params_from_json(row[PARAMS_KEY]),
             payload_json=dumps(payload),
             tags=row.get("tags") or {},
@@ -151,6 +179,25 @@ def _parse(raw: bytes) -> JsonValue:
         # Each row is a document of its own, so its only line says nothing.
         problem = error.problem.replace("at line 1 column", "at column")
         raise CodecError(problem) from None
+
+
+def _is_verifiers(key: str, value: JsonValue) -> bool:
+    """Whether one of our own keys has a value that the verifier is to see as it is."""
+    if key == "task_id":
+        return type(value) is int
+    return key in NAMING_KEYS and type(value) in (dict, list)
+
+
+def _numbered(name: str, line: int, seen: dict[bytes, int], copies: dict[bytes, int]) -> str:
+    """The next id for a row whose own was there before; no row before it has it."""
+    digest = _digest(b"\0" + name.encode())  # apart from the digests of rows
+    copy = copies.get(digest, 1)
+    while True:
+        copy += 1
+        numbered = f"{name}-{copy}"
+        if seen.setdefault(_digest(numbered.encode()), line) == line:
+            copies[digest] = copy
+            return numbered
 
 
 def _digest(data: bytes) -> bytes:

@@ -37,6 +37,7 @@ from gymmesh_agent.verdict import (
 )
 from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import MeshError, unforeseen
+from gymmesh_runtime.faults import told
 from gymmesh_runtime.instruments import Count, Level, Spread
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.timers import Wheel, call_within
@@ -338,10 +339,12 @@ class Attempt:
         agent = self._place.name
         if not isinstance(error, MeshError):
             known = unforeseen(error, f"agent '{agent}'")
+            about = told(error)
+            place = f" at {about['at']}" if "at" in about else ""
             error = MeshError(
                 errors_pb2.ERROR_REASON_AGENT_FAULT,
-                known.message,
-                metadata={"agent": agent, **known.metadata},
+                f"agent '{agent}' raised {about['exception']}{place}",
+                metadata={"agent": agent, **known.metadata, **about},
             )
         if not isinstance(error, StepFailed):
             error = StepFailed(error, Stage.AGENT, agent)

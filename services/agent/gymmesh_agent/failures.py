@@ -27,6 +27,7 @@ import grpc
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_runtime.errors import RULES, MeshError, to_status
+from gymmesh_runtime.stalls import stalls_within
 
 Reason = errors_pb2.ErrorReason
 Boundary = rollout_pb2.Boundary
@@ -99,6 +100,10 @@ _REFUSED: Final = frozenset(
 )
 
 
+#: A call whose time ran out during a stall ends this many seconds after it, at most.
+_STALL_SEEN_S: Final = 2.0
+
+
 def failure_of(failed: StepFailed, *, environment_retry_safe: bool) -> rollout_pb2.Failure:
     """The failure of a rollout whose step failed.
 
@@ -106,6 +111,7 @@ def failure_of(failed: StepFailed, *, environment_retry_safe: bool) -> rollout_p
         failed: the error and its step.
         environment_retry_safe: what GetEnvironment says; True while it is not known.
     """
+    failed = _but_for_a_stall(failed)
     rule = RULES.get(failed.reason)
     boundary = _STAGES[failed.stage]
     if rule is None:
@@ -120,6 +126,28 @@ def failure_of(failed: StepFailed, *, environment_retry_safe: bool) -> rollout_p
         component=failed.component,
         call_id=failed.call_id,
     )
+
+
+def _but_for_a_stall(failed: StepFailed) -> StepFailed:
+    """A model's time-out, unless the loop that waited for it stood still for most of that time."""
+    if failed.reason != Reason.ERROR_REASON_MODEL_TIMEOUT:
+        return failed
+    try:
+        timeout_s = float(failed.metadata.get("timeout_s", ""))
+    except ValueError:
+        return failed
+    stalls = stalls_within(timeout_s + _STALL_SEEN_S)
+    if not stalls or sum(stall.seconds for stall in stalls) < timeout_s / 2:
+        return failed
+    worst = stalls[0]
+    error = MeshError(
+        Reason.ERROR_REASON_ENVIRONMENT_FAULT,
+        f"{worst.method} blocked the event loop for {worst.seconds:.1f} s, so that a call of "
+        f"'{failed.component}' ran out of time ({timeout_s:g} s); make it a plain def, or use "
+        "asyncio.to_thread",
+        metadata={"environment": worst.owner, "stage": failed.stage.value, "at": worst.place},
+    )
+    return StepFailed(error, failed.stage, worst.owner, failed.call_id)
 
 
 def deadline_failure(agent: str, *, environment_retry_safe: bool) -> rollout_pb2.Failure:

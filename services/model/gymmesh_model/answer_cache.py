@@ -94,7 +94,7 @@ class AnswerCache:
         return self._folder / key[:2] / f"{key}{_SUFFIX}"
 
     def _prepare(self) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._folder.mkdir(0o700, parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=self._folder, prefix=_FRESH):
             self._clean()
 
@@ -117,7 +117,7 @@ class AnswerCache:
 
     def _write(self, path: Path, body: bytes, cleans: bool) -> None:
         try:
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(0o700, exist_ok=True)
             with tempfile.NamedTemporaryFile(dir=path.parent, prefix=_FRESH, delete=False) as fresh:
                 try:
                     fresh.write(_packed(body))

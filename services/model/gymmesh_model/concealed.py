@@ -8,6 +8,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from gymmesh_model.config import ModelConfig
+from gymmesh_runtime.conceal import remember_secret
 
 MASK: Final = "***"
 
@@ -21,6 +22,8 @@ def secret_texts(config: ModelConfig, *more: str | None) -> tuple[str, ...]:
     texts: set[str] = {config.api_key or "", *config.headers.values(), *(one or "" for one in more)}
     for base in config.bases:
         texts.update(_of_url(base))
+    for text in texts:
+        remember_secret(text)  # so that logs mask them, too
     return tuple(sorted((str(text) for text in texts if text), key=len, reverse=True))
 
 

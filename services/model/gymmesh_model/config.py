@@ -19,8 +19,8 @@ BackendName = Literal["local", "responses", "chat", "vllm", "openai", "azure", "
 class AdaptConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the number of calls at an endpoint follows what it can take.
 
-    min_concurrency: calls at a time that are never gone below. backoff: what a sign of overload
-        leaves of the limit, between 0 and 1.
+    min_concurrency: calls at a time that are never gone below. backoff: what overload seen in
+        metrics leaves of the limit, between 0 and 1.
     metrics: whether the endpoints' Prometheus `/metrics` are read, every `poll_s` seconds; null
         is for vLLM alone.
     queue_target_s: overload is when requests wait longer than that in the endpoint, in seconds,

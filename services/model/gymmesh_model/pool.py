@@ -197,8 +197,9 @@ class Pool:
         elif error.reason != _TIMEOUT:
             self._alive(endpoint)
         rated = error.reason == errors.ERROR_REASON_MODEL_RATE_LIMITED
-        if rated or error.metadata.get("http_status") in _OVERLOADED:
-            self._back_off(endpoint, started)
+        refused = rated or error.metadata.get("http_status") in _OVERLOADED
+        if refused and endpoint.limit.refused(endpoint.in_flight, self.clock()):
+            self._resize()
 
     def reported(
         self, endpoint: Endpoint, report: LoadReport | None, asked: float, in_flight: int
@@ -214,8 +215,9 @@ class Pool:
             return
         endpoint.others = max(0.0, report.busy - in_flight)
         endpoint.limit.hold(report.kv_usage >= self._targets.kv_usage)
-        if overloaded(report, before, self._targets):
-            self._back_off(endpoint, asked)
+        full = overloaded(report, before, self._targets)
+        if full and endpoint.limit.overloaded(asked, self.clock()):
+            self._resize()
 
     def _barred(self, now: float, tried: Collection[int]) -> list[int]:
         return [
@@ -235,10 +237,6 @@ class Pool:
         breaker = endpoint.breaker
         if breaker.failures and breaker.answered():
             endpoint.down.set(0)
-
-    def _back_off(self, endpoint: Endpoint, started: float) -> None:
-        if endpoint.limit.overloaded(started, self.clock()):
-            self._resize()
 
     def _resize(self) -> None:
         # A hair more, so that parts that make up a whole number do.

@@ -69,11 +69,15 @@ class Environment(Generic[S]):
     verify_needs_session: whether `verify` needs the live session; by default exactly when there
         is state. Otherwise it is given a fresh session when the old one is gone.
     retry_safe: whether a rollout that failed may run again in a fresh session.
+    reward_range: the least and the most that a reward may be, also with the turns' rewards where
+        `reward_rule` adds them; anything else is a fault of the verifier. A turn's own may be as
+        much as the range is wide, and may take it back.
     reward_rule: how the rewards of turns add up with the verifier's (REWARD_RULE_*).
     examples: the file of example tasks (JSONL rows) beside the class's module, if any.
     models: its own names for the model services that it asks (`session.ask`): judges, simulated
         users. The configuration maps them to services of the mesh; by default to those of the
         same name.
+    strict_tools: ask the model's host to hold all tools' arguments to their schemas (see `tool`).
     processes: how many worker processes `in_process` may start.
     """
 
@@ -83,11 +87,14 @@ class Environment(Generic[S]):
     in_order: ClassVar[bool | None] = None
     verify_needs_session: ClassVar[bool | None] = None
     retry_safe: ClassVar[bool] = True
+    # No ClassVar: where options decide, an object sets its own.
+    reward_range: tuple[float, float] = (0.0, 1.0)
     reward_rule: ClassVar[resource_pb2.RewardRule.ValueType] = (
         resource_pb2.REWARD_RULE_VERIFIER_ONLY
     )
     examples: ClassVar[str | None] = None
     models: ClassVar[tuple[str, ...]] = ()
+    strict_tools: ClassVar[bool] = False
     processes: ClassVar[int] = 2
     _worker_pool: ProcessPool | None = None
 

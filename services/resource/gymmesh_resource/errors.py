@@ -6,7 +6,10 @@ it fails the rollout at that boundary and is never shown to the model.
 
 from __future__ import annotations
 
-__all__ = ["DefinitionError", "TaskInvalid", "TookTooLong", "ToolError"]
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["Blocked", "DefinitionError", "TaskInvalid", "TookTooLong", "ToolError", "WrongResult"]
 
 # How the modules of files that were loaded by their path are called.
 FILE_MODULE = "gymmesh_environment_"
@@ -27,9 +30,9 @@ class TaskInvalid(Exception):
     """
 
     def __init__(self, field: str, problem: str) -> None:
-        self.field = field
-        self.problem = problem
-        super().__init__(f"{field}: {problem}")
+        self.field = str(field)
+        self.problem = str(problem)
+        super().__init__(f"{self.field}: {self.problem}")
 
 
 class DefinitionError(ValueError):
@@ -38,3 +41,29 @@ class DefinitionError(ValueError):
 
 class TookTooLong(Exception):
     """A method took longer than it may; the caller knows what that is called."""
+
+
+class WrongResult(ValueError):
+    """What a method answered cannot be used: a reward out of range, a turn that is none.
+
+    The text says what was answered and what to answer instead. `method`: which one did.
+    """
+
+    def __init__(self, problem: str, method: Callable[..., Any] | None = None) -> None:
+        self.method = method
+        super().__init__(problem)
+
+
+class Blocked(Exception):
+    """An async method that held up the event loop for longer than it may take.
+
+    `place`: where the method is written, as `file.py:12`.
+    """
+
+    def __init__(self, method: str, place: str, seconds: float, limit_s: float) -> None:
+        self.method, self.place, self.seconds = method, place, seconds
+        super().__init__(
+            f"{method} is async and blocked the event loop for {seconds:.1f} s, where it may take "
+            f"{limit_s:g} s: nothing else could run meanwhile. Make it a plain def, which runs in "
+            "a thread, or put what blocks into await asyncio.to_thread(…)"
+        )

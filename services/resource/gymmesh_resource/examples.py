@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from .errors import DefinitionError
 
 __all__ = ["example_tasks"]
 
+_LOGGER = logging.getLogger("gymmesh.resource")
 _OWN_KEYS = frozenset(
     {"task_id", "environment", "agent", "seed", "tags", "responses_create_params"}
 )
@@ -38,6 +40,10 @@ def _rows(environment: Environment[Any]) -> Iterator[Mapping[str, Any]]:
     yield from environment.tasks()
     file = environment.examples_file()
     if file is None:
+        return
+    if not file.exists():
+        # A package may leave them out: they are only there to try it with.
+        _LOGGER.warning("there are no example tasks: %s is missing", file.name)
         return
     try:
         lines = file.read_text().splitlines()

@@ -1,8 +1,8 @@
 """Calls an environment's methods: in time, off the event loop where they block, faults typed.
 
 Invariant: what comes out of here is a result, an exception that environment code raises on
-purpose (`ToolError`, `TaskInvalid`), or a MeshError. The text of any other exception stays in
-the log, under the `error_id` that the MeshError carries.
+purpose (`ToolError`, `TaskInvalid`), or a MeshError. Of any other exception the MeshError has the
+text and the place in the author's code; its traceback is logged under the same `error_id`.
 """
 
 from __future__ import annotations
@@ -10,30 +10,36 @@ from __future__ import annotations
 import dis
 import inspect
 import logging
-import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from types import FunctionType
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+from time import perf_counter
+from types import CodeType, FunctionType
 from typing import Any, NoReturn
 
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh_runtime.begun import resumed
+from gymmesh_runtime import stalls
+from gymmesh_runtime.begun import finish, resumed
+from gymmesh_runtime.conceal import conceal
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.faults import shown_place, told, traceback_id
+from gymmesh_runtime.stalls import note_stall
 from gymmesh_runtime.timers import Limit
 
-from .errors import TaskInvalid, TookTooLong
+from .errors import Blocked, DefinitionError, TaskInvalid, TookTooLong, WrongResult
 from .threads import Threads, ThreadsBusy
 
-__all__ = ["Host", "at_once", "bounded", "exited", "is_async", "never_waits"]
+__all__ = ["Host", "at_once", "bounded", "exited", "finish_in_time", "is_async", "never_waits"]
 
 _LOGGER = logging.getLogger("gymmesh.resource")
 _Reason = errors_pb2.ErrorReason
+_NOTICED_S = stalls.NOTICED_S
 
 
 class Host:
     """Where the methods of one environment run."""
 
     def __init__(self, name: str, threads: Threads) -> None:
-        self._name = name
+        #: The environment's.
+        self.name = name
         self._threads = threads
 
     def call(
@@ -45,7 +51,7 @@ class Host:
         and what the method raises.
         """
         if is_async(method):
-            return bounded(method(*args), limit_s)
+            return bounded(method(*args), limit_s, self.name)
         return self.call_plain(method, args, {}, limit_s)
 
     async def call_plain(
@@ -63,7 +69,7 @@ class Host:
         except ThreadsBusy as error:
             raise MeshError(
                 _Reason.ERROR_REASON_QUEUE_FULL,
-                f"The environment {self._name!r} has no thread free: {error}",
+                f"The environment {self.name!r} has no thread free: {error}",
                 metadata={"queue": "threads"},
                 retry_after_s=1.0,
             ) from None
@@ -80,19 +86,16 @@ class Host:
         if isinstance(error, MeshError):
             return error
         if isinstance(error, TaskInvalid):
-            return task_invalid(error, self._name)
+            return task_invalid(error, self.name)
         reason = _Reason.ERROR_REASON_ENVIRONMENT_FAULT if reason is None else reason
-        error_id = secrets.token_hex(4)
-        _LOGGER.error(
-            "environment %s failed in %s (error_id %s)", self._name, stage, error_id, exc_info=error
-        )
-        what = (
-            "took too long" if isinstance(error, TookTooLong) else f"raised {type(error).__name__}"
-        )
+        error_id = traceback_id(error)
+        message = "environment %s failed in %s (error_id %s)"
+        _LOGGER.error(message, self.name, stage, error_id, exc_info=error)
+        about = _about(error)
         return MeshError(
             reason,
-            f"The environment {self._name!r} {what} in {stage}; its log has error_id {error_id}.",
-            metadata=self._metadata(reason, stage) | {"error_id": error_id},
+            f"The environment {self.name!r} {_what(error, about)} (in {stage}).",
+            metadata=self._metadata(reason, stage) | {"error_id": error_id} | about,
         )
 
     def raise_fault(
@@ -106,7 +109,33 @@ class Host:
 
     def _metadata(self, reason: _Reason.ValueType, stage: str) -> dict[str, str]:
         key = "verifier" if reason == _Reason.ERROR_REASON_VERIFIER_FAULT else "environment"
-        return {key: self._name, "stage": stage}
+        return {key: self.name, "stage": stage}
+
+
+def _about(error: BaseException) -> dict[str, str]:
+    about = told(error)
+    if isinstance(error, Blocked):
+        about["at"] = error.place
+    elif isinstance(error, WrongResult):
+        # Raised by our own code, which looked at what the author's gave.
+        function = getattr(error.method, "__func__", error.method)
+        function = inspect.unwrap(function) if callable(function) else None
+        if isinstance(function, FunctionType):
+            code = function.__code__
+            about["at"] = shown_place(code.co_filename, code.co_firstlineno)
+    return about
+
+
+def _what(error: BaseException, about: Mapping[str, str]) -> str:
+    if isinstance(error, WrongResult | Blocked | DefinitionError):
+        method = getattr(getattr(error, "method", None), "__qualname__", "")
+        said = conceal(str(error)).rstrip(".")
+        place = f" ({about['at']})" if "at" in about else ""
+        return f"is written wrongly: {f'{method}: ' if method else ''}{said}{place}"
+    if isinstance(error, TookTooLong):
+        return f"took {error}"
+    place = f" at {about['at']}" if "at" in about else ""
+    return f"raised {about['exception']}{place}"
 
 
 def is_async(method: Callable[..., Any]) -> bool:
@@ -124,27 +153,78 @@ def never_waits(method: Callable[..., Any]) -> bool:
     return all(step.opname != "YIELD_VALUE" for step in dis.get_instructions(function))
 
 
-async def bounded(call: Coroutine[Any, Any, Any], limit_s: float) -> Any:
+async def bounded(call: Coroutine[Any, Any, Any], limit_s: float, owner: str = "") -> Any:
     """The result of an async method's call, in time; raises as `Host.call`.
 
     Runs to where it first waits before a timer is set: most tools and verifiers never do, and a
     timer costs more than they.
     """
+    steps = _Steps(call, limit_s, owner)
     try:
-        waits_for = call.send(None)
+        waits_for = steps.send(None)
     except StopIteration as ended:
         return ended.value
     except SystemExit as error:
         raise exited(error) from error
-    return await _bounded(resumed(call, waits_for), limit_s)
+    return await _bounded(resumed(steps, waits_for), limit_s)
 
 
-async def at_once(call: Coroutine[Any, Any, Any], _limit_s: float) -> Any:
+async def at_once(call: Coroutine[Any, Any, Any], limit_s: float, owner: str = "") -> Any:
     """`bounded`, for the call of a method that never waits: nothing could end it early."""
+    return finish_in_time(call, limit_s, owner)
+
+
+def finish_in_time(call: Coroutine[Any, Any, Any], limit_s: float, owner: str) -> Any:
+    """The result of a call that never waits. Raises `Blocked` and what the call raises."""
     try:
-        return await call
+        return finish(_Steps(call, limit_s, owner))
     except SystemExit as error:
         raise exited(error) from error
+
+
+class _Steps(Coroutine[Any, Any, Any]):
+    """An async method's call, whose steps from one wait to the next are timed.
+
+    No timer can end a step that blocks. One longer than the limit raises `Blocked` when it ends,
+    whatever it came to.
+    """
+
+    __slots__ = ("_call", "_limit_s", "_owner")
+
+    def __init__(self, call: Coroutine[Any, Any, Any], limit_s: float, owner: str) -> None:
+        self._call, self._limit_s, self._owner = call, limit_s, owner
+
+    def send(self, value: Any) -> Any:
+        started = perf_counter()
+        try:
+            return self._call.send(value)
+        finally:
+            if (took := perf_counter() - started) > _NOTICED_S:
+                self._blocked(took)
+
+    def throw(self, *error: Any) -> Any:
+        started = perf_counter()
+        try:
+            return self._call.throw(*error)
+        finally:
+            if (took := perf_counter() - started) > _NOTICED_S:
+                self._blocked(took)
+
+    def close(self) -> None:
+        self._call.close()
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self._call.__await__()
+
+    def _blocked(self, seconds: float) -> None:
+        """Note the stall; raises `Blocked` for one that was too long."""
+        method: str = self._call.__qualname__  # type: ignore[attr-defined]  # of a native one
+        code: CodeType = self._call.cr_code  # type: ignore[attr-defined]
+        place = shown_place(code.co_filename, code.co_firstlineno)
+        note_stall(self._owner, method, place, seconds)
+        if seconds > self._limit_s:
+            self._call.close()
+            raise Blocked(method, place, seconds, self._limit_s)
 
 
 async def _bounded(work: Awaitable[Any], limit_s: float) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -11,12 +12,14 @@ from typing import Any
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.faults import shown_place
 from gymmesh_runtime.instruments import Level
+from gymmesh_runtime.stalls import NOTICED_S, note_stall
 
 from .config import EnvironmentConfig
 from .environment import Environment
-from .errors import TaskInvalid
-from .host import Host, task_invalid
+from .errors import TaskInvalid, WrongResult
+from .host import Host, exited, task_invalid
 from .method import Method
 from .models import Models
 from .sessions import Session, SessionStore
@@ -100,9 +103,30 @@ class Hosted:
         try:
             task.check()
             if self.checks_tasks:
-                self.environment.check_task(task)
+                self._check(task)
+        except SystemExit as error:
+            raise self._fault(exited(error), "check_task", task) from error
         except Exception as error:
             raise self._fault(error, "check_task", task) from error
+
+    def _check(self, task: Task) -> None:
+        check = self.environment.check_task
+        started = time.perf_counter()
+        answer: object = check(task)  # authors write anything
+        took = time.perf_counter() - started
+        if took > NOTICED_S:
+            code = getattr(check, "__code__", None)
+            place = shown_place(code.co_filename, code.co_firstlineno) if code else ""
+            note_stall(self.name, check.__qualname__, place, took)
+        if answer is None:
+            return
+        if inspect.iscoroutine(answer):
+            answer.close()
+        raise WrongResult(
+            f"gave {type(answer).__name__}, which says nothing: raise TaskInvalid(key, problem) "
+            "for a task that cannot be run, else return nothing",
+            check,
+        )
 
     def plain_session(
         self, session_id: str, task: Task, seed: int, rollout_id: str

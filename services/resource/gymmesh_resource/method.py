@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from gymmesh_runtime.begun import finish
 
-from .host import Host, at_once, bounded, exited, is_async, never_waits
+from .host import Host, at_once, bounded, finish_in_time, is_async, never_waits
 from .models import Call, in_call
 from .usage import Ledger
 
@@ -25,12 +25,22 @@ class Method:
     `never_waits`: whether a call is known to end in one step.
     """
 
-    __slots__ = ("_asks_models", "_call_plain", "_limit_s", "_method", "_within", "never_waits")
+    __slots__ = (
+        "_asks_models",
+        "_call_plain",
+        "_limit_s",
+        "_method",
+        "_owner",
+        "_within",
+        "function",
+        "never_waits",
+    )
 
     def __init__(
         self, host: Host, method: Callable[..., Any], limit_s: float, *, asks_models: bool
     ) -> None:
-        self._method = method
+        self._method = self.function = method
+        self._owner = host.name
         self._limit_s = limit_s
         self.never_waits = never_waits(method)
         #: What sees that an async method keeps to its time; None: the method is a plain one.
@@ -54,7 +64,7 @@ class Method:
         if self._within is None:
             call = self._call_plain(self._method, args, named, self._limit_s)
         else:
-            call = self._within(self._method(*args, **named), self._limit_s)
+            call = self._within(self._method(*args, **named), self._limit_s, self._owner)
         return self._asking(call, deadline, ledger) if self._asks_models else call
 
     def call_at_once(
@@ -65,12 +75,9 @@ class Method:
         ledger: Ledger | None = None,
     ) -> Any:
         """The result of `call`, where the method `never_waits`."""
-        if self._asks_models:
-            return finish(self.call(args, named, deadline=deadline, ledger=ledger))
-        try:
-            return finish(self._method(*args, **named))
-        except SystemExit as error:
-            raise exited(error) from error
+        if not self._asks_models:
+            return finish_in_time(self._method(*args, **named), self._limit_s, self._owner)
+        return finish(self.call(args, named, deadline=deadline, ledger=ledger))
 
     async def _asking(
         self, call: Coroutine[Any, Any, Any], deadline: float | None, ledger: Ledger | None

@@ -71,12 +71,26 @@ class WorkerStartFailed(PoolError):
     """No worker could be started, or its warm-up raised or took too long."""
 
 
+class _EndedEarly(WorkerStartFailed):
+    """A worker process ended before it was ready."""
+
+
 class WorkerTimeout(PoolError):
     """The function took longer than its time, and its worker was killed."""
 
 
 class WorkerCrashed(PoolError):
-    """The worker process died while it ran the function (a signal, an exit, no memory)."""
+    """The worker process died while it ran the function (a signal, an exit, no memory).
+
+    `status`: its exit status, or a signal's number below zero.
+    """
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message, status)
+        self.status = status
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class WorkerFunctionError(PoolError):
@@ -105,7 +119,7 @@ class _Worker:
         try:
             kind, detail = await self.exchange(start)
         except (EOFError, OSError):
-            raise WorkerStartFailed("A worker process ended before it was ready.") from None
+            raise _EndedEarly("A worker process ended before it was ready.") from None
         if kind != "ready":
             raise WorkerStartFailed(f"A worker process could not warm up:\n{detail}")
 
@@ -115,7 +129,10 @@ class _Worker:
         assert stdin is not None, "a pipe"
         assert stdout is not None, "a pipe"
         body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
-        stdin.write(HEADER.pack(len(body)) + body)
+        try:
+            stdin.write(HEADER.pack(len(body)) + body)
+        except RuntimeError as error:  # how uvloop says that the pipe is closed
+            raise BrokenPipeError(str(error)) from None
         await stdin.drain()
         (size,) = HEADER.unpack(await stdout.readexactly(HEADER.size))
         return pickle.loads(await stdout.readexactly(size))
@@ -273,7 +290,10 @@ class ProcessPool:
             if worker.process.returncode is None:
                 return worker
             self._live.discard(worker)  # it died while it waited
-        return await self._start()
+        try:
+            return await self._start()
+        except _EndedEarly:
+            return await self._start()  # it has done nothing yet: once more does no harm
 
     async def _start(self) -> _Worker:
         try:
@@ -313,7 +333,7 @@ class ProcessPool:
             if self._closed:
                 raise PoolClosed("The worker pool was closed.") from None
             raise WorkerCrashed(
-                f"The worker process ended (status {status}) while it ran {reference}."
+                f"The worker process ended (status {status}) while it ran {reference}.", status
             ) from None
 
     def _give_back(self, worker: _Worker | None, healthy: bool) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import math
-from collections.abc import Awaitable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from types import CoroutineType
 from typing import Any, TypeAlias, TypeVar
 
@@ -19,12 +18,14 @@ from gymmesh_runtime.entropy import token_hex, token_number
 from gymmesh_runtime.errors import MeshError
 
 from .environment import Said, Turn
+from .errors import WrongResult
 from .hosted import Hosted
 from .rollout import Transcript
 from .sessions import Open, Session
 from .task import Task
 from .tool_calls import ToolCalls
 from .usage import Ledger, charge
+from .verdicts import turn_reward
 
 __all__ = ["ResourceServicer"]
 
@@ -203,7 +204,8 @@ class ResourceServicer:
     async def _opening(
         self, session: Session[Any], deadline: float | None
     ) -> list[responses_pb2.Item]:
-        return _items(await self._environment_opening.call((session,), deadline=deadline))
+        said = await self._environment_opening.call((session,), deadline=deadline)
+        return _items(said, self._hosted.environment.opening)
 
     # ---- turns
 
@@ -237,15 +239,22 @@ class ResourceServicer:
     ) -> resource_pb2.NextTurnResponse:
         if isinstance(turn, str):
             turn = Turn(turn)
+        environment = self._hosted.environment
+        method = environment.next_turn
         if not isinstance(turn, Turn):
-            raise TypeError(f"next_turn gave {type(turn).__name__}, neither Turn nor str")
-        if turn.reward is not None and not math.isfinite(turn.reward):
-            raise ValueError(f"the turn's reward is {turn.reward}, not a finite number")
+            raise WrongResult(f"gave {type(turn).__name__}, neither a Turn nor text", method)
+        reward = turn.reward
+        if reward is not None:
+            try:
+                reward = turn_reward(reward, environment.reward_range)
+            except WrongResult as error:
+                raise WrongResult(str(error), method) from None
+        items = _items(turn.say, method)
         if turn.done:
             session.finish()
         return resource_pb2.NextTurnResponse(
-            items=_items(turn.say),
-            reward=turn.reward,
+            items=items,
+            reward=reward,
             done=session.done,
             model_usage=ledger.entries(),
         )
@@ -267,8 +276,18 @@ async def _closed_after(closing: Awaitable[None]) -> resource_pb2.CloseSessionRe
     return _CLOSED
 
 
-def _items(said: Said | Sequence[Said]) -> list[responses_pb2.Item]:
+def _items(
+    said: Said | Sequence[Said] | None, method: Callable[..., Any]
+) -> list[responses_pb2.Item]:
+    """What an environment says as items. Raises WrongResult for what is neither text nor item."""
+    if said is None:
+        return []
     parts = [said] if isinstance(said, str | responses_pb2.Item) else said
+    if not isinstance(parts, Sequence):
+        raise WrongResult(f"says {type(parts).__name__}: say text, an item or a list", method)
+    for part in parts:
+        if not isinstance(part, str | responses_pb2.Item):
+            raise WrongResult(f"says {type(part).__name__}: say text, an item or a list", method)
     return [new_message("user", part) if isinstance(part, str) else part for part in parts]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -29,7 +30,9 @@ from .registry import make_environment
 from .resource_servicer import ResourceServicer
 from .threads import Threads
 from .tools import Toolset
+from .verdicts import check_range
 from .verify_servicer import VerifyServicer
+from .watchdog import watch
 
 __all__ = ["RESOURCE_SERVICE", "VERIFY_SERVICE", "ResourceService"]
 
@@ -67,6 +70,7 @@ class ResourceService:
         self._config = config
         self._sweeper: asyncio.Task[None] | None = None
         self._opened = False
+        self._end_watch: Callable[[], None] | None = None
         try:
             self.environment = environment or make_environment(config.use, config.options)
             tools = Toolset(self.environment, self.environment.types_by_tool())
@@ -131,6 +135,7 @@ class ResourceService:
                 path=f"environments.{self.name}",
             ) from error
         self._opened = True
+        self._end_watch = watch(self.environment, self.name)
         if self._config.session_idle_s:
             self._sweeper = asyncio.get_running_loop().create_task(self._sweep_forever())
         if self._offering is not None:
@@ -149,6 +154,8 @@ class ResourceService:
                 await self.sessions.close_all()
         if self._opened:
             self._opened = False
+            if self._end_watch is not None:
+                self._end_watch()
             try:
                 if type(self.environment).close is not Environment.close:
                     await self._host.call(self.environment.close, limit_s=CLOSE_S)
@@ -177,3 +184,9 @@ def _check(environment: Environment[Any]) -> None:
             f"{kind.__name__}.state must make a fresh object for each session (a dataclass, say); "
             "it is one object that all sessions would share."
         )
+    for check in (kind.check_task, kind.tasks):
+        if inspect.iscoroutinefunction(check):
+            raise DefinitionError(
+                f"{check.__qualname__} is async, and is never awaited: write it as a plain def."
+            )
+    check_range(kind.__name__, environment.reward_range)

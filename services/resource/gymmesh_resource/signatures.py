@@ -6,6 +6,7 @@ type, so they cannot disagree.
 
 from __future__ import annotations
 
+import enum
 import inspect
 import types
 import typing
@@ -20,6 +21,7 @@ __all__ = ["arguments_schema", "arguments_type", "takes_session"]
 
 _UNNAMED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL)
 SESSION = "session"
+_JSON_TYPES = {str: "string", int: "integer", bool: "boolean", float: "number", type(None): "null"}
 
 
 def takes_session(function: Callable[..., object]) -> bool:
@@ -81,7 +83,56 @@ def arguments_schema(arguments: type[msgspec.Struct], where: str) -> dict[str, A
     schema.pop("title", None)
     if definitions:
         schema["$defs"] = definitions
+    written: dict[frozenset[Any], list[Any]] = {}
+    for kind in typing.get_type_hints(arguments, include_extras=True).values():
+        _note_choices(kind, written, set())
+    _write_choices(schema, written)
     return schema
+
+
+def _note_choices(kind: Any, written: dict[frozenset[Any], list[Any]], seen: set[int]) -> None:
+    """Note the values of each `Literal` and `Enum` in a type, in the order of the source."""
+    if id(kind) in seen:
+        return
+    seen.add(id(kind))
+    inner: tuple[Any, ...] = typing.get_args(kind)
+    if typing.get_origin(kind) is typing.Literal:
+        written.setdefault(frozenset(map(_choice, inner)), list(inner))
+        return
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        values = [member.value for member in kind]
+        written.setdefault(frozenset(map(_choice, values)), values)
+        return
+    if isinstance(kind, type) and hasattr(kind, "__annotations__"):
+        try:
+            inner = tuple(typing.get_type_hints(kind, include_extras=True).values())
+        except (NameError, TypeError):  # msgspec could read it: only the order stays its own
+            return
+    for part in inner:
+        _note_choices(part, written, seen)
+
+
+def _write_choices(schema: Any, written: Mapping[frozenset[Any], list[Any]]) -> None:
+    """Give each `enum` the order of the source, and its type."""
+    if isinstance(schema, list):
+        for part in schema:
+            _write_choices(part, written)
+    if not isinstance(schema, dict):
+        return
+    for key, part in schema.items():
+        if key not in ("default", "enum", "examples"):
+            _write_choices(part, written)
+    values = schema.get("enum")
+    if isinstance(values, list):
+        values = schema["enum"] = written.get(frozenset(map(_choice, values)), values)
+        names = list(dict.fromkeys(_JSON_TYPES.get(type(value), "") for value in values))
+        if "type" not in schema and "" not in names:
+            schema["type"] = names[0] if len(names) == 1 else names
+
+
+def _choice(value: Any) -> tuple[type, Any]:
+    # 1 is no True.
+    return type(value), value if isinstance(value, str | int | float | None) else repr(value)
 
 
 def _hints(function: Callable[..., object], where: str, names: list[str]) -> dict[str, Any]:

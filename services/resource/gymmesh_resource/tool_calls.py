@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from functools import cache, partial
 from typing import Any, TypeAlias
 
@@ -21,7 +21,7 @@ from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 
 from .arguments import BadArguments, read_arguments, read_object
-from .errors import DefinitionError, TookTooLong, ToolError
+from .errors import DefinitionError, TookTooLong, ToolError, WrongResult
 from .hosted import Hosted
 from .method import Method
 from .sessions import Open, Session
@@ -66,6 +66,8 @@ class ToolCalls:
     async def further(self, session: Session[Any]) -> list[responses_pb2.Tool]:
         """The tools that a session has beside the environment's. Raises what its code raises."""
         documents = await self._session_tools.call((session,))
+        if not isinstance(documents, Sequence) or isinstance(documents, str):
+            raise WrongResult("must give a list of tools", self._session_tools.function)
         further = [_session_tool(document) for document in documents]
         names = [*self._tools, *(tool.function.name for tool in further)]
         if len(set(names)) < len(names):
@@ -113,7 +115,7 @@ class ToolCalls:
         _, _, method, args, named = job
         started = time.perf_counter()
         try:
-            output = answer_of(await method.call(args, named, deadline=deadline))
+            output = answer_of(await method.call(args, named, deadline=deadline), method.function)
         except Exception as error:
             return self._failed(job, error, session, started)
         return self._ran(job, output, rollout_pb2.TOOL_OUTCOME_OK, session, started)
@@ -123,7 +125,7 @@ class ToolCalls:
         _, _, method, args, named = job
         started = time.perf_counter()
         try:
-            output = answer_of(method.call_at_once(args, named, deadline))
+            output = answer_of(method.call_at_once(args, named, deadline), method.function)
         except Exception as error:
             return self._failed(job, error, session, started)
         return self._ran(job, output, rollout_pb2.TOOL_OUTCOME_OK, session, started)
@@ -210,7 +212,9 @@ class ToolCalls:
         return answer
 
 
-def _session_tool(document: Mapping[str, Any]) -> responses_pb2.Tool:
+def _session_tool(document: object) -> responses_pb2.Tool:
+    if not isinstance(document, Mapping):
+        raise DefinitionError(f"session_tools: a tool is an object, not {document!r:.100}.")
     try:
         tool = tool_from_json(dict(document))
     except CodecError as error:

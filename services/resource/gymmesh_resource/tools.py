@@ -14,21 +14,28 @@ from gymmesh_responses import dumps, text_to_bytes
 
 from .arguments import QuickReader, quick_reader
 from .docstrings import read_docstring
-from .errors import DefinitionError
+from .errors import DefinitionError, WrongResult
 from .signatures import arguments_schema, arguments_type, takes_session
 
 __all__ = ["Tool", "Toolset", "answer_of", "tool"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MARK = "__gymmesh_tool__"
+_STRICT = "__gymmesh_strict__"
 
 
 @overload
 def tool(function: F, /) -> F: ...
 @overload
-def tool(*, name: str | None = None) -> Callable[[F], F]: ...
-def tool(function: F | None = None, /, *, name: str | None = None) -> F | Callable[[F], F]:
+def tool(*, name: str | None = None, strict: bool | None = None) -> Callable[[F], F]: ...
+def tool(
+    function: F | None = None, /, *, name: str | None = None, strict: bool | None = None
+) -> F | Callable[[F], F]:
     """Make a method a tool: `@tool`, or `@tool(name="…")` for another name than the method's.
+
+    `strict=True` asks the model's host to hold the arguments to the schema while it generates
+    them; by default the class's `strict_tools` says so. Only a schema in which every parameter is
+    required can be held to.
 
     The parameters' types become a strict JSON Schema: no further keys, everything required
     that has no default. The docstring's text is the description, its `Args:` section (or
@@ -40,12 +47,13 @@ def tool(function: F | None = None, /, *, name: str | None = None) -> F | Callab
     should do differently; any other exception is a fault of the environment.
     """
     if function is None:
-        return lambda wrapped: _marked(wrapped, name)
-    return _marked(function, name)
+        return lambda wrapped: _marked(wrapped, name, strict)
+    return _marked(function, name, strict)
 
 
-def _marked(function: F, name: str | None) -> F:
+def _marked(function: F, name: str | None, strict: bool | None) -> F:
     setattr(function, _MARK, name or function.__name__)
+    setattr(function, _STRICT, strict)
     return function
 
 
@@ -79,7 +87,11 @@ class Toolset(Mapping[str, Tool]):
             if name in self._tools:
                 raise DefinitionError(f"{where}: there is another tool called {name!r}.")
             method = getattr(environment, attribute)
-            self._tools[name] = _tool(name, method, where, types_by_tool.get(name, {}))
+            strict = getattr(method, _STRICT, None)
+            if strict is None:
+                strict = getattr(environment, "strict_tools", False)
+            types_by_name = types_by_tool.get(name, {})
+            self._tools[name] = _tool(name, method, where, types_by_name, strict=strict)
         if stray := sorted(set(types_by_tool) - set(self._tools)):
             raise DefinitionError(
                 f"{type(environment).__name__} has no tool {stray[0]!r} to give types to."
@@ -95,10 +107,12 @@ class Toolset(Mapping[str, Tool]):
         return len(self._tools)
 
 
-def answer_of(value: Any) -> bytes | responses_pb2.ContentParts:
+def answer_of(
+    value: Any, function: Callable[..., Any] | None = None
+) -> bytes | responses_pb2.ContentParts:
     """What a tool returned, as the model is shown it; None is empty text, not "null".
 
-    Raises TypeError or ValueError for what JSON cannot hold.
+    Raises WrongResult for what JSON cannot hold.
     """
     if isinstance(value, str):
         return text_to_bytes(value)
@@ -106,7 +120,13 @@ def answer_of(value: Any) -> bytes | responses_pb2.ContentParts:
         return value
     if value is None:
         return b""
-    return dumps(msgspec.to_builtins(value, str_keys=True))
+    try:
+        return dumps(msgspec.to_builtins(value, str_keys=True))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise WrongResult(
+            f"returned what JSON cannot hold ({error}): return text, ContentParts, or plain values",
+            function,
+        ) from None
 
 
 def _marked_methods(kind: type) -> dict[str, str]:
@@ -123,7 +143,12 @@ def _marked_methods(kind: type) -> dict[str, str]:
 
 
 def _tool(
-    name: str, method: Callable[..., Any], where: str, types_by_name: Mapping[str, Any]
+    name: str,
+    method: Callable[..., Any],
+    where: str,
+    types_by_name: Mapping[str, Any],
+    *,
+    strict: bool,
 ) -> Tool:
     description, described = read_docstring(inspect.getdoc(method))
     if not description:
@@ -132,24 +157,30 @@ def _tool(
         )
     arguments = arguments_type(method, where, described, types_by_name)
     schema = arguments_schema(arguments, where)
+    if strict and not _can_be_strict(schema):
+        raise DefinitionError(
+            f"{where} cannot be strict: in strict mode every parameter is required and has a type, "
+            "and no object takes further keys. Give none a default (write `str | None` for what "
+            "may be left out), or leave strict out."
+        )
     function = responses_pb2.FunctionTool(
         name=name,
         description=description,
         parameters_json=dumps(schema),
-        strict=_all_strict(schema),
+        strict=strict,
     )
     message = responses_pb2.Tool(function=function)
     quick = quick_reader(arguments)
     return Tool(name, method, arguments, schema, quick, takes_session(method), message)
 
 
-def _all_strict(schema: Any) -> bool:
-    """Whether a model's host can hold arguments to it in OpenAI's strict mode.
+def _can_be_strict(schema: Any) -> bool:
+    """Whether a model's host can hold arguments to the schema in OpenAI's strict mode.
 
     That mode takes only objects which require all of their properties and allow no others.
     """
     if isinstance(schema, list):
-        return all(map(_all_strict, schema))
+        return all(map(_can_be_strict, schema))
     if not isinstance(schema, dict):
         return True
     if schema.get("type") == "object":
@@ -157,10 +188,10 @@ def _all_strict(schema: Any) -> bool:
         closed = schema.get("additionalProperties") is False
         if not closed or set(schema.get("required", ())) != set(properties):
             return False
-        return all(map(_all_strict, properties.values())) and _all_strict(
+        return all(map(_can_be_strict, properties.values())) and _can_be_strict(
             list(schema.get("$defs", {}).values())
         )
     if schema == {} or set(schema) == {"description"}:
         return False
     nested = [schema.get(key) for key in ("items", "anyOf", "prefixItems")]
-    return all(map(_all_strict, [part for part in nested if part is not None]))
+    return all(map(_can_be_strict, [part for part in nested if part is not None]))

@@ -1,7 +1,8 @@
 """Tries an environment out: what an author wants to know before the first rollout.
 
 The checks go over the direct path, as an agent would, and judge the environment's own code: a
-fault of it is a finding, a refusal that is typed as such is not. Each call is bounded.
+fault of it is a finding, a refusal that is typed as such is not. A reward for nothing is a warning.
+Each call is bounded.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.verify.v1 import verify_pb2
-from gymmesh_responses import CodecError, loads, new_message
+from gymmesh_responses import CodecError, dumps, loads, new_message
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 
+from .made_up import CannotMakeUp, made_up
 from .service import RESOURCE_SERVICE, VERIFY_SERVICE, ResourceService
 
 __all__ = ["Finding", "try_out"]
@@ -35,6 +37,8 @@ __all__ = ["Finding", "try_out"]
 _CALL_S = 60.0
 _IN_FLIGHT = 64
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_REWARD = "reward "
+_SHOWN = 200  # characters
 _NO_TOOL = "no_such_tool_here"
 _Reason = errors_pb2.ErrorReason
 _FAULTS = frozenset(
@@ -50,15 +54,23 @@ _FAULTS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one check came to; `detail` is a line for people."""
+    """What one check came to; `detail` is a line for people.
+
+    `warning`: nothing is broken, but its author should look at it.
+    """
 
     check: str
     fine: bool
     detail: str
+    warning: bool = False
 
 
 class _Wrong(Exception):
     """A check's own verdict; the text is for the author."""
+
+
+class _Doubtful(Exception):
+    """A check's warning; the text is for the author."""
 
 
 async def try_out(
@@ -79,8 +91,12 @@ async def try_out(
         ("a task without its keys", trial.refuses_a_bare_task),
         ("sessions", trial.keeps_sessions_apart),
         ("wrong calls", trial.answers_wrong_calls),
+        ("calls", trial.answers_calls),
         ("turns", trial.takes_turns),
         ("verdict on nothing", trial.judges_nothing),
+        ("verdict on an empty answer", trial.judges_an_empty_answer),
+        ("verdict on calls alone", trial.judges_calls_alone),
+        ("verdict on a group", trial.judges_a_group),
         ("load", trial.bears_load),
     ]
     return [await _found(name, check) for name, check in checks]
@@ -91,6 +107,8 @@ async def _found(name: str, check: Callable[[], Awaitable[str]]) -> Finding:
         return Finding(name, True, await check())
     except _Wrong as wrong:
         return Finding(name, False, str(wrong))
+    except _Doubtful as doubt:
+        return Finding(name, True, str(doubt), warning=True)
     except MeshError as error:
         return Finding(name, False, f"{error.reason_name}: {error.message}")
 
@@ -143,6 +161,9 @@ class _Trial:
         """Each of its example tasks has what a session needs, and an id of its own."""
         tasks = await self._tasks()
         if not tasks:
+            file = self._service.environment.examples_file()
+            if file is not None and not file.exists():
+                raise _Wrong(f"its example tasks are missing: write {file.name}, or give --tasks")
             raise _Wrong("it ships no example tasks; name a file of task rows in `examples`")
         ids = [task.task_id for task in tasks]
         for task in tasks:
@@ -205,6 +226,41 @@ class _Trial:
                     raise _Wrong(f"{tool.function.name} took arguments that are not JSON")
         return "told, not raised"
 
+    async def answers_calls(self) -> str:
+        """Each tool answers one valid call, with arguments made up from its schema."""
+        task = (await self._some_tasks())[0]
+        async with self._session(task) as opened:
+            names = [tool.function.name for tool in opened.tools]
+        told = []
+        for name in names:
+            # A session for each, so that no call spoils the next one's.
+            async with self._session(task) as opened:
+                tool = next((one for one in opened.tools if one.function.name == name), None)
+                if tool is not None:
+                    told.append(f"{name} {await self._called(opened.session_id, tool.function)}")
+        return ", ".join(told) or "no tools"
+
+    async def _called(self, session_id: str, function: responses_pb2.FunctionTool) -> str:
+        """What came of a valid call, in a few words."""
+        name = function.name
+        try:
+            arguments = dumps(made_up(loads(function.parameters_json or b"{}")))
+        except CannotMakeUp as error:
+            return f"not called ({error})"
+        shown = arguments.decode(errors="replace")[:_SHOWN]
+        try:
+            answer = await self._call(session_id, name, arguments)
+        except MeshError as error:
+            if error.reason not in _FAULTS:
+                raise
+            raise _Wrong(f"{name}({shown}): {error.reason_name}: {error.message}") from None
+        if answer.outcome == rollout_pb2.TOOL_OUTCOME_OK:
+            return "answers"
+        text = answer.text.decode(errors="replace")[:_SHOWN]
+        if answer.outcome == rollout_pb2.TOOL_OUTCOME_BAD_ARGUMENTS:
+            return f"did not take {shown}: {text}"
+        return f"told the model {text!r}"
+
     async def takes_turns(self) -> str:
         """A turn after an answer that says little comes without a fault, where turns are taken."""
         if not (await self._about()).multi_turn:
@@ -222,12 +278,78 @@ class _Trial:
 
     async def judges_nothing(self) -> str:
         """A rollout in which nothing was said gets a verdict, or a typed error."""
+        return await self._judged([], "a rollout in which nothing was said or done")
+
+    async def judges_an_empty_answer(self) -> str:
+        """So does a rollout whose answer is empty."""
+        return await self._judged([new_message("assistant", "")], "an empty answer")
+
+    async def judges_a_group(self) -> str:
+        """Two rollouts in which nothing was said are judged together, where groups are."""
+        if not (await self._about()).judges_groups:
+            return "judges none"
+        for task in await self._some_tasks():
+            members = [
+                verify_pb2.GroupMember(
+                    rollout_id=self._id(), stop_reason=rollout_pb2.STOP_REASON_MODEL_FINISHED
+                )
+                for _ in range(2)
+            ]
+            request = verify_pb2.VerifyGroupRequest(task=task, members=members)
+            await self._verifier.VerifyGroup(request, timeout=_CALL_S)
+        return "judges two that said nothing"
+
+    async def _judged(self, transcript: Sequence[responses_pb2.Item], what: str) -> str:
+        """The verdicts on one transcript, for each task."""
         told: dict[str, int] = {}
+        paid = ""
         for task in await self._some_tasks():
             async with self._session(task) as opened:
-                kind = await self._judge(opened.session_id, task)
+                kind = await self._judge(opened.session_id, task, transcript)
             told[kind] = told.get(kind, 0) + 1
-        return ", ".join(f"{count} x {kind}" for kind, count in told.items())
+            if not paid and _pays(kind):
+                paid = task.task_id
+        said = ", ".join(f"{count} x {kind}" for kind, count in told.items())
+        if paid:
+            raise _Doubtful(
+                f"{said}: {what} is rewarded, first for the task {paid!r}; a policy learns that"
+            )
+        return said
+
+    async def judges_calls_alone(self) -> str:
+        """A rollout that calls each tool once, and answers nothing, gets a verdict."""
+        task = (await self._some_tasks())[0]
+        async with self._session(task) as opened:
+            items: list[responses_pb2.Item] = []
+            for number, tool in enumerate(opened.tools):
+                items += await self._call_items(opened.session_id, tool.function, f"call_{number}")
+            if not items:
+                return "no call was answered" if opened.tools else "no tools"
+            said = await self._judge(opened.session_id, task, items)
+        if _pays(said):
+            raise _Doubtful(
+                f"{said} for calling each tool once with arguments that are made up, and answering "
+                "nothing; a policy learns that"
+            )
+        return said
+
+    async def _call_items(
+        self, session_id: str, function: responses_pb2.FunctionTool, call_id: str
+    ) -> list[responses_pb2.Item]:
+        """One valid call and its output; nothing where there is none, or it was a fault."""
+        try:
+            arguments = dumps(made_up(loads(function.parameters_json or b"{}")))
+            answer = await self._call(session_id, function.name, arguments)
+        except (CannotMakeUp, MeshError):
+            return []  # told by the check of calls
+        call = responses_pb2.FunctionCall(
+            name=function.name, call_id=call_id, arguments=arguments, status="completed"
+        )
+        output = responses_pb2.FunctionCallOutput(call_id=call_id, text=answer.text)
+        return [
+            responses_pb2.Item(function_call=call),
+            responses_pb2.Item(function_call_output=output),
+        ]
 
     async def bears_load(self) -> str:
         """Many sessions at a time are opened, called, judged and closed without a fault."""
@@ -303,11 +425,17 @@ class _Trial:
         )
         return answer
 
-    async def _judge(self, session_id: str, task: rollout_pb2.Task) -> str:
-        """What the verifier makes of an empty transcript; raises MeshError for a fault."""
+    async def _judge(
+        self,
+        session_id: str,
+        task: rollout_pb2.Task,
+        transcript: Sequence[responses_pb2.Item] = (),
+    ) -> str:
+        """What the verifier makes of a transcript; raises MeshError for a fault."""
         request = verify_pb2.VerifyRequest(
             session_id=session_id,
             task=task,
+            transcript=transcript,
             stop_reason=rollout_pb2.STOP_REASON_MODEL_FINISHED,
         )
         try:
@@ -318,12 +446,16 @@ class _Trial:
             return error.reason_name
         verdict = response.verification
         if verdict.HasField("reward"):
-            return f"reward {verdict.reward:g}"
+            return f"{_REWARD}{verdict.reward:g}"
         name = rollout_pb2.VerificationStatus.Name(verdict.status)
         return name.removeprefix("VERIFICATION_STATUS_")
 
     def _id(self) -> str:
         return f"trial-{next(self._ids)}"
+
+
+def _pays(verdict: str) -> bool:
+    return verdict.startswith(_REWARD) and float(verdict.removeprefix(_REWARD)) > 0
 
 
 def _check_tool(function: responses_pb2.FunctionTool) -> None:

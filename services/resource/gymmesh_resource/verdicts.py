@@ -1,12 +1,14 @@
 """What `verify` may answer, and its conversion to the contract's Verification.
 
-Invariant: a Verification that is VERIFIED has a finite reward, and no other one has any.
+Invariant: a Verification that is VERIFIED has a finite reward in the environment's range, and no
+other one has any.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -16,7 +18,22 @@ import msgspec
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_responses import CodecError, dumps
 
-__all__ = ["Component", "Outcome", "Pending", "Skipped", "Stage", "Verdict", "write_verification"]
+from .errors import DefinitionError, WrongResult
+
+__all__ = [
+    "Component",
+    "Outcome",
+    "Pending",
+    "Skipped",
+    "Stage",
+    "Verdict",
+    "check_range",
+    "turn_reward",
+    "write_verification",
+]
+
+# Sums of weighted parts may miss a bound by a rounding error.
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +48,8 @@ class Component:
 class Verdict:
     """A judgement.
 
-    `reward`: the scalar, finite, typically between 0.0 and 1.0.
-    `components`: its parts by name, the same names for every task.
+    `reward`: the scalar, in the environment's `reward_range`.
+    `components`: its parts by name, the same names for every task; finite numbers of any range.
     `evidence`: what it rests on, anything that JSON can hold; goes to the output row.
     """
 
@@ -87,11 +104,14 @@ def write_verification(
     verifier: str,
     version: str,
     stages: Sequence[Stage],
+    reward_range: tuple[float, float] = (0.0, 1.0),
+    earlier: float = 0.0,
     usage: Sequence[rollout_pb2.ModelCallUsage] = (),
 ) -> float | None:
     """Write the contract's message, which is empty before; the reward, if there is one.
 
-    Raises ValueError for what is no verdict, in one sentence.
+    earlier: what the agent adds to the reward, so that the sum must be in the range, too.
+    Raises WrongResult for what is no verdict.
     """
     message.verifier = verifier
     message.verifier_version = version
@@ -103,7 +123,9 @@ def write_verification(
             added.note = stage.note
     if usage:
         message.model_usage.extend(usage)
-    if type(outcome) is float and math.isfinite(outcome):  # as most verifiers answer
+    least, most = reward_range
+    if type(outcome) is float and least <= outcome <= most and not earlier:
+        # As most verifiers answer.
         message.status = rollout_pb2.VERIFICATION_STATUS_VERIFIED
         message.reward = outcome
         return outcome
@@ -115,17 +137,49 @@ def write_verification(
         message.status = rollout_pb2.VERIFICATION_STATUS_SKIPPED
         _write_reason(message, outcome)
         return None
-    if not isinstance(outcome, Verdict):
-        return _write_reward(message, outcome)
-    reward = _write_reward(message, outcome.reward)
-    _write_details(message, outcome)
-    return reward
-
-
-def _write_reward(message: rollout_pb2.Verification, given: object) -> float:
     message.status = rollout_pb2.VERIFICATION_STATUS_VERIFIED
-    reward = message.reward = _number(given, "reward")
+    given = outcome.reward if isinstance(outcome, Verdict) else outcome
+    reward = message.reward = in_range(given, "the reward", reward_range)
+    if earlier:
+        in_range(reward + earlier, "with the turns' rewards, the reward", reward_range)
+    if isinstance(outcome, Verdict):
+        _write_details(message, outcome)
     return reward
+
+
+def check_range(where: str, given: object) -> None:
+    """Raises DefinitionError for a `reward_range` that is none."""
+    if isinstance(given, tuple | list) and len(given) == 2:
+        least, most = given
+        if _is_number(least) and _is_number(most) and least < most:
+            return
+    raise DefinitionError(
+        f"{where}.reward_range must be two numbers, the smaller one first, such as (0.0, 1.0) or "
+        f"(-math.inf, math.inf), not {given!r}."
+    )
+
+
+def in_range(value: object, what: str, reward_range: tuple[float, float]) -> float:
+    """A reward as a float. Raises WrongResult for what is no number, or outside of the range."""
+    number = _number(value, what)
+    least, most = reward_range
+    if not least - _ROUNDING <= number <= most + _ROUNDING:
+        wanted = f"({min(least, math.floor(number)):.1f}, {max(most, math.ceil(number)):.1f})"
+        raise WrongResult(
+            f"{what} is {number:g}, outside of the environment's range from {least:g} to {most:g}: "
+            f"scale it, or declare another range in the class, such as reward_range = {wanted}"
+        )
+    return number
+
+
+def turn_reward(value: object, reward_range: tuple[float, float]) -> float:
+    """The reward of a turn, which may take back what others gave. Raises WrongResult."""
+    least, most = reward_range
+    return in_range(value, "the turn's reward", (min(least, least - most), max(most, most - least)))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and value == value
 
 
 def _write_reason(message: rollout_pb2.Verification, outcome: Pending | Skipped) -> None:
@@ -137,23 +191,28 @@ def _write_details(message: rollout_pb2.Verification, verdict: Verdict) -> None:
     message.evidence_json = _evidence(verdict.evidence)
     for name, part in verdict.components.items():
         component = part if isinstance(part, Component) else Component(part)
-        added = message.components.add(name=name, value=_number(component.value, name))
+        added = message.components.add(
+            name=name, value=_number(component.value, f"the component {name!r}")
+        )
         if component.weight is not None:
-            added.weight = _number(component.weight, f"weight of {name}")
+            added.weight = _number(component.weight, f"the weight of {name!r}")
 
 
 def _number(value: object, what: str) -> float:
     if type(value) is float:
         number = value
-    elif isinstance(value, (int, float)):
+    elif isinstance(value, numbers.Real) and not isinstance(value, bool):
         try:
             number = float(value)
         except OverflowError:
             number = math.inf
     else:
-        raise ValueError(f"the {what} is {type(value).__name__}, not a number")
+        raise WrongResult(
+            f"{what} is {_shown(value)}, which is no number: answer a float, such as "
+            "float(right), or a Verdict"
+        )
     if not math.isfinite(number):
-        raise ValueError(f"the {what} is {number}, not a finite number")
+        raise WrongResult(f"{what} is {number}, which is no finite number")
     return number
 
 
@@ -163,7 +222,12 @@ def _evidence(evidence: Mapping[str, Any]) -> bytes:
     try:
         return dumps(_plain(dict(evidence)))
     except CodecError as error:
-        raise ValueError(f"the evidence cannot be written as JSON: {error}") from None
+        raise WrongResult(f"the evidence cannot be written as JSON: {error}") from None
+
+
+def _shown(value: object) -> str:
+    kind = type(value).__name__
+    return repr(value) if value is None or isinstance(value, bool) else f"of the type {kind}"
 
 
 def _plain(value: Any) -> Any:

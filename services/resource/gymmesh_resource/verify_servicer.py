@@ -7,6 +7,7 @@ a VERIFIER_FAULT or VERIFIER_TIMEOUT, never a reward.
 from __future__ import annotations
 
 import contextlib
+import math
 import secrets
 import time
 from collections.abc import Coroutine, Sequence
@@ -14,6 +15,7 @@ from functools import cache, cached_property, partial
 from typing import Any, NoReturn
 
 from gymmesh.errors.v1 import errors_pb2
+from gymmesh.resource.v1 import resource_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.verify.v1 import verify_pb2
 from gymmesh_runtime import metrics
@@ -21,7 +23,7 @@ from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.instruments import Spread
 
-from .errors import TaskInvalid, TookTooLong
+from .errors import TaskInvalid, TookTooLong, WrongResult
 from .host import task_invalid
 from .hosted import Hosted
 from .models import Models
@@ -51,6 +53,7 @@ class VerifyServicer:
         self._environment_verify = hosted.method(environment.verify, limit_s)
         self._judges_at_once = self._judges and self._environment_verify.never_waits
         self._environment_group = hosted.method(environment.verify_group, limit_s)
+        self._adds_turns = environment.reward_rule == resource_pb2.REWARD_RULE_SUM
         #: The counter of verdicts by status.
         self._counts = cache(partial(metrics.VERIFICATIONS.labels, hosted.name))
 
@@ -88,8 +91,9 @@ class VerifyServicer:
             self._raise(error, "verify_group", task)
         seconds = time.perf_counter() - started
         if not isinstance(outcomes, Sequence) or len(outcomes) != len(members):
-            wrong = TypeError(f"verify_group must give {len(members)} verdicts, one per member")
-            raise self._fault(wrong, "verify_group")
+            wrong = f"must give a list of {len(members)} verdicts, one for each member"
+            method = hosted.environment.verify_group
+            raise self._fault(WrongResult(wrong, method), "verify_group")
         response = verify_pb2.VerifyGroupResponse()
         for member, outcome in zip(members, outcomes, strict=True):
             rollout = member.rollout
@@ -207,10 +211,13 @@ class VerifyServicer:
                 verifier=name,
                 version=environment.verifier_version or environment.version,
                 stages=rollout.stages or (Stage(stage, int(seconds * 1e6)),),
+                reward_range=environment.reward_range,
+                earlier=math.fsum(rollout.turn_rewards) if self._adds_turns else 0.0,
                 usage=usage,
             )
         except (ValueError, TypeError, AttributeError) as error:
-            raise self._fault(error, stage) from error
+            wrong = WrongResult(str(error), getattr(environment, stage))
+            raise self._fault(wrong, stage) from error
         self._seconds.observe(seconds)
         if reward is None:
             self._counts(_STATUSES[verification.status]).inc()

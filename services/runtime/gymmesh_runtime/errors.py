@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import math
-import secrets
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
@@ -22,6 +21,7 @@ from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 from gymmesh.errors.v1 import errors_pb2
+from gymmesh_runtime.faults import place_of, traceback_id
 from gymmesh_runtime.timers import MAX_TIMEOUT_S
 
 DOMAIN: Final = "gymmesh"
@@ -115,15 +115,18 @@ def reason_name(reason: int) -> str:
 def unforeseen(exc: BaseException, where: str) -> MeshError:
     """Turns an exception that nobody foresaw into INTERNAL_FAULT.
 
-    Logs the traceback once under an ``error_id``; only that id goes to the
-    caller, since the exception's own words may hold anything.
+    Logs the traceback under an ``error_id``, the same for all from one place. The caller gets
+    that id, the exception's type and where it was raised; not its words, which may hold anything.
     """
-    error_id = secrets.token_hex(4)
+    error_id = traceback_id(exc)
     _log.error("unforeseen failure in %s (error_id %s)", where, error_id, exc_info=exc)
+    place = place_of(exc)
     return MeshError(
         Reason.ERROR_REASON_INTERNAL_FAULT,
-        f"{where} failed with {type(exc).__name__}; its log has the details under {error_id}",
-        metadata={"error_id": error_id},
+        f"{where} failed with {type(exc).__name__}{f' at {place}' if place else ''}; "
+        f"its log has the details under {error_id}",
+        metadata={"error_id": error_id, "exception": type(exc).__name__}
+        | ({"at": place} if place else {}),
     )
 
 

@@ -230,7 +230,7 @@ class PeerDirectory:
         return MeshError(
             errors_pb2.ERROR_REASON_SERVICE_NOT_FOUND,
             f"no {kind} service named '{name}' is serving{hint}",
-            metadata={"service": service, "name": name},
+            metadata={"service": service, "name": name, "known": ", ".join(known)},
         )
 
 

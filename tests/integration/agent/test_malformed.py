@@ -280,7 +280,7 @@ async def collected(agent: Any, request: agent_pb2.RunRolloutRequest, stream_id:
     return one
 
 
-HELLOS = [
+HELLOS: list[tuple[dict[str, Any], str | None]] = [
     ({"stream_id": CONTROL}, "FIELD_INVALID"),
     ({"stream_id": LARGE}, "FIELD_INVALID"),
     ({"contract_version": LARGE}, "CONTRACT_MISMATCH"),
@@ -288,7 +288,7 @@ HELLOS = [
     ({"last_cursor": 2**64 - 1}, OK),
     ({"credit": 2**64 - 1}, OK),
 ]
-MESSAGES = [
+MESSAGES: list[tuple[dict[str, Any], str | None]] = [
     ({"credit": {"events": 2**64 - 1}}, OK),
     ({"ack": {"cursor": 2**64 - 1}}, "FIELD_INVALID"),
     ({"cancels": {"attempts": [{"rollout_id": LARGE, "attempt": 2**32 - 1}]}}, OK),

@@ -1,6 +1,6 @@
 """A fake chat endpoint in a process of its own: python -m tests.scale.model_bench.endpoint.
 
-Answers at once with the same bytes: `/text/v1/chat/completions` a short text, and
+Answers at once with the same bytes, but for the id: `/text/v1/chat/completions` a short text, and
 `/tokens/v1/chat/completions` one with 8,000 token ids and logprobs, as vLLM writes it. Written on
 bare sockets, so that it takes little of the machine. Prints its port; ends with standard input.
 """
@@ -8,6 +8,7 @@ bare sockets, so that it takes little of the machine. Prints its port; ends with
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sys
 from typing import Any, cast
 
@@ -19,6 +20,9 @@ PROMPT_TOKENS, OUTPUT_TOKENS = 256, 8_000
 _USAGE = {"prompt_tokens": PROMPT_TOKENS, "total_tokens": PROMPT_TOKENS}
 _TEXT = "Six times seven is forty-two. " * 6
 _MAX_HEAD = 64 * 1024
+# Stands in an answer's id for its number.
+_NUMBER = "0123456789abcdef"
+_NUMBERS = itertools.count()
 
 
 def document(tokens: int) -> dict[str, Any]:
@@ -30,7 +34,7 @@ def document(tokens: int) -> dict[str, Any]:
         "logprobs": None,
     }
     made = {
-        "id": "chatcmpl-0123456789abcdef",
+        "id": f"chatcmpl-{_NUMBER}",
         "object": "chat.completion",
         "created": 1_760_000_000,
         "model": "fake",
@@ -55,13 +59,15 @@ def document(tokens: int) -> dict[str, Any]:
     return made
 
 
-def _answer(tokens: int) -> bytes:
+def _answer(tokens: int) -> tuple[bytes, bytes]:
+    """What stands before and after the number in its id."""
     body = orjson.dumps(document(tokens))
     head = (
         "HTTP/1.1 200 OK\r\ndate: Thu, 01 Jan 2026 00:00:00 GMT\r\nserver: fake\r\n"
         f"content-length: {len(body)}\r\ncontent-type: application/json\r\n\r\n"
     )
-    return head.encode() + body
+    before, _, after = (head.encode() + body).partition(_NUMBER.encode())
+    return before, after
 
 
 # What else is asked for (a server's metrics, what it can do) is not there.
@@ -92,12 +98,16 @@ class Endpoint(asyncio.Protocol):
                 length = head.partition(b"content-length:")[2].partition(b"\r\n")[0]
                 self._wanted = end + 4 + int(length or 0)
                 path = head.split(b" ", 2)[1]
-                self._answer = ANSWERS.get(path.removesuffix(_CHAT), _NOTHING)
+                self._answer = ANSWERS.get(path.removesuffix(_CHAT))
             if len(self._held) < self._wanted:
                 return
             del self._held[: self._wanted]
             self._wanted = 0
-            self._transport.write(self._answer)
+            if self._answer is None:
+                self._transport.write(_NOTHING)
+            else:
+                before, after = self._answer
+                self._transport.writelines((before, b"%016d" % next(_NUMBERS), after))
 
 
 async def main() -> None:

@@ -9,6 +9,7 @@ seconds; each line is answered with how many calls are in flight. Ends when its 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import sys
 from typing import Any, Final
@@ -19,8 +20,9 @@ from aiohttp import web
 USAGE: Final = {"input_tokens": 40, "output_tokens": 12, "total_tokens": 52}
 ARGUMENTS: Final = '{"left": 2, "right": 3}'
 TEXT: Final = "The sum is 5"
+_NUMBERS: Final = itertools.count(1)
 CALL = {
-    "id": "resp_1",
+    "id": "resp_NUMBER",
     "object": "response",
     "created_at": 1,
     "model": "fake",
@@ -46,7 +48,6 @@ CALL = {
 }
 ANSWER = {
     **CALL,
-    "id": "resp_2",
     "output": [
         {
             "type": "message",
@@ -59,10 +60,10 @@ ANSWER = {
 }
 
 
-def _chat(number: int, message: dict[str, Any], finish: str) -> bytes:
+def _chat(message: dict[str, Any], finish: str) -> bytes:
     return orjson.dumps(
         {
-            "id": f"chatcmpl-{number}",
+            "id": "chatcmpl-NUMBER",
             "object": "chat.completion",
             "created": 1,
             "model": "fake",
@@ -85,8 +86,8 @@ _FUNCTION = {
     "type": "function",
     "function": {"name": "add", "arguments": ARGUMENTS},
 }
-_CHAT_CALL = _chat(1, {"content": None, "tool_calls": [_FUNCTION]}, "tool_calls")
-_CHAT_ANSWER = _chat(2, {"content": TEXT}, "stop")
+_CHAT_CALL = _chat({"content": None, "tool_calls": [_FUNCTION]}, "tool_calls")
+_CHAT_ANSWER = _chat({"content": TEXT}, "stop")
 
 
 class Endpoint:
@@ -113,6 +114,8 @@ class Endpoint:
             self.in_flight += 1
             await asyncio.sleep(random.uniform(*self.latency_s))
             self.in_flight -= 1
+        # As endpoints do, it gives each answer an id of its own.
+        body = body.replace(b"NUMBER", b"%d" % next(_NUMBERS), 1)
         return web.Response(body=body, content_type="application/json")
 
 

@@ -158,7 +158,10 @@ class WrongTurn(Agent):
 async def test_fault_of_the_agent_is_its_own(agent: type[Agent]) -> None:
     events = await run(agent)
     assert failure_in(events) == ("BOUNDARY_AGENT", "AGENT_FAULT")
-    assert "secret" not in str(events[-1])
+    if agent is Broken:
+        info = from_status(events[-1].failed.failure.status).metadata
+        assert info["exception"] == "KeyError: 'secret'"
+        assert info["at"].startswith("tests/unit/agent/test_custom_agents.py:")
     assert "verified" not in kinds(events)
 
 

@@ -120,7 +120,7 @@ def test_progress_in_words() -> None:
         ({"queued": 1, "ending": 3, "retrying": 5}, "queued at agents 1  being written 3"),
         ({"state": "paused"}, "paused; go on with: gym-cli runs resume"),
         ({"state": "draining", "why": "drained"}, "draining (drained); Ctrl-C again stops"),
-        ({"away": ("tool_loop",)}, "agent away: tool_loop"),
+        ({"away": ("agent 'tool_loop'",)}, "waiting for agent 'tool_loop'"),
         ({"groups": 16, "held": True}, "no new groups: the trainer has not taken"),
     ],
 )

@@ -26,6 +26,7 @@ from tests.support.rollouts import (
     verdict,
 )
 from tests.unit.client.test_collect import collector, rows, tasks
+from tests.unit.client.test_collect_steering import until
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=6), st.data())
@@ -152,7 +153,7 @@ async def test_an_interrupt_before_the_group_is_whole_loses_nothing(tmp_path: Pa
     run, files = collector(tmp_path, agent, repeats=2, grace_s=0.0)
     going = asyncio.create_task(run.run(tasks(1)))
     await asyncio.wait_for(started.wait(), 10)
-    await asyncio.sleep(0.05)  # the other repeat ends meanwhile
+    await until(lambda: run.figures().in_flight == 1)  # the other repeat has ended
     run.interrupt()
     await asyncio.wait_for(going, 10)
     (row,) = rows(files.rows)

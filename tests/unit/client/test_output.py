@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -196,9 +197,19 @@ async def test_two_collectors_cannot_share_an_output(tmp_path: Path) -> None:
     await resume(files).close()
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no such folder"):
-        begin(files_in(tmp_path / "gone"))
+async def test_a_folder_that_is_not_there_is_made(tmp_path: Path) -> None:
+    files = files_in(tmp_path / "new" / "deep")
+    await collect(begin(files), THREE)
+    assert files.rows.exists()
+    assert {stat.S_IMODE(one.stat().st_mode) for one in (files.rows.parent, tmp_path / "new")} == {
+        0o700
+    }
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UserError, match="file: is not a folder"):
+        begin(files_in(tmp_path / "file" / "deep"))
 
 
 @pytest.mark.parametrize(
@@ -304,10 +315,10 @@ async def test_an_output_without_a_journal_or_an_identity(tmp_path: Path) -> Non
             resume(files)
 
 
-async def test_resume_of_nothing_is_a_new_run(tmp_path: Path) -> None:
-    output = resume(files_in(tmp_path))
-    assert output.outcomes == 0
-    await output.close()
+def test_nothing_cannot_be_resumed(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"rollouts.jsonl: is not there, so there is nothing"):
+        resume(files_in(tmp_path))
+    assert list(tmp_path.iterdir()) == []
 
 
 async def test_a_run_that_was_killed_before_its_first_row_is_the_same_run(tmp_path: Path) -> None:
@@ -379,10 +390,10 @@ async def test_an_old_output_gets_a_journal(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        (b"{}\n", "line 1 has no task_id"),
-        (b"nonsense\n", "line 1 is damaged"),
-        (b"[]\n", "line 1 is not a rollout's row"),
-        (old_row("t-1") + old_row("t-1"), "line 2 is of task 't-1' repeat 0, which"),
+        (b"{}\n", "jsonl:1: has no task_id"),
+        (b"nonsense\n", "jsonl:1: is damaged"),
+        (b"[]\n", "jsonl:1: is not a rollout's row"),
+        (old_row("t-1") + old_row("t-1"), "jsonl:2: is of task 't-1' repeat 0, which"),
     ],
 )
 def test_damaged_old_rows_are_refused(tmp_path: Path, rows: bytes, words: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymmesh_client import TaskDefaults, TaskProblem, TaskReader, TaskRow, UserError
+from gymmesh_client.task_file import TaskFile
 from gymmesh_responses import loads, params_to_dict
 
 READER = TaskReader(TaskDefaults("math", "tool_loop"), {"math", "sql"}, {"tool_loop"})
@@ -94,7 +96,6 @@ P = "responses_create_params"
         ({P: "hi"}, P, "must be an object, not a string"),
         ({P: {}}, f"{P}.input", "the key is missing"),
         ({P: {"inputs": []}}, f"{P}.input", "rename 'inputs'"),
-        ({P: {"input": []}}, f"{P}.input", "is empty"),
         ({P: {"input": " "}}, f"{P}.input", "is empty"),
         ({P: {"input": 3}}, f"{P}.input", "not a number"),
         ({P: {"input": ["hi"]}}, f"{P}.input[0]", "must be an object"),
@@ -123,7 +124,8 @@ P = "responses_create_params"
             f"{P}.tools[0].parameters.type",
             "not a valid JSON Schema: 'objekt'",
         ),
-        ({**params(), "task_id": 7}, "task_id", "must be a string"),
+        ({**params(), "task_id": 7.5}, "task_id", "must be a string"),
+        ({**params(), "task_id": True}, "task_id", "must be a string"),
         ({**params(), "task_id": ""}, "task_id", "is empty"),
         ({**params(), "seed": "x"}, "seed", "whole number"),
         ({**params(), "seed": 2**63}, "seed", "64 bits"),
@@ -146,7 +148,48 @@ def test_the_same_id_twice(tmp_path: Path) -> None:
     row = {**params(), "task_id": "a"}
     _, problem = read(tmp_path / "t.jsonl", row, row)
     assert isinstance(problem, TaskProblem)
-    assert str(problem) == ("line 2: task_id: 'a' is the id of line 1 already; ids must be unique")
+    assert problem.at(Path("t.jsonl")) == (
+        "t.jsonl:2: task_id: 'a' is the id of line 1 already; ids must be unique, or number them "
+        "with --number-repeated-ids"
+    )
+
+
+def test_repeated_ids_are_numbered_when_asked(tmp_path: Path) -> None:
+    names: list[Any] = ["a", "a", "a-3", "a", "a-3", 5, "5", "b"]
+    rows = [{**params(), "task_id": name} for name in names]
+    reader = replace(READER, number_repeated_ids=True)
+    entries = read(tmp_path / "t.jsonl", *rows, reader=reader)
+    ids = [entry.task.task_id for entry in entries if isinstance(entry, TaskRow)]
+    assert ids == ["a", "a-2", "a-3", "a-4", "a-3-2", "5", "5-2", "b"]
+    by_index = TaskFile(reader, tmp_path / "t.jsonl")
+    assert [by_index[at].task_id for at in range(len(names))] == ids
+    assert [task.task_id for task in by_index] == ids
+
+
+def test_rows_of_the_field_are_read(tmp_path: Path) -> None:
+    row = {
+        P: {"input": []},
+        "task_id": 12,
+        "environment": {"name": "shop", "seed": 3},
+        "agent": ["x"],
+    }
+    (entry,) = read(tmp_path / "t.jsonl", row)
+    assert isinstance(entry, TaskRow)
+    task = entry.task
+    assert (task.task_id, task.environment, task.agent) == ("12", "math", "tool_loop")
+    # The verifier sees what the row has, and the output row has it under task_extras.
+    assert json.loads(task.payload_json) == {key: row[key] for key in row if key != P}
+
+
+def test_lines_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    rows = [{**params(), "task_id": "a"}, {"nonsense": 1}, {**params(), "task_id": "b"}]
+    path.write_text("\n" + "".join(json.dumps(row) + "\n" for row in rows))
+    tasks = TaskFile(READER, path, without={3})
+    assert [task.task_id for task in tasks] == ["a", "b"]
+    assert [tasks[at].task_id for at in range(len(tasks))] == ["a", "b"]
+    with pytest.raises(UserError, match=r"t.jsonl:3: responses_create_params: the key is missing"):
+        list(TaskFile(READER, path))
 
 
 def test_every_problem_of_a_row_is_said(tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ from tests.unit.resource.served import served, task
 LABELS: list[dict[str, Any]] = yaml.safe_load(
     Path(__file__).with_name("labels.yaml").read_text(encoding="utf-8")
 )
+# Seconds for judgements that take much processor time, which a busy machine is slow to give.
+PATIENT = 900.0
 EQUAL, DIFFERENT = "They agree. [[A=B]]", "They do not. [[A!=B]]"
 
 
@@ -58,7 +60,9 @@ def test_the_table_is_large() -> None:
         ("\\boxed{1} and \\boxed{2}", "2"),
         ("\\boxed{1} and \\boxed{2", "1"),
         ("\\boxed{}", ""),
-        ("\\fbox{7}", "7"),
+        ("\\fbox{7}", None),
+        ("\\boxed {7}", None),
+        ("\\fbox{8} \\boxed{7}", "7"),
         ("5", None),
         ("", None),
     ],
@@ -124,7 +128,7 @@ async def test_a_judge_without_a_label_is_a_models_failure() -> None:
 async def test_the_librarys_verdict_stands_where_that_is_wanted() -> None:
     verdict, model = await judged("\\boxed{not even}", "Hm.", judge_failsafe="library")
     assert verdict.reward == 0.0
-    assert len(model.requests) == 2
+    assert len(model.requests) == 4
 
 
 @pytest.mark.parametrize("failsafe", ["fail", "library"])
@@ -179,6 +183,7 @@ async def test_without_the_option_no_judge_is_needed() -> None:
 
 
 @pytest.mark.golden
+@pytest.mark.timeout(PATIENT)
 async def test_agrees_with_recorded_judgements(golden_dir: Path) -> None:
     path = golden_dir / "math_with_judge.example_rollouts.jsonl"
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -193,9 +198,10 @@ async def test_agrees_with_recorded_judgements(golden_dir: Path) -> None:
         of = task(expected_answer=row["expected_answer"])
         of.params.CopyFrom(params_from_json(row["responses_create_params"]))
         output = list(items_from_json(row["response"]["output"]))
-        environment = MathEnvironment(judge=True, judge_workers=1)
-        async with served(environment, model_services={"judge": model}) as mesh:
-            verdict = await mesh.verify("", of, output)
+        environment = MathEnvironment(judge=True, judge_workers=1, judge_timeout_s=PATIENT)
+        services = {"judge": model}
+        async with served(environment, model_services=services, verify_timeout_s=PATIENT) as mesh:
+            verdict = await mesh.verify("", of, output, timeout=PATIENT)
         assert verdict.reward == row["reward"]
         assert evidence(verdict)["library_reward"] == row["library_reward"]
         assert evidence(verdict)["judge_evaluations"] == (recorded or None)

@@ -65,6 +65,7 @@ def test_evidence_is_bounded() -> None:
 
 
 @pytest.mark.golden
+@pytest.mark.timeout(900)
 def test_agrees_with_recorded_judgements(golden_dir: Path) -> None:
     path = golden_dir / "math_with_judge.example_rollouts.jsonl"
     rollouts = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

@@ -43,6 +43,11 @@ def hang() -> None:
         time.sleep(1)
 
 
+def spin() -> None:
+    while True:
+        pass
+
+
 def hang_with_the_interpreter_lock() -> int:
     return len(str(9 ** (9**9)))
 

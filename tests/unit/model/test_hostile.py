@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import json
 from collections.abc import Callable
 from typing import Any
 from unittest import mock
@@ -13,12 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymmesh_model.backends.base import Counted
-from gymmesh_model.backends.chat import read_answer, respond
+from gymmesh_model.backends.chat import ChatReader, read_answer, respond
+from gymmesh_model.backends.chat_stream import ChatFold
+from gymmesh_model.backends.progress import Progress
 from gymmesh_model.backends.read_response import ResponseReader, read_response
 from gymmesh_model.backends.recording import Recording, RecordingError, read_row
 from gymmesh_model.convert import to_chat
 from gymmesh_responses import dumps, fill_usual, loads, response_to_json
 from gymmesh_runtime.errors import MeshError
+from tests.support import endpoint
 
 Json = dict[str, Any]
 
@@ -140,6 +144,56 @@ def damaged(draw: st.DrawFn, document: Json) -> Any:
 def test_chat_answers(answer: Any) -> None:
     with contextlib.suppress(MeshError):
         respond("policy", read_answer("policy", dumps(answer)), PARAMS)
+
+
+# What a policy may write: any text, also what no JSON or UTF-8 can hold, numbers beyond every type,
+# brackets deeper than any stack; and nothing.
+WRITTEN = st.text(st.characters(codec=None), max_size=20) | st.sampled_from(
+    ("", "\x00\x1b[2J", "\ud83d", "9" * 5_000, "-1e999", "NaN", "[" * 5_000, '{"a":' * 2_000,
+     "<think>", "</think>", "data: [DONE]\n\n", '{"a":1', "null", "\u2028\x85")
+)  # fmt: skip
+CALLS = st.lists(st.tuples(st.sampled_from(["c", "d", ""]), WRITTEN, WRITTEN), max_size=3)
+
+
+@given(WRITTEN, CALLS, st.sampled_from(["stop", "length"]))
+def test_whatever_the_policy_wrote_is_kept_as_it_is(
+    said: str, calls: list[tuple[str, str, str]], finish: str
+) -> None:
+    """Be it a name, arguments or text: it is no failure of the endpoint, streamed or whole."""
+    made = endpoint._chat_document({}, said, calls, None, finish, (1, 1))
+    wanted = [(name, arguments) for _, name, arguments in calls]
+    whole = respond("policy", read_answer("policy", json.dumps(made).encode()), PARAMS)
+    native = endpoint._responses_document({}, said, calls, None, finish, (1, 1))
+    read = [whole, read_response("policy", json.dumps(native).encode(), ()).answer.response]
+    progress = Progress()
+    reader = ChatReader("policy", ChatFold(progress), PARAMS, progress)
+    for chunk in endpoint.chat_chunks(made, 900):
+        reader.feed(json.dumps(chunk).encode())
+    reader.end()
+    read.append(reader.respond())
+    for response in read:
+        output = loads(response_to_json(response))["output"]
+        texts = [part["text"] for one in output for part in one.get("content", [])]
+        assert "".join(texts) == said
+        got = [(one["name"], one["arguments"]) for one in output if "arguments" in one]
+        assert got == wanted
+
+
+@pytest.mark.parametrize("deep", [300, 700])
+def test_parsed_arguments_may_be_as_deep_as_the_policy_wrote_them(deep: int) -> None:
+    arguments = "[" * deep + "]" * deep
+    raw = json.dumps(CHAT).replace('"arguments": "{}"', f'"arguments": {arguments}')
+    made = respond("policy", read_answer("policy", raw.encode()), PARAMS)
+    calls = [one.function_call for one in made.output if one.HasField("function_call")]
+    assert [call.arguments.decode() for call in calls] == [arguments]
+
+
+@pytest.mark.parametrize(("name", "kept"), [(None, ""), ("", ""), (5, "5"), ({"a": 1}, '{"a":1}')])
+def test_a_name_that_is_none_is_the_policys_mistake(name: Any, kept: str) -> None:
+    made = endpoint._chat_document({}, None, [("c", "f", "{}")], None, None, None)
+    made["choices"][0]["message"]["tool_calls"][0]["function"]["name"] = name
+    response = respond("policy", made, PARAMS)
+    assert response.output[0].function_call.name == kept
 
 
 @given(damaged(PARAMS))

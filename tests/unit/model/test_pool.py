@@ -124,20 +124,27 @@ def test_each_has_its_part_of_the_limit() -> None:
     pool.govern(limiter)
     first, second, _ = pool.endpoints
     clock.now = 1.0
+    for endpoint in (first, second):
+        endpoint.in_flight = 10
+    first.in_flight = 6
     pool.failed(first, 0.0, BUSY)
-    assert limiter.limit == 25
+    assert limiter.limit == 26, "what it has in hand it did take"
     pool.failed(first, 0.5, BUSY)
-    assert limiter.limit == 25, "in the same round trip"
+    assert limiter.limit == 26
     pool.failed(second, 0.5, BUSY)
-    assert limiter.limit == 20
+    assert limiter.limit == 26
     overloaded = MeshError(
         errors.ERROR_REASON_MODEL_SERVER_ERROR, "x", metadata={"http_status": "503"}
     )
+    first.in_flight = 4
     pool.failed(first, 1.5, overloaded)
-    assert limiter.limit == 17
+    assert limiter.limit == 24
     pool.failed(first, 9.0, unreachable("policy", "gone"))
-    assert limiter.limit == 17
-    assert metrics.MODEL_CONCURRENCY_LIMIT.labels("policy").value == 17
+    assert limiter.limit == 24
+    full = LoadReport(waiting=5, kv_usage=0.99)
+    pool.reported(second, full, asked=1.0, in_flight=10)
+    assert limiter.limit == 19, "metrics leave a part of it"
+    assert metrics.MODEL_CONCURRENCY_LIMIT.labels("policy").value == 19
 
 
 def test_the_floor_is_kept() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fractions
 import math
 import threading
 from collections.abc import Sequence
@@ -189,6 +190,15 @@ class Judge(Environment[None]):
             "bad_component": Verdict(1.0, {"c": math.inf}),
             "bad_evidence": Verdict(1.0, evidence={"c": object()}),
             "true": True,
+            "whole": 1,
+            "two": 2.0,
+            "minus": -1,
+            "fraction": fractions.Fraction(1, 2),
+            "rounding": 1.0000000000000002,
+            "rounded_up": 1.00001,
+            "verdict_two": Verdict(2.0),
+            "true_component": Verdict(1.0, {"c": True}),
+            "text_component": Verdict(1.0, {"c": "1"}),  # type: ignore[dict-item]
         }
         return values[kind]  # type: ignore[no-any-return]
 

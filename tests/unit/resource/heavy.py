@@ -25,6 +25,8 @@ def broken() -> None:
 class Heavy(Environment[None]):
     """Counts in other processes."""
 
+    reward_range = (0.0, 5.0)
+
     @tool
     async def count(self, to: int) -> list[int]:
         """Count."""

@@ -82,6 +82,8 @@ class Served:
         session_id: str = "",
         of: rollout_pb2.Task | None = None,
         transcript: list[responses_pb2.Item] | None = None,
+        *,
+        timeout: float = TIMEOUT,
     ) -> rollout_pb2.Verification:
         request = verify_pb2.VerifyRequest(
             session_id=session_id,
@@ -89,7 +91,7 @@ class Served:
             transcript=transcript or [],
             stop_reason=rollout_pb2.STOP_REASON_MODEL_FINISHED,
         )
-        response = await self.verifier.Verify(request, timeout=TIMEOUT)
+        response = await self.verifier.Verify(request, timeout=timeout)
         return response.verification  # type: ignore[no-any-return]
 
     async def close(self, session_id: str) -> None:

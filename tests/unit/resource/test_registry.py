@@ -9,7 +9,15 @@ import pytest
 
 import gymmesh_resource
 from gymmesh.resource.v1 import resource_pb2
-from gymmesh_resource import Environment, EnvironmentConfig, ResourceService, Rollout, Session, tool
+from gymmesh_resource import (
+    Environment,
+    EnvironmentConfig,
+    ResourceService,
+    Rollout,
+    Session,
+    Task,
+    tool,
+)
 from gymmesh_resource.registry import environment_class, environment_names, make_environment
 from gymmesh_runtime.config import ConfigError
 
@@ -78,6 +86,11 @@ class _Silent(_Base):
         return ""
 
 
+class _AsyncCheck(_Base):
+    async def check_task(self, task: Task) -> None:  # type: ignore[override]  # the mistake
+        pass
+
+
 class _BrokenExample(_Base):
     def tasks(self) -> list[dict[str, Any]]:
         return [{"expected": 1}]
@@ -89,6 +102,7 @@ class _BrokenExample(_Base):
         (_Unjudged(), "no verifier"),
         (_Shared(), "fresh object for each session"),
         (_Silent(), "no docstring"),
+        (_AsyncCheck(), "_AsyncCheck.check_task is async, and is never awaited"),
         (_BrokenExample(), "Example task 1"),
     ],
 )

@@ -98,11 +98,84 @@ def test_the_schema_is_strict_and_described() -> None:
     jsonschema.Draft202012Validator.check_schema(schema)
 
 
-def test_a_tool_that_hosts_can_hold_to_its_schema_is_strict() -> None:
+def test_a_tool_has_another_name_and_its_own_words() -> None:
     renamed = TOOLS["renamed"]
-    assert renamed.message.function.strict
+    assert not renamed.message.function.strict
     assert renamed.schema["properties"]["a"]["description"] == "its own words"
     assert json.loads(renamed.message.function.parameters_json) == renamed.schema
+
+
+class Firm(Environment[None]):
+    """Its tools are strict, but for one."""
+
+    strict_tools = True
+
+    @tool
+    def held(self, a: str, b: int | None) -> str:
+        """Hold."""
+        return ""
+
+    @tool(strict=False)
+    def loose(self, a: str = "") -> str:
+        """Let go."""
+        return ""
+
+    def verify(self, session: Session[None], rollout: Rollout) -> float:
+        return 0.0
+
+
+class Torn(Firm):
+    @tool(strict=True)
+    def loose(self, a: str = "") -> str:
+        """Cannot be held."""
+        return ""
+
+
+def test_strict_is_what_the_author_asks_for() -> None:
+    tools = Toolset(Firm())
+    assert [one.message.function.strict for one in tools.values()] == [True, False]
+    with pytest.raises(DefinitionError, match=r"Torn\.loose cannot be strict: .* required"):
+        Toolset(Torn())
+
+
+class Size(enum.Enum):
+    SMALL = "s"
+    LARGE = "l"
+
+
+@dataclass
+class Order:
+    size: Size
+    colours: list[Literal["red", "blue", "green"]]
+
+
+class Choosy(Environment[None]):
+    @tool
+    def choose(
+        self,
+        unit: Literal["m", "km", "cm"],
+        count: Literal[3, 1, 2],
+        order: Order,
+        maybe: Literal["b", "a", None] = None,
+    ) -> str:
+        """Choose."""
+        return ""
+
+    def verify(self, session: Session[None], rollout: Rollout) -> float:
+        return 0.0
+
+
+def test_choices_stand_as_written_with_their_type() -> None:
+    schema = Toolset(Choosy())["choose"].schema
+    properties = schema["properties"]
+    assert properties["unit"] == {"enum": ["m", "km", "cm"], "type": "string"}
+    assert properties["count"] == {"enum": [3, 1, 2], "type": "integer"}
+    assert properties["maybe"]["enum"] == ["b", "a", None]
+    assert properties["maybe"]["type"] == ["string", "null"]
+    assert schema["$defs"]["Size"]["enum"] == ["s", "l"]
+    colours = schema["$defs"]["Order"]["properties"]["colours"]["items"]
+    assert colours == {"enum": ["red", "blue", "green"], "type": "string"}
+    jsonschema.Draft202012Validator.check_schema(schema)
 
 
 def _read(value: Any) -> dict[str, Any]:

@@ -5,16 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import jsonschema
 import pytest
 
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_resource import Environment, Rollout, Session, Task, Transcript, Turn, tool
+from gymmesh_resource import (
+    Environment,
+    Member,
+    Outcome,
+    Rollout,
+    Session,
+    Task,
+    Transcript,
+    Turn,
+    tool,
+)
 from gymmesh_resource.config import EnvironmentConfig
+from gymmesh_resource.made_up import CannotMakeUp, made_up
 from gymmesh_resource.service import ResourceService
-from gymmesh_resource.trial import try_out
+from gymmesh_resource.trial import Finding, try_out
 from gymmesh_runtime.peers import PeerDirectory
 
-from .environments import Game, Notebook, Ranked
+from .environments import Game, Ranked
 from .served import task
 
 SHARED: list[str] = []
@@ -106,23 +118,136 @@ class Mute(Sound):
     __doc__ = None
 
 
-async def wrong(environment: Environment[Any], *tasks: rollout_pb2.Task) -> dict[str, str]:
-    """The checks that failed, with what they say."""
+class Broken(Sound):
+    """Its one tool breaks whenever it is called as it should be."""
+
+    @tool
+    async def say(self, session: Session[list[str]], text: str) -> str:
+        """Say something."""
+        raise RuntimeError("out of order")
+
+
+class BreaksInGroups(Sound):
+    """Judges groups by an answer that nobody gave."""
+
+    def verify_group(self, task: Task, members: Sequence[Member]) -> Sequence[Outcome]:
+        return [float(member.rollout.texts[-1] == "x") for member in members]
+
+
+class Generous(Sound):
+    """Rewards whoever is there."""
+
+    async def verify(self, session: Session[list[str]], rollout: Rollout) -> float:
+        return 1.0
+
+
+class PaysForAnswers(Sound):
+    """Rewards any answer, also an empty one."""
+
+    async def verify(self, session: Session[list[str]], rollout: Rollout) -> float:
+        return float(bool(rollout.texts))
+
+
+class PaysForCalls(Sound):
+    """Rewards any call of a tool."""
+
+    async def verify(self, session: Session[list[str]], rollout: Rollout) -> float:
+        return 0.5 * bool(rollout.tool_calls)
+
+
+class Missing(Sound):
+    """Its example tasks were forgotten."""
+
+    examples = "nowhere.jsonl"
+
+
+async def tried(environment: Environment[Any], *tasks: rollout_pb2.Task) -> list[Finding]:
     service = ResourceService(EnvironmentConfig(), "e", "e-0", environment=environment)
     directory = PeerDirectory()
     await service.open(directory)
     try:
-        found = await try_out(service, directory, tasks=tasks, sessions=20)
+        return await try_out(service, directory, tasks=tasks, sessions=20)
     finally:
         await service.close()
-    return {one.check: one.detail for one in found if not one.fine}
 
 
-@pytest.mark.parametrize("environment", [Sound(), Notebook(), Game(), Ranked()])
+async def wrong(environment: Environment[Any], *tasks: rollout_pb2.Task) -> dict[str, str]:
+    """The checks that failed, with what they say."""
+    return {one.check: one.detail for one in await tried(environment, *tasks) if not one.fine}
+
+
+async def warned(environment: Environment[Any]) -> dict[str, str]:
+    """The checks that came to a warning, with what they say."""
+    found = await tried(environment, task("a"), task("b"))
+    assert all(one.fine for one in found)
+    return {one.check: one.detail for one in found if one.warning}
+
+
+@pytest.mark.parametrize("environment", [Sound(), Game(), Ranked(), Missing()])
 async def test_sound_environments_pass(environment: Environment[Any]) -> None:
-    if isinstance(environment, Notebook):
-        environment.gate.set()
     assert await wrong(environment, task("a"), task("b")) == {}
+
+
+@pytest.mark.parametrize(
+    ("environment", "checks"),
+    [
+        (Sound(), []),
+        (
+            Generous(),
+            ["verdict on nothing", "verdict on an empty answer", "verdict on calls alone"],
+        ),
+        (PaysForAnswers(), ["verdict on an empty answer"]),
+        (PaysForCalls(), ["verdict on calls alone"]),
+    ],
+)
+async def test_a_reward_for_nothing_is_a_warning(
+    environment: Environment[Any], checks: list[str]
+) -> None:
+    found = await warned(environment)
+    assert list(found) == checks
+    assert all("a policy learns that" in said for said in found.values())
+
+
+SCHEMAS: list[dict[str, Any]] = [
+    {},
+    {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]},
+    {"properties": {"a": {"enum": ["x", "y"]}, "b": {"const": 4}}, "required": ["a", "b"]},
+    {"properties": {"a": {"type": "integer", "minimum": 7, "maximum": 9}}, "required": ["a"]},
+    {"properties": {"a": {"type": "number", "exclusiveMaximum": -2}}, "required": ["a"]},
+    {"properties": {"a": {"type": "integer", "multipleOf": 5, "minimum": 6}}, "required": ["a"]},
+    {"properties": {"a": {"type": "string", "minLength": 60}}, "required": ["a"]},
+    {"properties": {"a": {"type": "string", "pattern": r"^\d{4}-\d\d-\d\d$"}}, "required": ["a"]},
+    {"properties": {"a": {"type": "string", "format": "email"}}, "required": ["a"]},
+    {"properties": {"a": {"anyOf": [{"type": "null"}, {"type": "boolean"}]}}, "required": ["a"]},
+    {"properties": {"a": {"type": ["null", "array"], "minItems": 2}}, "required": ["a"]},
+    {
+        "properties": {"a": {"$ref": "#/$defs/P"}},
+        "required": ["a"],
+        "$defs": {"P": {"type": "object", "properties": {"x": {}}, "required": ["x"]}},
+    },
+    {"properties": {"a": {"allOf": [{"type": "string"}, {"maxLength": 2}]}}, "required": ["a"]},
+]
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_arguments_that_are_made_up_are_valid(schema: dict[str, Any]) -> None:
+    arguments = made_up(schema)
+    jsonschema.Draft202012Validator(schema).validate(arguments)
+    assert set(arguments) == set(schema.get("required", ()))
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "string", "pattern": "^never seen$"},
+        {"$ref": "#/$defs/Gone"},
+        {"$ref": "#"},
+        {"type": "integer", "minimum": 3, "maximum": 2},
+    ],
+)
+def test_what_cannot_be_made_up_is_said(part: dict[str, Any]) -> None:
+    with pytest.raises(CannotMakeUp):
+        made_up({"properties": {"a": part}, "required": ["a"]})
 
 
 @pytest.mark.parametrize(
@@ -135,6 +260,8 @@ async def test_sound_environments_pass(environment: Environment[Any]) -> None:
         (Nameless(), "tools", "'a b' is no name"),
         (NoSchema(), "tools", "no JSON Schema"),
         (Mute(), "describes itself", "no docstring"),
+        (Broken(), "calls", 'say({"text":"text"}): ENVIRONMENT_FAULT'),
+        (BreaksInGroups(), "verdict on a group", "IndexError"),
     ],
 )
 async def test_what_is_wrong_is_found_and_nothing_else(
@@ -155,6 +282,7 @@ async def test_without_tasks_little_can_be_tried_and_that_is_said() -> None:
     found = await wrong(Sound())
     assert "ships no example tasks" in found["tasks"]
     assert found["load"] == "not tried: there are no tasks"
+    assert "write nowhere.jsonl" in (await wrong(Missing()))["tasks"]
 
 
 async def test_two_tasks_of_one_id_are_found() -> None:

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Sequence
 
 import pytest
 
 from gymmesh.errors.v1 import errors_pb2
+from gymmesh.resource.v1 import resource_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.verify.v1 import verify_pb2
+from gymmesh_resource import Member, Outcome, Rollout, Session, Task, Transcript, Turn
+from gymmesh_resource.config import EnvironmentConfig
+from gymmesh_resource.service import ResourceService
 from gymmesh_responses import new_message
+from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
 
 from .environments import Game, Judge, Notebook, Ranked
 from .served import TIMEOUT, Served, served, task
 
-_FAULTS = ["raise", "nan", "inf", "none", "text", "huge", "bad_component", "bad_evidence"]
+_FAULTS = [
+    *("raise", "nan", "inf", "none", "text", "huge", "bad_component", "bad_evidence"),
+    *("true", "two", "minus", "verdict_two", "true_component", "text_component", "rounded_up"),
+]
 
 
 @pytest.mark.parametrize("kind", _FAULTS)
@@ -25,7 +35,102 @@ async def test_trouble_is_a_fault_and_never_a_reward(kind: str) -> None:
             await mesh.verify(of=task(kind=kind))
     assert caught.value.reason == errors_pb2.ERROR_REASON_VERIFIER_FAULT
     assert caught.value.metadata["verifier"] == "e"
-    assert "secret" not in caught.value.message
+    assert caught.value.metadata["at"].startswith("tests/unit/resource/environments.py:")
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("two", ["'e'", "Judge.verify", "is 2,", "from 0 to 1", "reward_range = (0.0, 2.0)"]),
+        ("minus", ["is -1,", "reward_range = (-1.0, 1.0)"]),
+        ("true", ["is True", "float(right)"]),
+        ("text", ["of the type str", "float(right)"]),
+        ("true_component", ["the component 'c' is True"]),
+        ("raise", ["ZeroDivisionError: secret detail", "environments.py:"]),
+    ],
+)
+async def test_the_sentence_says_what_is_wrong_and_what_to_do(kind: str, words: list[str]) -> None:
+    async with served(Judge()) as mesh:
+        with pytest.raises(MeshError) as caught:
+            await mesh.verify(of=task(kind=kind))
+    assert all(word in caught.value.message for word in words), caught.value.message
+
+
+async def test_faults_of_one_place_are_alike() -> None:
+    seen = []
+    async with served(Judge()) as mesh:
+        for name in ("a", "b"):
+            with pytest.raises(MeshError) as caught:
+                await mesh.verify(of=task(name, kind="raise"))
+            seen.append((caught.value.message, caught.value.metadata))
+    assert seen[0] == seen[1]
+
+
+async def test_a_declared_range_and_kinds_of_numbers() -> None:
+    judge = Judge()
+    judge.reward_range = (-1.0, math.inf)
+    async with served(judge) as mesh:
+        rewards = [
+            (await mesh.verify(of=task(kind=kind))).reward
+            for kind in ("two", "minus", "whole", "fraction", "rounding")
+        ]
+    assert rewards == [2.0, -1.0, 1.0, 0.5, pytest.approx(1.0)]
+
+
+@pytest.mark.parametrize("given", [(1.0, 0.0), (0, 0), "01", (0.0,), (0.0, math.nan), None])
+def test_a_range_that_is_none_is_said_at_the_start(given: object) -> None:
+    judge = Judge()
+    judge.reward_range = given  # type: ignore[assignment]  # what is tested
+    with pytest.raises(ConfigError, match=r"Judge\.reward_range must be two numbers"):
+        ResourceService(EnvironmentConfig(), "e", "e-0", environment=judge)
+
+
+class Paying(Game):
+    """Pays for turns what its task says; a sum goes to the agent."""
+
+    reward_rule = resource_pb2.REWARD_RULE_SUM
+
+    def next_turn(self, session: Session[list[int]], new: Transcript) -> Turn:
+        return Turn("next", reward=session.task.payload["pays"])
+
+    def verify(self, session: Session[list[int]], rollout: Rollout) -> float:
+        return 1.0
+
+
+@pytest.mark.parametrize("pays", [2, -1.5, True, "1"])
+async def test_a_turn_pays_in_range_too(pays: object) -> None:
+    async with served(Paying()) as mesh:
+        session = await mesh.create(task(pays=pays))
+        with pytest.raises(MeshError) as caught:
+            await mesh.turn(session.session_id)
+    assert caught.value.reason == errors_pb2.ERROR_REASON_ENVIRONMENT_FAULT
+    assert "Paying.next_turn: the turn's reward is" in caught.value.message
+
+
+async def test_a_sum_that_the_agent_makes_is_in_range_too() -> None:
+    async with served(Paying()) as mesh:
+        request = verify_pb2.VerifyRequest(
+            session_id=(await mesh.create()).session_id,
+            task=task(),
+            turn_rewards=[0.5],
+            stop_reason=rollout_pb2.STOP_REASON_MODEL_FINISHED,
+        )
+        with pytest.raises(MeshError) as caught:
+            await mesh.verifier.Verify(request, timeout=TIMEOUT)
+    assert caught.value.reason == errors_pb2.ERROR_REASON_VERIFIER_FAULT
+    assert "with the turns' rewards, the reward is 1.5" in caught.value.message
+
+
+class Generous(Ranked):
+    def verify_group(self, task: Task, members: Sequence[Member]) -> Sequence[Outcome]:
+        return [2.0 for _ in members]
+
+
+async def test_a_group_is_judged_in_range_too() -> None:
+    async with served(Generous()) as mesh:
+        with pytest.raises(MeshError) as caught:
+            await _judge(mesh, _group(["a", "b"]))
+    assert "Generous.verify_group: the reward is 2" in caught.value.message
 
 
 @pytest.mark.parametrize("kind", ["hang", "timeout"])
@@ -38,7 +143,7 @@ async def test_too_slow_is_a_timeout(kind: str) -> None:
 
 async def test_a_plain_number_is_a_verdict_with_one_stage() -> None:
     async with served(Judge()) as mesh:
-        verification = await mesh.verify(of=task(kind="true"))
+        verification = await mesh.verify(of=task(kind="whole"))
     assert verification.status == rollout_pb2.VERIFICATION_STATUS_VERIFIED
     assert verification.reward == 1.0
     assert [stage.name for stage in verification.stages] == ["verify"]
@@ -80,7 +185,7 @@ async def test_a_verifier_that_needs_the_session_says_so_when_it_is_gone() -> No
 
 async def test_without_a_session_nothing_is_left_open() -> None:
     async with served(Judge()) as mesh:
-        assert (await mesh.verify("long gone", task(kind="true"))).reward == 1.0
+        assert (await mesh.verify("long gone", task(kind="whole"))).reward == 1.0
         assert len(mesh.service.sessions) == 0
 
 

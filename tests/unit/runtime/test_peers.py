@@ -130,7 +130,8 @@ async def _refusal(directory: PeerDirectory, name: str, service: str = MODEL) ->
     with pytest.raises(MeshError) as caught:
         await directory.pick(service, name, timeout=0.05)
     assert caught.value.reason == errors_pb2.ERROR_REASON_SERVICE_NOT_FOUND
-    assert caught.value.metadata == {"service": service, "name": name}
+    known = ", ".join(sorted({o.name for o in directory.instances() if o.service == service}))
+    assert caught.value.metadata == {"service": service, "name": name, "known": known}
     return caught.value
 
 

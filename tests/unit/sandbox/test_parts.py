@@ -40,6 +40,8 @@ def decide(code: bytes, number: int, arch: int, *arguments: int) -> int:
         ("x86_64", X86, 231, (), ALLOW),
         ("x86_64", X86, 101, (), EPERM),
         ("x86_64", X86, 447, (), EPERM),
+        ("x86_64", X86, 319, (), EPERM),
+        ("aarch64", ARM, 279, (), EPERM),
         ("x86_64", X86, 56, (17,), ALLOW),
         ("x86_64", X86, 56, (0x10000000,), EPERM),
         ("x86_64", X86, 56, (0x40000000,), EPERM),

@@ -20,7 +20,7 @@ from gymmesh_resource.sandbox import (
 from gymmesh_resource.sandbox.bench import measure_in
 from gymmesh_resource.sandbox.bubblewrap import find_python
 
-from .machine import TIGHT, descendants, groups, left_behind, opened, require_bubblewrap
+from .machine import BRIEF, TIGHT, descendants, groups, left_behind, opened, require_bubblewrap
 
 require_bubblewrap()
 
@@ -44,7 +44,7 @@ async def test_large_input_that_nobody_reads() -> None:
 
 async def test_large_input_and_output() -> None:
     data = bytes(range(256)) * 2000
-    limits = Limits(wall_s=10, output_bytes=len(data))
+    limits = Limits(wall_s=60, output_bytes=len(data))
     async with opened() as sandbox:
         result = await sandbox.run(program_in("shell", "cat", data), limits)
     assert result.succeeded
@@ -92,7 +92,7 @@ async def test_cancelling_leaves_nothing() -> None:
     before = descendants()
     async with opened(concurrency=2) as sandbox:
         for _ in range(12):
-            task = asyncio.create_task(sandbox.run(program_in("shell", "sleep 60"), TIGHT))
+            task = asyncio.create_task(sandbox.run(program_in("shell", "sleep 600"), TIGHT))
             await asyncio.sleep(chance.uniform(0, 0.05))
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -102,11 +102,22 @@ async def test_cancelling_leaves_nothing() -> None:
     assert not groups()
 
 
+async def test_two_sandboxes_of_a_service_keep_apart() -> None:
+    source = program_in("shell", "sleep 0.2; echo done")
+    async with opened(concurrency=2) as first:
+        async with opened(concurrency=2) as second:
+            talks = asyncio.gather(*(first.run(source, TIGHT) for _ in range(2)))
+            while not talks.done():  # whose ends clean up, each in its own slot
+                await second.run(program_in("shell", "true"), TIGHT)
+        assert [result.stdout for result in await talks] == [b"done\n"] * 2
+        assert (await first.run(source, TIGHT)).stdout == b"done\n"
+
+
 async def test_closing_ends_what_runs() -> None:
     before = descendants()
     async with opened() as sandbox:
-        limits = Limits(wall_s=60)
-        task = asyncio.create_task(sandbox.run(program_in("shell", "sleep 60"), limits))
+        limits = Limits(wall_s=600)
+        task = asyncio.create_task(sandbox.run(program_in("shell", "sleep 600"), limits))
         await asyncio.sleep(0.1)
         await sandbox.close()
         result = await task
@@ -142,7 +153,7 @@ async def test_without_a_sandbox() -> None:
         result = await programs.run(program_in("python", source, b"in"), TIGHT)
         assert result.succeeded
         assert result.stdout == b"in\n"
-        endless = await programs.run(program_in("shell", "sleep 60 & sleep 60"), TIGHT)
+        endless = await programs.run(program_in("shell", "sleep 6000 & sleep 6000"), BRIEF)
         assert endless.ending is Ending.TIMED_OUT
         loud = await programs.run(program_in("shell", "yes"), TIGHT)
         assert loud.ending is Ending.OUTPUT_LIMIT

@@ -3,7 +3,9 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import sysconfig
 import tomllib
+import venv
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -59,6 +61,38 @@ def test_the_wheel_holds_every_room_at_top_level_and_the_contract(
         for path in (REPOSITORY / "proto" / "gymmesh").rglob("*.proto")
     }
     assert {f"gymmesh/proto/{name}" for name in contract} <= set(names)
+
+
+def test_an_environment_with_the_wheel_alone_has_gym_cli(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=REPOSITORY, check=True, capture_output=True, timeout=100)
+    (wheel,) = tmp_path.glob("*.whl")
+    fresh = tmp_path / "env"
+    venv.create(fresh, with_pip=False)
+    python = fresh / "bin" / "python"
+    install = ["pip", "--python", str(python), "install", "--no-deps", "--no-index", str(wheel)]
+    subprocess.run([sys.executable, "-m", *install], check=True, capture_output=True, timeout=100)
+    # The dependencies are those of this environment; its .pth files, which lead to the checkout,
+    # are not read from there. `make test-wheel` installs the dependencies, too.
+    (site,) = fresh.glob("lib/python*/site-packages")
+    (site / "dependencies.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+    where = "import gymmesh_cli, gymmesh; print(gymmesh_cli.__file__)"
+    for command, said in (
+        ([str(python), "-c", where], str(site)),
+        ([str(fresh / "bin" / "gym-cli"), "--version"], "gym-cli "),
+        ([str(fresh / "bin" / "gym-cli"), "collect", "--help"], "--skip-invalid"),
+    ):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert said in done.stdout
+
+
+def test_the_wheel_is_built_without_a_development_environment() -> None:
+    plan = subprocess.run(
+        ["make", "--dry-run", "wheel"], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    assert ".venv" not in plan.stdout
+    assert "setup.sh" not in plan.stdout
 
 
 def test_only_extras_bring_their_libraries(project: dict[str, Any]) -> None:

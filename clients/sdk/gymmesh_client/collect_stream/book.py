@@ -275,6 +275,16 @@ def again(error: MeshError) -> MeshError:
     )
 
 
+TRIED_S: Final = "tried_s"
+"""Metadata of the error that ends a lost stream: for how long it was tried to connect again."""
+
+
+def tried_in_vain_s(error: MeshError) -> float:
+    """For how long an agent had been tried in vain when this error came."""
+    tried = error.metadata.get(TRIED_S, "")
+    return float(tried) if tried.isascii() and tried.isdecimal() and len(tried) < 6 else 0.0
+
+
 def key_of(one: agent_pb2.RunRolloutRequest | agent_pb2.AttemptRef) -> Key:
     """Which attempt a message means; zero counts as 1."""
     return one.rollout_id, one.attempt or 1

@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_client.collect_stream.book import (
+    TRIED_S,
     Asked,
     Book,
     EventSink,
@@ -219,6 +220,8 @@ class CollectStream:
             worth_it = self.capacity > 0 and self._book.in_flight and not self._closing
             given_up = now - failing_since >= limits.reconnect_s
             if error.reason in _FINAL or given_up or not worth_it:
+                if given_up:
+                    error.metadata[TRIED_S] = str(int(now - failing_since))
                 return error
             metrics.COLLECT_RECONNECTS.inc()
             # Half of the wait is drawn, so that many collectors do not come back as one.

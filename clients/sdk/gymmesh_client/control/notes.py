@@ -17,6 +17,8 @@ from pathlib import Path
 
 import platformdirs
 
+from gymmesh_client.journal.records import is_run_id
+
 
 @dataclass(frozen=True, slots=True)
 class Note:
@@ -49,7 +51,9 @@ def notes_folder() -> Path:
 
 
 def leave(note: Note) -> Path:
-    """Write a note. Raises OSError."""
+    """Write a note. Raises OSError, and ValueError for an id that is no run's."""
+    if not is_run_id(note.run_id):
+        raise ValueError(f"{note.run_id!r} is no run's id")
     folder = notes_folder()
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -95,7 +99,11 @@ def _read(path: Path) -> Note | None:
             if about.st_uid != os.getuid() or stat.S_IMODE(about.st_mode) & 0o077:
                 return None
             document = json.loads(file.read(65536))
-        return Note(**document)
+        note = Note(**document)
+        # Each is where its run's id says, and what it says is of the kinds that we write.
+        kinds = [type(one) for one in (note.address, note.token, note.output)]
+        sound = is_run_id(note.run_id) and kinds == [str] * 3 and type(note.pid) is int
+        return note if sound and note.pid > 0 else None
     except (OSError, ValueError, TypeError):
         return None
 

@@ -4,7 +4,8 @@ Everything here is pure: no task, no socket, no clock. The collector tells what 
 (seconds of any monotonic clock), and does what it is told.
 
     causes        what each kind of failure means for a further attempt
-    gate          an agent that cannot be reached or takes no more, held back until it does
+    gate          agents, models and environments that are away: what needs them waits
+    faults        faults that come back with every attempt, failures that befall every rollout
     concurrency   how many rollouts in flight, adapted to what the mesh takes
     pace          how fast rollouts start
     backlog       what is asked for and not started, by environment, in its order
@@ -12,10 +13,10 @@ Everything here is pure: no task, no socket, no clock. The collector tells what 
 """
 
 from gymmesh_client.dispatch.backlog import Assignment, Work
+from gymmesh_client.dispatch.causes import Ended
 from gymmesh_client.dispatch.dispatcher import (
     Dispatcher,
     DispatchOptions,
-    Ended,
     RunStateError,
     State,
     Verdict,

@@ -14,6 +14,8 @@ from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
+from gymmesh_client.dispatch.gate import Lane
+
 # So many rollouts are read ahead, so that each environment of a mix finds some of its own.
 _AHEAD: Final = 4096
 _USUAL_WEIGHT: Final = 1.0
@@ -48,6 +50,10 @@ class Assignment(msgspec.Struct, Generic[W], gc=False):
         failures: how often it failed in a row, counted or not.
         first_at: when the rollout's first attempt started.
         order: its place among all that was asked for.
+        refused_since: since when there is no room for it; None: there was.
+        spared: how often an attempt did not count because a service was away, once for each time
+            that it went away; `lost_in` is when it did last.
+        fault: names the last fault of code that ended an attempt; empty: none did.
     """
 
     # A Struct, as each rollout makes one; never part of a cycle.
@@ -58,6 +64,10 @@ class Assignment(msgspec.Struct, Generic[W], gc=False):
     failures: int
     first_at: float | None
     order: int
+    refused_since: float | None = None
+    spared: int = 0
+    lost_in: float | None = None
+    fault: str = ""
 
 
 class Backlog(Generic[W]):
@@ -78,7 +88,7 @@ class Backlog(Generic[W]):
         self._source = source
         self._takes_group = takes_group
         self._shares = dict(shares)
-        self._lanes: dict[tuple[str, str], deque[Assignment[W]]] = {}
+        self._lanes: dict[Lane, deque[Assignment[W]]] = {}
         self._passed: dict[str, float] = {}
         self._waiting = 0
         self._count = 0  # how many were read
@@ -96,8 +106,8 @@ class Backlog(Generic[W]):
         """Whether nothing waits and nothing is left to read."""
         return not self._waiting and self._exhausted
 
-    def take(self, admits: Callable[[str], bool] | None = None) -> Assignment[W] | None:
-        """The next assignment whose agent is admitted; None: all are."""
+    def take(self, admits: Callable[[Lane], bool] | None = None) -> Assignment[W] | None:
+        """The next assignment whose lane is admitted; None: all are."""
         if self._shares:
             # A few of each environment are needed for a choice.
             self._read_until(_AHEAD)
@@ -141,14 +151,14 @@ class Backlog(Generic[W]):
         """Whether the group was dropped."""
         return group in self._unwanted
 
-    def _choose(self, admits: Callable[[str], bool] | None) -> tuple[tuple[str, str] | None, bool]:
-        """Whose turn it is, if anybody's; and whether any waits whose agent is admitted."""
+    def _choose(self, admits: Callable[[Lane], bool] | None) -> tuple[Lane | None, bool]:
+        """Whose turn it is, if anybody's; and whether any waits whose lane is admitted."""
         best: tuple[float, int] | None = None
-        chosen: tuple[str, str] | None = None
+        chosen: Lane | None = None
         some = False
         takes_group = self._takes_group
         for key, lane in self._lanes.items():
-            if not lane or not (admits is None or admits(key[1])):
+            if not lane or not (admits is None or admits(key)):
                 continue
             some = True
             first = lane[0]

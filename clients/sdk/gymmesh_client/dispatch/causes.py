@@ -1,14 +1,15 @@
 """What each kind of failure means for a further attempt: the one table.
 
 A failure has the last word on whether a fresh attempt is safe (`retry_safe`). Where it is, this
-table says how: whether the attempt counts against the rollout's attempts, how long to wait, and
-whether it is a sign that too much is in flight.
+table says how: whether the attempt counts against the rollout's attempts, how long to wait,
+whether it is a sign that too much is in flight, and whether something that the rollout needs is
+away.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
@@ -26,7 +27,8 @@ class Cause:
     Attributes:
         counts: it is one of the rollout's attempts. What was refused for want of room was not
             tried, and does not count; the time that a rollout may take bounds it instead.
-        first_s: the wait before the next attempt; it doubles from one to the next.
+        first_s: the wait before the next attempt; it doubles from one to the next. What is away
+            has a gate that says when to try again.
         crowded: too much is in flight.
     """
 
@@ -42,9 +44,36 @@ class Cause:
         return min(_LONGEST_S, max(doubled, retry_after_s or 0.0))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How an attempt failed.
+
+    Attributes:
+        reason: of errors.proto.
+        boundary: of rollout.proto.
+        retry_safe: whether a fresh attempt is safe.
+        begun: whether the agent sent anything of it.
+        retry_after_s: what the failing side asked for.
+        component: the model, tool, environment or agent that the failure names.
+        message: the failure's sentence.
+        metadata: the failure's.
+        away_s: for how long the agent had been tried in vain by then.
+    """
+
+    reason: int
+    boundary: int
+    retry_safe: bool
+    begun: bool
+    retry_after_s: float | None = None
+    component: str = ""
+    message: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    away_s: float = 0.0
+
+
 _USUAL: Final = Cause()
 _NO_ROOM: Final = Cause(counts=False, first_s=1.0, crowded=True)
-_UNREACHED: Final = Cause(counts=False, first_s=1.0, crowded=True)
+_UNREACHED: Final = Cause(counts=False)
 
 CAUSES: Final[Mapping[int, Cause]] = MappingProxyType(
     {
@@ -53,22 +82,37 @@ CAUSES: Final[Mapping[int, Cause]] = MappingProxyType(
         Reason.ERROR_REASON_SESSION_LIMIT: _NO_ROOM,
         # The endpoint's limits: the model service has retried already, within its own bounds.
         Reason.ERROR_REASON_MODEL_RATE_LIMITED: Cause(first_s=5.0, crowded=True),
-        # Somebody is away; it takes a while until he is back.
+        # The agent is away; it takes a while until it is back.
         Reason.ERROR_REASON_SERVICE_NOT_FOUND: Cause(first_s=2.0),
         Reason.ERROR_REASON_PEER_UNAVAILABLE: Cause(first_s=1.0),
         Reason.ERROR_REASON_MUX_BROKEN: Cause(first_s=1.0),
         Reason.ERROR_REASON_DRAINING: Cause(first_s=1.0),
-        Reason.ERROR_REASON_MODEL_UNREACHABLE: Cause(first_s=2.0),
+        # The endpoint answers, and fails.
         Reason.ERROR_REASON_MODEL_SERVER_ERROR: Cause(first_s=2.0),
         # The weights have moved on: a fresh rollout begins with the new ones.
         Reason.ERROR_REASON_WEIGHTS_STALE: Cause(first_s=0.0),
     }
 )
 
+# What the agent could not reach; at its own boundary it is the agent that could not be reached.
 _AWAY: Final = frozenset(
-    (Reason.ERROR_REASON_SERVICE_NOT_FOUND, Reason.ERROR_REASON_PEER_UNAVAILABLE)
+    (
+        Reason.ERROR_REASON_SERVICE_NOT_FOUND,
+        Reason.ERROR_REASON_PEER_UNAVAILABLE,
+        Reason.ERROR_REASON_MUX_BROKEN,
+        Reason.ERROR_REASON_DRAINING,
+    )
 )
-_AGENTS_OWN: Final = frozenset((rollout_pb2.BOUNDARY_UNSPECIFIED, rollout_pb2.BOUNDARY_AGENT))
+_SERVICES: Final = frozenset(
+    (
+        rollout_pb2.BOUNDARY_MODEL,
+        rollout_pb2.BOUNDARY_TOOL,
+        rollout_pb2.BOUNDARY_RESOURCE,
+        rollout_pb2.BOUNDARY_VERIFIER,
+    )
+)
+# What a proxy says of an endpoint that is not there.
+_GATEWAY_STATUSES: Final = ("502", "503", "504")
 
 # An agent's refusal to begin: nothing was done, and none of its other rollouts would fare better.
 _AGENT_AWAY: Final = frozenset(
@@ -82,18 +126,65 @@ _AGENT_AWAY: Final = frozenset(
 )
 
 
-def cause_of(reason: int, boundary: int = rollout_pb2.BOUNDARY_UNSPECIFIED) -> Cause:
+def cause_of(ended: Ended) -> Cause:
     """The table's entry; reasons without one are retried as usual.
 
-    A model or an environment that the agent can't reach did nothing for the rollout, and all that
-    begin meanwhile would use up their attempts in no time: that does not count. An agent that
-    can't be reached any more has lost the attempt, which does.
+    A model or an environment that is away did nothing for the rollout, and all that begin
+    meanwhile would use up their attempts in no time: that does not count. An agent that can't be
+    reached any more has lost the attempt, which does.
     """
-    if reason in _AWAY and boundary not in _AGENTS_OWN:
+    if service_is_away(ended):
         return _UNREACHED
-    return CAUSES.get(reason, _USUAL)
+    return CAUSES.get(ended.reason, _USUAL)
 
 
-def agent_is_away(reason: int, boundary: int, *, begun: bool) -> bool:
+def agent_is_away(ended: Ended) -> bool:
     """Whether a failure says that the agent takes no rollouts at present, not that one failed."""
-    return not begun and boundary == rollout_pb2.BOUNDARY_AGENT and reason in _AGENT_AWAY
+    return not ended.begun and lost_its_agent(ended)
+
+
+def lost_its_agent(ended: Ended) -> bool:
+    """Whether the agent went away, or takes no rollouts."""
+    return ended.boundary == rollout_pb2.BOUNDARY_AGENT and ended.reason in _AGENT_AWAY
+
+
+def service_is_away(ended: Ended) -> bool:
+    """Whether a model or an environment that the rollout needs could not be reached."""
+    if ended.reason in _AWAY:
+        return ended.boundary in _SERVICES
+    if ended.reason == Reason.ERROR_REASON_MODEL_SERVER_ERROR:
+        return ended.metadata.get("http_status") in _GATEWAY_STATUSES
+    return ended.reason == Reason.ERROR_REASON_MODEL_UNREACHABLE
+
+
+def is_unknown(ended: Ended) -> bool:
+    """Whether the agent's mesh has never heard of the environment, going by what it knows."""
+    known = ended.metadata.get("known")
+    return (
+        ended.reason == Reason.ERROR_REASON_SERVICE_NOT_FOUND
+        and ended.boundary == rollout_pb2.BOUNDARY_RESOURCE
+        and known is not None
+        and ended.metadata.get("name") not in known.split(", ")
+    )
+
+
+# Faults of code: with the same input they come again. All others depend on the network, on time
+# or on what the policy samples.
+_OF_CODE: Final = frozenset(
+    (
+        Reason.ERROR_REASON_INTERNAL_FAULT,
+        Reason.ERROR_REASON_ENVIRONMENT_FAULT,
+        Reason.ERROR_REASON_VERIFIER_FAULT,
+        Reason.ERROR_REASON_AGENT_FAULT,
+    )
+)
+_LONGEST_FAULT: Final = 300
+
+
+def fault_of(ended: Ended) -> str:
+    """What is the same whenever the same code fails in the same place; empty for other failures."""
+    if ended.reason not in _OF_CODE:
+        return ""
+    exception, at = ended.metadata.get("exception"), ended.metadata.get("at")
+    where = f"{exception} at {at}" if exception and at else ended.message
+    return f"{ended.boundary} {ended.reason} {where[:_LONGEST_FAULT]}"

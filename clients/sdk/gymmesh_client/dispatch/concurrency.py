@@ -1,4 +1,13 @@
-"""How many rollouts in flight: as many as asked for, and fewer while the mesh says it is full."""
+"""How many rollouts in flight: as many as asked for, and fewer while the mesh says it is full.
+
+A refusal takes one off: what remains in flight is what there was room for. The way back is quick
+up to where there was room, and slow beyond that until nothing has been refused for a while:
+
+    good   halfway between the width before the last refusals and what they left; the whole width
+           where they left nothing, which is an outage and no want of room
+    below  one more for each rollout that was not refused: twice as many after a round of them
+    above  one more after a round, then two, four …
+"""
 
 from __future__ import annotations
 
@@ -7,12 +16,11 @@ from typing import Final
 
 # Refusals that come within this time of each other are about the same rollouts.
 _ROUND_S: Final = 1.0
-_SHRINK: Final = 0.7
 
 
 @dataclass(slots=True)
 class Concurrency:
-    """Additive increase, multiplicative decrease, between 1 and `most`.
+    """A width between 1 and `most`.
 
     Attributes:
         most: what the user asked for.
@@ -24,7 +32,10 @@ class Concurrency:
     target: int | None = None
     limit: int = 1
     _fits: float = 1.0
-    _shrunk_at: float = float("-inf")
+    _good: float = 1.0
+    _before: float = 1.0
+    _step: float = 1.0
+    _refused_at: float = float("-inf")
 
     def __post_init__(self) -> None:
         self.tune(self.most)
@@ -32,6 +43,7 @@ class Concurrency:
     def tune(self, most: int) -> None:
         """Another number was asked for; what was learned of a smaller one is forgotten."""
         self.most = most
+        self._good = float(most)
         self._set(max(1.0, float(most)))
 
     def aim(self, target: int | None) -> None:
@@ -40,16 +52,25 @@ class Concurrency:
         self._set(self._fits)
 
     def crowded(self, now: float, in_flight: int) -> None:
-        """Something was refused for want of room with so many in flight."""
-        if now - self._shrunk_at < _ROUND_S:
-            return
-        self._shrunk_at = now
-        self._set(max(1.0, min(self._fits, float(in_flight)) * _SHRINK))
+        """One of so many in flight was refused for want of room."""
+        if now - self._refused_at >= _ROUND_S:
+            self._before = self._fits
+        self._refused_at = now
+        self._step = 1.0
+        left = min(self._fits, float(in_flight)) - 1.0
+        self._good = self._before if left < 1.0 else (self._before + left) / 2
+        self._set(max(1.0, left))
 
     def fitted(self) -> None:
-        """A rollout ended that was not refused: one more after each round of them."""
-        if self._fits < self.most:
-            self._set(min(float(self.most), self._fits + 1.0 / self._fits))
+        """A rollout ended that was not refused."""
+        if self._fits >= self.most:
+            return
+        if self._fits < self._good:
+            self._set(min(self._good, self._fits + 1.0))
+            return
+        more = self._step / self._fits
+        self._step += more
+        self._set(min(float(self.most), self._fits + more))
 
     def _set(self, fits: float) -> None:
         self._fits, limit = fits, int(fits)

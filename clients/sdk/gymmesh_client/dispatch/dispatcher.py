@@ -1,7 +1,7 @@
 """The dispatcher: hands out attempts and decides what follows from how they end. Pure.
 
     RUNNING ⇄ PAUSED      `pause`, `resume`
-      └──────┴─► DRAINING   `drain`, or an agent that stays away: nothing more is started
+      └──────┴─► DRAINING   `drain`, or `complaint` says why: nothing more is started
                    └─► done when nothing is in flight
 
 Every rollout asked for leaves exactly once: by RECORD or GIVE_UP, which is an outcome, or, when
@@ -19,9 +19,18 @@ from typing import Generic
 from msgspec.structs import replace
 
 from gymmesh_client.dispatch.backlog import Assignment, Backlog, W
-from gymmesh_client.dispatch.causes import agent_is_away, cause_of
+from gymmesh_client.dispatch.causes import (
+    Ended,
+    agent_is_away,
+    cause_of,
+    fault_of,
+    is_unknown,
+    lost_its_agent,
+    service_is_away,
+)
 from gymmesh_client.dispatch.concurrency import Concurrency
-from gymmesh_client.dispatch.gate import Gate
+from gymmesh_client.dispatch.faults import Faults, Streak
+from gymmesh_client.dispatch.gate import Gate, Lane, ServiceGates
 from gymmesh_client.dispatch.pace import Pace
 
 
@@ -41,6 +50,8 @@ class Verdict(enum.Enum):
     GIVE_UP = "give up"
     PUT_BACK = "put back"
     """It was never begun: the same attempt waits for its agent."""
+    LEAVE = "leave"
+    """The run ends, and what the rollout needs is away: it has no outcome."""
 
 
 class RunStateError(Exception):
@@ -58,8 +69,11 @@ class DispatchOptions:
         rollout_s: no further attempt starts later than this after a rollout's first.
         starts_per_s: the most starts a second; None: as they come.
         shares: weights of environments in a mix; empty: the order of the tasks.
-        patience_s: how long an agent may take no rollouts before the run drains, and how long
-            a rollout may be refused for want of room.
+        patience_s: how long an agent, a model or an environment may be away before the run
+            drains, and how long a rollout may be refused for want of room.
+        max_failures: the run drains after so many failed rollouts; None: however many fail.
+        max_alike: the run drains after so many rollouts that failed one after the other for the
+            same reason, which no retry mends; 0: it does not.
         wait_factor: multiplies the waits before a further attempt, or probe of an agent.
     """
 
@@ -70,28 +84,16 @@ class DispatchOptions:
     starts_per_s: float | None = None
     shares: Mapping[str, float] = field(default_factory=dict)
     patience_s: float = 300.0
+    max_failures: int | None = None
+    max_alike: int = 20
     wait_factor: float = 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """How an attempt failed.
-
-    Attributes:
-        reason: of errors.proto.
-        boundary: of rollout.proto.
-        retry_safe: whether a fresh attempt is safe.
-        begun: whether the agent sent anything of it.
-        retry_after_s: what the failing side asked for.
-    """
-
-    reason: int
-    boundary: int
-    retry_safe: bool
-    begun: bool
-    retry_after_s: float | None = None
-
-
+_LONGEST_WORDS = 300
+# A rollout that finds a service away so often, with others being served in between, may be what
+# brings it down: from then on its attempts count.
+_SPARED_MOST = 5
+_LOST_WAIT_S = 1.0
 _RETRIES_AT_LEAST = 100
 _RUNNING = State.RUNNING
 
@@ -124,6 +126,11 @@ class Dispatcher(Generic[W]):
         per_s = options.starts_per_s
         self._pace = None if per_s is None else Pace(per_s)
         self._gates = _Gates(options.patience_s, options.wait_factor)
+        self._services = ServiceGates(options.patience_s, options.wait_factor)
+        self._met: set[str] = set()  # environments in which a rollout was begun
+        self._faults = Faults()
+        self._streak = Streak(options.max_alike)
+        self._failures = 0
         self._later: list[tuple[float, int, Assignment[W]]] = []
         self._dropped: list[Assignment[W]] = []
         self._in_flight: dict[int, Assignment[W]] = {}
@@ -164,9 +171,13 @@ class Dispatcher(Generic[W]):
         return self._backlog.waiting
 
     @property
-    def agents_away(self) -> list[str]:
-        """The agents that take no rollouts at present."""
-        return [name for name, gate in self._gates.items() if gate.closed_since is not None]
+    def away(self) -> list[str]:
+        """The agents, models and environments that rollouts wait for, in words."""
+        agents = (
+            f"agent '{name}'" for name, gate in self._gates.items() if gate.closed_since is not None
+        )
+        services = (f"{gate.name} ({gate.told})" for gate in self._services)
+        return list(dict.fromkeys((*agents, *services)))
 
     @property
     def done(self) -> bool:
@@ -184,11 +195,14 @@ class Dispatcher(Generic[W]):
         pace = self._pace
         if pace is not None and not pace.admits(now):
             return None
-        admits = None
+        closed = self._services.closed
+        admits = self._admits(now) if closed else None
         for gate in self._gates.values():
             if gate.closed_since is not None:
                 admits = self._admits(now)
                 break
+        if admits is not None and self._is_hopeless(now):
+            return None
         found = self._backlog.take(admits)
         if found is None:
             return None
@@ -197,7 +211,9 @@ class Dispatcher(Generic[W]):
         self._in_flight[found.order] = found
         gate = self._gates[found.work.agent]
         if gate.closed_since is not None:  # else it is open, with nothing to be changed
-            gate.started()
+            gate.started(found.order)
+        if closed and (service := closed.get(_lane(found))) is not None:
+            service.started(found.order)
         if pace is not None:
             pace.started(now)
         self._started += 1
@@ -209,20 +225,24 @@ class Dispatcher(Generic[W]):
         """
         if self._state is not State.RUNNING or self.in_flight >= self.limit:
             return None
-        times: list[float | None] = [gate.wake_at() for gate in self._gates.values()]
+        times = [at for gate in (*self._gates.values(), *self._services) for at in gate.wake_at()]
         if self._pace is not None:
             times.append(self._pace.wake_at())
         if self._later:
             times.append(self._later[0][0])
-        return min((at for at in times if at is not None and at > now), default=None)
+        return min((at for at in times if at > now), default=None)
 
     def is_probe(self, assignment: Assignment[W]) -> bool:
-        """Whether it is to show that its agent is there again; `begun` then tells so early."""
-        return self._gates[assignment.work.agent].closed_since is not None
+        """Whether it is to show that what it needs is there again; `heard` then tells so early."""
+        if self._gates[assignment.work.agent].closed_since is not None:
+            return True
+        service = self._services.closed.get(_lane(assignment))
+        return service is not None and service.probe == assignment.order
 
-    def begun(self, assignment: Assignment[W]) -> None:
-        """The agent has sent something of it: it is there."""
+    def heard(self, assignment: Assignment[W], kind: str) -> None:
+        """The agent has sent an event of this kind: it is there, and perhaps more than that."""
         self._gates[assignment.work.agent].passed()
+        self._services.heard(_lane(assignment), assignment.order, kind)
 
     def completed(self, assignment: Assignment[W]) -> Verdict:
         """An attempt ended with an outcome."""
@@ -230,6 +250,12 @@ class Dispatcher(Generic[W]):
         gate = self._gates[assignment.work.agent]
         if gate.closed_since is not None:  # else it is open, with nothing to be changed
             gate.passed()
+        if self._services.closed:
+            self._services.ended(_lane(assignment), assignment.order)
+        if assignment.fault:
+            self._faults.mended(assignment.fault)
+        self._met.add(assignment.work.environment)
+        self._streak.broken()
         self._concurrency.fitted()
         return Verdict.RECORD
 
@@ -238,40 +264,46 @@ class Dispatcher(Generic[W]):
         gate = self._gates[assignment.work.agent]
         in_flight = self.in_flight
         self._leave(assignment)
-        if agent_is_away(ended.reason, ended.boundary, begun=ended.begun):
-            if gate.refused(now, ended.retry_after_s):
-                self._complain(assignment.work.agent)
-            if cause_of(ended.reason).crowded:
+        if agent_is_away(ended):
+            gate.refused(now, assignment.order, ended.retry_after_s, ended.away_s)
+            self._services.abandoned(_lane(assignment), assignment.order)
+            if cause_of(ended).crowded:
                 self._concurrency.crowded(now, in_flight)
             if not assignment.failures:
                 # Nothing of it was begun, so its time has not begun either.
                 assignment.first_at = None
             self._backlog.put_back(assignment)
+            self._is_hopeless(now)
             return Verdict.PUT_BACK
-        gate.passed()
-        cause = cause_of(ended.reason, ended.boundary)
+        if not lost_its_agent(ended):
+            gate.passed()
+        if service_is_away(ended):
+            return self._lost(assignment, now, ended)
+        self._services.ended(_lane(assignment), assignment.order, ended.reason)
+        self._met.add(assignment.work.environment)
+        cause = cause_of(ended)
         if cause.crowded:
             self._concurrency.crowded(now, in_flight)
         else:
             self._concurrency.fitted()
+        fault = fault_of(ended)
+        comes_back = bool(fault) and self._comes_back(assignment, fault)
         factor = self._options.wait_factor
         wait = cause.wait_s(assignment.failures + 1, ended.retry_after_s, factor)
-        if not ended.retry_safe or not self._may_retry(assignment, now + wait, cause.counts):
-            return Verdict.GIVE_UP
-        self._retries += cause.counts
-        again = replace(
-            assignment,
-            attempt=assignment.attempt + 1,
-            tries=assignment.tries + cause.counts,
-            failures=assignment.failures + 1,
-        )
-        heapq.heappush(self._later, (now + wait, again.order, again))
-        return Verdict.RETRY
+        if (
+            not ended.retry_safe
+            or comes_back
+            or not self._may_retry(assignment, now + wait, cause.counts)
+            or self._refused_for_too_long(assignment, now, wait, cause.counts)
+        ):
+            return self._give_up(ended, mendable=ended.retry_safe and not comes_back)
+        return self._again(assignment, now, wait, counts=cause.counts, fault=fault)
 
     def dropped(self, assignment: Assignment[W]) -> None:
         """An attempt was cancelled and has no outcome."""
         self._leave(assignment)
-        self._gates[assignment.work.agent].abandoned()
+        self._gates[assignment.work.agent].abandoned(assignment.order)
+        self._services.abandoned(_lane(assignment), assignment.order)
 
     def load(self, target: int | None) -> None:
         """What the agents together take at present; None: they say nothing."""
@@ -285,6 +317,11 @@ class Dispatcher(Generic[W]):
     def resume(self) -> None:
         """Go on. Raises RunStateError when the run is ending."""
         self._must_not_drain("resumed")
+        if self._state is State.PAUSED:
+            # Nobody has tried for a while, so nobody knows what is still away.
+            self._services.closed.clear()
+            for gate in self._gates.values():
+                gate.passed()
         self._state = State.RUNNING
 
     def drain(self) -> None:
@@ -313,10 +350,72 @@ class Dispatcher(Generic[W]):
         dropped, self._dropped = self._dropped, []
         return dropped + self._backlog.dropped()
 
-    def _admits(self, now: float) -> Callable[[str], bool]:
-        """Whether rollouts of an agent may start."""
-        gates = self._gates
-        return lambda agent: agent not in gates or gates[agent].admits(now)
+    def _admits(self, now: float) -> Callable[[Lane], bool]:
+        """Whether rollouts of a lane may start."""
+        gates, services = self._gates, self._services
+
+        def admits(lane: Lane) -> bool:
+            return services.admits(lane, now) and (
+                lane[1] not in gates or gates[lane[1]].admits(now)
+            )
+
+        return admits
+
+    def _lost(self, assignment: Assignment[W], now: float, ended: Ended) -> Verdict:
+        """An attempt found a model or an environment away: it costs nothing, and waits."""
+        lane = _lane(assignment)
+        if is_unknown(ended) and lane[0] not in self._met:
+            self._end(ended.message)
+            return Verdict.LEAVE
+        gate = self._services.lost(lane, assignment.order, now, ended)
+        if not ended.retry_safe or self._backlog.unwanted(assignment.work.group):
+            return self._give_up(ended, mendable=True)
+        if self._is_hopeless(now) or self._state is State.DRAINING:
+            return Verdict.LEAVE
+        if gate.closed_since != assignment.lost_in:
+            assignment.lost_in = gate.closed_since
+            assignment.spared += 1
+        counts = assignment.spared > _SPARED_MOST
+        # Not before the next probe, so that another rollout may be that.
+        wait = gate.opens_at - now + self._options.wait_factor * _LOST_WAIT_S
+        if not self._may_retry(assignment, now + wait, counts):
+            return self._give_up(ended, mendable=True)
+        return self._again(assignment, now, wait, counts=counts)
+
+    def _again(
+        self, assignment: Assignment[W], now: float, wait: float, *, counts: bool, fault: str = ""
+    ) -> Verdict:
+        """Another attempt follows."""
+        self._retries += counts
+        again = replace(
+            assignment,
+            attempt=assignment.attempt + 1,
+            tries=assignment.tries + counts,
+            failures=assignment.failures + 1,
+            fault=fault or assignment.fault,
+        )
+        heapq.heappush(self._later, (now + wait, again.order, again))
+        return Verdict.RETRY
+
+    def _give_up(self, ended: Ended, *, mendable: bool) -> Verdict:
+        """A rollout has failed; which may be one too many."""
+        self._failures += 1
+        if self._streak.failed(ended.boundary, ended.reason, mendable=mendable):
+            count, told = self._options.max_alike, " ".join(ended.message.split())
+            self._end(
+                f"{count} rollouts in a row failed for the same reason and none completed "
+                f"meanwhile ({told[:_LONGEST_WORDS]})"
+            )
+        if self._failures == self._options.max_failures:
+            self._end(f"{self._failures} rollouts failed, which is the most allowed")
+        return Verdict.GIVE_UP
+
+    def _comes_back(self, assignment: Assignment[W], fault: str) -> bool:
+        """Whether a further attempt would end in the same fault, as far as is known."""
+        if assignment.fault == fault:
+            self._faults.came_back(fault)
+            return True
+        return self._faults.comes_back(fault)
 
     def _release(self, now: float) -> None:
         while self._later and self._later[0][0] <= now:
@@ -325,26 +424,53 @@ class Dispatcher(Generic[W]):
     def _may_retry(self, assignment: Assignment[W], at: float, counts: bool) -> bool:
         if self._state is State.DRAINING or self._backlog.unwanted(assignment.work.group):
             return False
-        age = at - (at if assignment.first_at is None else assignment.first_at)
-        if age > self._options.rollout_s:
+        if assignment.first_at is not None and at - assignment.first_at > self._options.rollout_s:
             return False
         if not counts:
-            return age <= self._options.patience_s
+            return True
         within = self._retries < self._options.retry_share * self._started + _RETRIES_AT_LEAST
         return within and assignment.tries < self._options.max_attempts
+
+    def _refused_for_too_long(
+        self, assignment: Assignment[W], now: float, wait: float, counts: bool
+    ) -> bool:
+        """Whether there was no room for a rollout for longer than patience lasts."""
+        if counts:
+            assignment.refused_since = None
+        elif assignment.refused_since is None:
+            assignment.refused_since = now
+        since = assignment.refused_since
+        return since is not None and now + wait - since > self._options.patience_s
 
     def _leave(self, assignment: Assignment[W]) -> None:
         if self._in_flight.pop(assignment.order, None) is None:
             raise RuntimeError("an attempt ended that is not in flight")
 
-    def _complain(self, agent: str) -> None:
+    def _is_hopeless(self, now: float) -> bool:
+        """Whether something has been away for too long; the run then drains."""
+        for name, gate in self._gates.items():
+            if gate.is_hopeless(now):
+                patience = f"{self._options.patience_s:g} s"
+                self._end(f"agent '{name}' has taken no rollouts for {patience}; see that it runs")
+                return True
+        for service in self._services:
+            if service.is_hopeless(now):
+                patience = f"{self._options.patience_s:g} s"
+                self._end(f"{service.name} was away for {patience} ({service.told})")
+                return True
+        return False
+
+    def _end(self, complaint: str) -> None:
+        """The run drains by itself."""
         if self._state is not State.DRAINING:
-            self.complaint = (
-                f"agent '{agent}' has taken no rollouts for {self._options.patience_s:g} s; "
-                "see that it runs, then resume the run"
-            )
+            self.complaint = complaint
             self.drain()
 
     def _must_not_drain(self, wanted: str) -> None:
         if self._state is State.DRAINING:
             raise RunStateError(f"a run that is ending cannot be {wanted}")
+
+
+def _lane(assignment: Assignment[W]) -> Lane:
+    work = assignment.work
+    return work.environment, work.agent

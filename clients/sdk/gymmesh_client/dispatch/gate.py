@@ -1,64 +1,180 @@
-"""An agent that takes no rollouts is held back, and asked now and then whether it does again."""
+"""What takes no rollouts is held back, and tried now and then until it does again.
+
+An agent has a gate of its own. A model or an environment that is away closes the gate of those
+rollouts that were seen to need it: all that have the same environment and agent.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_client.dispatch.causes import Ended
+
 _FIRST_S: Final = 0.25
 _LONGEST_S: Final = 15.0
+_LONGEST_WORDS: Final = 300
+
+Lane = tuple[str, str]
+"""The environment and the agent of a rollout."""
 
 
 @dataclass(slots=True)
 class Gate:
-    """The way to one agent: open, or closed with one probe at a time.
+    """Open, or closed with one probe at a time.
 
     Attributes:
         patience_s: how long it may stay closed.
         wait_factor: multiplies the waits between probes.
         closed_since: when it closed; None: it is open.
+        probe: the order of the rollout that probes; None: none does.
+        opens_at: when the next probe may start.
     """
 
     patience_s: float
     wait_factor: float = 1.0
     closed_since: float | None = None
-    _opens_at: float = 0.0
+    probe: int | None = None
+    opens_at: float = 0.0
     _refusals: int = 0
-    _probing: bool = False
 
     def admits(self, now: float) -> bool:
         """Whether a rollout may start."""
         if self.closed_since is None:
             return True
-        return not self._probing and now >= self._opens_at
+        return self.probe is None and now >= self.opens_at
 
-    def started(self) -> None:
+    def started(self, order: int) -> None:
         """A rollout starts; through a closed gate it is the probe."""
         if self.closed_since is not None:
-            self._probing = True
+            self.probe = order
 
-    def refused(self, now: float, retry_after_s: float | None) -> bool:
-        """The agent took no rollout. Whether patience is at its end."""
-        self._probing = False
+    def refused(
+        self, now: float, order: int, retry_after_s: float | None, away_s: float = 0.0
+    ) -> None:
+        """What is behind it took no rollout, and has been away for so long already."""
+        if self.probe == order:
+            self.probe = None
         if self.closed_since is None:
-            self.closed_since, self._refusals = now, 0
-        if now >= self._opens_at:
+            self.closed_since, self._refusals = now - away_s, 0
+        if now >= self.opens_at:
             # Refusals of rollouts that started together are one.
             self._refusals += 1
             wait = self.wait_factor * _FIRST_S * 2.0 ** min(self._refusals - 1, 30)
-            self._opens_at = now + min(_LONGEST_S, max(wait, retry_after_s or 0.0))
-        return now - self.closed_since > self.patience_s
+            self.opens_at = now + min(_LONGEST_S, max(wait, retry_after_s or 0.0))
 
     def passed(self) -> None:
-        """A rollout began, or ended in any other way: the agent is there."""
-        self.closed_since = None
-        self._probing = False
-        self._opens_at = 0.0
+        """What is behind it takes rollouts."""
+        self.closed_since = self.probe = None
+        self.opens_at = 0.0
 
-    def abandoned(self) -> None:
-        """The probe was cancelled and says nothing."""
-        self._probing = False
+    def abandoned(self, order: int) -> None:
+        """A rollout ended and says nothing; if it was the probe, another one may follow."""
+        if self.probe == order:
+            self.probe = None
 
-    def wake_at(self) -> float | None:
-        """When to ask `admits` again although nothing has ended; None: it is open or probed."""
-        return None if self.closed_since is None or self._probing else self._opens_at
+    def is_hopeless(self, now: float) -> bool:
+        """Whether patience is at its end. While a probe runs, it may still bring good news."""
+        since = self.closed_since
+        return since is not None and self.probe is None and now - since >= self.patience_s
+
+    def wake_at(self) -> tuple[float, ...]:
+        """When to ask again although nothing has ended: for the next probe, and for patience."""
+        if self.closed_since is None or self.probe is not None:
+            return ()
+        return self.opens_at, self.closed_since + self.patience_s
+
+
+@dataclass(slots=True)
+class ServiceGate(Gate):
+    """The gate of the rollouts of one lane, while a service that they need is away.
+
+    Attributes:
+        name: what is away, in words.
+        told: what was said of it last.
+        shown_by: the events of the probe that show that it is there again; its end does anyway.
+    """
+
+    name: str = ""
+    told: str = ""
+    shown_by: frozenset[str] = frozenset()
+
+
+class ServiceGates:
+    """The lanes whose rollouts lack a service at present."""
+
+    def __init__(self, patience_s: float, wait_factor: float) -> None:
+        self._patience_s = patience_s
+        self._wait_factor = wait_factor
+        #: Closed ones only; one that opens is forgotten.
+        self.closed: dict[Lane, ServiceGate] = {}
+
+    def __iter__(self) -> Iterator[ServiceGate]:
+        return iter(self.closed.values())
+
+    def admits(self, lane: Lane, now: float) -> bool:
+        """Whether a rollout of the lane may start."""
+        gate = self.closed.get(lane)
+        return gate is None or gate.admits(now)
+
+    def lost(self, lane: Lane, order: int, now: float, ended: Ended) -> ServiceGate:
+        """A rollout of the lane found a service away; gives the gate, which is closed."""
+        gate = self.closed.get(lane)
+        if gate is None:
+            gate = self.closed[lane] = ServiceGate(self._patience_s, self._wait_factor)
+        if gate.probe in (None, order):
+            # What started earlier may lack something else, which the probe would not show.
+            gate.name, gate.shown_by = _what_is_away(lane, ended)
+            gate.told = " ".join(ended.message.split())[:_LONGEST_WORDS]
+        gate.refused(now, order, ended.retry_after_s)
+        return gate
+
+    def heard(self, lane: Lane, order: int, kind: str) -> None:
+        """An event of a rollout came."""
+        gate = self.closed.get(lane)
+        if gate is not None and gate.probe == order and kind in gate.shown_by:
+            del self.closed[lane]
+
+    def ended(self, lane: Lane, order: int, reason: int | None = None) -> None:
+        """A rollout completed (no reason), or failed for another one than a service away."""
+        gate = self.closed.get(lane)
+        if gate is None:
+            return
+        if gate.probe == order and reason not in _SAY_NOTHING:
+            del self.closed[lane]
+        else:
+            gate.abandoned(order)
+
+    def abandoned(self, lane: Lane, order: int) -> None:
+        """A rollout was cancelled."""
+        gate = self.closed.get(lane)
+        if gate is not None:
+            gate.abandoned(order)
+
+
+# Endings of a probe that leave open whether the service is there.
+_SAY_NOTHING: Final = frozenset(
+    (
+        errors_pb2.ERROR_REASON_MODEL_TIMEOUT,
+        errors_pb2.ERROR_REASON_MODEL_SERVER_ERROR,
+        errors_pb2.ERROR_REASON_DEADLINE_PASSED,
+    )
+)
+
+
+def _what_is_away(lane: Lane, ended: Ended) -> tuple[str, frozenset[str]]:
+    """What a failure names, and the events that show that it is there again."""
+    if ended.boundary == rollout_pb2.BOUNDARY_MODEL:
+        model = ended.metadata.get("model") or ended.component
+        # Of a model that the environment calls, such as a judge, no event speaks.
+        own = model == ended.component
+        return f"model '{model}'", frozenset(("model_call_completed",) if own else ())
+    name = f"environment '{lane[0]}'"
+    if ended.boundary == rollout_pb2.BOUNDARY_RESOURCE:
+        return name, frozenset(("started",))
+    if ended.boundary == rollout_pb2.BOUNDARY_TOOL:
+        return name, frozenset(("tool_call_completed", "turn_completed"))
+    return name, frozenset()

@@ -33,8 +33,10 @@ from gymmesh_client.journal.records import (
     Session,
     Superseded,
     encode_all,
+    is_run_id,
 )
 from gymmesh_client.problems import UserError
+from gymmesh_client.replacing import draft_of
 from gymmesh_responses import CodecError, loads
 
 _PER_COMMIT: Final = 1000
@@ -56,8 +58,10 @@ def read_old_run(files: OutputFiles) -> OldRun | None:
     """
     try:
         document = loads(files.run.read_bytes())
+        if not is_run_id(document["run_id"]):
+            raise UserError(f"{files.run}: its run_id is none, so {files.rows} cannot be resumed")
         return OldRun(
-            str(document["run_id"]), str(document["tasks_sha256"]), str(document["config_sha256"])
+            document["run_id"], str(document["tasks_sha256"]), str(document["config_sha256"])
         )
     except FileNotFoundError:
         return None
@@ -81,11 +85,11 @@ def adopt(files: OutputFiles, old: OldRun, disk: Disk | None = None) -> None:
     for one in completed:
         if one.outcome.key in done:
             raise UserError(
-                f"{plain.shard(0)}: line {one.line} is of task {one.task!r} repeat {one.repeat},"
+                f"{plain.shard(0)}:{one.line}: is of task {one.task!r} repeat {one.repeat},"
                 " which an earlier line has; remove one of them"
             )
         done[one.outcome.key] = one.line
-    draft = files.journal.with_name(files.journal.name + ".tmp")
+    draft = draft_of(files.journal)
     session = {
         "format": FORMAT,
         "run_id": old.run_id,
@@ -163,9 +167,9 @@ def _read(path: Path, lane: int) -> Iterator[_Row]:
             try:
                 row = loads(raw)
             except CodecError as error:
-                raise UserError(f"{path}: line {line} is damaged: {error.problem}") from None
+                raise UserError(f"{path}:{line}: is damaged: {error.problem}") from None
             if type(row) is not dict:
-                raise UserError(f"{path}: line {line} is not a rollout's row")
+                raise UserError(f"{path}:{line}: is not a rollout's row")
             yield _row(path, line, raw, row, Place(lane, 0, offset, 0, len(raw), len(raw), 0))
             offset += len(raw)
 
@@ -173,7 +177,7 @@ def _read(path: Path, lane: int) -> Iterator[_Row]:
 def _row(path: Path, line: int, raw: bytes, row: dict[str, Any], place: Place) -> _Row:
     task, repeat, name = row.get("task_id"), row.get("repeat_index"), row.get("rollout_id")
     if type(task) is not str or type(repeat) is not int or type(name) is not str:
-        raise UserError(f"{path}: line {line} has no task_id, repeat_index and rollout_id")
+        raise UserError(f"{path}:{line}: has no task_id, repeat_index and rollout_id")
     attempt = row.get("attempt")
     status, boundary = COMPLETED, 0
     if place.lane == FAILURES:

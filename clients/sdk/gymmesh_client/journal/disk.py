@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from gymmesh_client.problems import UserError
+from gymmesh_client.replacing import OWNER_ONLY
 
 
 class OutputError(UserError):
@@ -17,8 +18,8 @@ class Disk:
     """Files by their descriptors. Every method raises OSError."""
 
     def open(self, path: Path) -> int:
-        """A file to read and write, made if it is not there."""
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        """A file to read and write, made for its owner alone if it is not there."""
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY)
 
     def write(self, fd: int, data: bytes, offset: int) -> None:
         """Write all of the data at an offset."""

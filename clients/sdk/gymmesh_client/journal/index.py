@@ -16,6 +16,7 @@ import os
 import struct
 import tempfile
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
@@ -39,6 +40,7 @@ from gymmesh_client.journal.records import (
     Superseded,
     are_outcomes,
     bodies,
+    checked_session,
     decode_one,
     pack_place,
     unpack_place,
@@ -47,7 +49,7 @@ from gymmesh_client.journal.state import RunState
 from gymmesh_client.journal.store import frames_of, mapped
 from gymmesh_client.problems import UserError
 
-_MAGIC: Final = b"\x89gymmesh index\n\x01\n"
+INDEX_HEADER: Final = b"\x89gymmesh index\n\x01\n"
 _HEAD: Final = struct.Struct("<QQ")
 _ENTRY: Final = struct.Struct("<16sIBBBBQ")
 _DEALT: Final = 256
@@ -161,21 +163,34 @@ def _open(path: Path) -> Index | None:
         return None
     try:
         return _read(data)
-    except (ValueError, struct.error, KeyError):
+    except (ValueError, struct.error, KeyError, TypeError, AttributeError):
         data.close()
         return None
 
 
 def _read(data: mmap.mmap) -> Index:
-    place = len(_MAGIC)
-    if data[:place] != _MAGIC:
+    place = len(INDEX_HEADER)
+    if data[:place] != INDEX_HEADER:
         raise ValueError("not an index")
     size, count = _HEAD.unpack_from(data, place)
     start = place + _HEAD.size + size
     info = json.loads(data[place + _HEAD.size : start])
+    _check_info(info)
     if len(data) != start + count * _ENTRY_BYTES:
         raise ValueError("cut short")
     return Index(data, info, start, count)
+
+
+def _check_info(info: Any) -> None:
+    """Raises ValueError or KeyError for what `_Dealer.info` would not say."""
+    if type(info) is not dict or type(info["session"]) is not dict:
+        raise ValueError("it says nothing of the run")
+    checked_session(info["session"])
+    numbers = [*info["counts"].values(), *chain.from_iterable(info["ends"] + info["to_erase"])]
+    if any(type(number) is not int or number < 0 for number in numbers):
+        raise ValueError("a number is none")
+    if any(len(end) != 3 for end in info["ends"]) or any(len(at) != 7 for at in info["to_erase"]):
+        raise ValueError("a place is none")
 
 
 def _digest(fd: int, size: int) -> str:
@@ -321,13 +336,13 @@ def _unpack(data: bytes) -> Entry:
 
 def _write(file: IO[bytes], info: dict[str, Any], hands: Iterable[bytes]) -> None:
     body = json.dumps(info).encode()
-    file.write(_MAGIC + _HEAD.pack(len(body), 0) + body)
+    file.write(INDEX_HEADER + _HEAD.pack(len(body), 0) + body)
     count = 0
     for hand in hands:
         entries = _sorted(hand)
         file.write(b"".join(entries))
         count += len(entries)
-    file.seek(len(_MAGIC))
+    file.seek(len(INDEX_HEADER))
     file.write(_HEAD.pack(len(body), count))
 
 

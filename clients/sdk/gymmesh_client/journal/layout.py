@@ -7,6 +7,9 @@ rollouts.superseded.jsonl  rows that were in one of these and are no longer curr
 rollouts.journal           which outcomes are current, and where their rows are
 rollouts.index             the journal sorted by rollout; can be made anew at any time
 rollouts.trace             every event of every attempt, when asked for
+rollouts.errors.log        what went wrong, each traceback once; there only when something did
+rollouts.summary.json      the figures of the run's last session
+rollouts.skipped.jsonl     the task file's rows that were left out, when asked for
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from gymmesh_client.journal.records import FAILURES, ROWS
+from gymmesh_client.replacing import draft_of
 
 _ZSTD: Final = ".zst"
 _DIGITS: Final = 5
@@ -61,6 +65,21 @@ class OutputFiles:
         return self._named(".trace")
 
     @property
+    def log(self) -> Path:
+        """What went wrong, for people."""
+        return self._named(".errors.log")
+
+    @property
+    def summary(self) -> Path:
+        """The figures of the run's last session."""
+        return self._named(".summary.json")
+
+    @property
+    def skipped(self) -> Path:
+        """The task file's rows that were left out, and why."""
+        return self._named(".skipped.jsonl")
+
+    @property
     def run(self) -> Path:
         """The identity of a run that was written before there was a journal."""
         return self._named(".run.json")
@@ -103,6 +122,13 @@ class OutputFiles:
                 found |= {path for path, _ in self._numbered(suffix)}
         return sorted(path for path in found if path.exists())
 
+    def everything(self) -> list[Path]:
+        """Every file that a run of this name may write, replace or remove, there or not."""
+        own = [self.failures, self.superseded, self.journal, self.index, self.trace]
+        own += [self.summary, self.skipped, self.log, self.run]
+        drafts = [draft_of(path) for path in (self.journal, self.summary, self.skipped)]
+        return [*{self.shard(0): None, **dict.fromkeys(self.all_shards())}, *own, *drafts]
+
     def shard_numbers(self) -> list[int]:
         """The numbers of the files of rows that are there; none without shards."""
         if self.shard_rows is None:
@@ -111,7 +137,9 @@ class OutputFiles:
         return sorted(number for _, number in self._numbered(suffix))
 
     def _numbered(self, suffix: str) -> list[tuple[Path, int]]:
-        found = []
+        found: list[tuple[Path, int]] = []
+        if not self.rows.parent.is_dir():
+            return found
         for path in self.rows.parent.iterdir():
             name = path.name
             if name.startswith(f"{self.stem}-") and name.endswith(suffix):

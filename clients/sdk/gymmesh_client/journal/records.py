@@ -8,6 +8,7 @@ other unknown ones: they might change what is current.
 from __future__ import annotations
 
 import json
+import re
 import struct
 from collections.abc import Iterable, Iterator
 from itertools import starmap
@@ -62,6 +63,14 @@ _END: Final = struct.Struct("<B3xIQ")
 ) = range(1, 10)
 SESSION_TYPE: Final = bytes([_SESSION])
 _IGNORABLE: Final = 128
+
+_RUN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+# Of a session: what is a number, and its bounds.
+_NUMBERS: Final = (
+    ("session", 1, 2**31),
+    ("repeats", 1, 2**31),
+    ("skipped", 0, 2**63),
+)
 
 
 class BadRecord(ValueError):
@@ -304,8 +313,31 @@ def _rare(kind: int, body: bytes) -> Record:
         info = json.loads(body)
         if type(info) is not dict:
             raise BadRecord("a session is not a JSON object")
-        return Session(info) if kind == _SESSION else RunEnded(info)
+        return Session(checked_session(info)) if kind == _SESSION else RunEnded(info)
     raise BadRecord(f"a record of type {kind}, which a later version of gymmesh wrote")
+
+
+def is_run_id(value: Any) -> bool:
+    """Whether a value can be a run's id: it becomes part of file names."""
+    return type(value) is str and _RUN_ID.fullmatch(value) is not None
+
+
+def checked_session(info: dict[str, Any]) -> dict[str, Any]:
+    """What a session says of a run, once it is what the collector goes by; anybody may have
+    written the file. Raises BadRecord.
+    """
+    if not is_run_id(info.get("run_id")):
+        raise BadRecord("its run_id is none")
+    for key, least, most in _NUMBERS:
+        value = info.get(key)
+        if key in info and not (type(value) is int and least <= value <= most):
+            raise BadRecord(f"its {key} is not a whole number from {least} to {most}")
+    shard_rows, zstd = info.get("shard_rows"), info.get("zstd", False)
+    if shard_rows is not None and not (type(shard_rows) is int and shard_rows > 0):
+        raise BadRecord("its shard_rows is not a whole number from 1 on")
+    if type(zstd) is not bool or type(info.get("identity", {})) is not dict:
+        raise BadRecord("its zstd or identity is of another kind")
+    return info
 
 
 def encode_all(records: Iterable[Record]) -> bytes:

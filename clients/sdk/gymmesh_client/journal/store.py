@@ -42,6 +42,7 @@ from gymmesh_client.journal.records import (
 )
 from gymmesh_client.journal.state import RunState
 from gymmesh_client.problems import UserError
+from gymmesh_client.replacing import draft_of
 
 _ERASE_AT_ONCE: Final = 1024
 _PAGES_KEPT: Final = 1 << 22
@@ -94,7 +95,7 @@ class Journal:
         """
         disk = disk or Disk()
         holding = _lock_existing(files)
-        draft = files.journal.with_name(files.journal.name + ".tmp")
+        draft = draft_of(files.journal)
         fd = -1
         try:
             fd = disk.open(draft)
@@ -418,7 +419,7 @@ def _outcome(new: NewOutcome, place: Place) -> Outcome:
 
 
 def _leftovers(files: OutputFiles) -> list[Path]:
-    own = [files.failures, files.superseded, files.index, files.trace, files.run]
+    own = [files.failures, files.superseded, files.index, files.trace, files.run, files.skipped]
     return [*files.all_shards(), *own]
 
 

@@ -7,6 +7,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
+from typing import Final
+
+from google.protobuf.message import DecodeError
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.journal.disk import reason
@@ -15,6 +18,9 @@ from gymmesh_client.journal.lanes import load_zstandard
 from gymmesh_client.journal.layout import OutputFiles
 from gymmesh_client.problems import UserError
 from gymmesh_client.traces.blocks import Block, Piece, decode_events, scan_blocks
+
+# A writer's block holds one attempt at least, and closes at a quarter of a MiB.
+_MOST_IN_BLOCK: Final = 1 << 31
 
 
 class TraceReader:
@@ -40,7 +46,7 @@ class TraceReader:
             attempt = max((piece.attempt for _, piece in found), default=0)
         for block, piece in found:
             if piece.attempt == attempt:
-                return list(self._events(self._unpack(block), piece))
+                return self._events(self._unpack(block), piece)
         return []
 
     def __iter__(self) -> Iterator[list[pb.RolloutEvent]]:
@@ -48,7 +54,7 @@ class TraceReader:
         for block in scan_blocks(self._data):
             content = self._unpack(block)
             for piece in block.pieces():
-                yield list(self._events(content, piece))
+                yield self._events(content, piece)
 
     def close(self) -> None:
         """Let the file go."""
@@ -75,15 +81,22 @@ class TraceReader:
 
     def _unpack(self, block: Block) -> bytes:
         try:
-            content: bytes = self._decompressor.decompress(self._data[block.start : block.end])
-        except self._zstd.ZstdError as error:
+            frame = self._data[block.start : block.end]
+            size = self._zstd.frame_content_size(frame)
+            if not 0 <= size <= _MOST_IN_BLOCK:
+                raise UserError(f"{self._path}: the events at byte {block.start} have a wrong size")
+            content: bytes = self._decompressor.decompress(frame)
+        except (self._zstd.ZstdError, MemoryError) as error:
             raise UserError(
                 f"{self._path}: the events at byte {block.start} are damaged: {error}"
             ) from None
         return content
 
-    def _events(self, content: bytes, piece: Piece) -> Iterator[pb.RolloutEvent]:
-        return decode_events(content[piece.offset : piece.offset + piece.length])
+    def _events(self, content: bytes, piece: Piece) -> list[pb.RolloutEvent]:
+        try:
+            return list(decode_events(content[piece.offset : piece.offset + piece.length]))
+        except (ValueError, DecodeError) as error:
+            raise UserError(f"{self._path}: events are damaged: {error}") from None
 
 
 def open_trace(path: str | Path) -> TraceReader:

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gymmesh_model.backends.progress import Kind, Progress, Surrogates
+from gymmesh_model.convert.from_chat import as_written
 from gymmesh_model.convert.thinking import ThinkSplitter
 from gymmesh_model.errors import AnswerInvalid
-from gymmesh_responses import dumps
 
 _CARRIED: Final = ("id", "created", "model", "service_tier", "system_fingerprint")
 Json = dict[str, Any]
@@ -45,7 +45,7 @@ class _Call:
     def __init__(self, place: int) -> None:
         self.place = place
         self.id = ""
-        self.name = ""
+        self.name: str | None = None  # not come yet
         self.arguments = _Text()
 
 
@@ -173,12 +173,12 @@ class ChatFold:
         function = function if isinstance(function, Mapping) else {}
         call = self._call_of(delta)
         name, arguments = function.get("name"), function.get("arguments")
-        if isinstance(name, str) and not call.name:
-            call.name = name
+        if "name" in function and not call.name:
+            # Later pieces of some servers have null or an empty name.
+            call.name = as_written(name)
         if arguments is None:
             return
-        # Some servers send the arguments parsed, which the API does not provide for.
-        text = arguments if isinstance(arguments, str) else dumps(arguments).decode()
+        text = as_written(arguments)
         self._progress.delta(call.place, "arguments", call.arguments.add(text))
 
     def _call_of(self, delta: Mapping[str, Any]) -> _Call:
@@ -203,7 +203,7 @@ class ChatFold:
 
 def _call(call: _Call) -> Json:
     function: Json = {"arguments": str(call.arguments)}
-    if call.name:
+    if call.name is not None:
         function["name"] = call.name
     return {"id": call.id, "type": "function", "function": function}
 

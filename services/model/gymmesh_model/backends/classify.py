@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gymmesh.errors.v1 import errors_pb2 as errors
+from gymmesh_model.remedies import excerpt
 from gymmesh_responses import CodecError, loads
 from gymmesh_runtime.errors import MeshError
 
-_MAX_WORDS: Final = 300
 # Tuples, since a code may be anything, also what cannot be looked up in a set.
 _CONTEXT_CODES: Final = ("context_length_exceeded", "exceed_context_size_error")
 _CONTEXT_WORDS: Final = re.compile(
@@ -39,15 +39,14 @@ def http_failure(
     to repeat and that must not get into the error.
     """
     error = _error_of(body)
-    words = _words(error, secrets)
+    words = _words(error, secrets) or excerpt(body, secrets)
     metadata = {"model": model, "http_status": str(status)}
     told = f": {words}" if words else ""
     if status in (401, 403):
         # Without the endpoint's words: they tend to quote the key.
         return MeshError(
             errors.ERROR_REASON_MODEL_CREDENTIAL_REFUSED,
-            f"the endpoint of model '{model}' refused the credential (HTTP {status}); "
-            "check its api_key",
+            f"the endpoint of model '{model}' refused the credential (HTTP {status})",
             metadata=metadata,
         )
     if error.get("code") in _QUOTA_CODES or error.get("type") in _QUOTA_CODES:
@@ -80,8 +79,7 @@ def http_failure(
         return _refused(model, status, error, told, metadata)
     return MeshError(
         errors.ERROR_REASON_MODEL_ANSWER_INVALID,
-        f"the endpoint of model '{model}' answered HTTP {status}, which is no answer; "
-        "check its url",
+        f"the endpoint of model '{model}' answered HTTP {status}, which is no answer{told}",
         metadata={"model": model, "cause": f"HTTP {status}"},
     )
 
@@ -168,8 +166,4 @@ def _words(error: Mapping[str, Any], secrets: tuple[str, ...]) -> str:
     message = error.get("message")
     if not isinstance(message, str):
         return ""
-    for secret in secrets:
-        message = message.replace(secret, "***")
-    # An unpaired surrogate would not travel in a status message.
-    words = " ".join(message.split()).encode(errors="replace").decode()
-    return words if len(words) <= _MAX_WORDS else words[:_MAX_WORDS] + "…"
+    return excerpt(message, secrets)

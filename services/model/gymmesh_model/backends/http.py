@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeVar
 
+from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh_model.backends.attempts import Attempts
 from gymmesh_model.backends.classify import http_failure
 from gymmesh_model.backends.progress import StreamReader
@@ -23,6 +24,7 @@ from gymmesh_model.errors import answer_invalid, misconfigured, unreachable
 from gymmesh_model.http1 import Body, Client, Http1Error, ProtocolViolated, TooLarge
 from gymmesh_model.load_poll import LoadPoll, wants_metrics
 from gymmesh_model.pool import Endpoint, Pool
+from gymmesh_model.remedies import excerpt, explain
 from gymmesh_runtime.errors import MeshError
 
 _LOOKED_AT: Final = 16 * 1024
@@ -96,13 +98,17 @@ class HttpEndpoint:
 
         async def once(endpoint: Endpoint) -> T:
             transport = self._transport or self._opened()
+            at = endpoint.at(url)
             try:
-                answer = await transport.post(endpoint.at(url), body, headers)
+                answer = await transport.post(at, body, headers)
             except Http1Error as error:
-                raise self._failure(error) from None
+                raise self._failure(error, at) from None
             if answer.status != 200:
-                raise self._refusal(answer, answer.body)
-            return read(answer.body)
+                raise self._refusal(answer, answer.body, at)
+            try:
+                return read(answer.body)
+            except MeshError as error:
+                raise self._explained(error, at, answer.body) from None
 
         return self._attempts.run(once, timeout, key=key)
 
@@ -135,9 +141,13 @@ class HttpEndpoint:
         try:
             async with self._opened().stream(url, body, headers) as answer:
                 if answer.status != 200:
-                    raise self._refusal(answer, await answer.read())
+                    raise self._refusal(answer, await answer.read(), url)
                 if answer.content_type != "text/event-stream":
-                    reader.whole(await answer.read())
+                    whole = await answer.read()
+                    try:
+                        reader.whole(whole)
+                    except MeshError as error:
+                        raise self._explained(error, url, whole) from None
                     return
                 events = EventStream()
                 async for piece in answer.pieces():
@@ -147,7 +157,7 @@ class HttpEndpoint:
                             return
                 reader.end()
         except Http1Error as error:
-            raise self._failure(error) from None
+            raise self._failure(error, url) from None
 
     def _direct(self, headers: Mapping[str, str]) -> DirectTransport:
         config, calls_tools = self._config, self._calls_tools
@@ -171,9 +181,16 @@ class HttpEndpoint:
             raise unreachable(self._name, "the model service is closed")
         return self._transport
 
-    def _refusal(self, answer: Whole | Live, body: bytes) -> MeshError:
-        return http_failure(self._name, answer.status, answer.headers, body, self.secrets)
+    def _refusal(self, answer: Whole | Live, body: bytes, url: str) -> MeshError:
+        error = http_failure(self._name, answer.status, answer.headers, body, self.secrets)
+        return explain(error, url, answer.status, body)
 
-    def _failure(self, error: Http1Error) -> MeshError:
+    def _explained(self, error: MeshError, url: str, body: bytes) -> MeshError:
+        """The failure that an answer with status 200 reports, or is."""
+        if error.reason == errors.ERROR_REASON_MODEL_ANSWER_INVALID:
+            error.message += f"; it begins with: {excerpt(body, self.secrets) or '(nothing)'}"
+        return explain(error, url, 200, body)
+
+    def _failure(self, error: Http1Error, url: str) -> MeshError:
         make = answer_invalid if isinstance(error, ProtocolViolated | TooLarge) else unreachable
-        return make(self._name, str(error))
+        return explain(make(self._name, str(error)), url, said=str(error))

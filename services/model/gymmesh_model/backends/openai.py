@@ -30,6 +30,7 @@ from gymmesh_model.concealed import secret_texts
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.errors import answer_invalid, invalid, misconfigured, options_of, unreachable
 from gymmesh_model.pool import Endpoint, Pool
+from gymmesh_model.remedies import explain
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -138,7 +139,8 @@ class OpenAIBackend:
         return {
             "max_retries": 0,
             "timeout": Timeout(None, connect=self._config.connect_timeout_s),
-            "default_headers": dict(self._config.headers),
+            # None is kept: a copy of an earlier answer on it would be taken for the next one.
+            "default_headers": {**self._config.headers, "Connection": "close"},
             "http_client": DefaultAsyncHttpxClient(
                 # Redirects are not followed: the key would go to whoever they name.
                 follow_redirects=False,
@@ -178,14 +180,15 @@ class OpenAIBackend:
                 yield response
         except openai.APIStatusError as failure:
             answer = failure.response
-            raise http_failure(
-                self._name, answer.status_code, answer.headers, answer.content, self._secrets
-            ) from None
-        except openai.APITimeoutError:
-            seconds = f"{self._config.connect_timeout_s:g} s"
-            raise unreachable(self._name, f"no connection within {seconds}") from None
+            status, said = answer.status_code, answer.content
+            error = http_failure(self._name, status, answer.headers, said, self._secrets)
+            raise explain(error, str(failure.request.url), status, said) from None
         except openai.APIConnectionError as failure:
-            raise unreachable(self._name, _cause(failure)) from None
+            cause = _cause(failure)
+            if isinstance(failure, openai.APITimeoutError):
+                cause = f"no connection within {self._config.connect_timeout_s:g} s"
+            error = unreachable(self._name, cause)
+            raise explain(error, str(failure.request.url), said=cause) from None
         except UnicodeEncodeError:
             raise invalid("params", "has an unpaired surrogate, which cannot be sent") from None
 

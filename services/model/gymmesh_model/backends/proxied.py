@@ -53,13 +53,17 @@ class _Live:
 
 
 class ProxiedTransport:
-    """By aiohttp. headers: of every request. limit: connections. connect_timeout: seconds."""
+    """By aiohttp. headers: of every request. limit: connections. connect_timeout: seconds.
+
+    No connection is kept: aiohttp does not say what a kept one brought while nobody had asked,
+    and a copy of an earlier answer would be taken for the next one.
+    """
 
     def __init__(self, headers: Mapping[str, str], limit: int, connect_timeout: float) -> None:
         self._connect_timeout = connect_timeout
         self._session = aiohttp.ClientSession(
             headers=headers,
-            connector=aiohttp.TCPConnector(limit=limit),
+            connector=aiohttp.TCPConnector(limit=limit, force_close=True),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout),
             trust_env=True,
             cookie_jar=aiohttp.DummyCookieJar(),

@@ -135,7 +135,7 @@ class DirectTransport:
     ) -> AsyncIterator[Live]:
         """See Transport."""
         target = self.target(url)
-        async with await self.client.stream(target, body, headers, resend=True) as answer:
+        async with await self.client.stream(target, body, headers) as answer:
             yield _Live(answer)
 
     async def close(self) -> None:

@@ -9,11 +9,11 @@ llama.cpp write them.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from gymmesh_model.errors import AnswerInvalid
-from gymmesh_responses import dumps
 
 Json = dict[str, Any]
 NewId = Callable[[str], str]
@@ -135,7 +135,8 @@ def _reasoning(text: str, new_id: NewId) -> Json:
 
 def _content(message: Mapping[str, Any]) -> list[Json]:
     content = message.get("content")
-    annotations = [_annotation(one) for one in message.get("annotations") or []]
+    given = message.get("annotations")
+    annotations = [_annotation(one) for one in given] if isinstance(given, list) else []
     if content is None or isinstance(content, str):
         parts = [_output_text(content, annotations)] if content else []
     elif isinstance(content, list):
@@ -182,22 +183,30 @@ def _calls(message: Mapping[str, Any]) -> list[Any]:
 
 def _call(call: Any, new_id: NewId) -> Json:
     function = call.get("function") if isinstance(call, Mapping) else None
-    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+    if not isinstance(function, Mapping) or "name" not in function:
         raise AnswerInvalid("one of its tool calls names no function")
-    arguments = function.get("arguments")
-    if arguments is None:
-        arguments = ""
-    elif not isinstance(arguments, str):
-        # Some servers send the arguments parsed, which the API does not provide for.
-        arguments = dumps(arguments).decode()
     return {
         "type": "function_call",
         "id": new_id("fc_"),
         "call_id": _id(call.get("id"), "call_", new_id),
-        "name": function["name"],
-        "arguments": arguments,
+        "name": as_written(function.get("name")),
+        "arguments": as_written(function.get("arguments")),
         "status": "completed",
     }
+
+
+def as_written(said: Any) -> str:
+    """A function's name or arguments: text, whatever the policy made of it.
+
+    Some servers send what it wrote parsed, which the API does not provide for, and null for what
+    it left out. Then it is JSON again: a call that no tool understands is the policy's mistake,
+    which it is shown, and no failure of the endpoint.
+    """
+    if said is None:
+        return ""
+    if isinstance(said, str):
+        return said
+    return json.dumps(said, ensure_ascii=False, separators=(",", ":"))
 
 
 def _attach_logprobs(output: list[Json], logprobs: object) -> None:

@@ -9,6 +9,7 @@ from gymmesh_model.http1.answer import Answer
 from gymmesh_model.http1.client import Body, Client
 from gymmesh_model.http1.connection import Streamed
 from gymmesh_model.http1.errors import (
+    AnswerRepeated,
     ConnectFailed,
     ConnectionLost,
     ConnectTimedOut,
@@ -21,6 +22,7 @@ from gymmesh_model.http1.target import Target
 
 __all__ = [
     "Answer",
+    "AnswerRepeated",
     "Body",
     "Client",
     "ConnectFailed",

@@ -6,13 +6,19 @@ import asyncio
 import ipaddress
 import socket
 import ssl
+import zlib
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from gymmesh_model.http1.answer import Answer, Bounds, PlainAnswers
 from gymmesh_model.http1.connection import Connection, Streamed
-from gymmesh_model.http1.errors import ConnectFailed, ConnectionLost, ConnectTimedOut
+from gymmesh_model.http1.errors import (
+    AnswerRepeated,
+    ConnectFailed,
+    ConnectionLost,
+    ConnectTimedOut,
+)
 from gymmesh_model.http1.parser import MAX_HEAD
 from gymmesh_model.http1.target import Target
 from gymmesh_model.http1.turnstile import Turnstile
@@ -21,6 +27,8 @@ MAX_BODY: Final = 64 * 1024 * 1024
 _Origin = tuple[str, str, int]
 # Connections to one origin that are being made at a time.
 _OPENING: Final = 128
+# Answers of one origin that are remembered as ones that it gives to several requests.
+_MOST_CONSTANT: Final = 4096
 
 
 # What is sent: bytes, or who makes them, each time they are sent. While an answer is waited for,
@@ -31,7 +39,9 @@ Body = bytes | Callable[[], bytes]
 class _Pool:
     """The connections to one origin."""
 
-    __slots__ = ("answers", "client", "idle", "open", "opening", "plain", "time", "waiting")
+    __slots__ = (
+        "answers", "client", "constant", "idle", "open", "opening", "plain", "time", "waiting",
+    )  # fmt: skip
 
     def __init__(
         self, client: Client, answers: Turnstile[Answer], time: Callable[[], float]
@@ -39,6 +49,7 @@ class _Pool:
         self.client = client
         self.answers = answers
         self.plain = PlainAnswers()
+        self.constant: set[int] = set()
         self.time = time
         # The one used last is used next, so that those not needed grow old.
         self.idle: list[Connection] = []
@@ -58,6 +69,12 @@ class _Pool:
         connection.idle_since = self.time()
         if self.client.sweep is None:
             self.client.sweep_later()
+
+    def repeats(self, checksum: int) -> None:
+        """Remembers a body that came again on a connection of its own: it is a true answer."""
+        if len(self.constant) >= _MOST_CONSTANT:
+            self.constant.clear()
+        self.constant.add(checksum)
 
     def forget(self, connection: Connection) -> None:
         """Takes leave of a connection that is closed."""
@@ -115,10 +132,13 @@ class Client:
 
         resend: whether it is safe for the endpoint to get the request twice. A kept connection
         may be closed by the other side just when it is used again; then the request goes out
-        once more, on a new connection, if not one byte of an answer had come.
+        once more, on a new connection, if not one byte of an answer had come. It also does when
+        a kept connection brings the bytes of an earlier answer: only a new one can tell whether
+        these are the answer, or a copy of another. Without `resend` that is AnswerRepeated.
         """
         connection = self._kept(target) or await self._acquire(target)
         kept = connection.used
+        repeated: int | None = None
         bounds = self._bodiless if target.method == "HEAD" else self._bounds
         while True:
             sent = body if isinstance(body, bytes) else body()
@@ -126,34 +146,35 @@ class Client:
             connection.ask(waiter, target.head(len(sent), headers), sent, bounds)
             del sent  # the answer may be long in coming
             try:
-                return await waiter
+                answer = await waiter
             except asyncio.CancelledError:
                 connection.leave(waiter)
                 raise
             except ConnectionLost as error:
                 if not (resend and kept and error.untouched):
                     raise
+            except AnswerRepeated as error:
+                if not resend:
+                    raise
+                repeated = error.checksum
+            else:
+                if repeated is not None and zlib.crc32(answer.body) == repeated:
+                    self._pools[target.origin].repeats(repeated)
+                return answer
             connection, kept = await self._acquire(target, fresh=True), False
 
     async def stream(
-        self,
-        target: Target,
-        body: bytes = b"",
-        headers: Mapping[str, str] | None = None,
-        *,
-        resend: bool = False,
+        self, target: Target, body: bytes = b"", headers: Mapping[str, str] | None = None
     ) -> Streamed:
-        """As `ask`, but gives the answer as soon as its head has come."""
+        """As `ask`, but gives the answer as soon as its head has come.
+
+        Always on a new connection, which is closed afterwards: whether what a kept one brings is
+        a copy of an earlier answer shows only at its end, when it has been handed on.
+        """
         head = target.head(len(body), headers)
-        connection = self._kept(target) or await self._acquire(target)
-        kept = connection.used
-        try:
-            return await connection.stream(head, body, self._bounds_of(target))
-        except ConnectionLost as error:
-            if not (resend and kept and error.untouched):
-                raise
         connection = await self._acquire(target, fresh=True)
-        return await connection.stream(head, body, self._bounds_of(target))
+        bounds = self._bodiless if target.method == "HEAD" else self._bounds
+        return await connection.stream(head, body, bounds)
 
     @property
     def connections(self) -> int:
@@ -184,9 +205,6 @@ class Client:
         if not self._closed:
             self.sweep = self._loop.call_later(self._idle_timeout, self._close_idle)
 
-    def _bounds_of(self, target: Target) -> Bounds:
-        return self._bodiless if target.method == "HEAD" else self._bounds
-
     def _kept(self, target: Target) -> Connection | None:
         """An idle connection, if there is one."""
         pool = self._pools.get(target.origin)
@@ -206,6 +224,9 @@ class Client:
         if pool is None:
             pool = self._pools[target.origin] = _Pool(self, self._answers, self._loop.time)
         while len(pool.open) >= self._limit and not self._closed:
+            if fresh and pool.idle:
+                pool.idle.pop().abort()
+                continue
             waiter: asyncio.Future[Connection | None] = self._loop.create_future()
             pool.waiting.append(waiter)
             try:
@@ -243,6 +264,9 @@ class Client:
                 seconds = f"{self._connect_timeout:g} s"
                 raise ConnectTimedOut(f"no connection within {seconds}") from None
             raise
+        if not target.tls and not connection.usable:
+            cause = "it sends or closes before it is asked"
+            raise ConnectionLost(cause, head=False, untouched=True)
         return connection
 
     async def _open(self, target: Target, connection: Connection) -> None:

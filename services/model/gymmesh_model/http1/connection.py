@@ -8,15 +8,21 @@ the connection, since what the endpoint still sends would be taken for the next 
 from __future__ import annotations
 
 import asyncio
+import select
+import zlib
+from collections import deque
+from collections.abc import Collection
 from typing import Final, Protocol, cast
 
 from gymmesh_model.http1.answer import Answer, Bounds, PlainAnswers
-from gymmesh_model.http1.errors import ConnectionLost, Http1Error
+from gymmesh_model.http1.errors import AnswerRepeated, ConnectionLost, Http1Error
 from gymmesh_model.http1.head import Head
 from gymmesh_model.http1.parser import Parser
 from gymmesh_model.http1.turnstile import Turnstile
 
 _NO_BOUNDS: Final = Bounds(0, 0)
+# So many answers back one may come once more, on the same connection.
+_REMEMBERED: Final = 64
 # Bytes of a streamed answer that may wait for its reader before the socket is left alone.
 _PAUSE_AT: Final = 256 * 1024
 
@@ -32,6 +38,10 @@ class Owner(Protocol):
     def plain(self) -> PlainAnswers:
         """Reads the plain answers."""
 
+    @property
+    def constant(self) -> Collection[int]:
+        """Checksums of the answers that this endpoint does give to several requests."""
+
     def free(self, connection: Connection) -> None:
         """Called once an answer is whole and the connection can be used again."""
 
@@ -44,6 +54,7 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_bounds",
+        "_last",
         "_lost",
         "_owner",
         "_parser",
@@ -63,14 +74,22 @@ class Connection(asyncio.Protocol):
         self._bounds = _NO_BOUNDS
         self._waiter: asyncio.Future[Answer] | None = None
         self._stream: Streamed | None = None
+        # Checksums of the last answers' bodies.
+        self._last: deque[int] = deque(maxlen=_REMEMBERED)
         self.used = False
         self.idle_since = 0.0
 
     @property
     def usable(self) -> bool:
-        """Whether a request may be sent."""
+        """Whether a request may be sent: it is open, and nothing has come that nobody asked for."""
         transport = self._transport
-        return transport is not None and not transport.is_closing()
+        if transport is None or transport.is_closing():
+            return False
+        if _is_readable(transport):
+            # Its end, or what would be taken for the next answer.
+            self.abort()
+            return False
+        return True
 
     def ask(self, waiter: asyncio.Future[Answer], head: bytes, body: bytes, bounds: Bounds) -> None:
         """Sends a request, whose whole answer, or an Http1Error, `waiter` gets.
@@ -127,8 +146,7 @@ class Connection(asyncio.Protocol):
         if waiter is not None and self._parser is None:
             answer = self._owner.plain.read(data, self._bounds)
             if answer is not None:
-                self._leave_off(reusable=True)
-                self._owner.answers.give(waiter, answer)
+                self._give(waiter, answer, reusable=True)
                 return
         parser = self._reading()
         if parser is None:
@@ -178,12 +196,30 @@ class Connection(asyncio.Protocol):
     def _finish(self, parser: Parser) -> None:
         head, pieces, stream, waiter = parser.head, parser.pieces, self._stream, self._waiter
         assert head is not None
-        self._leave_off(reusable=head.keeps and not parser.surplus)
-        if stream is not None:
-            stream.finish()
+        reusable = head.keeps and not parser.surplus
         if waiter is not None:
             body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-            self._owner.answers.give(waiter, Answer(head.status, head, body))
+            self._give(waiter, Answer(head.status, head, body), reusable=reusable)
+            return
+        # What was streamed is not at hand any more to tell its copy by.
+        self._leave_off(reusable=False)
+        if stream is not None:
+            stream.finish()
+
+    def _give(self, waiter: asyncio.Future[Answer], answer: Answer, *, reusable: bool) -> None:
+        """Hands a whole answer on, unless it is an earlier one once more.
+
+        An endpoint or proxy that sends an answer twice would have every later request on this
+        connection answered by the answer to the one before, so it is not used again.
+        """
+        checksum = zlib.crc32(answer.body)
+        repeated = checksum in self._last and bool(answer.body)
+        self._last.append(checksum)
+        if repeated and answer.status == 200 and checksum not in self._owner.constant:
+            self._fail(AnswerRepeated(checksum))
+            return
+        self._leave_off(reusable=reusable and not repeated)
+        self._owner.answers.give(waiter, answer)
 
     def _leave_off(self, *, reusable: bool) -> None:
         """The answer is whole, and the connection free for the next one if that can be."""
@@ -215,6 +251,16 @@ class Connection(asyncio.Protocol):
         if not self._lost:
             self._lost = True
             self._owner.forget(self)
+
+
+def _is_readable(transport: asyncio.Transport) -> bool:
+    """Whether something is waiting in the socket, or its other side has closed."""
+    sock = transport.get_extra_info("socket")
+    if sock is None or sock.fileno() < 0:
+        return True
+    poll = select.poll()
+    poll.register(sock.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
 
 
 class Streamed:

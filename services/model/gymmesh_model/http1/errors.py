@@ -5,6 +5,7 @@
     │   └── ConnectTimedOut
     ├── ConnectionLost     it broke before the answer was whole
     ├── ProtocolViolated   what came is not an HTTP/1.1 answer
+    │   └── AnswerRepeated the answer before it came once more
     └── TooLarge           the head or the body is larger than allowed
 
 The texts name no address and quote nothing that was sent, so they hold no secret.
@@ -39,6 +40,17 @@ class ConnectionLost(Http1Error):
 
 class ProtocolViolated(Http1Error):
     """What came is not an HTTP/1.1 answer, or one that is not understood here."""
+
+
+class AnswerRepeated(ProtocolViolated):
+    """An earlier answer on this connection came once more, in place of the one asked for.
+
+    checksum: of its body.
+    """
+
+    def __init__(self, checksum: int) -> None:
+        super().__init__("it sent the answer to an earlier request once more")
+        self.checksum = checksum
 
 
 class TooLarge(Http1Error):

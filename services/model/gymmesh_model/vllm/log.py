@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections import deque
 from pathlib import Path
 from typing import IO, Final
+
+from gymmesh_runtime.plain_text import one_line
 
 _TAIL_LINES: Final = 30
 _log = logging.getLogger("gymmesh.model.vllm")
@@ -24,7 +27,8 @@ class LogFollower:
         self._file: IO[str] | None = None
         if path is not None:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
-            self._file = Path(path).open("a", encoding="utf-8", buffering=1)  # noqa: SIM115
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            self._file = os.fdopen(fd, "a", encoding="utf-8", buffering=1)
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self._task = asyncio.create_task(self._follow())
 
@@ -43,7 +47,7 @@ class LogFollower:
     async def _follow(self) -> None:
         try:
             while line := await self._line():
-                text = line.decode(errors="replace").rstrip()
+                text = one_line(line.decode(errors="replace").rstrip())
                 if text:
                     self._take(text)
         finally:

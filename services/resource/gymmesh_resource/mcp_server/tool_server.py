@@ -171,7 +171,12 @@ class ToolServer:
             reply = answer if isinstance(answer, resource_pb2.CallToolResponse) else await answer
         except MeshError as error:
             # An error of the protocol, not of the tool: it is no answer to be shown to a model.
-            raise MCPError(INTERNAL_ERROR, error.message, {"reason": error.reason_name}) from None
+            # Those of a fault are for the environment's author, not for who calls its tools.
+            words = error.message
+            if "error_id" in error.metadata:
+                kind = error.metadata.get("exception", "").partition(":")[0]
+                words = f"the tool failed ({kind}); the log has {error.metadata['error_id']}"
+            raise MCPError(INTERNAL_ERROR, words, {"reason": error.reason_name}) from None
         self._calls.add(request, reply)
         return CallToolResult(
             content=_content(reply),

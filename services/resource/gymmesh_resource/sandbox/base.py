@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import re
 import signal
@@ -24,6 +25,8 @@ from .program import Limits, Program, Result, SandboxError
 __all__ = ["Launch", "LocalSandbox", "limits_script"]
 
 _CLOSE_S = 5.0
+# The numbers of slots in use in this process: two sandboxes share no user id and no control group.
+_TAKEN: set[int] = set()
 _T = TypeVar("_T")
 
 
@@ -53,6 +56,7 @@ class LocalSandbox:
         self._concurrency = concurrency
         self._slot_count = concurrency + spare
         self._slots: list[int] = []
+        self._numbers: list[int] = []
         self._places = asyncio.Semaphore(concurrency)
         self._working = 0
         self._running: set[Process] = set()
@@ -64,7 +68,8 @@ class LocalSandbox:
         """Make the slots. Raises `SandboxUnavailable`."""
         # One thread for the sandbox's life: the launcher dies with the thread that started it.
         self._spawner = ThreadPoolExecutor(1, thread_name_prefix="sandbox-spawner")
-        self._slots = list(reversed(range(self._slot_count)))
+        self._numbers = _take_numbers(self._slot_count)
+        self._slots = self._numbers[::-1]
         self._places = asyncio.Semaphore(self._concurrency)
 
     async def close(self) -> None:
@@ -75,6 +80,8 @@ class LocalSandbox:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_S):
                 await self._idle.wait()
+                _TAKEN.difference_update(self._numbers)
+                self._numbers = []
         if self._spawner is not None:
             self._spawner.shutdown(wait=False)
             self._spawner = None
@@ -162,6 +169,13 @@ class LocalSandbox:
 
     def _clean(self, slot: int) -> None:
         """Remove what the slot's program may have left."""
+
+
+def _take_numbers(count: int) -> list[int]:
+    free = (number for number in itertools.count() if number not in _TAKEN)
+    numbers = list(itertools.islice(free, count))
+    _TAKEN.update(numbers)
+    return numbers
 
 
 def limits_script(limits: Limits) -> str:

@@ -8,6 +8,7 @@ that owns nothing on the machine. bubblewrap's manual: bwrap(1).
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import platform
 import shutil
@@ -25,6 +26,7 @@ from .warm import Kind, LateFiles, Spare, WarmPool, kind_of
 
 __all__ = ["BubblewrapSandbox"]
 
+_LOGGER = logging.getLogger("gymmesh.resource")
 # The user ids of slots when the service is root: far from those of people and services.
 _FIRST_UID = 1_879_048_192
 _INSIDE_UID = "1000"
@@ -124,8 +126,14 @@ class BubblewrapSandbox(LocalSandbox):
     def _make_groups(self) -> None:
         if os.geteuid() == 0:
             remove_stale()
-        made = {slot: make_group(slot) for slot in range(self._slot_count)}
+        made = {slot: make_group(slot) for slot in self._slots}
         self._groups = {slot: group for slot, group in made.items() if group}
+        if len(self._groups) < len(made):
+            _LOGGER.warning(
+                "Control groups cannot be used here: the memory of a sandboxed program is bounded "
+                "for each of its processes only, and not for all together. Run the service as "
+                "root, or delegate the controllers memory and pids to it; see docs/sandbox.md."
+            )
 
     async def _probe(self) -> None:
         program = Program(("{python}", "-I", "-S", "-c", "print('ready')"))

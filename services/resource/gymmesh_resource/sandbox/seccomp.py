@@ -2,7 +2,8 @@
 
 Everything is allowed but what reaches beyond a program's own business: tracing, mounting, new
 namespaces, keys, kernel modules, the clock, io_uring, sockets other than unix and internet ones
-(vsock would pass by the network namespace). Pure: it makes bytes and touches nothing.
+(vsock would pass by the network namespace); and what holds memory outside of any process, which
+no limit of processes counts. Pure: it makes bytes and touches nothing.
 
 Formats: `struct sock_filter` of linux/filter.h (u16 code, u8 jt, u8 jf, u32 k) over
 `struct seccomp_data` of linux/seccomp.h (u32 nr, u32 arch, u64 ip, u64 args[6]).
@@ -82,7 +83,12 @@ _DENIED: dict[str, tuple[int | None, int | None]] = {
     "vhangup": (153, 58),
     "migrate_pages": (256, 238),
     "move_pages": (279, 239),
+    # Memory that is no process's own, and that limits of single processes do not count.
+    "memfd_create": (319, 279),
     "memfd_secret": (447, 447),
+    "shmget": (29, 194),
+    "semget": (64, 190),
+    "msgget": (68, 186),
     "modify_ldt": (154, None),
     "iopl": (172, None),
     "ioperm": (173, None),

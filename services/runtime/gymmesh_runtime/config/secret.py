@@ -6,14 +6,20 @@ from typing import Any
 
 import msgspec
 
+from gymmesh_runtime.conceal import remember_secret
+
 
 class Secret(str):
     """A string such as an API key, whose `repr` is `***` (in Structs and logs of them, too).
 
-    It is a `str` otherwise: formatting it or putting it in a header gives the text.
+    It is a `str` otherwise: formatting it or putting it in a header gives the text. Logs mask it.
     """
 
     __slots__ = ()
+
+    def __new__(cls, text: str) -> Secret:
+        remember_secret(text)
+        return super().__new__(cls, text)
 
     def __repr__(self) -> str:
         return "***"

@@ -77,7 +77,11 @@ def parse(text: str, source: str, *, line: int | None = None) -> Tree | None:
     Raises:
         ConfigError: not YAML, a key given twice, or a key that is not a string.
     """
-    loader = yaml.SafeLoader(text)
+    try:
+        loader = yaml.SafeLoader(text)
+    except yaml.YAMLError as error:  # a character that YAML does not allow
+        reason = getattr(error, "reason", "unreadable")
+        raise ConfigError(f"not valid YAML: {reason}", source=source, line=line or 0) from None
     try:
         node = loader.get_single_node()
         return None if node is None else _Reader(loader, source, line).read(node, "", 0)

@@ -46,9 +46,8 @@ class MeshServer:
         generic: Any = _Generic(self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, generic)
         reflected = (*self._names[1:], "grpc.health.v1.Health", reflection.SERVICE_NAME)
-        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(
-            reflection.aio.ReflectionServicer(reflected), generic
-        )
+        add_reflection: Any = reflection_pb2_grpc.add_ServerReflectionServicer_to_server
+        add_reflection(reflection.aio.ReflectionServicer(reflected), generic)
 
     async def start(self, host: str, port: int) -> int:
         """Binds and starts; returns the port (``port`` 0: the system chooses).
@@ -202,7 +201,8 @@ def _decoding(name: str, handler: Any) -> Any:
             request = _Requests(data, read) if handler.request_streaming else read(data)
             served = serve(request, rpc)
             if isawaitable(served):
-                return await served  # it writes its responses by itself
+                await served  # it writes its responses by itself
+                return
             async for response in served:
                 await rpc.write(response)
         except MeshError as error:

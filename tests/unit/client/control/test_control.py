@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import AsyncIterator
@@ -230,3 +231,20 @@ def test_a_note_written_anew_is_not_taken_away() -> None:
     assert list(read_all()) == [second]
     take_away(second)
     assert not list(read_all())
+
+
+@pytest.mark.parametrize("run_id", ["../../evil", "/tmp/evil", "", ".x", "a/b", "a\x1b[2J"])
+def test_an_id_from_elsewhere_leads_out_of_no_folder(run_id: str, tmp_path: Path) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(ValueError, match="is no run's id"):
+        leave(Note(run_id, "127.0.0.1:1", "t", os.getpid(), "out.jsonl"))
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "changed", [{"run_id": "../x"}, {"pid": -1}, {"pid": "1"}, {"token": 7}, {"address": None}]
+)
+def test_a_note_of_other_kinds_is_passed_over(changed: dict[str, Any]) -> None:
+    path = leave(Note("run-1", "127.0.0.1:1", "t", os.getpid(), "out.jsonl"))
+    path.write_text(json.dumps(json.loads(path.read_text()) | changed))
+    assert list(read_all()) == []

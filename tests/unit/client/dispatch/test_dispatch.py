@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -37,6 +38,29 @@ AWAY = Ended(
     retry_safe=True,
     begun=False,
 )
+MODEL_AWAY = Ended(
+    reason=Reason.ERROR_REASON_MODEL_UNREACHABLE,
+    boundary=rollout_pb2.BOUNDARY_MODEL,
+    retry_safe=True,
+    begun=True,
+    component="policy",
+    message="the endpoint of model 'policy' cannot be reached",
+    metadata={"model": "policy"},
+)
+REFUSED = Ended(
+    reason=Reason.ERROR_REASON_MODEL_CREDENTIAL_REFUSED,
+    boundary=rollout_pb2.BOUNDARY_MODEL,
+    retry_safe=False,
+    begun=True,
+    message="the endpoint refused the credential (HTTP 401)",
+)
+FAULT = Ended(
+    reason=Reason.ERROR_REASON_VERIFIER_FAULT,
+    boundary=rollout_pb2.BOUNDARY_VERIFIER,
+    retry_safe=True,
+    begun=True,
+    metadata={"exception": "KeyError", "at": "judge.py:17"},
+)
 NO_ROOM = Ended(
     reason=Reason.ERROR_REASON_SESSION_LIMIT,
     boundary=rollout_pb2.BOUNDARY_RESOURCE,
@@ -49,6 +73,8 @@ INVALID = Ended(
     retry_safe=False,
     begun=True,
 )
+
+ENDINGS = [None, TIMEOUT, AWAY, NO_ROOM, INVALID, MODEL_AWAY, FAULT]
 
 
 def dispatcher(count: int, **options: Any) -> Dispatcher[Rollout]:
@@ -107,7 +133,7 @@ def test_an_agent_that_is_away_costs_no_attempts_and_is_probed() -> None:
     assert one.is_probe(probe)
     assert (probe.attempt, probe.tries) == (1, 1)
     assert one.next(at) is None, "one probe at a time"
-    one.begun(probe)
+    one.heard(probe, "started")
     assert len([started(one, at) for _ in range(49)]) == 49
     assert not one.complaint
 
@@ -115,25 +141,220 @@ def test_an_agent_that_is_away_costs_no_attempts_and_is_probed() -> None:
 def test_a_run_whose_agent_stays_away_drains_and_says_why() -> None:
     one = dispatcher(10, patience_s=60.0)
     now = 0.0
-    while one.state is State.RUNNING:
-        found = one.next(now)
+    while (found := one.next(now)) is not None or one.state is State.RUNNING:
         if found is None:
-            at = one.wake_at()
-            assert at is not None
-            now = at
-            continue
-        assert one.failed(found, now, AWAY) is Verdict.PUT_BACK
-    assert 60 < now < 90
+            now = one.wake_at(now) or pytest.fail("it waits for nothing")
+        else:
+            assert one.failed(found, now, AWAY) is Verdict.PUT_BACK
+    assert now == 60.0
     assert "tool_loop" in one.complaint
     assert one.done
+
+
+class Outage:
+    """A mesh in virtual time: rollouts take 2 s, and a model is away for a while.
+
+    ends: when each rollout in flight ends, and its assignment. starts: when attempts started.
+    """
+
+    def __init__(self, one: Dispatcher[Rollout], away_from: float, away_to: float) -> None:
+        self.one = one
+        self.away_from, self.away_to = away_from, away_to
+        self.now = 0.0
+        self.ends: list[tuple[float, int, Assignment[Rollout]]] = []
+        self.starts: list[float] = []
+        self.verdicts: Counter[Verdict] = Counter()
+
+    def run(self) -> None:
+        """Let it go to its end."""
+        one = self.one
+        while not one.done:
+            while (found := one.next(self.now)) is not None:
+                self.starts.append(self.now)
+                heapq.heappush(self.ends, (self.end_of(self.now), found.order, found))
+            times = [at for at in (one.wake_at(self.now),) if at is not None]
+            times += [end[0] for end in self.ends[:1]]
+            if not times:
+                assert one.done, "it parks"
+                return
+            self.now = min(times)
+            while self.ends and self.ends[0][0] <= self.now:
+                self.settle(heapq.heappop(self.ends)[2])
+
+    def is_away(self, at: float) -> bool:
+        return self.away_from <= at < self.away_to
+
+    def end_of(self, start: float) -> float:
+        """Its model is called when it starts, and after a second."""
+        return start + 0.01 if self.is_away(start) else start + 2.0
+
+    def settle(self, assignment: Assignment[Rollout]) -> None:
+        if self.is_away(self.now):
+            self.verdicts[self.one.failed(assignment, self.now, MODEL_AWAY)] += 1
+        else:
+            self.verdicts[self.one.completed(assignment)] += 1
+
+
+@pytest.mark.parametrize("max_attempts", [1, 2])
+def test_an_outage_of_a_model_fails_no_rollout_and_starts_little_meanwhile(
+    max_attempts: int,
+) -> None:
+    one = dispatcher(400, concurrency=50, max_attempts=max_attempts)
+    mesh = Outage(one, 5.0, 25.0)
+    mesh.run()
+    assert mesh.verdicts[Verdict.RECORD] == 400
+    assert set(mesh.verdicts) == {Verdict.RECORD, Verdict.RETRY}
+    meanwhile = sum(mesh.is_away(at) for at in mesh.starts)
+    assert meanwhile <= 10, "one probe at a time, ever less often"
+    assert mesh.now < 25.0 + 15.0 + 20.0
+
+
+def test_after_an_outage_of_a_second_a_run_is_as_fast_as_before_within_seconds() -> None:
+    one = dispatcher(400, concurrency=50)
+    mesh = Outage(one, 5.0, 6.0)
+    mesh.run()
+    assert mesh.verdicts[Verdict.RECORD] == 400
+    assert one.limit == 50
+    assert mesh.now < 16.0 + 6.0
+
+
+def test_a_model_that_stays_away_ends_the_run_and_leaves_its_rollouts_without_outcome() -> None:
+    one = dispatcher(400, concurrency=50, patience_s=60.0)
+    mesh = Outage(one, 5.0, float("inf"))
+    mesh.run()
+    assert set(mesh.verdicts) <= {Verdict.RECORD, Verdict.RETRY, Verdict.LEAVE}
+    assert mesh.now - 6.0 == pytest.approx(60.0, abs=1.0)
+    assert "model 'policy' was away for 60 s" in one.complaint
+    assert "cannot be reached" in one.complaint
+
+
+def test_what_comes_to_its_end_after_patience_has_no_outcome_either() -> None:
+    one = dispatcher(2, concurrency=2, patience_s=0.0)
+    first, second = started(one, 0.0), started(one, 0.0)
+    assert one.failed(first, 1.0, MODEL_AWAY) is Verdict.LEAVE
+    assert one.state is State.DRAINING
+    assert one.failed(second, 2.0, MODEL_AWAY) is Verdict.LEAVE
+    assert one.done
+
+
+def test_an_outage_holds_back_only_those_that_need_what_is_away() -> None:
+    work = iter([(Rollout(str(n), "ab"[n % 2]), 1) for n in range(20)])
+    one: Dispatcher[Rollout] = Dispatcher(work, DispatchOptions(concurrency=2))
+    first, second = started(one, 0.0), started(one, 0.0)
+    assert one.failed(first, 1.0, MODEL_AWAY) is Verdict.RETRY
+    one.completed(second)
+    now = [started(one, 1.0) for _ in range(2)]
+    assert {each.work.environment for each in now} == {"b"}
+    assert one.away == ["model 'policy' (the endpoint of model 'policy' cannot be reached)"]
+
+
+def test_a_rollout_that_brings_a_model_down_is_not_handed_round_for_ever() -> None:
+    one = dispatcher(1, concurrency=1, max_attempts=2)
+    now, attempts = 0.0, 0
+    while (found := one.next(now)) is not None or not one.done:
+        if found is None:
+            now = one.wake_at(now) or pytest.fail("it parks")
+            continue
+        attempts += 1
+        if one.is_probe(found):
+            one.heard(found, "model_call_completed")  # it is there, until the next call
+        one.failed(found, now, MODEL_AWAY)
+    assert 5 < attempts < 10
+    assert one.state is State.RUNNING
+
+
+def test_an_environment_that_nobody_knows_ends_the_run_at_once() -> None:
+    one = dispatcher(100, concurrency=3)
+    first = [started(one, 0.0) for _ in range(3)]
+    unknown = Ended(
+        reason=Reason.ERROR_REASON_SERVICE_NOT_FOUND,
+        boundary=rollout_pb2.BOUNDARY_RESOURCE,
+        retry_safe=True,
+        begun=False,
+        message="no resource service named 'math' is serving; known: code",
+        metadata={"name": "math", "known": "code"},
+    )
+    assert [one.failed(each, 5.0, unknown) for each in first] == [Verdict.LEAVE] * 3
+    assert one.complaint == unknown.message
+    assert one.done
+    later = dispatcher(100, concurrency=3)
+    later.completed(started(later, 0.0))
+    assert later.failed(started(later, 0.0), 5.0, unknown) is Verdict.RETRY, "it was there"
+
+
+def test_a_run_ends_after_so_many_failures() -> None:
+    one = dispatcher(100, concurrency=1, max_attempts=1, max_failures=3)
+    for number in range(3):
+        assert one.state is State.RUNNING, number
+        assert one.failed(started(one, 0.0), 0.0, TIMEOUT) is Verdict.GIVE_UP
+        if number < 2:
+            one.completed(started(one, 0.0))
+    assert one.complaint == "3 rollouts failed, which is the most allowed"
+    assert one.done
+
+
+@pytest.mark.parametrize(("options", "failed"), [({}, 20), ({"max_alike": 5}, 5)])
+def test_a_run_all_of_whose_rollouts_are_refused_ends(options: Any, failed: int) -> None:
+    one = dispatcher(100, concurrency=1, **options)
+    for _ in range(failed):
+        assert not one.complaint
+        assert one.failed(started(one, 0.0), 0.0, REFUSED) is Verdict.GIVE_UP
+    assert f"{failed} rollouts in a row failed for the same reason" in one.complaint
+    assert "HTTP 401" in one.complaint
+    assert one.done
+
+
+def test_a_streak_ends_no_run_when_something_completes_or_it_is_switched_off() -> None:
+    for options in ({}, {"max_alike": 0}):
+        one = dispatcher(100, concurrency=2, **options)
+        for number in range(100):
+            found = started(one, 0.0)
+            if number % 15 == 14 and not options:
+                one.completed(found)
+            else:
+                one.failed(found, 0.0, REFUSED)
+        assert not one.complaint
+
+
+def test_a_fault_that_comes_back_is_not_paid_for_again() -> None:
+    one = dispatcher(100, concurrency=1, max_attempts=9, max_alike=0)
+    attempts: Counter[int] = Counter()
+    now = 0.0
+    while not one.done:
+        found = one.next(now)
+        if found is None:
+            now = one.wake_at(now) or now
+            continue
+        attempts[found.order] += 1
+        now += 1.0
+        one.failed(found, now, FAULT)
+    again = sum(count == 2 for count in attempts.values())
+    assert set(attempts.values()) == {1, 2}
+    assert 3 <= again <= 4, "three were tried again, perhaps a fourth waited to be, then none"
+
+
+def test_a_fault_that_a_retry_mends_is_retried_as_ever() -> None:
+    one = dispatcher(50, concurrency=1)
+    now = 0.0
+    verdicts: Counter[Verdict] = Counter()
+    while not one.done:
+        found = one.next(now)
+        if found is None:
+            now = one.wake_at(now) or now
+        elif found.attempt == 1 or found.order % 10 == 0:
+            verdicts[one.failed(found, now, FAULT)] += 1
+        else:
+            verdicts[one.completed(found)] += 1
+    assert verdicts == {Verdict.RETRY: 50, Verdict.RECORD: 45, Verdict.GIVE_UP: 5}
 
 
 def test_want_of_room_costs_no_attempt_and_makes_the_run_narrower() -> None:
     one = dispatcher(100, concurrency=10, max_attempts=1, patience_s=30.0)
     first = [started(one, 0.0) for _ in range(10)]
-    assert {one.failed(each, 1.0, NO_ROOM) for each in first} == {Verdict.RETRY}
+    refused = [one.failed(each, 1.0, NO_ROOM) for each in first[:3]]
+    assert refused == [Verdict.RETRY] * 3
     assert one.limit == 7
-    again = started(one, 1.0)  # a fresh one: the others wait
+    again = first[3]
     assert one.completed(again) is Verdict.RECORD
     late = started(one, 29.5)
     assert late.attempt == 2
@@ -243,7 +464,10 @@ class Runs(RuleBasedStateMachine):
         assert len(self.flying) <= max(self.one.limit, 1)
 
     @precondition(lambda self: self.flying)
-    @rule(data=st.data(), ended=st.sampled_from([None, TIMEOUT, AWAY, NO_ROOM, INVALID]))
+    @rule(
+        data=st.data(),
+        ended=st.sampled_from(ENDINGS),
+    )
     def end(self, data: st.DataObject, ended: Ended | None) -> None:
         order = data.draw(st.sampled_from(sorted(self.flying)))
         assignment = self.flying.pop(order)
@@ -308,7 +532,7 @@ class Runs(RuleBasedStateMachine):
             if found is not None:
                 self.flying[found.order] = found
             elif not self.one.done:
-                self.now = max(self.now, self.one.wake_at() or self.now)
+                self.now = max(self.now, self.one.wake_at(self.now) or self.now)
         assert self.one.done, "it parks"
         self.nothing_leaves_twice()
         if self.one.state is State.RUNNING and not self.cancelled:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,9 +16,17 @@ from hypothesis import strategies as st
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_client.dispatch.backlog import Assignment, Backlog
-from gymmesh_client.dispatch.causes import agent_is_away, cause_of
+from gymmesh_client.dispatch.causes import (
+    Ended,
+    agent_is_away,
+    cause_of,
+    fault_of,
+    is_unknown,
+    service_is_away,
+)
 from gymmesh_client.dispatch.concurrency import Concurrency
-from gymmesh_client.dispatch.gate import Gate
+from gymmesh_client.dispatch.faults import Faults, Streak
+from gymmesh_client.dispatch.gate import Gate, ServiceGates
 from gymmesh_client.dispatch.pace import Pace
 
 Reason = errors_pb2.ErrorReason
@@ -31,6 +41,11 @@ class Rollout:
     agent: str = "tool_loop"
 
 
+def ended(reason: int, boundary: int = rollout_pb2.BOUNDARY_MODEL, **more: Any) -> Ended:
+    """A failure that may be retried."""
+    return Ended(reason=reason, boundary=boundary, **{"retry_safe": True, "begun": True, **more})
+
+
 @pytest.mark.parametrize(
     ("reason", "counts", "crowded"),
     [
@@ -38,24 +53,59 @@ class Rollout:
         (Reason.ERROR_REASON_SESSION_LIMIT, False, True),
         (Reason.ERROR_REASON_MODEL_RATE_LIMITED, True, True),
         (Reason.ERROR_REASON_MODEL_TIMEOUT, True, False),
+        (Reason.ERROR_REASON_MODEL_UNREACHABLE, False, False),
+        (Reason.ERROR_REASON_MODEL_SERVER_ERROR, True, False),
         (Reason.ERROR_REASON_ENVIRONMENT_FAULT, True, False),
         (9999, True, False),  # of a later contract
     ],
 )
 def test_what_a_cause_means(reason: int, counts: bool, crowded: bool) -> None:
-    cause = cause_of(reason)
+    cause = cause_of(ended(reason))
     assert (cause.counts, cause.crowded) == (counts, crowded)
 
 
 @pytest.mark.parametrize(
-    "away", [Reason.ERROR_REASON_SERVICE_NOT_FOUND, Reason.ERROR_REASON_PEER_UNAVAILABLE]
+    "reason",
+    [
+        Reason.ERROR_REASON_SERVICE_NOT_FOUND,
+        Reason.ERROR_REASON_PEER_UNAVAILABLE,
+        Reason.ERROR_REASON_MUX_BROKEN,
+        Reason.ERROR_REASON_DRAINING,
+    ],
 )
-def test_what_an_agent_could_not_reach_costs_no_attempt(away: int) -> None:
-    for boundary in (rollout_pb2.BOUNDARY_MODEL, rollout_pb2.BOUNDARY_RESOURCE):
-        cause = cause_of(away, boundary)
-        assert (cause.counts, cause.crowded) == (False, True)
-    assert cause_of(away, rollout_pb2.BOUNDARY_AGENT).counts
-    assert cause_of(Reason.ERROR_REASON_MUX_BROKEN, rollout_pb2.BOUNDARY_MODEL).counts
+def test_what_an_agent_could_not_reach_costs_no_attempt(reason: int) -> None:
+    boundaries = rollout_pb2.Boundary.Value
+    for name in ("MODEL", "TOOL", "RESOURCE", "VERIFIER"):
+        lost = ended(reason, boundaries(f"BOUNDARY_{name}"))
+        assert service_is_away(lost)
+        assert not cause_of(lost).counts
+    assert cause_of(ended(reason, rollout_pb2.BOUNDARY_AGENT)).counts
+
+
+@pytest.mark.parametrize(
+    ("status", "away"), [("502", True), ("503", True), ("504", True), ("500", False), ("", False)]
+)
+def test_an_endpoint_behind_a_proxy_that_is_not_there_is_away(status: str, away: bool) -> None:
+    failed = ended(
+        Reason.ERROR_REASON_MODEL_SERVER_ERROR, metadata={"http_status": status} if status else {}
+    )
+    assert service_is_away(failed) is away
+    assert cause_of(failed).counts is not away
+
+
+@pytest.mark.parametrize(
+    ("known", "unknown"),
+    [({"known": "maths, code"}, True), ({"known": "math, code"}, False), ({}, False)],
+)
+def test_an_environment_is_unknown_when_the_mesh_says_what_it_knows(
+    known: dict[str, str], unknown: bool
+) -> None:
+    failed = ended(
+        Reason.ERROR_REASON_SERVICE_NOT_FOUND,
+        rollout_pb2.BOUNDARY_RESOURCE,
+        metadata={"name": "math", **known},
+    )
+    assert is_unknown(failed) is unknown
 
 
 @given(
@@ -66,7 +116,7 @@ def test_what_an_agent_could_not_reach_costs_no_attempt(away: int) -> None:
 def test_a_wait_doubles_heeds_who_asks_for_one_and_is_bounded(
     reason: int, times: int, asked: float | None
 ) -> None:
-    cause = cause_of(reason)
+    cause = cause_of(ended(reason))
     wait = cause.wait_s(times, asked)
     assert 0 <= wait <= 60
     assert wait >= min(60, asked or 0)
@@ -75,59 +125,215 @@ def test_a_wait_doubles_heeds_who_asks_for_one_and_is_bounded(
 
 def test_an_agent_is_away_only_when_it_began_nothing() -> None:
     away, agent = Reason.ERROR_REASON_PEER_UNAVAILABLE, rollout_pb2.BOUNDARY_AGENT
-    assert agent_is_away(away, agent, begun=False)
-    assert not agent_is_away(away, agent, begun=True)
-    assert not agent_is_away(away, rollout_pb2.BOUNDARY_RESOURCE, begun=False)
-    assert not agent_is_away(Reason.ERROR_REASON_AGENT_FAULT, agent, begun=False)
+    assert agent_is_away(ended(away, agent, begun=False))
+    assert not agent_is_away(ended(away, agent))
+    assert not agent_is_away(ended(away, rollout_pb2.BOUNDARY_RESOURCE, begun=False))
+    assert not agent_is_away(ended(Reason.ERROR_REASON_AGENT_FAULT, agent, begun=False))
 
 
 def test_a_gate_closes_lets_one_probe_through_and_opens() -> None:
     gate = Gate(patience_s=100)
     assert gate.admits(0.0)
-    for _ in range(50):  # those that were in flight together count once
-        assert not gate.refused(0.0, None)
+    for order in range(50):  # those that were in flight together count once
+        gate.refused(0.0, order, None)
     assert not gate.admits(0.2)
-    assert gate.wake_at() == 0.25
+    assert gate.wake_at() == (0.25, 100)
     assert gate.admits(0.25)
-    gate.started()
+    gate.started(50)
     assert not gate.admits(0.3)
-    assert gate.wake_at() is None
-    assert not gate.refused(0.3, None)
-    assert gate.wake_at() == 0.8  # half a second now
-    gate.started()
-    gate.abandoned()
+    assert gate.wake_at() == ()
+    gate.refused(0.3, 50, None)
+    assert gate.wake_at() == (0.8, 100)  # half a second now
+    gate.started(51)
+    gate.abandoned(7)  # another one
+    assert not gate.admits(0.8)
+    gate.abandoned(51)
     assert gate.admits(0.8)
     gate.passed()
     assert gate.admits(0.9)
-    assert gate.wake_at() is None
+    assert gate.wake_at() == ()
 
 
 def test_a_gate_heeds_retry_after_and_runs_out_of_patience() -> None:
     gate = Gate(patience_s=100)
-    gate.refused(0.0, 7.0)
+    gate.refused(0.0, 1, 7.0)
     assert not gate.admits(6.9)
     assert gate.admits(7.0)
     now, refusals = 7.0, 0
-    while not gate.refused(now, None):
-        now = gate.wake_at() or pytest.fail("a closed gate says when to ask")
+    while not gate.is_hopeless(now):
+        gate.refused(now, refusals, None)
+        now = min(gate.wake_at())
         refusals += 1
-    assert 100 < now < 120
+    assert now == 100
     assert refusals < 20
 
 
-def test_concurrency_shrinks_once_a_round_and_grows_back() -> None:
-    concurrency = Concurrency(100)
-    for _ in range(30):
-        concurrency.crowded(10.0, 100)
-    assert concurrency.limit == 70
-    concurrency.crowded(11.5, 60)
-    assert concurrency.limit == 42
-    for _ in range(42):
-        concurrency.fitted()
-    assert concurrency.limit in (42, 43)
-    for _ in range(100_000):
-        concurrency.fitted()
-    assert concurrency.limit == 100
+def test_patience_begins_when_an_agent_was_first_tried_in_vain() -> None:
+    gate = Gate(patience_s=100)
+    gate.refused(50.0, 1, None, away_s=30.0)
+    assert gate.closed_since == 20.0
+    assert gate.is_hopeless(120.0)
+
+
+MODEL_AWAY = ended(
+    Reason.ERROR_REASON_MODEL_UNREACHABLE, component="policy", metadata={"model": "policy"}
+)
+JUDGE_AWAY = ended(
+    Reason.ERROR_REASON_MODEL_UNREACHABLE, component="math", metadata={"model": "judge"}
+)
+SESSION_AWAY = ended(Reason.ERROR_REASON_PEER_UNAVAILABLE, rollout_pb2.BOUNDARY_RESOURCE)
+TOOL_AWAY = ended(Reason.ERROR_REASON_PEER_UNAVAILABLE, rollout_pb2.BOUNDARY_TOOL)
+VERIFIER_AWAY = ended(Reason.ERROR_REASON_PEER_UNAVAILABLE, rollout_pb2.BOUNDARY_VERIFIER)
+
+
+@pytest.mark.parametrize(
+    ("away", "name", "shown_by"),
+    [
+        (MODEL_AWAY, "model 'policy'", "model_call_completed"),
+        (JUDGE_AWAY, "model 'judge'", None),
+        (SESSION_AWAY, "environment 'math'", "started"),
+        (TOOL_AWAY, "environment 'math'", "tool_call_completed"),
+        (VERIFIER_AWAY, "environment 'math'", None),
+    ],
+)
+def test_a_service_is_there_again_when_its_own_part_of_a_probe_succeeds(
+    away: Ended, name: str, shown_by: str | None
+) -> None:
+    lane, gates = ("math", "tool_loop"), ServiceGates(100, 1.0)
+    gate = gates.lost(lane, 1, 0.0, away)
+    assert gate.name == name
+    gates.ended(lane, 2)  # began before it went away: says nothing
+    assert not gates.admits(lane, 0.1)
+    assert gates.admits(("code", "tool_loop"), 0.1)
+    gate.started(3)
+    for kind in ("started", "model_call_completed", "tool_call_completed", "verified"):
+        if kind == shown_by:
+            break
+        gates.heard(lane, 3, kind)
+        assert gates.closed or kind == shown_by
+    if shown_by is not None:
+        gates.heard(lane, 2, shown_by)
+        assert gates.closed, "not the probe"
+        gates.heard(lane, 3, shown_by)
+    else:
+        gates.ended(lane, 3)
+    assert not gates.closed
+
+
+def test_a_probe_that_times_out_leaves_a_gate_closed_for_the_next_one() -> None:
+    lane, gates = ("math", "tool_loop"), ServiceGates(100, 1.0)
+    gate = gates.lost(lane, 1, 0.0, MODEL_AWAY)
+    gate.started(2)
+    gates.ended(lane, 2, Reason.ERROR_REASON_MODEL_TIMEOUT)
+    assert gates.closed
+    assert gates.admits(lane, 1.0)
+    gate.started(3)
+    gates.ended(lane, 3, Reason.ERROR_REASON_MODEL_ANSWER_INVALID)
+    assert not gates.closed, "it answered"
+
+
+def test_a_fault_is_named_by_where_the_code_failed_or_else_by_its_words() -> None:
+    def fault(**more: Any) -> str:
+        return fault_of(ended(Reason.ERROR_REASON_VERIFIER_FAULT, **more))
+
+    at = {"exception": "KeyError", "at": "judge.py:17"}
+    assert fault(metadata=at, message="a") == fault(metadata=at, message="b") != ""
+    assert fault(metadata=at) != fault(metadata={**at, "at": "judge.py:18"})
+    assert fault(message="a") != fault(message="b")
+    assert fault_of(ended(Reason.ERROR_REASON_MODEL_TIMEOUT, message="a")) == ""
+
+
+def test_a_fault_that_no_retry_mended_in_three_rollouts_is_not_retried() -> None:
+    faults = Faults()
+    for _ in range(3):
+        assert not faults.comes_back("always")
+        faults.came_back("always")
+    assert faults.comes_back("always")
+    faults.came_back("now and then")
+    faults.mended("now and then")
+    for _ in range(9):
+        faults.came_back("now and then")
+    assert not faults.comes_back("now and then")
+    for number in range(2000):  # what is remembered is bounded
+        faults.came_back(str(number))
+    assert not faults.comes_back("always")
+
+
+def test_a_streak_is_of_one_kind_and_ends_with_a_success() -> None:
+    streak = Streak(3)
+    refused = [streak.failed(1, 1, mendable=False) for _ in range(2)]
+    assert refused == [False, False]
+    assert not streak.failed(1, 2, mendable=False), "another kind"
+    assert not streak.failed(1, 1, mendable=False)
+    assert not streak.failed(1, 1, mendable=True), "which may be mended"
+    assert [streak.failed(1, 1, mendable=False) for _ in range(3)] == [False, False, True]
+    streak.broken()
+    assert [streak.failed(1, 1, mendable=False) for _ in range(3)] == [False, False, True]
+    never = Streak(0)
+    assert not any(never.failed(1, 1, mendable=False) for _ in range(100))
+
+
+def test_a_width_shrinks_by_what_was_refused() -> None:
+    width = Concurrency(100)
+    for refused in range(30):
+        width.crowded(10.0, 100 - refused)
+    assert width.limit == 70
+    for refused in range(5):
+        width.crowded(12.0, 70 - refused)
+    assert width.limit == 65
+
+
+def rounds_until(width: Concurrency, aim: int) -> int:
+    """How many rounds of rollouts that all fit it takes until the width is this."""
+    rounds = 0
+    while width.limit < aim:
+        for _ in range(width.limit):
+            width.fitted()
+        rounds += 1
+        assert rounds < 1000
+    return rounds
+
+
+@pytest.mark.parametrize("asked", [8, 64, 1024, 16384])
+def test_after_an_outage_the_width_is_back_in_a_few_rounds(asked: int) -> None:
+    width = Concurrency(asked)
+    for refused in range(asked):
+        width.crowded(10.0 + refused / 1e6, asked - refused)
+    assert width.limit == 1
+    assert rounds_until(width, asked) <= asked.bit_length()
+
+
+def test_where_only_some_are_refused_the_width_is_back_in_a_few_rounds_too() -> None:
+    width = Concurrency(64)
+    for refused in range(40):
+        width.crowded(10.0, 64 - refused)
+    assert width.limit == 24
+    assert rounds_until(width, 44) == 1
+    assert rounds_until(width, 64) <= 6
+
+
+def test_a_width_settles_at_what_there_is_room_for() -> None:
+    """A mesh that takes 24 of 64, in a virtual time in which each rollout takes about 5 s."""
+    rng, room, width, now = random.Random(1), 24, Concurrency(64), 0.0
+    ends: list[float] = []
+    refused = started = 0
+    used: list[int] = []
+    while now < 1000.0:
+        while ends and ends[0] <= now:
+            ends.pop(0)
+            width.fitted()
+        while len(ends) < width.limit:
+            started += 1
+            if len(ends) >= room:
+                refused += 1
+                width.crowded(now, len(ends) + 1)
+            else:
+                ends.append(now + rng.uniform(4.0, 6.0))
+                ends.sort()
+        used.append(len(ends))
+        now += 0.1
+    assert refused < 0.2 * started
+    assert sum(used) / len(used) > 0.95 * room
 
 
 @given(st.lists(st.tuples(st.booleans(), st.floats(0, 5), st.integers(0, 99))))
@@ -198,10 +404,10 @@ def test_shares_are_kept_whatever_the_order_of_the_tasks() -> None:
 def test_a_closed_agent_does_not_hold_up_another() -> None:
     rollouts = [Rollout("a", agent="away"), Rollout("b"), Rollout("c", agent="away")]
     backlog = Backlog(_source(*rollouts), {})
-    taken = backlog.take(lambda agent: agent != "away")
+    taken = backlog.take(lambda lane: lane[1] != "away")
     assert taken is not None
     assert taken.work.group == "b"
-    assert backlog.take(lambda agent: agent != "away") is None
+    assert backlog.take(lambda lane: lane[1] != "away") is None
     assert not backlog.empty
     again = backlog.take(lambda _: True)
     assert again is not None

@@ -17,7 +17,8 @@ from gymmesh_client import OutputFiles, RunIdentity, RunOutput, prepare
 
 async def main(path: Path, rollouts: int, shard_rows: int, zstd: bool) -> None:
     files = OutputFiles(path, shard_rows or None, zstd)
-    output = prepare(files, RunIdentity("t", "c"), overwrite=False, resume=True, delay_s=0.001)
+    resume = files.journal.exists()
+    output = prepare(files, RunIdentity("t", "c"), overwrite=False, resume=resume, delay_s=0.001)
     tasks = (f"t-{number}" for number in range(rollouts))
     wanted = (task for task in tasks if not output.has_outcome(task, 0))
     handed = output.reserving(wanted, lambda task: output.rollout_id(task, 0))

@@ -27,7 +27,7 @@ PAIRS = st.lists(st.tuples(KEYS, U32), max_size=4).map(tuple)
 BYTE = st.integers(0, 255)
 INFO = st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5), max_size=3)
 RECORDS = st.one_of(
-    st.builds(rec.Session, INFO),
+    INFO.map(lambda info: rec.Session(info | {"run_id": "run-1"})),
     st.builds(rec.Reserved, PAIRS),
     st.builds(rec.Released, PAIRS),
     st.builds(rec.AttemptFailed, KEYS, U32, BYTE),

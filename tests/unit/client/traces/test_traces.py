@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import OutputError, UserError, open_trace
 from gymmesh_client.journal.disk import Disk
+from gymmesh_client.journal.keys import rollout_key
 from gymmesh_client.journal.layout import OutputFiles
 from gymmesh_client.traces.blocks import (
     Piece,
@@ -173,3 +174,32 @@ async def test_a_full_disk_is_said_to_the_next_attempt(tmp_path: Path) -> None:
         await asyncio.wait_for(writer.room(), 10)
     with pytest.raises(OutputError):
         writer.close()
+
+
+@pytest.mark.parametrize(
+    ("content", "declared"),
+    [
+        (b"\x05\xff\xff\xff\xff\xff", True),  # no event
+        (b"\x7f", True),  # cut short
+        (b"\x00" * 10, False),  # a frame that does not say how much it holds
+    ],
+)
+def test_a_trace_of_somebody_else_s_is_damaged_and_no_crash(
+    tmp_path: Path, content: bytes, declared: bool
+) -> None:
+    compressor = zstandard.ZstdCompressor(write_content_size=declared)
+    frame = compressor.compress(content)
+    files = files_in(tmp_path)
+    key = rollout_key("ro-1")
+    files.trace.write_bytes(encode_block([Piece(key, 1, 0, len(content))], frame))
+    with open_trace(files.rows) as trace, pytest.raises(UserError, match=r"out\.trace: "):
+        trace.events("ro-1")
+
+
+def test_a_frame_that_says_it_is_huge_is_not_unpacked(tmp_path: Path) -> None:
+    # A frame's head: magic, a size of 8 bytes in one segment, 2**50; then nothing of it.
+    frame = b"\x28\xb5\x2f\xfd\xe0" + (1 << 50).to_bytes(8, "little") + b"\x01\x00\x00"
+    files = files_in(tmp_path)
+    files.trace.write_bytes(encode_block([Piece(rollout_key("ro-1"), 1, 0, 9)], frame))
+    with open_trace(files.rows) as trace, pytest.raises(UserError, match="have a wrong size"):
+        trace.events("ro-1")

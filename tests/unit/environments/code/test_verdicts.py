@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import resource
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -33,28 +34,13 @@ from tests.unit.sandbox.machine import (
     until_waiting,
 )
 
+from .suites import SUITES, answer_of, check, unit_tests
+
 require_bubblewrap()
 
 CASES = yaml.safe_load(Path(__file__).with_name("cases.yaml").read_text())
+HOSTILE = yaml.safe_load(Path(__file__).with_name("hostile.yaml").read_text())
 
-
-def unit_tests(inputs: list[str], outputs: list[str], name: str | None = None) -> dict[str, Any]:
-    tests = {"inputs": inputs, "outputs": outputs, "fn_name": name}
-    return {"verifier_metadata": {"unit_tests": tests}}
-
-
-SUITES: dict[str, dict[str, Any]] = {
-    "stdio": unit_tests(["1\n2\n", "3\n1\n-5\n123\n"], ["4\n", "2\n-10\n246"]),
-    "lines": unit_tests([""], ["a  b\n\nc\n"]),
-    "float": unit_tests(["1\n", "2\n"], ["0.333333333\n", "0.666666667"]),
-    "call": unit_tests(["2", "-7"], ["4", "-14"], "double"),
-    "solution": unit_tests(["[1, 2]", "[]"], ["[2, 4]", "[]"], "double"),
-    "check": {
-        "prompt": 'def double(x: int) -> int:\n    """Twice x."""\n',
-        "test": "def check(f):\n    assert f(2) == 4\n    assert f(-7) == -14\n",
-        "entry_point": "double",
-    },
-}
 
 SUITE_TYPES = {"stdio": StdioSuite, "call": CallSuite, "check": CheckSuite}
 
@@ -69,6 +55,7 @@ async def verdict(
 
 
 async def judged(payload: dict[str, Any], answer: str, **options: Any) -> Verdict:
+    options = {"suite_timeout_s": 300.0} | options
     environment = CodeEnvironment(concurrency=2, memory_mb=256, warm=0, **options)
     await environment.open()
     try:
@@ -77,24 +64,26 @@ async def judged(payload: dict[str, Any], answer: str, **options: Any) -> Verdic
         await environment.close()
 
 
-def answer_of(case: dict[str, Any]) -> str:
-    code = str(case["code"] * case.get("repeat", 1))
-    return f"Here:\n```python\n{code}\n```\nDone." if case.get("fence", True) else code
-
-
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['suite']}: {case['name']}")
 async def test_adversarial_answers(case: dict[str, Any]) -> None:
     before = descendants()
-    outcome = await judged(SUITES[case["suite"]], answer_of(case), test_timeout_s=1.5)
+    # A wrong answer is one on a busy machine, too; a right one is given all the time it needs.
+    seconds = 60.0 if case["reward"] else 1.5
+    outcome = await judged(SUITES[case["suite"]], answer_of(case), test_timeout_s=seconds)
     assert outcome.reward == case["reward"], outcome.evidence
     assert not await left_behind(before)
 
 
+@pytest.mark.parametrize("reward", [0, 1])
 @pytest.mark.parametrize("kind", ["stdio", "call", "check"])
-async def test_the_same_verdicts_by_programs_started_ahead(kind: str) -> None:
+async def test_the_same_verdicts_by_programs_started_ahead(kind: str, reward: int) -> None:
     cases = [case for case in CASES if type(suite_of(SUITES[case["suite"]])) is SUITE_TYPES[kind]]
+    cases = [case for case in cases if case["reward"] == reward]
+    seconds = 60.0 if reward else 1.5
     before = descendants()
-    environment = CodeEnvironment(concurrency=2, memory_mb=256, warm=2, test_timeout_s=1.5)
+    environment = CodeEnvironment(
+        concurrency=2, memory_mb=256, warm=2, test_timeout_s=seconds, suite_timeout_s=300.0
+    )
     await environment.open()
     try:
         sandbox = environment.sandbox
@@ -120,6 +109,36 @@ def test_there_are_enough_cases() -> None:
     assert len({(case["suite"], case["name"]) for case in CASES}) == len(CASES)
 
 
+# Right answers to the example tasks, in their order.
+EXAMPLES = [
+    "input()\nprint(sum(map(int, input().split())))",
+    "print(''.join(reversed(list(sys.stdin))))",
+    "print(round(math.pi * float(input()) ** 2, 4))",
+    "def merge(a, b): return sorted(a + b)",
+    "class Solution:\n"
+    "    def isPalindrome(self, s: str) -> bool:\n"
+    "        s = [c.lower() for c in s if c.isalnum()]\n"
+    "        return s == s[::-1]",
+    "def collatz(n: int) -> int:\n"
+    "    return 0 if n == 1 else 1 + collatz(3 * n + 1 if n % 2 else n // 2)",
+]
+
+
+async def test_the_examples_can_be_solved() -> None:
+    environment = CodeEnvironment(warm=0, test_timeout_s=60.0, suite_timeout_s=300.0)
+    file = environment.examples_file()
+    assert file is not None
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    await environment.open()
+    try:
+        for row, code in zip(rows, EXAMPLES, strict=True):
+            answer = new_message("assistant", f"```python\n{code}\n```")
+            outcome = await verdict(environment, row, [answer])
+            assert outcome.reward == 1.0, outcome.evidence
+    finally:
+        await environment.close()
+
+
 async def test_the_last_block_counts() -> None:
     answer = "```python\nprint(0)\n```\nBetter:\n```\nprint('a  b\\n\\nc')\n```"
     assert (await judged(SUITES["lines"], answer)).reward == 1.0
@@ -135,10 +154,61 @@ async def test_the_evidence_names_the_first_failure() -> None:
     assert evidence["detail"] == "4\n"
 
 
+async def test_many_large_outputs_are_compared() -> None:
+    numbers = "\n".join(map(str, range(250_000)))
+    payload = unit_tests(["0\n"] * 60, [numbers] * 60)
+    answer = "```python\nprint('\\n'.join(map(str, range(250_000))))\n```"
+    outcome = await judged(payload, answer, test_timeout_s=60.0)
+    assert outcome.reward == 1.0, outcome.evidence
+
+
+async def test_all_tests_together_have_a_limit() -> None:
+    answer = "```python\nimport time\ntime.sleep(600)\n```"
+    outcome = await judged(SUITES["stdio"], answer, test_timeout_s=600.0, suite_timeout_s=1.0)
+    assert outcome.reward == 0.0
+    assert outcome.evidence["problem"] == "time limit exceeded"
+    assert outcome.evidence["detail"] == "1 s in all"
+
+
 async def test_test_code_that_does_not_run_is_the_task_s_fault() -> None:
-    payload = {**SUITES["check"], "test": "import no_such_module\n"}
+    payload = {**SUITES["check"], "test": "import no_such_module\ndef check(f): f(1)\n"}
     with pytest.raises(TaskInvalid, match="test: does not run"):
         await judged(payload, "```\ndef double(x): return 2 * x\n```")
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        ("    assert 2 + 2 == 4\n", "passes without calling the function"),
+        ("    assert all(map(f, []))\n", "passes without calling the function"),
+        ("    f(lambda: 0)\n", "passes a value of type function, which is not plain data"),
+    ],
+)
+async def test_test_code_that_tests_nothing_is_the_task_s_fault(body: str, problem: str) -> None:
+    with pytest.raises(TaskInvalid, match=problem):
+        await judged(check(body), "```\ndef double(x): return 2 * x\n```")
+
+
+async def test_the_service_goes_on_while_an_answer_is_compared() -> None:
+    hostile = next(case for case in HOSTILE if case["name"] == "a set of equal hashes")
+    large = next(case for case in HOSTILE if case["name"] == "a list of objects")
+    right = "```python\nfor _ in range(int(input())): print(2 * int(input()))\n```"
+    environment = CodeEnvironment(
+        concurrency=3, memory_mb=256, warm=0, test_timeout_s=100.0, suite_timeout_s=100.0
+    )
+    await environment.open()
+    try:
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        items = [[new_message("assistant", answer_of(case))] for case in (hostile, large)]
+        tasks = [asyncio.create_task(verdict(environment, SUITES["call"], said)) for said in items]
+        outcome = await verdict(environment, SUITES["stdio"], [new_message("assistant", right)])
+        assert outcome.reward == 1.0
+        assert not tasks[0].done()  # its comparison takes seconds of a processor
+        assert [(await task).reward for task in tasks] == [0.0, 0.0]
+        # 300,000 objects: none of them was made here.
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < 100 * 1024
+    finally:
+        await environment.close()
 
 
 async def test_human_eval_end_to_end() -> None:

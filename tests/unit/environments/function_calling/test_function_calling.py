@@ -48,7 +48,8 @@ def test_calls(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", ACTIONS, ids=lambda case: case["why"])
 def test_actions(case: dict[str, Any]) -> None:
-    expected = None if case["expected"] is None else calls([case["expected"]])[0]
+    one = [] if case.get("expected") is None else [case["expected"]]
+    expected = calls(case.get("batch", one))
     likeness = Likeness(ignored=case.get("ignored", ()))
     verdict = judge_action(
         expected, calls(case["made"]), said=case.get("said", False), likeness=likeness
@@ -103,6 +104,19 @@ def test_values_of_great_depth_and_size_are_judged() -> None:
         ({"expected_action": []}, "expected_action"),
         ({"expected_action": {"type": "x"}}, "expected_action.type"),
         ({"expected_action": {"type": "function_call"}}, "expected_action.name"),
+        ({"expected_action": {"type": "function_call_batch"}}, "expected_action.calls"),
+        (
+            {"expected_action": {"type": "function_call_batch", "calls": []}},
+            "expected_action.calls",
+        ),
+        (
+            {"expected_action": {"type": "function_call_batch", "calls": [{"name": 1}]}},
+            "expected_action.calls[0].name",
+        ),
+        ({"expected_action": {"type": "function_call", "name": "bash"}}, "expected_action"),
+        ({"expected_answers": [{"name": "f"}, {"name": "g"}]}, "expected_answers"),
+        ({"expected_action": {"type": "message"}, "harness": "x"}, "harness"),
+        ({"expected_action": {"type": "message"}, "pivot_tags": []}, "pivot_tags"),
         ({"expected_answers": [], "tool_answers": {"f": 1}}, "tool_answers"),
     ],
 )
@@ -127,6 +141,8 @@ async def test_agrees_with_recorded_rewards(golden_dir: Path) -> None:
 
     for rollout in rollouts:
         task = make_task({"expected_answers": expected[question(rollout)]})
+        params = rollout["responses_create_params"]
+        task.message.params.CopyFrom(params_from_json(dumps(params)))
         environment.check_task(task)
         items = items_from_json(dumps(rollout["response"]["output"]))
         verdict = await environment.verify(
@@ -145,6 +161,30 @@ TOOLS = [
         "parameters": {"type": "object", "properties": {"u": {"default": "c"}}},
     }
 ]
+
+
+@pytest.mark.parametrize(
+    ("made", "reward"),
+    [
+        ([{"u": "c"}, {"u": "k"}], 1.0),
+        ([{"u": "k"}, {"u": "c"}], 1.0),
+        ([{"u": "k"}], 0.0),
+        ([{"u": "k"}, {"u": "k"}], 0.0),
+        ([{"u": "k"}, {"u": "c"}, {"u": "c"}], 0.0),
+    ],
+)
+async def test_a_batch_of_calls_is_judged_as_one(made: list[Any], reward: float) -> None:
+    wanted = [{"type": "function_call", "name": "f", "arguments": text}
+              for text in ('{"u": "k"}', '{"u": "c"}')]  # fmt: skip
+    action = {"type": "function_call_batch", "calls": wanted}
+    items = [
+        {"type": "function_call", "name": "f", "arguments": json.dumps(part), "call_id": str(n)}
+        for n, part in enumerate(made)
+    ]
+    async with served(FunctionCallingEnvironment()) as mesh:
+        message = make_task({"expected_action": action}).message
+        verification = await mesh.verify(of=message, transcript=list(items_from_json(dumps(items))))
+        assert verification.reward == reward
 
 
 async def test_calls_are_answered_and_the_model_goes_on() -> None:

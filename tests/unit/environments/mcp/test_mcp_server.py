@@ -41,6 +41,8 @@ class Notes:
 class Desk(Environment[Notes]):
     """Keeps notes."""
 
+    reward_range = (0.0, 10.0)
+
     version = "7"
     state = Notes
 

@@ -11,7 +11,7 @@ import yaml
 
 from gymmesh_resource.environments.mcqa.environment import McqaEnvironment
 from gymmesh_resource.environments.mcqa.verdict import MODES, Question, by_patterns, choose
-from gymmesh_responses import new_message
+from gymmesh_responses import new_message, params_from_json
 from gymmesh_runtime.errors import MeshError
 from tests.unit.resource.served import served, task
 
@@ -136,13 +136,58 @@ async def test_a_pattern_comes_first_and_the_mode_second() -> None:
     assert await _reward("Final Choice: B", bare) == 1.0
 
 
-async def test_a_pattern_that_runs_away_is_a_failure_not_a_reward() -> None:
+async def test_a_response_on_which_a_pattern_runs_away_is_read_by_the_mode() -> None:
     row = _row(template_metadata={"output_regex": "(a+)+$"})
 
+    assert await _reward("a" * 60 + "b", row, pattern_timeout_s=2.0) == 0.0
+    assert await _reward("a" * 60 + "b \\boxed{B}", row, pattern_timeout_s=2.0) == 1.0
+
+
+async def test_a_pattern_that_reads_nothing_in_time_is_a_failure() -> None:
+    row = _row(template_metadata={"output_regex": "Choice: (.)"})
+
     with pytest.raises(MeshError) as caught:
-        await _reward("a" * 60 + "b", row, pattern_timeout_s=0.5)
+        await _reward("Choice: B", row, pattern_timeout_s=1e-6)
 
     assert caught.value.reason_name == "VERIFIER_TIMEOUT"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "row", "field"),
+    [
+        ("Put the letter inside \\boxed{}.", {}, None),
+        ("Put the letter inside \\boxed{}.", {"grading_mode": "lenient_boxed"}, None),
+        ("End with: 'Answer: LETTER'.", {}, "grading_mode"),
+        ("End with: 'Answer: LETTER'.", {"grading_mode": MODES[0]}, "grading_mode"),
+        ("End with: 'Answer: LETTER'.", {"grading_mode": "lenient_boxed"}, "grading_mode"),
+        ("End with: 'Answer: LETTER'.", {"grading_mode": "lenient_answer_colon"}, None),
+        ("End with: 'Answer: LETTER'.", {"grading_mode": "lenient_answer_colon_md"}, None),
+        ("Answer in <choice></choice> tags.", {}, "grading_mode"),
+        ("Put it in \\boxed{}.", {"grading_mode": "lenient_answer_colon_md"}, "grading_mode"),
+        ("'Answer: \\boxed{X}'", {"grading_mode": "lenient_answer_colon"}, "grading_mode"),
+        ("'Answer: \\boxed{X}'", {"grading_mode": "lenient_answer_colon_md"}, None),
+        ("Say 'Choice: X'.", {"template_metadata": {"output_regex": "Choice: (.)"}}, None),
+        ("Say who it was.", {"template_metadata": {"output_regex": "It was (.*)"},
+                             "expected_answer": "Ada"}, "expected_answer"),
+    ],
+)  # fmt: skip
+async def test_a_prompt_must_ask_for_what_is_read(
+    prompt: str, row: dict[str, Any], field: str | None
+) -> None:
+    own = task(**_row(**row))
+    own.params.CopyFrom(params_from_json({"input": [{"role": "user", "content": prompt}]}))
+    async with served(McqaEnvironment()) as environment:
+        if field is None:
+            await environment.create(own)
+            return
+        with pytest.raises(MeshError) as caught:
+            await environment.create(own)
+        assert caught.value.reason_name == "TASK_INVALID"
+        assert field in caught.value.message
+    # The option is the operator's own word.
+    async with served(McqaEnvironment(grading_mode="lenient_answer_colon_md")) as environment:
+        if field == "grading_mode":
+            await environment.create(own)
 
 
 @pytest.mark.golden

@@ -411,6 +411,45 @@ async def test_bare_items_are_completed_to_what_the_server_requires() -> None:
     assert output[6]["content"][0]["text"] == "done \ud800 é"
 
 
+async def test_the_row_goes_to_the_server_with_the_keys_that_are_read_here_too() -> None:
+    server = Counter()
+    of = counting(expected_count=3, usage={"input_tokens": 1})
+    of.environment, of.agent, of.task_id, of.seed = "e", "tools", "row-7", 5
+    of.tags["split"] = "train"
+    async with bridged(server) as mesh:
+        session = (await mesh.create(of)).session_id
+        await mesh.verify(session, of, answered())
+    bodies = [body for path, body in server.requests if "seed" in path or "verify" in path]
+    assert len(bodies) == 2
+    for body in bodies:
+        assert (body["environment"], body["agent"]) == ("e", "tools")
+        assert (body["task_id"], body["seed"], body["tags"]) == ("row-7", 5, {"split": "train"})
+        assert body["usage"] == {"input_tokens": 1}
+
+
+async def test_the_servers_own_values_of_keys_that_are_read_here_too() -> None:
+    server = Counter()
+    own = {"environment": {"patients": 3}, "agent": None, "expected_count": 3}
+    of = counting(expected_count=9, nemo_gym=own)
+    of.environment, of.agent = "e", "tools"
+    async with bridged(server) as mesh:
+        session = (await mesh.create(of)).session_id
+        await mesh.verify(session, of, answered())
+    for _, body in server.requests:
+        assert body["environment"] == {"patients": 3}
+        assert body["agent"] is None
+        assert body["expected_count"] == 3
+        assert "nemo_gym" not in body
+
+
+async def test_own_values_that_are_no_object_are_refused() -> None:
+    async with bridged(Counter()) as mesh:
+        with pytest.raises(MeshError) as caught:
+            await mesh.create(counting(expected_count=9, nemo_gym=[1]))
+    assert caught.value.reason == errors_pb2.ERROR_REASON_TASK_INVALID
+    assert caught.value.metadata["field"] == "nemo_gym"
+
+
 async def test_an_answer_that_was_cut_off_is_incomplete() -> None:
     from gymmesh_resource import Rollout, Task
     from gymmesh_resource.environments.nemo_gym.documents import verify_body

@@ -18,6 +18,11 @@ from gymmesh_runtime.errors import MeshError
 from tests.support.optional import require
 from tests.unit.resource.served import Served, served, task
 
+# Seconds that no test waits for unless something is broken: scores are bounded by processor time,
+# and a busy machine only takes longer to give it.
+PATIENT = 900.0
+pytestmark = pytest.mark.timeout(PATIENT)
+
 require(importlib.util.find_spec("reasoning_gym"), "reasoning-gym", "pip install reasoning-gym")
 
 CASES: list[dict[str, Any]] = yaml.safe_load(
@@ -28,7 +33,7 @@ CASES: list[dict[str, Any]] = yaml.safe_load(
 async def _reward(mesh: Served, row: dict[str, Any], *texts: str) -> float:
     of = task(**{key: row[key] for key in ("question", "answer", "metadata") if key in row})
     transcript = [new_message("assistant", text) for text in texts]
-    verification = await mesh.verify(of=of, transcript=transcript)
+    verification = await mesh.verify(of=of, transcript=transcript, timeout=PATIENT)
     assert verification.HasField("reward"), verification
     return verification.reward
 
@@ -49,12 +54,14 @@ def rewards() -> dict[str, float]:
 
     async def judge() -> dict[str, float]:
         environment = ReasoningGymEnvironment(score_workers=1, score_timeout_s=5)
-        async with served(environment, verify_timeout_s=100) as mesh:
+        async with served(environment, verify_timeout_s=PATIENT) as mesh:
             return {
                 case["why"]: await _reward(mesh, _row(case), case["response"]) for case in CASES
             }
 
-    return asyncio.run(judge())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gymmesh_resource.answer_work.PATIENCE", PATIENT)
+        return asyncio.run(judge())
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["why"])
@@ -145,7 +152,10 @@ async def test_a_broken_row_is_refused_by_key(row: dict[str, Any], field: str) -
     assert field in caught.value.message
 
 
-async def test_a_scorer_that_hangs_on_everything_is_the_verifiers_timeout() -> None:
+async def test_a_scorer_that_hangs_on_everything_is_the_tasks_fault(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gymmesh_resource.answer_work.PATIENCE", PATIENT)
     # The task's own answer is as bad as the model's, so nothing says that the model is to blame.
     row = _row(
         {
@@ -154,11 +164,37 @@ async def test_a_scorer_that_hangs_on_everything_is_the_verifiers_timeout() -> N
             "metadata": {"numbers": [9, 9, 9, 9], "target": 1},
         }
     )
-    environment = ReasoningGymEnvironment(score_workers=1, score_timeout_s=3)
-    async with served(environment) as mesh:
+    environment = ReasoningGymEnvironment(score_workers=1, score_timeout_s=2)
+    async with served(environment, verify_timeout_s=PATIENT) as mesh:
         with pytest.raises(MeshError) as caught:
             await _reward(mesh, row, "<answer>9**9**9**9**9</answer>")
-    assert caught.value.reason == errors_pb2.ERROR_REASON_VERIFIER_TIMEOUT
+    assert caught.value.reason == errors_pb2.ERROR_REASON_TASK_INVALID
+    assert "processor time" in caught.value.message
+
+
+async def test_hostile_answers_have_verdicts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gymmesh_resource.answer_work.PATIENCE", PATIENT)
+    row = _row(
+        {
+            "dataset": "countdown",
+            "answer": "9+9+9+9",
+            "metadata": {"numbers": [9, 9, 9, 9], "target": 36},
+        }
+    )
+    environment = ReasoningGymEnvironment(score_workers=1, score_timeout_s=2)
+    async with served(environment, verify_timeout_s=PATIENT) as mesh:
+        for hostile in (
+            "9**9**9**9",
+            "factorial(factorial(99999))",
+            "(" * 5_000 + "9" + ")" * 5_000,
+            "9" * 100_000,
+            "\ud800",
+            "\x00",
+            "__import__('os').kill(0, 9)",
+            "<answer>" * 10_000,
+        ):
+            assert await _reward(mesh, row, f"<answer>{hostile}</answer>") < 0.1
+        assert await _reward(mesh, row, "<answer>9+9+9+9</answer>") == 1.0
 
 
 async def test_corrections_can_be_switched_off() -> None:

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -218,6 +219,10 @@ def test_what_the_model_sees_is_bounded() -> None:
         ({"gold_sql": "SELECT 1"}, "setup_sql"),
         ({"gold_sql": "SELECT 1", "setup_sql": []}, "setup_sql"),
         ({"gt_sql": "SELECT 1", "db_id": "people"}, "db_id"),
+        ({"gold_sql": "SELECT 1", "setup_sql": "", "allow_empty": 1}, "allow_empty"),
+        ({"sql": "SELECT 1", "sql_context": "", "sql_dialect": "mysql"}, "sql_dialect"),
+        ({"gold_sql": "SELECT 1", "db_id": "x", "condition_cols": []}, "condition_cols"),
+        ({"gold_sql": "SELECT 1", "db_id": "x", "ignore_order": True}, "ignore_order"),
     ],
 )
 def test_a_malformed_row_is_named(payload: dict[str, Any], field: str) -> None:
@@ -271,10 +276,56 @@ async def bad_rows(mesh: Served) -> None:
         await mesh.create(broken)
     assert caught.value.reason == errors_pb2.ERROR_REASON_TASK_INVALID
     assert caught.value.metadata["field"] == "setup_sql"
-    wrong = make_task({"gold_sql": "SELECT x", "setup_sql": ""})
+    wrong = make_task({"gold_sql": "SELECT x", "setup_sql": SETUP})
     with pytest.raises(MeshError) as caught:
         await mesh.verify(of=wrong, transcript=[new_message("assistant", "SELECT 1")])
     assert caught.value.metadata["field"] == "gold_sql"
+
+
+@pytest.mark.parametrize(
+    ("payload", "field"),
+    [
+        ({"gold_sql": "SELECT 1", "setup_sql": ""}, "setup_sql"),
+        ({"gold_sql": "SELECT x FROM t", "setup_sql": "CREATE TABLE t (x)"}, "setup_sql"),
+        (
+            {"gold_sql": "SELECT count(*) FROM t", "sql_context": "CREATE TABLE t (x)"},
+            "sql_context",
+        ),
+        ({"gold_sql": "SELECT id FROM p WHERE 0", "setup_sql": SETUP}, "gold_sql"),
+        ({"sql": "SELECT max(id) FROM p WHERE 0", "setup_sql": SETUP}, "sql"),
+        ({"gold_sql": "SELECT id FROM p LIMIT 0", "db_id": "people"}, "gold_sql"),
+        ({"gold_sql": "SELECT id FROM p", "db_id": "empty"}, "db_id"),
+    ],
+)
+async def test_a_row_on_which_a_wrong_query_is_right_is_refused(
+    payload: dict[str, Any], field: str, tmp_path: Path
+) -> None:
+    for name, script in (("people", SETUP), ("empty", "CREATE TABLE p (id)")):
+        with closing(sqlite3.connect(tmp_path / f"{name}.sqlite")) as connection:
+            connection.executescript(script)
+    async with served(SqlEnvironment(workers=1, databases=str(tmp_path))) as mesh:
+        with pytest.raises(MeshError) as caught:
+            await mesh.create(make_task(payload))
+        assert caught.value.reason == errors_pb2.ERROR_REASON_TASK_INVALID
+        assert caught.value.metadata["field"] == field
+        assert "allow_empty" in caught.value.message
+        await mesh.create(make_task(payload | {"allow_empty": True}))
+
+
+async def test_an_excerpt_for_the_prompt_is_no_database(tmp_path: Path) -> None:
+    """Rows of NeMo Gym's bird_sql have both, and are judged by the database."""
+    with closing(sqlite3.connect(tmp_path / "people.sqlite")) as connection:
+        connection.executescript(SETUP)
+    row = {"gt_sql": "SELECT id FROM p WHERE team = 'a'", "db_id": "people",
+           "sql_context": "BEGIN TRANSACTION; CREATE TABLE p (id INTEGER); ..."}  # fmt: skip
+    bird = make_task(row)
+    async with served(SqlEnvironment(workers=1, databases=str(tmp_path))) as mesh:
+        await mesh.create(bird)
+        assert await reward(mesh, bird, "SELECT 1 UNION SELECT 2") == 1.0
+        assert await reward(mesh, bird, "SELECT 1 WHERE 0") == 0.0
+    with pytest.raises(TaskInvalid) as caught:
+        SqlEnvironment().check_task(Task(bird))
+    assert caught.value.field == "db_id"
 
 
 async def last_query(mesh: Served, task: rollout_pb2.Task) -> None:
@@ -380,9 +431,13 @@ async def test_served_on_duckdb(duckdb: None) -> None:
         assert json.loads(found.text)["rows"] == [[1.5, "2026-01-02"]]
         assert await reward(mesh, task, "SELECT 1.5, DATE '2026-01-02'") == 1.0
         assert await reward(mesh, task, "SELECT a + 1, d FROM p") == 0.0
-        with pytest.raises(MeshError) as caught:
-            await mesh.create(broken)
-        assert caught.value.metadata["field"] == "setup_sql"
+        empty = make_task(
+            {"gold_sql": "SELECT count(*) FROM p", "setup_sql": "CREATE TABLE p (a INT)"}
+        )
+        for wrong in (broken, empty):
+            with pytest.raises(MeshError) as caught:
+                await mesh.create(wrong)
+            assert caught.value.metadata["field"] == "setup_sql"
 
 
 async def reward(mesh: Served, task: rollout_pb2.Task, text: str) -> float:

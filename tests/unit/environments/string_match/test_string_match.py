@@ -86,13 +86,15 @@ def test_long_and_odd_text_is_judged_in_the_end(mode: Any, text: str) -> None:
 
 
 def _row(**changes: Any) -> dict[str, Any]:
-    return {"expected_answer": "80"} | changes
+    return {"expected_answer": "80", "extraction_mode": "final_answer"} | changes
 
 
 @pytest.mark.parametrize(
     ("row", "field"),
     [
         ({}, "expected_answer"),
+        ({"expected_answer": "80"}, "extraction_mode"),
+        (_row(extraction_mode=None), "extraction_mode"),
         (_row(expected_answer=""), "expected_answer"),
         (_row(expected_answer=80), "expected_answer"),
         (_row(extraction_mode="regex"), "extraction_mode"),
@@ -109,9 +111,9 @@ async def test_a_broken_row_is_refused_by_its_key(row: dict[str, Any], field: st
     assert field in caught.value.message
 
 
-async def test_a_row_needs_no_more_than_the_answer() -> None:
+async def test_a_row_needs_the_answer_and_its_place() -> None:
     async with served(StringMatchEnvironment()) as environment:
-        row = task(**_row(extraction_mode=None, case_sensitive=None))
+        row = task(**_row(case_sensitive=None))
         right = await environment.verify(
             of=row, transcript=[new_message("assistant", "answer: 80")]
         )

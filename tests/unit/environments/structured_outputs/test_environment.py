@@ -62,8 +62,13 @@ async def test_text_of_all_messages_is_judged() -> None:
         ({}, [("save", '{"data": {"n": 1}}')], (1.0, None)),
         ({"tool_payload_key": None}, [("save", '{"n": 1}')], (1.0, None)),
         ({"tool_name": None}, [("any", '{"data": {"n": 1}}')], (1.0, None)),
-        ({}, [("other", "{}"), ("save", '{"data": {"n": 1}}')], (1.0, None)),
-        ({}, [("save", '{"data": 1}'), ("save", '{"data": {"n": 1}}')], (0.0, "validation_error")),
+        ({}, [("other", "{}"), ("save", '{"data": {"n": 1}}')], (0.0, "multiple_tool_calls")),
+        ({}, [("save", '{"data": {"n": 1}}')] * 2, (0.0, "multiple_tool_calls")),
+        (
+            {"tool_name": None},
+            [("a", '{"data": {"n": 1}}'), ("b", "{}")],
+            (0.0, "multiple_tool_calls"),
+        ),
         ({}, [("other", '{"data": {"n": 1}}')], (0.0, "wrong_tool_name")),
         ({}, [("Save", '{"data": {"n": 1}}')], (0.0, "wrong_tool_name")),
         ({}, [("save", '{"n": 1}')], (0.0, "missing_tool_payload_key")),
@@ -119,24 +124,41 @@ async def test_a_broken_row_is_refused_by_its_key(row: dict[str, Any], field: st
 
 
 @pytest.mark.parametrize(
-    ("schema", "reason"),
-    [('{"type": "number", "minimum": "1"}', "TASK_INVALID"),
-     ('{"type": "string", "pattern": "^(a+)+$"}', "VERIFIER_TIMEOUT")],
-)  # fmt: skip
+    ("schema", "answer"),
+    [
+        ('{"type": "number", "minimum": "1"}', '"x"'),
+        ('{"type": "number", "minimum": "1"}', "no JSON"),
+        ('{"type": "string", "pattern": "("}', '"x"'),
+        ('{"properties": []}', '"x"'),
+    ],
+)
 async def test_a_schema_that_cannot_judge_is_a_failure_not_a_reward(
-    schema: str, reason: str
+    schema: str, answer: str
 ) -> None:
-    answer = new_message("assistant", json.dumps("a" * 60 + "b"))
-    async with served(StructuredOutputsEnvironment(judge_timeout_s=1.0)) as environment:
+    async with served(StructuredOutputsEnvironment()) as environment:
+        row = _row(schema_str=schema)
         with pytest.raises(MeshError) as caught:
-            await _verify(environment, _row(schema_str=schema), answer)
-        # The pool has replaced the worker, if it lost one.
-        assert await _verify(environment, _row(), new_message("assistant", '{"n": 1}')) == (
-            1.0,
-            None,
-        )
+            await _verify(environment, row, new_message("assistant", answer))
 
-    assert caught.value.reason_name == reason
+    assert caught.value.reason_name == "TASK_INVALID"
+
+
+async def test_an_answer_on_which_a_pattern_runs_away_is_wrong() -> None:
+    runaway = _row(schema_str='{"type": "string", "pattern": "^(a+)+$"}')
+    answer = new_message("assistant", json.dumps("a" * 60 + "b"))
+    async with served(StructuredOutputsEnvironment(judge_timeout_s=2.0)) as environment:
+        assert await _verify(environment, runaway, answer) == (0.0, "validation_error")
+        # The pool has replaced the worker that it lost.
+        right = new_message("assistant", '"aaa"')
+        assert await _verify(environment, runaway, right) == (1.0, None)
+
+
+async def test_a_schema_on_which_any_answer_takes_too_long_is_a_failure() -> None:
+    async with served(StructuredOutputsEnvironment(judge_timeout_s=1e-6)) as environment:
+        with pytest.raises(MeshError) as caught:
+            await _verify(environment, _row(), new_message("assistant", '{"n": 1}'))
+
+    assert caught.value.reason_name == "VERIFIER_TIMEOUT"
 
 
 @pytest.mark.golden

@@ -120,7 +120,7 @@ async def test_notes_quoted_again_are_replaced() -> None:
 
 
 async def test_a_simulator_that_says_nothing_is_a_models_failure() -> None:
-    user = Scripted("Hello.", "", "  ", "Cancel W1.")
+    user = Scripted("Hello.", "", "  ", "", "", "Cancel W1.")
     async with served(UserSimulatorEnvironment(), model_services={"user": user}) as mesh:
         opened = await mesh.create(task(**PAYLOAD))
         with pytest.raises(MeshError) as caught:
@@ -232,7 +232,7 @@ async def test_sessions_are_apart() -> None:
         (["Yes. [[MET]]"], 1.0, 1),
         (["No. [[NOT MET]]"], 0.0, 1),
         (["I cannot say.", "[[MET]]"], 1.0, 2),
-        (["I cannot say."], None, 2),
+        (["I cannot say."], None, 4),
         ([unreachable()], None, 1),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
@@ -56,11 +57,16 @@ class Link:
 Script = Callable[[Link], Awaitable[None]]
 
 
+def whole(body: bytes) -> bytes:
+    """A plain answer."""
+    return OK + b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+
+
 async def hello(link: Link) -> None:
-    """Answers every request."""
-    while True:
+    """Answers every request, on one connection never twice in the same words."""
+    for number in itertools.count():
         await link.request()
-        await link.send(HELLO)
+        await link.send(whole(b"hello %d" % number if number else b"hello"))
 
 
 def sends(*pieces: bytes, pause: float = 0.0) -> Script:

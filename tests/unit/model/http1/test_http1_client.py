@@ -28,6 +28,7 @@ from tests.unit.model.http1.raw_server import (
     sends,
     serving,
     settled,
+    whole,
 )
 
 
@@ -37,9 +38,9 @@ def test_connections_are_kept_and_the_last_is_used_first(run: Any) -> None:
             target = Target(server.url, {"X-Key": "k"})
             both = await asyncio.gather(made.ask(target, b"1"), made.ask(target, b"22"))
             assert [answer.body for answer in both] == [b"hello", b"hello"]
-            for _ in range(5):
+            for number in range(1, 6):
                 answer = await made.ask(target, b"{}", {"X-More": "m"})
-                assert (answer.head.status, answer.body) == (200, b"hello")
+                assert (answer.head.status, answer.body) == (200, b"hello %d" % number)
             assert made.connections == len(server.links) == 2
 
     run(main())
@@ -52,7 +53,7 @@ def test_a_request_arrives_whole(run: Any) -> None:
         async def script(link: Link) -> None:
             while True:
                 seen.append(await link.request())
-                await link.send(HELLO)
+                await link.send(whole(b"%d" % len(seen)))
 
         async with serving(script) as server, client() as made:
             target = Target(server.url, {"X-Key": "k"})
@@ -70,8 +71,7 @@ def test_a_large_answer_comes_whole(run: Any) -> None:
     body = bytes(range(256)) * 20_000
 
     async def main() -> None:
-        whole = OK + b"Content-Length: %d\r\n\r\n" % len(body) + body
-        async with serving(sends(whole)) as server, client() as made:
+        async with serving(sends(whole(body))) as server, client() as made:
             assert (await made.ask(Target(server.url), b"{}")).body == body
 
     run(main())
@@ -79,23 +79,24 @@ def test_a_large_answer_comes_whole(run: Any) -> None:
 
 @pytest.mark.parametrize("cut", ["bytewise", "drip"])
 def test_answers_may_be_cut_anywhere(run: Any, cut: str) -> None:
-    raw = (
-        b"HTTP/1.1 100 Continue\r\n\r\n" + CHUNKED + b"3;x=y\r\nhel\r\n2\r\nlo\r\n0\r\nA: b\r\n\r\n"
-    )
+    start = b"HTTP/1.1 100 Continue\r\n\r\n" + CHUNKED
+    answers = [
+        start + b"3;x=y\r\nhel\r\n2\r\nl%d\r\n0\r\nA: b\r\n\r\n" % number for number in range(2)
+    ]
     size, pause = (1, 0.0) if cut == "bytewise" else (9, 0.01)
-    pieces = [raw[place : place + size] for place in range(0, len(raw), size)]
 
     async def script(link: Link) -> None:
         sock = link.writer.get_extra_info("socket")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for _ in range(2):
+        for raw in answers:
+            pieces = [raw[place : place + size] for place in range(0, len(raw), size)]
             await link.request()
             await link.send(*pieces, pause=pause)
 
     async def main() -> None:
         async with serving(script) as server, client() as made:
-            for _ in range(2):
-                assert (await made.ask(Target(server.url), b"{}")).body == b"hello"
+            for number in range(2):
+                assert (await made.ask(Target(server.url), b"{}")).body == b"hell%d" % number
             assert len(server.links) == 1
 
     run(main())
@@ -304,10 +305,11 @@ def test_more_requests_than_connections_wait_in_line(run: Any) -> None:
 
     async def script(link: Link) -> None:
         while True:
-            order.append((await link.request())[1])
+            _, body = await link.request()
+            order.append(body)
             await asyncio.sleep(0.001)
             # Every third connection ends with its answer.
-            await link.send(HELLO)
+            await link.send(whole(body))
             if len(order) % 3 == 0:
                 return
 
@@ -316,7 +318,7 @@ def test_more_requests_than_connections_wait_in_line(run: Any) -> None:
             target = Target(server.url)
             asks = [made.ask(target, b"%d" % number, resend=True) for number in range(20)]
             answers = await asyncio.gather(*asks)
-            assert all(answer.body == b"hello" for answer in answers)
+            assert [answer.body for answer in answers] == [b"%d" % number for number in range(20)]
             assert made.connections <= 2
             assert len(order) == len(set(order)) == 20
 

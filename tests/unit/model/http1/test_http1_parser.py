@@ -10,116 +10,21 @@ from hypothesis import strategies as st
 
 from gymmesh_model.http1 import ConnectionLost, Http1Error, ProtocolViolated, TooLarge
 from gymmesh_model.http1.parser import Parser
+from tests.unit.model.http1.answers import answers
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+# Where the answers of the data file change from small enough to too large.
 MAX_BODY, MAX_HEAD = 1_000, 2_000
 
-# What is sent, and what it says: status, body, whether the connection is kept.
-GOOD: dict[str, tuple[bytes, tuple[int, bytes, bool]]] = {
-    "length": (OK + b"Content-Length: 5\r\n\r\nhello", (200, b"hello", True)),
-    "no body": (OK + b"Content-Length: 0\r\n\r\n", (200, b"", True)),
-    "blanks around a value": (OK + b"CONTENT-length:\t 5 \r\n\r\nhello", (200, b"hello", True)),
-    "no reason": (b"HTTP/1.1 500\r\nContent-Length: 1\r\n\r\nx", (500, b"x", True)),
-    "empty reason": (b"HTTP/1.1 404 \r\nContent-Length: 1\r\n\r\nx", (404, b"x", True)),
-    "other bytes in values": (
-        OK + b"X: \xff\xc3\xa4:;\r\nContent-Length: 1\r\n\r\nx",
-        (200, b"x", True),
-    ),
-    "close": (OK + b"Content-Length: 1\r\nConnection: x, Close\r\n\r\nx", (200, b"x", False)),
-    "HTTP/1.0": (b"HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\nx", (200, b"x", False)),
-    "HTTP/1.0, kept": (
-        b"HTTP/1.0 200 OK\r\nContent-Length: 1\r\nConnection: Keep-Alive\r\n\r\nx",
-        (200, b"x", True),
-    ),
-    "close, then keep-alive": (
-        OK + b"Content-Length: 1\r\nConnection: close\r\nConnection: keep-alive\r\n\r\nx",
-        (200, b"x", False),
-    ),
-    "no content": (b"HTTP/1.1 204 No Content\r\nX: y\r\n\r\n", (204, b"", True)),
-    "not modified": (b"HTTP/1.1 304 X\r\nContent-Length: 10\r\n\r\n", (304, b"", True)),
-    "interim": (
-        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Hints\r\nLink: x\r\n\r\n"
-        + OK
-        + b"Content-Length: 1\r\n\r\nx",
-        (200, b"x", True),
-    ),
-    "chunks": (CHUNKED + b"5\r\nhello\r\n3\r\n, x\r\n0\r\n\r\n", (200, b"hello, x", True)),
-    "sizes in hex": (CHUNKED + b"00A\r\n0123456789\r\n0\r\n\r\n", (200, b"0123456789", True)),
-    "chunk extensions": (
-        CHUNKED + b'1 ;a=b;c="d"\r\nx\r\n1\t;\r\ny\r\n0;e\r\n\r\n',
-        (200, b"xy", True),
-    ),
-    "trailers": (CHUNKED + b"1\r\nx\r\n0\r\nA: b\r\nContent-Length: 9\r\n\r\n", (200, b"x", True)),
-    "line ends inside chunks": (CHUNKED + b"4\r\n\r\n\r\n\r\n0\r\n\r\n", (200, b"\r\n\r\n", True)),
-    "identity": (
-        OK + b"Content-Encoding: identity\r\nContent-Length: 1\r\n\r\nx",
-        (200, b"x", True),
-    ),
+ROWS = answers()
+GOOD = {
+    row.name: (row.sent, (row.status, row.body.encode("latin-1"), row.keeps))
+    for row in ROWS
+    if row.outcome == "answer"
 }
-
-REFUSED: dict[str, bytes] = {
-    "another protocol": b"SSH-2.0-x\r\n\r\n",
-    "another protocol, no line": b"\x15\x03\x01\x00\x02\x02",
-    "HTTP/2": b"HTTP/2 200 OK\r\n\r\n",
-    "HTTP/1.2": b"HTTP/1.2 200 OK\r\n\r\n",
-    "lower case": b"http/1.1 200 OK\r\n\r\n",
-    "blank line first": b"\r\n" + OK + b"\r\n",
-    "status of two digits": b"HTTP/1.1 20 OK\r\n\r\n",
-    "status of four digits": b"HTTP/1.1 2000 OK\r\n\r\n",
-    "status 0xx": b"HTTP/1.1 099 OK\r\n\r\n",
-    "two blanks": b"HTTP/1.1  200 OK\r\n\r\n",
-    "switching protocols": b"HTTP/1.1 101 X\r\nUpgrade: x\r\n\r\n",
-    "blank before the colon": OK + b"Content-Length : 5\r\n\r\nhello",
-    "folded line": OK + b"X: a\r\n Content-Length: 5\r\n\r\nhello",
-    "no colon": OK + b"Content-Length\r\n\r\n",
-    "no name": OK + b": x\r\n\r\n",
-    "bare line feed": OK + b"X: a\nContent-Length: 5\r\n\r\nhello",
-    "bare carriage return": OK + b"X: a\rY: b\r\n\r\n",
-    "zero byte": OK + b"X: a\0\r\n\r\n",
-    "delete": OK + b"X: \x7f\r\n\r\n",
-    "length and chunks": OK + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
-    "two lengths": OK + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n",
-    "the same length twice": OK + b"Content-Length: 5\r\nContent-Length: 5\r\n\r\n",
-    "list of lengths": OK + b"Content-Length: 5, 5\r\n\r\n",
-    "length with a sign": OK + b"Content-Length: +5\r\n\r\n",
-    "negative length": OK + b"Content-Length: -5\r\n\r\n",
-    "length in hex": OK + b"Content-Length: 0x5\r\n\r\n",
-    "length with underscore": OK + b"Content-Length: 1_0\r\n\r\n",
-    "empty length": OK + b"Content-Length:\r\n\r\n",
-    "length of other digits": OK + "Content-Length: ٥\r\n\r\n".encode(),
-    "endless length": OK + b"Content-Length: " + b"9" * 30 + b"\r\n\r\n",
-    "compressed twice": OK + b"Transfer-Encoding: gzip, chunked\r\n\r\n",
-    "chunked twice": OK + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n",
-    "unknown coding": OK + b"Transfer-Encoding: xchunked\r\n\r\n",
-    "chunks in HTTP/1.0": b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
-    "compressed": OK + b"Content-Encoding: gzip\r\nContent-Length: 1\r\n\r\nx",
-    "size is no number": CHUNKED + b"x\r\n",
-    "size with 0x": CHUNKED + b"0x5\r\nhello\r\n",
-    "negative size": CHUNKED + b"-1\r\n",
-    "no size": CHUNKED + b"\r\n",
-    "bare line feed after a size": CHUNKED + b"5\nhello\r\n",
-    "carriage return in an extension": CHUNKED + b"5;a\rb\r\nhello\r\n",
-    "longer chunk than said": CHUNKED + b"3\r\nhello\r\n",
-    "trailer without a colon": CHUNKED + b"0\r\nhello\r\n\r\n",
-    "bare line feed in trailers": CHUNKED + b"0\r\nA: b\n\r\n",
-}
-
-TOO_LARGE: dict[str, bytes] = {
-    "length": OK + b"Content-Length: 1001\r\n\r\n",
-    "huge length": OK + b"Content-Length: 999999999999999999\r\n\r\n",
-    "chunk": CHUNKED + b"3E9\r\n",
-    "huge chunk": CHUNKED + b"fffffffffffffff\r\n",
-    "chunks together": CHUNKED + b"3e8\r\n" + b"x" * 1000 + b"\r\n1\r\n",
-    "to the end": OK + b"\r\n" + b"x" * 1001,
-    "head": OK + b"X: " + b"x" * 2000 + b"\r\n\r\n",
-    "endless head": OK + b"X: " + b"x" * 2000,
-    "many headers": OK + b"A: b\r\n" * 400,
-    "interim answers without end": b"HTTP/1.1 100 Continue\r\n\r\n" * 100,
-    "chunk extension": CHUNKED + b"1;" + b"x" * 5000,
-    "finished chunk extension": CHUNKED + b"1;" + b"x" * 5000 + b"\r\n",
-    "trailers": CHUNKED + b"0\r\n" + b"A: b\r\n" * 400,
-}
+REFUSED = {row.name: row.sent for row in ROWS if row.outcome == "refused"}
+TOO_LARGE = {row.name: row.sent for row in ROWS if row.outcome == "too large"}
 
 
 def fed(pieces: list[bytes]) -> Parser:

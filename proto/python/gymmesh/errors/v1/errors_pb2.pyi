@@ -80,8 +80,12 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_SERVICE_NOT_FOUND: _ErrorReason.ValueType  # 20
     """NOT_FOUND. No service instance of that kind and name is known and serving.
+    `known`, where it is set, has the names of all instances of that kind,
+    whether they serve or not, joined by ", ": a name that is not among them is
+    not worth waiting for.
     Example: {"reason": "SERVICE_NOT_FOUND", "domain": "gymmesh",
-    "metadata": {"service": "gymmesh.model.v1.ModelService", "name": "judge"}}
+    "metadata": {"service": "gymmesh.model.v1.ModelService", "name": "judge",
+    "known": "policy"}}
     """
     ERROR_REASON_PEER_UNAVAILABLE: _ErrorReason.ValueType  # 21
     """UNAVAILABLE. The peer cannot be reached, or went away in mid-call.
@@ -109,7 +113,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_INTERNAL_FAULT: _ErrorReason.ValueType  # 26
     """INTERNAL. The server failed in a way that it did not foresee. The details
-    are in its log under the metadata's `error_id`; they are not sent.
+    are in its log under the metadata's `error_id`; sent are at most the type of
+    the exception and the place in the code.
     Example: {"reason": "INTERNAL_FAULT", "domain": "gymmesh",
     "metadata": {"error_id": "5f0c2a"}}
     """
@@ -222,9 +227,11 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_ENVIRONMENT_FAULT: _ErrorReason.ValueType  # 63
     """INTERNAL. The environment itself failed while running a tool, a turn, or
-    opening a session: not the model's mistake and not shown to it.
+    opening a session: not the model's mistake and not shown to it. Where it is
+    known, the metadata says what was raised and at which line of its code.
     Example: {"reason": "ENVIRONMENT_FAULT", "domain": "gymmesh",
-    "metadata": {"environment": "sql", "stage": "call_tool"}}
+    "metadata": {"environment": "sql", "stage": "call_tool",
+    "exception": "KeyError: 'table'", "at": "sql.py:31"}}
     """
     ERROR_REASON_TOOL_TIMEOUT: _ErrorReason.ValueType  # 64
     """DEADLINE_EXCEEDED. A tool ran longer than it may.
@@ -238,9 +245,11 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"session_id": "s-8", "state": "done"}}
     """
     ERROR_REASON_VERIFIER_FAULT: _ErrorReason.ValueType  # 70
-    """INTERNAL. The verifier failed: there is no verdict, and no reward.
+    """INTERNAL. The verifier failed: there is no verdict, and no reward. Where it
+    is known, the metadata says what was raised and at which line of its code.
     Example: {"reason": "VERIFIER_FAULT", "domain": "gymmesh",
-    "metadata": {"verifier": "math", "stage": "parse"}}
+    "metadata": {"verifier": "math", "stage": "verify",
+    "exception": "KeyError: 'answer'", "at": "shop.py:31"}}
     """
     ERROR_REASON_VERIFIER_TIMEOUT: _ErrorReason.ValueType  # 71
     """DEADLINE_EXCEEDED. The verifier did not come to a verdict in time.
@@ -248,9 +257,11 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"verifier": "math", "timeout_s": "10"}}
     """
     ERROR_REASON_AGENT_FAULT: _ErrorReason.ValueType  # 80
-    """INTERNAL. The agent failed in a way that it did not foresee.
+    """INTERNAL. The agent failed in a way that it did not foresee. Where it is
+    known, the metadata says what was raised and at which line of its code.
     Example: {"reason": "AGENT_FAULT", "domain": "gymmesh",
-    "metadata": {"agent": "tool_loop", "error_id": "a81c"}}
+    "metadata": {"agent": "tool_loop", "error_id": "a81c",
+    "exception": "KeyError: 'plan'", "at": "best.py:12"}}
     """
     ERROR_REASON_BUDGET_SPENT: _ErrorReason.ValueType  # 81
     """ABORTED. A budget of the operator or of the run is spent.
@@ -345,8 +356,12 @@ Example: {"reason": "NOT_PERMITTED", "domain": "gymmesh",
 """
 ERROR_REASON_SERVICE_NOT_FOUND: ErrorReason.ValueType  # 20
 """NOT_FOUND. No service instance of that kind and name is known and serving.
+`known`, where it is set, has the names of all instances of that kind,
+whether they serve or not, joined by ", ": a name that is not among them is
+not worth waiting for.
 Example: {"reason": "SERVICE_NOT_FOUND", "domain": "gymmesh",
-"metadata": {"service": "gymmesh.model.v1.ModelService", "name": "judge"}}
+"metadata": {"service": "gymmesh.model.v1.ModelService", "name": "judge",
+"known": "policy"}}
 """
 ERROR_REASON_PEER_UNAVAILABLE: ErrorReason.ValueType  # 21
 """UNAVAILABLE. The peer cannot be reached, or went away in mid-call.
@@ -374,7 +389,8 @@ Example: {"reason": "CONTRACT_MISMATCH", "domain": "gymmesh",
 """
 ERROR_REASON_INTERNAL_FAULT: ErrorReason.ValueType  # 26
 """INTERNAL. The server failed in a way that it did not foresee. The details
-are in its log under the metadata's `error_id`; they are not sent.
+are in its log under the metadata's `error_id`; sent are at most the type of
+the exception and the place in the code.
 Example: {"reason": "INTERNAL_FAULT", "domain": "gymmesh",
 "metadata": {"error_id": "5f0c2a"}}
 """
@@ -487,9 +503,11 @@ Example: {"reason": "TOOL_NOT_FOUND", "domain": "gymmesh",
 """
 ERROR_REASON_ENVIRONMENT_FAULT: ErrorReason.ValueType  # 63
 """INTERNAL. The environment itself failed while running a tool, a turn, or
-opening a session: not the model's mistake and not shown to it.
+opening a session: not the model's mistake and not shown to it. Where it is
+known, the metadata says what was raised and at which line of its code.
 Example: {"reason": "ENVIRONMENT_FAULT", "domain": "gymmesh",
-"metadata": {"environment": "sql", "stage": "call_tool"}}
+"metadata": {"environment": "sql", "stage": "call_tool",
+"exception": "KeyError: 'table'", "at": "sql.py:31"}}
 """
 ERROR_REASON_TOOL_TIMEOUT: ErrorReason.ValueType  # 64
 """DEADLINE_EXCEEDED. A tool ran longer than it may.
@@ -503,9 +521,11 @@ Example: {"reason": "SESSION_STATE", "domain": "gymmesh",
 "metadata": {"session_id": "s-8", "state": "done"}}
 """
 ERROR_REASON_VERIFIER_FAULT: ErrorReason.ValueType  # 70
-"""INTERNAL. The verifier failed: there is no verdict, and no reward.
+"""INTERNAL. The verifier failed: there is no verdict, and no reward. Where it
+is known, the metadata says what was raised and at which line of its code.
 Example: {"reason": "VERIFIER_FAULT", "domain": "gymmesh",
-"metadata": {"verifier": "math", "stage": "parse"}}
+"metadata": {"verifier": "math", "stage": "verify",
+"exception": "KeyError: 'answer'", "at": "shop.py:31"}}
 """
 ERROR_REASON_VERIFIER_TIMEOUT: ErrorReason.ValueType  # 71
 """DEADLINE_EXCEEDED. The verifier did not come to a verdict in time.
@@ -513,9 +533,11 @@ Example: {"reason": "VERIFIER_TIMEOUT", "domain": "gymmesh",
 "metadata": {"verifier": "math", "timeout_s": "10"}}
 """
 ERROR_REASON_AGENT_FAULT: ErrorReason.ValueType  # 80
-"""INTERNAL. The agent failed in a way that it did not foresee.
+"""INTERNAL. The agent failed in a way that it did not foresee. Where it is
+known, the metadata says what was raised and at which line of its code.
 Example: {"reason": "AGENT_FAULT", "domain": "gymmesh",
-"metadata": {"agent": "tool_loop", "error_id": "a81c"}}
+"metadata": {"agent": "tool_loop", "error_id": "a81c",
+"exception": "KeyError: 'plan'", "at": "best.py:12"}}
 """
 ERROR_REASON_BUDGET_SPENT: ErrorReason.ValueType  # 81
 """ABORTED. A budget of the operator or of the run is spent.

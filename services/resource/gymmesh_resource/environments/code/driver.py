@@ -1,13 +1,14 @@
-"""Runs a candidate's program test by test, in the sandbox; it imports nothing of ours.
+"""Runs a candidate's program test by test, in the sandbox; it imports only what is sent along.
 
 It is on the candidate's side of the wall: the candidate may well take it over. It therefore knows
-no expected output, and what it tells is only what the candidate wrote or returned.
+no expected output, and what it sends is only what the candidate wrote or returned.
 
-Frames on standard input and output: four bytes, the length, most significant first, then JSON.
-The first frame says what to run: `kind` is "stdio" or "call"; `sources` are run in order in one
-namespace (for "stdio" all but the last once, the last for each test); `entry` names the function
-to call; `prelude` asks for the usual imports. Each further frame is a test: `{"stdin": text}` or
-`{"args": [...]}`. Each is answered.
+The order: `kind` is "stdio" or "call"; `prompt` is a text that the program continues, unless the
+program defines `entry` itself; `source` is the program; `entry` names the function to call;
+`prelude` asks for the usual imports. A test is `{"stdin": text}`, `{"lines": text}` (arguments
+as JSON, one a line) or `{"args": [...], "kwargs": {...}}` (encoded). Its answer is
+`{"stdout": text, "error": text, "exit": number}`, `{"value": encoded}` or
+`{"error": text, "type": name}`.
 """
 
 from __future__ import annotations
@@ -23,97 +24,41 @@ if TYPE_CHECKING:
     from types import CodeType
     from typing import Any
 
-OUTPUT_LIMIT = 2 * 1024 * 1024
-ERROR_LIMIT = 2000
+    from .extract import defines
+    from .frames import (
+        ANSWER,
+        ERROR_LIMIT,
+        OUTPUT_LIMIT,
+        READY,
+        UNUSABLE,
+        as_bytes,
+        decode,
+        encode,
+        open_channel,
+        said,
+    )
+else:
+    sys.path.insert(0, __file__.rpartition("/")[0])
+    from extract import defines
+    from frames import (
+        ANSWER,
+        ERROR_LIMIT,
+        OUTPUT_LIMIT,
+        READY,
+        UNUSABLE,
+        as_bytes,
+        decode,
+        encode,
+        open_channel,
+        said,
+    )
+
+    del sys.path[0]  # a program's imports do not look there
+
 _STARRED = (
     "string re datetime collections heapq bisect copy math random statistics itertools functools"
     " operator io sys json builtins typing"
 )
-
-
-def encode(value: Any) -> Any:
-    """A value as JSON with its type; what has no plain form becomes its type's name."""
-    kind = type(value)
-    if value is None or kind in (bool, int, float, str):
-        return value
-    # Through the base classes, so that a subclass cannot show other parts than it has.
-    if isinstance(value, list):
-        return {"l": [encode(part) for part in list.__iter__(value)]}
-    if isinstance(value, tuple):
-        return {"t": [encode(part) for part in tuple.__iter__(value)]}
-    if isinstance(value, set):
-        return {"s": [encode(part) for part in set.__iter__(value)]}
-    if isinstance(value, frozenset):
-        return {"f": [encode(part) for part in frozenset.__iter__(value)]}
-    if isinstance(value, dict):
-        return {"d": [[encode(key), encode(part)] for key, part in dict.items(value)]}
-    if isinstance(value, bytes):
-        return {"b": bytes.hex(value)}
-    if isinstance(value, complex):
-        return {"c": [value.real, value.imag]}
-    if isinstance(value, int):
-        return int.__add__(value, 0)
-    if isinstance(value, float):
-        return float.__add__(value, 0.0)
-    if isinstance(value, str):
-        return str.__add__(value, "")
-    return {"o": kind.__name__}
-
-
-def decode(value: Any) -> Any:
-    """The value that `encode` was given."""
-    if isinstance(value, dict):
-        ((tag, parts),) = value.items()
-        if tag == "d":
-            return {decode(key): decode(part) for key, part in parts}
-        if tag == "b":
-            return bytes.fromhex(parts)
-        if tag == "c":
-            return complex(*parts)
-        if tag == "o":
-            return type(str(parts), (), {})()
-        return {"l": list, "t": tuple, "s": set, "f": frozenset}[tag](decode(p) for p in parts)
-    return value
-
-
-class Channel:
-    """Frames over two descriptors."""
-
-    def __init__(self, incoming: int, outgoing: int) -> None:
-        self._in = incoming
-        self._out = outgoing
-
-    def read(self) -> Any:
-        """The next frame, or None at the end."""
-        head = self._exactly(4)
-        return head and json.loads(self._exactly(int.from_bytes(head, "big")) or b"")
-
-    def write(self, frame: dict[str, Any]) -> None:
-        """Send a frame."""
-        data = json.dumps(frame).encode()
-        view = memoryview(len(data).to_bytes(4, "big") + data)
-        while view:
-            view = view[os.write(self._out, view) :]
-
-    def _exactly(self, size: int) -> bytes | None:
-        data = b""
-        while len(data) < size:
-            chunk = os.read(self._in, size - len(data))
-            if not chunk:
-                return None
-            data += chunk
-        return data
-
-
-def open_channel() -> Channel:
-    """Take standard input and output away from the program, for frames; say that we are there."""
-    channel = Channel(os.dup(0), os.dup(1))
-    null = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1, 2):
-        os.dup2(null, descriptor)
-    os.close(null)
-    channel.write({"hello": True})
-    return channel
 
 
 def prelude() -> str:
@@ -125,12 +70,19 @@ def prelude() -> str:
     return "\n".join(lines)
 
 
-def said(error: BaseException) -> str:
-    """The error in one short line."""
-    try:
-        return f"{type(error).__name__}: {error}"[:ERROR_LIMIT]
-    except Exception:
-        return type(error).__name__
+def parts_of(order: dict[str, Any]) -> list[str]:
+    """The texts to run, in order, in one namespace."""
+    prompt, source = order.get("prompt", ""), order["source"]
+    if not prompt:
+        return [source]
+    return [prompt, source] if defines(source, order["entry"]) else [prompt + source]
+
+
+def find(space: dict[str, Any], source: str, entry: str) -> Any:
+    """The function of that name, or the method where the program has a class Solution."""
+    if "class Solution" in source and "Solution" in space:
+        return getattr(space["Solution"](), entry)
+    return space[entry]
 
 
 def _writer(descriptor: int, errors: str) -> io.TextIOWrapper:
@@ -165,9 +117,20 @@ def run_child(code: CodeType, space: dict[str, Any], descriptors: list[int]) -> 
     return status
 
 
+def _file(name: str) -> int:
+    """An open file without a name, in the program's folder, whose size is limited.
+
+    A file in memory alone would not count as the program's memory.
+    """
+    path = f".{name}-{os.getpid()}"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    os.unlink(path)
+    return descriptor
+
+
 def run_stdio(code: CodeType, space: dict[str, Any], test: dict[str, Any]) -> dict[str, Any]:
     """Run the program in a process of its own; gives its output and exit code."""
-    files = [os.memfd_create(name) for name in ("stdin", "stdout", "stderr")]
+    files = [_file(name) for name in ("stdin", "stdout", "stderr")]
     try:
         view = memoryview(test["stdin"].encode("utf-8", "surrogatepass"))
         while view:
@@ -181,8 +144,11 @@ def run_stdio(code: CodeType, space: dict[str, Any], test: dict[str, Any]) -> di
             finally:
                 os._exit(status)
         _, status = os.waitpid(child, 0)
+        stdout = os.pread(files[1], OUTPUT_LIMIT + 1, 0)
+        if len(stdout) > OUTPUT_LIMIT:
+            return {"stdout": "", "error": "too much output", "exit": 1}
         return {
-            "stdout": os.pread(files[1], OUTPUT_LIMIT + 1, 0).decode("utf-8", "backslashreplace"),
+            "stdout": stdout.decode("utf-8", "backslashreplace"),
             "error": os.pread(files[2], ERROR_LIMIT, 0).decode("utf-8", "backslashreplace"),
             "exit": os.waitstatus_to_exitcode(status),
         }
@@ -193,23 +159,22 @@ def run_stdio(code: CodeType, space: dict[str, Any], test: dict[str, Any]) -> di
 
 def run_call(function: Any, test: dict[str, Any]) -> dict[str, Any]:
     """Call the function; gives its value or its error."""
+    named = {}
+    if "lines" in test:
+        given = [json.loads(line) for line in test["lines"].split("\n")]
+    else:
+        given = [decode(part) for part in test["args"]]
+        named = {name: decode(part) for name, part in test["kwargs"].items()}
     try:
-        return {"value": encode(function(*[decode(part) for part in test["args"]]))}
+        return {"value": encode(function(*given, **named))}
     except BaseException as error:
         return {"error": said(error), "type": type(error).__name__}
 
 
-def find(space: dict[str, Any], entry: str) -> Any:
-    """The function of that name, or the method of the class Solution."""
-    if "Solution" in space and entry not in space:
-        return getattr(space["Solution"](), entry)
-    return space[entry]
-
-
 def main() -> None:
-    """Run what the first frame brings, then each test."""
+    """Run what the order brings, then each test."""
     channel = open_channel()
-    order = channel.read()
+    order = channel.order()
     sys.setrecursionlimit(50_000)
     sys.set_int_max_str_digits(50_000)
     # What the module site would give; without it the interpreter starts sooner.
@@ -218,18 +183,27 @@ def main() -> None:
     if order["prelude"]:
         exec(prelude(), space)  # noqa: S102  # our own text
         space["exit"] = space["quit"] = sys.exit
+    calls = order["kind"] == "call"
+    if calls:
+        # What is imported anyway is no answer: the program has to define the function.
+        space.pop(order["entry"], None)
     try:
-        codes = [compile(text, "<program>", "exec") for text in order["sources"]]
-        calls = order["kind"] == "call"
+        codes = [compile(text, "<program>", "exec", dont_inherit=True) for text in parts_of(order)]
         for code in codes if calls else codes[:-1]:
             exec(code, space)  # noqa: S102  # a sandbox is made for this
-        function = find(space, order["entry"]) if calls else None
+        function = find(space, order["source"], order["entry"]) if calls else None
     except BaseException as error:
-        channel.write({"error": said(error)})
+        channel.write(UNUSABLE, as_bytes(said(error)))
         return
-    channel.write({"ready": True})
-    while (test := channel.read()) is not None:
-        channel.write(run_call(function, test) if calls else run_stdio(codes[-1], space, test))
+    channel.write(READY)
+    while (given := channel.read()) is not None:
+        test = json.loads(given[1])
+        answer = run_call(function, test) if calls else run_stdio(codes[-1], space, test)
+        try:
+            text = json.dumps(answer).encode()
+        except (ValueError, RecursionError, MemoryError) as error:
+            text = json.dumps({"error": said(error), "type": type(error).__name__}).encode()
+        channel.write(ANSWER, text)
 
 
 if __name__ == "__main__":

@@ -30,14 +30,14 @@ from gymmesh_resource.verdicts import Verdict
 
 from .extract import last_block
 from .human_eval import human_eval_rows
-from .judge import Judgement, judge
+from .judge import Budget, Judgement, judge
 from .suites import CheckSuite, Suite, suite_of
 
 __all__ = ["CodeEnvironment"]
 
 _MIB = 1024 * 1024
 _Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]
-_Count = Annotated[int, msgspec.Meta(ge=2, le=256)]
+_Count = Annotated[int, msgspec.Meta(ge=1, le=256)]
 _Warm = Annotated[int, msgspec.Meta(ge=0, le=64)]
 _Memory = Annotated[int, msgspec.Meta(ge=64, le=65_536)]
 # The caller's clock ends a judgement; this ends what escapes even that.
@@ -59,6 +59,7 @@ class CodeEnvironment(Environment[None]):
         self,
         *,
         test_timeout_s: _Seconds = 10.0,
+        suite_timeout_s: _Seconds = 25.0,
         tool_run_s: _Seconds = 8.0,
         memory_mb: _Memory = 1024,
         concurrency: _Count = 4,
@@ -69,16 +70,17 @@ class CodeEnvironment(Environment[None]):
     ) -> None:
         """Options.
 
-        test_timeout_s: seconds for one test of a verdict. tool_run_s: for a program run by a
-            tool. memory_mb: for one program, in MiB.
-        concurrency: programs that run at a time.
+        test_timeout_s: seconds for one test of a verdict. suite_timeout_s: for all tests of a
+            verdict; less than verify_timeout_s, which is no verdict. tool_run_s: for a program
+            run by a tool. memory_mb: for one program, in MiB.
+        concurrency: answers that are judged, and programs run by tools, at a time.
         warm: programs started before they are asked for, at most; 0 is none.
         python: the interpreter for programs, such as /usr/bin/python3.
         human_eval: offer HumanEval's tasks, from the package human-eval, as the examples.
         allow_unsandboxed_code_that_can_harm_this_machine: run programs as they are where there
             is no sandbox. They can read, change and send whatever the service can.
         """
-        self._test_s = test_timeout_s
+        self._budget = Budget(test_timeout_s, suite_timeout_s)
         self._human_eval = human_eval
         self._unsandboxed = allow_unsandboxed_code_that_can_harm_this_machine
         self._concurrency, self._warm, self._python = concurrency, warm, python
@@ -86,13 +88,14 @@ class CodeEnvironment(Environment[None]):
         self._tool_limits = Limits(wall_s=tool_run_s, memory_bytes=memory, output_bytes=32_768)
         self.judge_limits = Limits(cpu_s=_JUDGE_CPU_S, memory_bytes=memory)
         self._sandbox: Sandbox | None = None
-        # A judgement may hold two of the slots: one less at a time, and none waits for ever.
-        self._judging = asyncio.Semaphore(concurrency - 1)
+        self._places = asyncio.Semaphore(concurrency)
 
     async def open(self) -> None:
         """Make the sandbox. Raises `SandboxUnavailable` where none can be had."""
+        # A judgement takes two: what runs the program, and what checks its answers.
+        slots = 2 * self._concurrency
         sandbox: Sandbox = BubblewrapSandbox(
-            concurrency=self._concurrency, python=self._python, warm=self._warm
+            concurrency=slots, python=self._python, warm=self._warm
         )
         try:
             await sandbox.open()
@@ -102,7 +105,7 @@ class CodeEnvironment(Environment[None]):
                     f"{str(error).rstrip('.')}; or set the option"
                     " allow_unsandboxed_code_that_can_harm_this_machine, if it may be harmed."
                 ) from None
-            sandbox = UnsandboxedPrograms(concurrency=self._concurrency, python=self._python)
+            sandbox = UnsandboxedPrograms(concurrency=slots, python=self._python)
             await sandbox.open()
         self._sandbox = sandbox
 
@@ -159,13 +162,14 @@ class CodeEnvironment(Environment[None]):
         )
 
     async def _judge(self, suite: Suite, source: str) -> Judgement:
-        async with self._judging:
+        async with self._places:
             return await judge(
-                self.sandbox, suite, source, limits=self.judge_limits, test_s=self._test_s
+                self.sandbox, suite, source, limits=self.judge_limits, budget=self._budget
             )
 
     async def _run(self, language: str, source: str) -> str:
-        result = await self.sandbox.run(program_in(language, source), self._tool_limits)
+        async with self._places:
+            result = await self.sandbox.run(program_in(language, source), self._tool_limits)
         return _told(result, self._tool_limits)
 
     @property

@@ -1,65 +1,147 @@
-"""Runs a task's own test code, in a sandbox without the candidate. It imports only the driver.
+"""Runs a task's own test code, in a sandbox without the candidate. It imports only frames.
 
 The candidate is a function that asks the outside, which asks the candidate's sandbox: only plain
 data comes back, so that no trick of the candidate's reaches the test's comparisons.
 
-The first frame has `helpers` (source text), `test` (source text that defines `check`) and
-`entry`. Calls are written as `{"args": [...]}` and answered as the driver answers. The last frame
-is `{"passed": true}` or `{"failed": text}`.
+The order has `helpers` (source text), `test` (source text that defines `check`) and `entry`.
+Calls are sent as the driver's tests and answered as the driver answers. The last frame is that
+it passed, that it did not, or that the test cannot be used.
 """
 
 from __future__ import annotations
 
 import builtins
+import json
 import sys
 
 TYPE_CHECKING = False  # importing typing takes longer than all of the rest
 if TYPE_CHECKING:
     from typing import Any
 
-    from .driver import decode, encode, open_channel, said
+    from .frames import (
+        FAILED,
+        PASSED,
+        READY,
+        TEST,
+        UNUSABLE,
+        Channel,
+        Opaque,
+        as_bytes,
+        decode,
+        encode,
+        open_channel,
+        said,
+        type_only,
+    )
 else:
     sys.path.insert(0, __file__.rpartition("/")[0])
-    from driver import decode, encode, open_channel, said
+    from frames import (
+        FAILED,
+        PASSED,
+        READY,
+        TEST,
+        UNUSABLE,
+        Opaque,
+        as_bytes,
+        decode,
+        encode,
+        open_channel,
+        said,
+        type_only,
+    )
+
+# Far from what overflows the stack of the parser, which is not written in Python.
+_DEPTH = 5000
 
 
 class CandidateError(Exception):
-    """An error of the candidate's that is no built-in one."""
+    """An error of the candidate's that test code should not take for one of its own."""
+
+
+class NotPlain(BaseException):
+    """The test passes the candidate something that cannot be sent."""
+
+
+# Raised inside a lazy `map` or `zip`, these end it as if there were no more values.
+_END_A_LOOP = (StopIteration, StopAsyncIteration)
+
+
+def error_of(answer: Any) -> Exception:
+    """The candidate's error: a built-in one where it says so and that can be told apart."""
+    text = str(answer.get("error"))
+    kind = getattr(builtins, str(answer.get("type")), None)
+    plain = isinstance(kind, type) and issubclass(kind, Exception)
+    if plain and not issubclass(kind, _END_A_LOOP):  # type: ignore[arg-type]  # it is a class
+        try:
+            return kind(text)  # type: ignore[misc,no-any-return]  # it is a class
+        except TypeError:
+            pass  # one that is made of more than a text
+    return CandidateError(text)
+
+
+class Candidate:
+    """The function under test, as the test code sees it."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self.calls = 0
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The candidate's value, or its error."""
+        test = {
+            "args": [encode(part, _other) for part in args],
+            "kwargs": {name: encode(part, _other) for name, part in kwargs.items()},
+        }
+        self.calls += 1
+        self._channel.write(TEST, json.dumps(test).encode())
+        given = self._channel.read()
+        if given is None:
+            raise SystemExit
+        try:
+            answer = json.loads(given[1])
+            if "value" in answer:
+                return decode(answer["value"])
+            error = error_of(answer)
+        except Exception:  # candidates choose what is read here, and thus how that fails
+            error = CandidateError("a value that cannot be read")
+        raise error
+
+
+def _other(value: Any) -> Any:
+    if isinstance(value, Opaque):  # the candidate's own, from an earlier call
+        return type_only(value)
+    raise NotPlain(f"it passes a value of type {type(value).__name__}, which is not plain data")
 
 
 def main() -> None:
-    """Run the test that the first frame brings."""
+    """Run the test that the order brings."""
     channel = open_channel()
-    order = channel.read()
-
-    def candidate(*args: Any) -> Any:
-        channel.write({"args": [encode(part) for part in args]})
-        answer = channel.read()
-        if answer is None:
-            raise SystemExit
-        if "error" in answer:
-            kind = getattr(builtins, str(answer.get("type")), None)
-            if not (isinstance(kind, type) and issubclass(kind, Exception)):
-                kind = CandidateError
-            raise kind(answer["error"])
-        return decode(answer["value"])
-
+    order = channel.order()
+    sys.setrecursionlimit(_DEPTH)
+    sys.set_int_max_str_digits(50_000)
     vars(builtins).update(exit=sys.exit, quit=sys.exit)
     space: dict[str, Any] = {"__name__": "test", "__builtins__": builtins}
+    candidate = Candidate(channel)
     try:
-        exec(compile(order["helpers"], "<prompt>", "exec"), space)  # noqa: S102  # it is the task's
-        exec(compile(order["test"], "<test>", "exec"), space)  # noqa: S102  # it is the task's
+        for name in ("helpers", "test"):
+            exec(compile(order[name], f"<{name}>", "exec", dont_inherit=True), space)  # noqa: S102  # it is the task's
         space[order["entry"]] = candidate
         check = space["check"]
     except BaseException as error:
-        channel.write({"unusable": said(error)})
+        channel.write(UNUSABLE, as_bytes(f"does not run: {said(error)}"))
         return
+    channel.write(READY)
     try:
         check(candidate)
+    except NotPlain as error:
+        channel.write(UNUSABLE, as_bytes(f"cannot be used: {error}"))
     except BaseException as error:
-        channel.write({"failed": said(error)})
-        return
-    channel.write({"passed": True})
+        channel.write(FAILED, as_bytes(f"wrong answer\n{said(error)}"))
+    else:
+        if candidate.calls:
+            channel.write(PASSED)
+        else:
+            channel.write(UNUSABLE, b"passes without calling the function: nothing is tested")
 
 
 if __name__ == "__main__":

@@ -1,16 +1,21 @@
-"""Runs a suite against a program in the sandbox and compares, on this side of the wall.
+"""Runs a suite against a program in the sandbox; what it answers is compared in a second one.
 
-The program's side is given inputs only. What comes back is what the program wrote or returned;
-the expected outputs, and the verdict, never leave this process (or, for test code, the second
-sandbox). A program that takes over its whole sandbox can thus give other answers, not other
-verdicts. As in NeMo Gym, the first test that fails ends the suite.
+The program's sandbox is given inputs only. What comes back is what the program wrote or returned,
+and this process passes it on unread: to the grader, which knows what is expected, or to the
+task's own test code. A program that takes over its whole sandbox can thus give other answers, not
+other verdicts; and an answer that takes all time or memory to read is the end of the grader, not
+of the service.
+
+Whatever happens after a program was there is the program's verdict: 0, with the reason. Before,
+it is a failure of the sandbox or of the task. As in NeMo Gym, the first test that fails ends the
+suite.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -20,17 +25,38 @@ from typing import Any
 from gymmesh_resource.errors import TaskInvalid
 from gymmesh_resource.sandbox import Limits, Program, Running, Sandbox, SandboxError
 
-from .compare import same_output, same_value
-from .driver import OUTPUT_LIMIT, decode, encode
-from .extract import defines
+from .frames import (
+    ANSWER,
+    ERROR_LIMIT,
+    EXPECTED,
+    HELLO,
+    ORDER,
+    OUTPUT_LIMIT,
+    PASSED,
+    READY,
+    TEST,
+    UNUSABLE,
+    frame,
+)
 from .suites import CallSuite, CheckSuite, StdioSuite, Suite
 
-__all__ = ["Judgement", "driver", "judge"]
+__all__ = ["Budget", "Judgement", "driver", "judge"]
 
 # JSON escapes make six characters of one.
 _FRAME_LIMIT = 6 * OUTPUT_LIMIT + 65_536
-_START_S = 10.0
+_START_S = 20.0
 _SHOWN = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Seconds that a program has: for each test, and for all of them.
+
+    Task's test code is one test.
+    """
+
+    test_s: float
+    suite_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,133 +74,147 @@ class Judgement:
         return float(self.passed == self.tests and not self.problem)
 
 
-class _Ended(Exception):
-    """The program's side fell silent or told nonsense: a failure of the program."""
+class _Failed(Exception):
+    """The program did not pass: the problem and its detail."""
+
+    def __init__(self, problem: str, detail: str) -> None:
+        self.problem = problem
+        self.detail = detail
+        super().__init__(problem)
 
 
 async def judge(
-    sandbox: Sandbox, suite: Suite, source: str, *, limits: Limits, test_s: float
+    sandbox: Sandbox, suite: Suite, source: str, *, limits: Limits, budget: Budget
 ) -> Judgement:
-    """Test a program. `test_s`: seconds for each test; for test code, in all.
-
-    Raises `SandboxError`, or `TaskInvalid` for test code that does not run.
-    """
+    """Test a program. Raises `SandboxError`, or `TaskInvalid` for test code that does not run."""
     tests = 1 if isinstance(suite, CheckSuite) else len(suite.cases)
     passed = 0
-    try:
-        if isinstance(suite, CheckSuite):
-            return await _check(sandbox, suite, source, limits, test_s)
-        async with _driver(sandbox, _order(suite, source), limits, test_s) as program:
-            for case in suite.cases:
-                problem = await _run_case(program, suite, case, test_s)
-                if problem:
-                    return Judgement(passed, tests, *problem)
-                passed += 1
-    except _Ended as ended:
-        return Judgement(passed, tests, "runtime error", str(ended))
-    except TimeoutError:
-        return Judgement(passed, tests, "time limit exceeded", f"{test_s:g} s a test")
+    async with _programs(sandbox, suite, limits) as (program, checker):
+        clock = asyncio.timeout(budget.suite_s)
+        try:
+            async with clock:
+                async with asyncio.timeout(budget.test_s):
+                    await _load(program, suite, source)
+                async for _ in _tests_passed(program, checker, suite, budget.test_s):
+                    passed += 1
+        except _Failed as failed:
+            return Judgement(passed, tests, failed.problem, failed.detail)
+        except TimeoutError:
+            which = f"{budget.suite_s:g} s in all" if clock.expired() else f"{budget.test_s:g} s"
+            return Judgement(passed, tests, "time limit exceeded", which)
     return Judgement(passed, tests)
 
 
-async def _run_case(
-    program: Running, suite: StdioSuite | CallSuite, case: tuple[Any, Any], test_s: float
-) -> tuple[str, str] | None:
-    """The problem and its detail, or None when the test passed."""
-    given, expected = case
-    asked = {"stdin": given} if isinstance(suite, StdioSuite) else {"args": encode(given)["l"]}
-    async with asyncio.timeout(test_s):
-        answer = await _ask(program, asked)
-    if isinstance(suite, CallSuite):
-        if "value" not in answer:
-            return "runtime error", _short(answer.get("error"))
-        value = _decoded(answer["value"])
-        return None if same_value(value, expected) else ("wrong answer", _short(value))
-    output = answer.get("stdout")
-    if answer.get("exit") != 0 or not isinstance(output, str):
-        return "runtime error", _short(answer.get("error") or f"exit code {answer.get('exit')}")
-    if len(output) > OUTPUT_LIMIT:
-        return "wrong answer", "too much output"
-    return None if same_output(output, expected) else ("wrong answer", _short(output))
-
-
-async def _check(
-    sandbox: Sandbox, suite: CheckSuite, source: str, limits: Limits, test_s: float
-) -> Judgement:
-    whole = defines(source, suite.entry)
-    sources = [suite.prompt, source] if whole else [suite.prompt + source]
-    order = {"kind": "call", "prelude": False, "sources": sources, "entry": suite.entry}
-    test = {"helpers": suite.prompt, "test": suite.test, "entry": suite.entry}
-    async with (
-        _driver(sandbox, order, limits, test_s) as program,
-        _harness(sandbox, test, limits) as check,
-    ):
-        async with asyncio.timeout(test_s):
-            while True:
-                said = await _receive(check)
-                if "args" not in said:
-                    break
-                await _send(check, _answer(await _ask(program, said)))
-    if "unusable" in said:
-        raise TaskInvalid("test", f"does not run: {_short(said['unusable'])}")
-    if said.get("passed") is True:
-        return Judgement(1, 1)
-    return Judgement(0, 1, "wrong answer", _short(said.get("failed")))
-
-
-def _answer(answer: dict[str, Any]) -> dict[str, Any]:
-    """A candidate's answer in the shape that the harness reads, whatever the candidate wrote."""
-    if "value" in answer:
-        _decoded(answer["value"])
-        return {"value": answer["value"]}
-    return {"error": _short(answer.get("error")), "type": str(answer.get("type"))}
-
-
-def _decoded(value: Any) -> Any:
-    try:
-        return decode(value)
-    except (TypeError, ValueError, KeyError, RecursionError, AttributeError):
-        raise _Ended("a value that cannot be read") from None
-
-
-def _order(suite: StdioSuite | CallSuite, source: str) -> dict[str, Any]:
-    if isinstance(suite, StdioSuite):
-        return {"kind": "stdio", "prelude": True, "sources": [source]}
-    return {"kind": "call", "prelude": True, "sources": [source], "entry": suite.entry}
-
-
 @asynccontextmanager
-async def _driver(
-    sandbox: Sandbox, order: dict[str, Any], limits: Limits, import_s: float
-) -> AsyncIterator[Running]:
-    async with sandbox.start(driver(), limits) as program:
-        await _greeted(program)
-        async with asyncio.timeout(import_s):
-            answer = await _ask(program, order)
-        if answer.get("ready") is not True:
-            raise _Ended(_short(answer.get("error")))
-        yield program
-
-
-@asynccontextmanager
-async def _harness(
-    sandbox: Sandbox, order: dict[str, Any], limits: Limits
-) -> AsyncIterator[Running]:
-    async with sandbox.start(_python("harness.py", ["driver.py", "harness.py"]), limits) as check:
-        await _greeted(check)
-        await _send(check, order)
-        yield check
+async def _programs(
+    sandbox: Sandbox, suite: Suite, limits: Limits
+) -> AsyncIterator[tuple[Running, Running]]:
+    """A driver that waits for its order, and a checker that is ready."""
+    checker = harness() if isinstance(suite, CheckSuite) else grader()
+    async with sandbox.start(driver(), limits) as program, sandbox.start(checker, limits) as check:
+        try:
+            async with asyncio.timeout(_START_S):
+                await _greeted(program)
+                await _greeted(check)
+                await _send(check, ORDER, _json(_order_of_checker(suite)))
+                kind, body = await _receive(check, "of the checker")
+        except (_Failed, TimeoutError) as error:
+            raise SandboxError(f"The sandbox did not start: {error or 'no answer'}.") from error
+        if kind == UNUSABLE and isinstance(suite, CheckSuite):
+            raise TaskInvalid("test", _text(body))
+        if kind != READY:
+            raise SandboxError("The sandbox did not start as it should.")
+        yield program, check
 
 
 async def _greeted(program: Running) -> None:
-    """Before a line of the candidate's is run, silence is the sandbox's fault."""
-    try:
-        async with asyncio.timeout(_START_S):
-            greeting = await _receive(program)
-    except (_Ended, TimeoutError) as error:
-        raise SandboxError(f"The sandbox did not start: {error or 'no answer'}.") from error
-    if greeting != {"hello": True}:
+    if await _receive(program, "of the sandbox") != (HELLO, b""):
         raise SandboxError("The sandbox did not start as it should.")
+
+
+def _order_of_checker(suite: Suite) -> Mapping[str, str]:
+    if isinstance(suite, CheckSuite):
+        return {"helpers": suite.prompt, "test": suite.test, "entry": suite.entry}
+    return {"kind": "stdio" if isinstance(suite, StdioSuite) else "call"}
+
+
+async def _load(program: Running, suite: Suite, source: str) -> None:
+    """Let the driver compile and import the program."""
+    order: dict[str, Any] = {"kind": "stdio", "prelude": True, "source": source}
+    if not isinstance(suite, StdioSuite):
+        order |= {"kind": "call", "entry": suite.entry}
+    if isinstance(suite, CheckSuite):
+        order |= {"prelude": False, "prompt": suite.prompt}
+    await _send(program, ORDER, _json(order))
+    kind, body = await _receive(program, "of the program")
+    if kind != READY:
+        raise _Failed("runtime error", _text(body))
+
+
+async def _tests_passed(
+    program: Running, checker: Running, suite: Suite, test_s: float
+) -> AsyncGenerator[None]:
+    """Yields after each test that passed. Raises `_Failed`, TimeoutError."""
+    if isinstance(suite, CheckSuite):
+        async with asyncio.timeout(test_s):
+            await _check(program, checker)
+        yield
+        return
+    for given, expected in suite.cases:
+        test = {"stdin": given} if isinstance(suite, StdioSuite) else {"lines": given}
+        async with asyncio.timeout(test_s):
+            answer = await _answer(program, _json(test))
+        await _grade(checker, answer, expected, suite)
+        yield
+
+
+async def _answer(program: Running, test: bytes) -> bytes:
+    await _send(program, TEST, test)
+    kind, body = await _receive(program, "of the program")
+    if kind != ANSWER:
+        raise _Failed("runtime error", "the program spoke when it was not asked")
+    return body
+
+
+async def _grade(
+    grader: Running, answer: bytes, expected: str, suite: StdioSuite | CallSuite
+) -> None:
+    wanted = (
+        expected.encode("utf-8", "surrogatepass")
+        if isinstance(suite, CallSuite)
+        else _json(expected)
+    )
+    await _send(grader, EXPECTED, wanted)
+    await _send(grader, ANSWER, answer)
+    try:
+        kind, body = await _receive(grader, "of the grader")
+    except _Failed:
+        detail = "an answer that takes too much memory or time to compare"
+        raise _Failed("wrong answer", detail) from None
+    if kind != PASSED:
+        raise _failed(body)
+
+
+async def _check(program: Running, harness: Running) -> None:
+    """Let the test code ask the program until it has come to an end."""
+    while True:
+        try:
+            kind, body = await _receive(harness, "of the test code")
+        except _Failed:
+            detail = "an answer that takes too much memory or time to read"
+            raise _Failed("wrong answer", detail) from None
+        if kind == PASSED:
+            return
+        if kind == UNUSABLE:
+            raise TaskInvalid("test", _text(body))
+        if kind != TEST:
+            raise _failed(body)
+        await _send(harness, ANSWER, await _answer(program, body))
+
+
+def _failed(body: bytes) -> _Failed:
+    problem, _, detail = _text(body).partition("\n")
+    return _Failed(problem, detail)
 
 
 @cache
@@ -184,40 +224,45 @@ def _source(name: str) -> bytes:
 
 def driver() -> Program:
     """What runs a candidate."""
-    return _python("driver.py", ["driver.py"])
+    return _python("driver.py", "extract.py", "frames.py")
 
 
-def _python(main: str, files: Sequence[str]) -> Program:
-    argv = ("{python}", "-I", "-S", f"/app/{main}")
+def grader() -> Program:
+    """What compares its answers."""
+    return _python("grader.py", "compare.py", "frames.py")
+
+
+def harness() -> Program:
+    """What runs a task's own test code."""
+    return _python("harness.py", "frames.py")
+
+
+def _python(*files: str) -> Program:
+    argv = ("{python}", "-I", "-S", f"/app/{files[0]}")
     # It says hello and waits: nothing of a candidate's is there when it is started ahead.
     return Program(argv, {name: _source(name) for name in files}, waiting=argv)
 
 
-async def _ask(program: Running, frame: dict[str, Any]) -> dict[str, Any]:
-    await _send(program, frame)
-    return await _receive(program)
+def _json(value: object) -> bytes:
+    return json.dumps(value).encode()
 
 
-async def _send(program: Running, frame: dict[str, Any]) -> None:
-    data = json.dumps(frame).encode()
-    await program.write(len(data).to_bytes(4, "big") + data)
+async def _send(program: Running, kind: bytes, body: bytes) -> None:
+    await program.write(frame(kind, body))
 
 
-async def _receive(program: Running) -> dict[str, Any]:
+async def _receive(program: Running, whose: str) -> tuple[bytes, bytes]:
+    """The next frame's kind and body, which nobody has checked."""
     try:
         size = int.from_bytes(await program.read_exactly(4), "big")
-        if size > _FRAME_LIMIT:
-            raise _Ended("too much output")
-        frame = json.loads(await program.read_exactly(size))
+        if not 0 < size <= _FRAME_LIMIT:
+            raise _Failed("runtime error", "too much output")
+        data = await program.read_exactly(size)
     except EOFError:
-        raise _Ended("the program ended before its test did") from None
-    except (ValueError, RecursionError):
-        raise _Ended("an answer that cannot be read") from None
-    if not isinstance(frame, dict):
-        raise _Ended("an answer that cannot be read")
-    return frame
+        raise _Failed("runtime error", f"the end {whose} came before that of the test") from None
+    return data[:1], data[1:]
 
 
-def _short(value: object) -> str:
-    text = value if isinstance(value, str) else repr(value)
+def _text(body: bytes) -> str:
+    text = body[:ERROR_LIMIT].decode("utf-8", "replace")
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN // 2]}…{text[-_SHOWN // 2 :]}"

@@ -19,9 +19,38 @@ from typing import Any
 
 from gymmesh_resource.errors import TaskInvalid
 
+from .extract import defines
+from .frames import OUTPUT_LIMIT
+
 __all__ = ["CallSuite", "CheckSuite", "StdioSuite", "Suite", "suite_of"]
 
 _UNPACKED_LIMIT = 256 * 1024 * 1024
+# Characters of one input: as bytes, no more than the largest file of a program.
+INPUT_LIMIT = 4 * 1024 * 1024
+_NOTHING = "a program that does nothing would pass"
+_TESTS_ELSEWHERE = (
+    "a task whose tests are not in the row: put tests of a single program under"
+    " verifier_metadata.unit_tests"
+)
+# Where a row says in what language programs are written; some say there what people speak.
+_LANGUAGE_KEYS = ("language", "lang", "programming_language")
+_OTHER_LANGUAGES = frozenset(
+    ("c", "cpp", "c++", "c#", "csharp", "java", "javascript", "js", "typescript", "ts", "go",
+     "golang", "rust", "ruby", "php", "kotlin", "swift", "scala", "perl", "lua", "julia",
+     "haskell", "bash", "shell", "sql", "verilog", "systemverilog")
+)  # fmt: skip
+# Keys of rows that other verifiers judge, and what to do about them.
+_FOREIGN = {
+    "input_output": "holds tests in another form: put its inputs and outputs under"
+    " verifier_metadata.unit_tests",
+    "test_list": "holds single asserts: put them into a function check(candidate) under test,"
+    " beside prompt and entry_point",
+    "competition_id": f"is of {_TESTS_ELSEWHERE}",
+    "sub_steps": "has several programs to be judged together, which this environment does not do:"
+    " make a row of each, with prompt, test and entry_point",
+    "instance_id": f"is of {_TESTS_ELSEWHERE}",
+    "instance": f"is of {_TESTS_ELSEWHERE}",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +62,13 @@ class StdioSuite:
 
 @dataclass(frozen=True, slots=True)
 class CallSuite:
-    """A function that should give each value for the arguments beside it."""
+    """A function that should give each value for the arguments beside it.
+
+    Both are JSON texts; the arguments have one value a line.
+    """
 
     entry: str
-    cases: list[tuple[list[Any], Any]]
+    cases: list[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,22 +85,45 @@ Suite = StdioSuite | CallSuite | CheckSuite
 
 def suite_of(payload: Mapping[str, Any]) -> Suite:
     """The tests of a row's own keys. Raises `TaskInvalid` naming the key to mend."""
+    _check_language(payload, "")
     if "verifier_metadata" in payload:
         return _unit_tests(_object(payload, "verifier_metadata", ""))
     if "entry_point" in payload or "test" in payload:
-        prompt, test, entry = (_text(payload, key, "") for key in ("prompt", "test", "entry_point"))
-        if not entry.isidentifier():
-            raise TaskInvalid("entry_point", "must be the name of a function")
-        for key, source in (("prompt", prompt), ("test", test)):
-            _check_source(key, source)
-        return CheckSuite(prompt, test, entry)
+        return _check_suite(payload)
+    for key, problem in _FOREIGN.items():
+        if key in payload:
+            raise TaskInvalid(key, problem)
     raise TaskInvalid(
-        "verifier_metadata", "is missing; so are HumanEval's prompt, test and entry_point"
+        "verifier_metadata",
+        "is missing: put the tests under verifier_metadata.unit_tests (inputs and outputs), or give"
+        " HumanEval's keys prompt, test and entry_point",
     )
+
+
+def _check_suite(payload: Mapping[str, Any]) -> CheckSuite:
+    prompt, test, entry = (_text(payload, key, "") for key in ("prompt", "test", "entry_point"))
+    if not entry.isidentifier():
+        raise TaskInvalid("entry_point", "must be the name of a function")
+    for key, source in (("prompt", prompt), ("test", test)):
+        _check_source(key, source)
+    if not defines(test, "check"):
+        raise TaskInvalid(
+            "test",
+            "does not define check(candidate), which is called with the program's function: tests"
+            " of another form, such as unittest's or pytest's, have to be rewritten as one",
+        )
+    return CheckSuite(prompt, test, entry)
 
 
 def _unit_tests(metadata: Mapping[str, Any]) -> StdioSuite | CallSuite:
     where = "verifier_metadata."
+    _check_language(metadata, where)
+    if "unit_tests" not in metadata:
+        raise TaskInvalid(
+            where + "unit_tests",
+            "is missing: put the tests there as inputs and outputs; rows whose tests are elsewhere,"
+            " such as those of bigcodebench, evalplus, code_fim or deepswe, cannot be judged here",
+        )
     tests = _object(metadata, "unit_tests", where)
     where += "unit_tests."
     if "packed" in tests:
@@ -78,23 +133,48 @@ def _unit_tests(metadata: Mapping[str, Any]) -> StdioSuite | CallSuite:
         raise TaskInvalid(where + "inputs", "is empty; there must be a test")
     if len(inputs) != len(outputs):
         raise TaskInvalid(where + "outputs", f"has {len(outputs)} entries for {len(inputs)} inputs")
+    _check_sizes(inputs, outputs, where)
     if tests.get("fn_name") is None:
+        if not any(text.strip() for text in outputs):
+            raise TaskInvalid(where + "outputs", f"are all empty: {_NOTHING}")
         return StdioSuite(list(zip(inputs, outputs, strict=True)))
-    name = _text(tests, "fn_name", where)
+    return _call_suite(_text(tests, "fn_name", where), inputs, outputs, where)
+
+
+def _call_suite(name: str, inputs: list[str], outputs: list[str], where: str) -> CallSuite:
     if not name.isidentifier():
         raise TaskInvalid(where + "fn_name", "must be the name of a function")
-    cases = [
-        (
-            _arguments(text, f"{where}inputs[{index}]"),
-            _json(outputs[index], f"{where}outputs[{index}]"),
-        )
-        for index, text in enumerate(inputs)
-    ]
+    cases = [(text.rstrip("\n"), output) for text, output in zip(inputs, outputs, strict=True)]
+    values = []
+    for index, (arguments, output) in enumerate(cases):
+        for line in arguments.split("\n"):
+            _json(line, f"{where}inputs[{index}]")
+        values.append(_json(output, f"{where}outputs[{index}]"))
+    if all(value is None for value in values):
+        raise TaskInvalid(where + "outputs", f"are all null: {_NOTHING}")
     return CallSuite(name, cases)
 
 
-def _arguments(text: str, where: str) -> list[Any]:
-    return [_json(line, where) for line in text.rstrip("\n").split("\n")]
+def _check_sizes(inputs: list[str], outputs: list[str], where: str) -> None:
+    for index, text in enumerate(inputs):
+        if len(text) > INPUT_LIMIT:
+            raise TaskInvalid(f"{where}inputs[{index}]", _too_long(INPUT_LIMIT, "characters"))
+    for index, text in enumerate(outputs):
+        if len(text.encode("utf-8", "surrogatepass")) > OUTPUT_LIMIT:
+            raise TaskInvalid(f"{where}outputs[{index}]", _too_long(OUTPUT_LIMIT, "bytes"))
+
+
+def _too_long(limit: int, unit: str) -> str:
+    return f"is longer than the {limit} {unit} that a program is given or may write: leave it out"
+
+
+def _check_language(holder: Mapping[str, Any], where: str) -> None:
+    for key in _LANGUAGE_KEYS:
+        language = holder.get(key)
+        if isinstance(language, str) and language.lower() in _OTHER_LANGUAGES:
+            raise TaskInvalid(
+                where + key, f"is {language}, but programs are run as Python: leave such rows out"
+            )
 
 
 def _json(text: str, where: str) -> Any:

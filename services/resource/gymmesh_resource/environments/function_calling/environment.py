@@ -1,7 +1,7 @@
 """Calls of the task's own functions, compared with the calls that were expected.
 
 Task rows have `expected_answers` (several calls, as NeMo Gym's xlam_fc) or `expected_action`
-(one call or a message, as NeMo Gym's single-step comparison); the functions stand in the row's
+(calls or a message, as NeMo Gym's single-step comparison); the functions stand in the row's
 `tools` and are never run.
 """
 
@@ -32,8 +32,12 @@ from .verdict import (
 
 __all__ = ["FunctionCallingEnvironment"]
 
-# Calls that are kept as evidence.
+# Calls that are kept as evidence, and characters and brackets of their arguments.
 _SHOWN = 20
+_LONGEST = 2_000
+_BRACKETS = 100
+# Keys of rows whose calls NeMo Gym compares by other rules than any of these.
+_FOREIGN = {"harness": "terminal_multi_harness", "pivot_tags": "swe_pivot"}
 _ANSWER = "The call was received. There is no result to work with."
 
 
@@ -63,7 +67,7 @@ class FunctionCallingEnvironment(Environment[None]):
         """Options.
 
         end: who ends an episode: the model, by an answer without calls, or its first calls. One
-            expected action always ends with the first calls.
+            action that is expected always ends with the first calls.
         tool_answer: what each call is answered; a row's `tool_answers` go before it.
         extra_arguments: whether calls may have arguments that are not expected.
         call_order: whether several calls may come in any order.
@@ -79,8 +83,17 @@ class FunctionCallingEnvironment(Environment[None]):
         self._likeness = Likeness(word_similarity, float_tolerance, frozenset(ignored_arguments))
 
     def check_task(self, task: Task) -> None:
-        """The row must have `expected_answers` or `expected_action`, well formed."""
-        _expectation(task)
+        """The row must have `expected_answers` or `expected_action`, well formed, and all that
+        they call among its tools."""
+        for key, server in _FOREIGN.items():
+            if key in task.payload:
+                raise TaskInvalid(
+                    key,
+                    f"marks a row of NeMo Gym's {server}, whose calls are compared by other rules; "
+                    "run it there (environment nemo_gym), or remove the key to compare them here",
+                )
+        _, field, expected = _expectation(task)
+        _callable(task, expected, field)
         answers = task.payload.get("tool_answers", {})
         if not isinstance(answers, dict) or not all(isinstance(v, str) for v in answers.values()):
             raise TaskInvalid("tool_answers", "must be an object of texts by function name")
@@ -95,9 +108,9 @@ class FunctionCallingEnvironment(Environment[None]):
     async def verify(self, session: Session[None], rollout: Rollout) -> Verdict:
         """Compare the calls that the model made with the expected ones."""
         made = [_made(call) for call in rollout.tool_calls]
-        expected = _expectation(rollout.task)
-        predicted = [{"name": c.name, "arguments": c.arguments} for c in made[:_SHOWN]]
-        if isinstance(expected, list):
+        exactly, _, expected = _expectation(rollout.task)
+        predicted = [_shown(call) for call in rollout.tool_calls[:_SHOWN]]
+        if exactly:
             rules = Rules(self._extra, self._in_order, self._defaults(rollout.task))
             calls = judge_calls(expected, made, rules)
             evidence = {
@@ -111,21 +124,45 @@ class FunctionCallingEnvironment(Environment[None]):
         action = judge_action(expected, made, said=said, likeness=self._likeness)
         return Verdict(
             action.reward,
-            evidence={"category": action.category, "predicted_calls": predicted[:1]},
+            evidence={"category": action.category, "predicted_calls": predicted},
         )
 
     def _defaults(self, task: Task) -> Mapping[str, Mapping[str, Any]]:
         return _schema_defaults(task) if self._fill else {}
 
 
-def _expectation(task: Task) -> list[Call] | Call | None:
-    """The expected calls, or the one expected call, or None for a message."""
+def _expectation(task: Task) -> tuple[bool, str, list[Call]]:
+    """Whether the calls are compared exactly, the key that they stand under, and the calls."""
     payload = task.payload
-    if "expected_answers" in payload:
-        return read_expected(payload["expected_answers"])
-    if "expected_action" in payload:
-        return read_action(payload["expected_action"])
+    for key, exactly, reader in (
+        ("expected_answers", True, read_expected),
+        ("expected_action", False, read_action),
+    ):
+        if key in payload:
+            return exactly, key, reader(payload[key])
     raise TaskInvalid("expected_answers", "is missing, and so is expected_action")
+
+
+def _callable(task: Task, expected: Sequence[Call], field: str) -> None:
+    """Raise `TaskInvalid` for an expected call of a function that the model does not have."""
+    tools = task.message.params.tools
+    if not all(tool.HasField("function") for tool in tools):
+        return
+    names = {tool.function.name for tool in tools}
+    missing = next((call.name for call in expected if call.name not in names), None)
+    if missing is not None:
+        raise TaskInvalid(
+            field, f"calls {missing!r}, which is none of the tools in responses_create_params"
+        )
+
+
+def _shown(call: ToolCall) -> dict[str, Any]:
+    """A call as evidence; long or deep arguments as text, cut."""
+    raw = call.arguments_json
+    if len(raw) <= _LONGEST and raw.count(b"[") + raw.count(b"{") <= _BRACKETS:
+        return {"name": call.name[:_LONGEST], "arguments": _made(call).arguments}
+    text = raw[:_LONGEST].decode(errors="replace")
+    return {"name": call.name[:_LONGEST], "arguments": text}
 
 
 def _made(call: ToolCall) -> Call:

@@ -3,16 +3,16 @@
 Invariant: whatever the model wrote is judged. A malformed expectation is a
 `TaskInvalid`, never a reward of 0.
 
-Two forms of task are judged. Several expected calls (`expected_answers`, as in NeMo Gym's
-xlam_fc): every expected call is matched by one call of the model and no call is left over. One
-expected action (`expected_action`, as in NeMo Gym's single-step comparison): the model's first
-call, or a message where one is expected.
+Two forms of task are judged, and in both every expected call is matched by one call of the model
+and no call is left over: `expected_answers`, as in NeMo Gym's xlam_fc, compared exactly, and
+`expected_action`, as in NeMo Gym's single-step comparison: one call, a batch of calls or a
+message, compared laxly.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -73,7 +73,7 @@ class CallsVerdict:
 
 @dataclass(frozen=True, slots=True)
 class ActionVerdict:
-    """The judgement of a first action, and one line on why."""
+    """The judgement of an action, and one line on why."""
 
     reward: float
     category: str
@@ -85,35 +85,47 @@ def judge_calls(expected: Sequence[Call], made: Sequence[Call], rules: Rules) ->
         pairs = zip(expected, made, strict=False)
         correct = sum(_fits(want, call, rules) for want, call in pairs)
     else:
-        correct = _most_matches(expected, made, rules)
+        correct = _most_matches(expected, made, lambda want, call: _fits(want, call, rules))
     perfect = correct == len(expected) == len(made)
     return CallsVerdict(float(perfect), len(expected), len(made), correct)
 
 
 def judge_action(
-    expected: Call | None, made: Sequence[Call], *, said: bool, likeness: Likeness
+    expected: Sequence[Call], made: Sequence[Call], *, said: bool, likeness: Likeness
 ) -> ActionVerdict:
-    """The verdict on the first action: a call, or, where `expected` is None, a message.
+    """The verdict on an action: calls in any order, or, where none is expected, a message.
 
     `said`: whether the model wrote a message. What a message says is not compared.
     """
     if not made and not said:
         return ActionVerdict(0.0, "neither a call nor a message")
-    if expected is None:
+    if not expected:
         if made:
             return ActionVerdict(0.0, "a call where a message was expected")
         return ActionVerdict(1.0, "a message, as expected")
     if not made:
         return ActionVerdict(0.0, "a message where a call was expected")
-    call = made[0]
-    if call.name != expected.name:
-        return ActionVerdict(0.0, "another function")
-    if call.arguments is None:
-        return ActionVerdict(0.0, "the arguments are no JSON object")
-    difference = alike(dict(expected.arguments or {}), dict(call.arguments), likeness)
-    if difference is not None:
-        return ActionVerdict(0.0, _DIFFERENCES[difference])
-    return ActionVerdict(1.0, "the expected call")
+    if len(made) != len(expected):  # or a model would do best to call everything
+        return ActionVerdict(0.0, "more or fewer calls than expected")
+    if len(expected) == 1:
+        problem = _problem(expected[0], made[0], likeness)
+        return ActionVerdict(float(problem is None), problem or "the expected call")
+    matched = _most_matches(
+        expected, made, lambda want, call: _problem(want, call, likeness) is None
+    )
+    if matched < len(expected):
+        return ActionVerdict(0.0, "a call that fits none of those expected")
+    return ActionVerdict(1.0, "the expected calls")
+
+
+def _problem(expected: Call, made: Call, likeness: Likeness) -> str | None:
+    """What is wrong with a call, in a few words; None for the expected one."""
+    if made.name != expected.name:
+        return "another function"
+    if made.arguments is None:
+        return "the arguments are no JSON object"
+    difference = alike(dict(expected.arguments or {}), dict(made.arguments), likeness)
+    return None if difference is None else _DIFFERENCES[difference]
 
 
 def read_expected(value: Any, where: str = "expected_answers") -> list[Call]:
@@ -125,16 +137,24 @@ def read_expected(value: Any, where: str = "expected_answers") -> list[Call]:
     return [_call(entry, f"{where}[{index}]") for index, entry in enumerate(value)]
 
 
-def read_action(value: Any, where: str = "expected_action") -> Call | None:
-    """The call of `{"type": "function_call", "name", "arguments"}`; None for a message."""
+def read_action(value: Any, where: str = "expected_action") -> list[Call]:
+    """The calls of `{"type": "function_call", "name", "arguments"}` or of `{"type":
+    "function_call_batch", "calls": […]}`; none for a message."""
     if not isinstance(value, dict):
         raise TaskInvalid(where, "must be an object")
-    kind = value.get("type")
-    if kind == "message":
-        return None
-    if kind != "function_call":
-        raise TaskInvalid(f"{where}.type", 'must be "function_call" or "message"')
-    return _call(value, where)
+    match value.get("type"):
+        case "message":
+            return []
+        case "function_call":
+            return [_call(value, where)]
+        case "function_call_batch":
+            calls = read_expected(value.get("calls"), f"{where}.calls")
+            if not calls:
+                raise TaskInvalid(f"{where}.calls", "must have at least one call")
+            return calls
+    raise TaskInvalid(
+        f"{where}.type", 'must be "function_call", "function_call_batch" or "message"'
+    )
 
 
 def _call(entry: Any, where: str) -> Call:
@@ -171,15 +191,15 @@ def _fits(expected: Call, made: Call, rules: Rules) -> bool:
     return all(key in given and same(value, given[key]) for key, value in wanted.items())
 
 
-def _most_matches(expected: Sequence[Call], made: Sequence[Call], rules: Rules) -> int:
+def _most_matches(
+    expected: Sequence[Call], made: Sequence[Call], fits: Callable[[Call, Call], bool]
+) -> int:
     """How many expected calls can be matched at once, each with a call of its own.
 
     The largest matching (augmenting paths), so that a call which fits two expectations is given
     to the one that no other call fits.
     """
-    fitting = [
-        [index for index, call in enumerate(made) if _fits(want, call, rules)] for want in expected
-    ]
+    fitting = [[index for index, call in enumerate(made) if fits(want, call)] for want in expected]
     taken_by: dict[int, int] = {}
     for want in range(len(expected)):
         _assign(want, fitting, taken_by)

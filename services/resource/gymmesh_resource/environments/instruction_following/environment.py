@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+import asyncio
+from typing import Annotated, get_args
+
+import msgspec
 
 from gymmesh_resource.environment import Environment
-from gymmesh_resource.errors import TaskInvalid
+from gymmesh_resource.errors import TaskInvalid, TookTooLong
+from gymmesh_resource.process_pool import WorkerCrashed
 from gymmesh_resource.rollout import Rollout
 from gymmesh_resource.sessions import Session
 from gymmesh_resource.task import Task
@@ -13,10 +17,14 @@ from gymmesh_resource.verdicts import Verdict
 
 from .arguments import ArgumentError
 from .language import require_libraries
-from .registry import Check, UnknownInstruction, bind
-from .verdict import MODES, GradingMode, followed, reward
+from .registry import UnknownInstruction, bind
+from .verdict import MODES, Bound, GradingMode, followed_by, reward
 
 __all__ = ["InstructionFollowingEnvironment"]
+
+
+# Characters of a response that are checked in a thread.
+_SHORT = 5_000
 
 
 class InstructionFollowingEnvironment(Environment[None]):
@@ -27,12 +35,19 @@ class InstructionFollowingEnvironment(Environment[None]):
     in_order = False
     examples = "tasks.jsonl"
 
-    def __init__(self, *, grading_mode: GradingMode | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        grading_mode: GradingMode | None = None,
+        check_timeout_s: Annotated[float, msgspec.Meta(gt=0, le=600)] = 20.0,
+    ) -> None:
         """Options.
 
         grading_mode: used for all tasks, whatever their rows say.
+        check_timeout_s: seconds for the checks of a long response; beyond that none is followed.
         """
         self._mode = grading_mode
+        self._timeout_s = check_timeout_s
 
     def open(self) -> None:
         """See that the libraries are there; raises DefinitionError."""
@@ -43,22 +58,43 @@ class InstructionFollowingEnvironment(Environment[None]):
         _checks(task)
         _mode(task)
 
-    def verify(self, session: Session[None], rollout: Rollout) -> Verdict:
-        """Check the model's last message; in a thread, for long ones take a while."""
-        names, checks = _checks(rollout.task)
-        with rollout.stage("check"):
-            results = followed(rollout.answer, checks)
-        return Verdict(
-            reward(results, self._mode or _mode(rollout.task)),
-            evidence={
-                "follow_all_instructions": all(results),
-                "follow_instruction_list": results,
-                "instruction_id_list": names,
-            },
-        )
+    async def verify(self, session: Session[None], rollout: Rollout) -> Verdict:
+        """Check the model's last message."""
+        bound = _checks(rollout.task)
+        names = [name for name, _ in bound]
+        with rollout.stage("check") as stage:
+            try:
+                results = await self._followed(rollout.answer, bound)
+            except (TookTooLong, WorkerCrashed):
+                # Some checks take quadratic time. Those who answer must not gain by it.
+                results = [False] * len(names)
+                stage.note = "the checks of this response took too much time or memory"
+        evidence: dict[str, object] = {
+            "follow_all_instructions": all(results),
+            "follow_instruction_list": results,
+            "instruction_id_list": names,
+        }
+        if stage.note:
+            evidence["problem"] = stage.note
+        return Verdict(reward(results, self._mode or _mode(rollout.task)), evidence=evidence)
+
+    async def _followed(self, text: str, bound: Bound) -> list[bool]:
+        """For each instruction whether it is followed. Raises what ended the worker process
+        where that was the response's doing."""
+        if len(text) <= _SHORT:  # it ends soon: a process would cost more
+            return await asyncio.to_thread(followed_by, text, bound)
+        try:
+            return await self.in_process(followed_by, text, bound, timeout_s=self._timeout_s)
+        except (TookTooLong, WorkerCrashed):
+            # Where the checks end on a short text, the response is to blame.
+            try:
+                await self.in_process(followed_by, "A word.", bound, timeout_s=self._timeout_s)
+            except TookTooLong:
+                raise TimeoutError("no response could be checked in time") from None
+            raise
 
 
-def _field(task: Task, name: str) -> tuple[str, Any]:
+def _field(task: Task, name: str) -> tuple[str, object]:
     """A key of the row, or of its `verifier_metadata`: how to call it, and its value."""
     metadata = task.payload.get("verifier_metadata")
     if isinstance(metadata, dict) and name in metadata:
@@ -66,25 +102,27 @@ def _field(task: Task, name: str) -> tuple[str, Any]:
     return name, task.payload.get(name)
 
 
-def _checks(task: Task) -> tuple[list[str], list[Check]]:
+def _checks(task: Task) -> Bound:
+    """The instructions with their arguments, all of which can be checked."""
     where, names = _field(task, "instruction_id_list")
     if not isinstance(names, list) or not names or not all(isinstance(n, str) for n in names):
         raise TaskInvalid(where, "must be a list with at least one instruction's id")
     place, given = _field(task, "kwargs")
     if not isinstance(given, list) or len(given) != len(names):
         raise TaskInvalid(place, f"must be a list of {len(names)}, one for each instruction")
-    checks: list[Check] = []
+    bound: Bound = []
     for index, (name, arguments) in enumerate(zip(names, given, strict=True)):
         if arguments is not None and not isinstance(arguments, dict):
             raise TaskInvalid(f"{place}[{index}]", "must be an object or null")
         try:
-            checks.append(bind(name, arguments or {}))
+            bind(name, arguments or {})
         except UnknownInstruction as error:
             raise TaskInvalid(f"{where}[{index}]", str(error)) from None
         except ArgumentError as error:
             problem = f"{error.problem}; {name} needs it"
             raise TaskInvalid(f"{place}[{index}].{error.name}", problem) from None
-    return names, checks
+        bound.append((name, arguments or {}))
+    return bound
 
 
 def _mode(task: Task) -> GradingMode:

@@ -6,12 +6,15 @@ in IFEval's own evaluation, though it has neither commas nor too many words.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, Literal, get_args
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, TypeAlias, get_args
 
-from .registry import Check
+from .registry import Check, bind
 
-__all__ = ["MODES", "GradingMode", "followed", "reward"]
+__all__ = ["MODES", "Bound", "GradingMode", "followed", "followed_by", "reward"]
+
+Bound: TypeAlias = "list[tuple[str, Mapping[str, Any]]]"
+"""Instructions by their ids, with the arguments that a task gives them."""
 
 GradingMode = Literal["binary", "fraction"]
 MODES: Final[tuple[str, ...]] = get_args(GradingMode)
@@ -22,6 +25,11 @@ def followed(text: str, checks: Sequence[Check]) -> list[bool]:
     if not text.strip():
         return [False] * len(checks)
     return [bool(check(text)) for check in checks]
+
+
+def followed_by(text: str, bound: Bound) -> list[bool]:
+    """`followed` in a form that a worker process can be sent."""
+    return followed(text, [bind(name, arguments) for name, arguments in bound])
 
 
 def reward(followed: Sequence[bool], mode: GradingMode) -> float:

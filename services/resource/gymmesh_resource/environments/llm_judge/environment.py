@@ -11,7 +11,9 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 
 from gymmesh.errors.v1 import errors_pb2
+from gymmesh_resource.answer_work import AnswerTooMuch, work_on_answer
 from gymmesh_resource.environment import Environment
+from gymmesh_resource.environments.nemo_rows import refuse_others
 from gymmesh_resource.errors import TaskInvalid
 from gymmesh_resource.process_pool import ProcessPool, WorkerTimeout
 from gymmesh_resource.rollout import Rollout
@@ -22,7 +24,7 @@ from gymmesh_runtime.errors import MeshError
 
 from . import prompts, rows, texts
 from .fences import Fenced, fence
-from .judge import Decision, Judge, Unreadable
+from .judge import AnswerUnjudged, Decision, Judge, Question, Unreadable
 from .verdicts import (
     NO,
     SCORE_LABEL,
@@ -41,10 +43,18 @@ __all__ = ["LlmJudgeEnvironment"]
 
 T = TypeVar("T")
 _Regex = str | None
-# Seconds for a pattern to search an answer, and for two texts to be compared.
+# Seconds of processor time for a pattern to search an answer, and for two texts to be compared.
 _REGEX_S = 3.0
-_COMPARE_S = 20.0
+_COMPARE_S = 10.0
 _LABEL = 3
+# NeMo Gym's servers that judge so, and the keys that this environment judges by.
+_SERVERS = {
+    "equivalence": ("equivalence_llm_judge",),
+    "rule": ("equivalence_rule",),
+    "rubric": ("multichallenge",),
+    "score": (),
+}
+_KEYS = ("rubric", "template_metadata.output_regex")
 _EVIDENCE = 1_000
 
 
@@ -92,8 +102,8 @@ class LlmJudgeEnvironment(Environment[None]):
             else its judge_instructions. rule compares texts by `grading_rule`, without a judge.
         judge_params: Responses parameters of the judge's calls. judge_system: replaces the
             first sentence of its instructions. judge_prompt_template: the prompt of equivalence.
-        unreadable: what a judge's second reply without a verdict comes to: a failure of the
-            verifier, which may be retried, or a rollout that is not judged.
+        unreadable: what becomes of a rollout whose judge has no verdict on any answer: a failure
+            of the verifier, which may be retried, or a rollout that is not judged.
         max_answer_chars: longer answers get 0.0 and the judge is not asked.
         """
         if judge_prompt_template is not None:
@@ -103,6 +113,8 @@ class LlmJudgeEnvironment(Environment[None]):
         _check_regex("response_extract_regex", response_extract_regex)
         if not least_score < most_score:
             raise ValueError("least_score must be below most_score")
+        given = (0.0, 1.0, reward_if_swap_fails, reward_if_full_generation_succeeds)
+        self.reward_range = (min(given), max(given))
         self._mode = mode
         self._params = dict(judge_params or {})
         self._system = prompts.SYSTEM if judge_system is None else judge_system
@@ -141,6 +153,7 @@ class LlmJudgeEnvironment(Environment[None]):
     def check_task(self, task: Task) -> None:
         """The row must have what its mode of judging needs."""
         mode = rows.mode_of(task, self._mode)
+        refuse_others(task, _SERVERS[mode], but=_KEYS)
         if mode == "rubric":
             rows.criteria(task)
         elif mode != "score" and rows.expected(task) is None:
@@ -170,6 +183,9 @@ class LlmJudgeEnvironment(Environment[None]):
         }[mode]
         try:
             return await judging(judge, rollout, answer)
+        except AnswerUnjudged as error:
+            evidence = {"mode": mode, "failure_reason": str(error)}
+            return Verdict(0.0, evidence={**evidence, "answer_chars": len(answer)})
         except Unreadable as error:
             if self._unreadable == "skip":
                 return Skipped(f"{error}.", evidence={"mode": mode, "judge_reply": error.reply})
@@ -186,13 +202,17 @@ class LlmJudgeEnvironment(Environment[None]):
             if self._rule == "exact":
                 score = texts.grade("exact", given, wanted)
             else:
-                score = await self._compare(given, wanted)
+                try:
+                    score = await self._compare(given, wanted)
+                except AnswerTooMuch as error:
+                    evidence = {"failure_reason": f"comparing this answer failed: {error}"}
+                    return Verdict(0.0, evidence={"mode": "rule", **evidence})
         return Verdict(score, evidence={"mode": "rule", "equivalence_score": score})
 
     async def _compare(self, given: str, wanted: str) -> float:
         try:
-            return await self._worker().run(
-                texts.grade, self._rule, given, wanted, timeout=_COMPARE_S
+            return await work_on_answer(
+                self._worker(), texts.grade, self._rule, given, wanted, cpu_s=_COMPARE_S
             )
         except WorkerTimeout as error:
             raise TimeoutError(str(error).rstrip(".")) from error
@@ -214,7 +234,7 @@ class LlmJudgeEnvironment(Environment[None]):
             verdicts = [await ask(expected, generated)]
             reward = float(verdicts[0].value)
             if verdicts[0].value and self._swap and not is_long:
-                verdicts.append(await ask(generated, expected))
+                verdicts.append(await ask(expected, generated, swapped=True))
                 reward = 1.0 if verdicts[1].value else self._swap_reward
             elif not verdicts[0].value and self._rescue and own is not None and not is_long:
                 verdicts.append(await ask(expected, answer))
@@ -226,18 +246,22 @@ class LlmJudgeEnvironment(Environment[None]):
         return Verdict(reward, evidence={**evidence, "judge_evaluations": evaluations})
 
     async def _ask_equivalence(
-        self, judge: Judge, question: str, reference: str, candidate: str
+        self, judge: Judge, question: str, expected: str, answer: str, *, swapped: bool = False
     ) -> Decision[bool]:
         labels = [re.compile(re.escape(label)) for label in (self._equal, self._not_equal)]
-        pieces = {
-            "question": question,
-            "expected_answer": reference,
-            "generated_answer": candidate,
-        }
-        fenced = fence(pieces, labels)
+
+        def about(given: str) -> Question:
+            first, second = (given, expected) if swapped else (expected, given)
+            pieces = {"question": question, "expected_answer": first, "generated_answer": second}
+            fenced = fence(pieces, labels)
+            prompt = prompts.equivalence_prompt(
+                fenced.blocks, self._template, self._equal, self._not_equal
+            )
+            return Question(prompt, self._instructions(fenced))
+
         return await judge.decide(
-            prompts.equivalence_prompt(fenced.blocks, self._template, self._equal, self._not_equal),
-            system=self._instructions(fenced),
+            answer,
+            about,
             read=partial(read_equivalence, equal=self._equal, not_equal=self._not_equal),
             labels=f"{self._equal}, {self._not_equal}",
         )
@@ -273,29 +297,34 @@ class LlmJudgeEnvironment(Environment[None]):
     async def _ask_criterion(
         self, judge: Judge, before: str, answer: str, criterion: Criterion
     ) -> Decision[bool]:
-        pieces = {"context": before, "response": answer, "criterion": criterion.text}
-        fenced = fence(pieces, [re.compile(re.escape(label)) for label in (YES, NO)])
-        return await judge.decide(
-            prompts.criterion_prompt(fenced.blocks),
-            system=self._instructions(fenced),
-            read=read_criterion,
-            labels=f"{YES}, {NO}",
-        )
+        labels = [re.compile(re.escape(label)) for label in (YES, NO)]
+
+        def about(given: str) -> Question:
+            pieces = {"context": before, "response": given, "criterion": criterion.text}
+            fenced = fence(pieces, labels)
+            return Question(prompts.criterion_prompt(fenced.blocks), self._instructions(fenced))
+
+        return await judge.decide(answer, about, read=read_criterion, labels=f"{YES}, {NO}")
 
     async def _by_score(self, judge: Judge, rollout: Rollout, answer: str) -> Verdict:
         """One score on a scale."""
         task = rollout.task
-        pieces = {"question": rows.question(task), "response": answer}
+        pieces = {"question": rows.question(task)}
         reference = rows.expected(task)
         if reference is not None:
             pieces["reference"] = reference
-        fenced = fence(pieces, [SCORE_LABEL])
+
+        def about(given: str) -> Question:
+            fenced = fence({**pieces, "response": given}, [SCORE_LABEL])
+            prompt = prompts.score_prompt(
+                fenced.blocks, rows.instructions(task), self._least, self._most
+            )
+            return Question(prompt, self._instructions(fenced))
+
         with rollout.stage("judge"):
             decision = await judge.decide(
-                prompts.score_prompt(
-                    fenced.blocks, rows.instructions(task), self._least, self._most
-                ),
-                system=self._instructions(fenced),
+                answer,
+                about,
                 read=partial(read_score, least=self._least, most=self._most),
                 labels=f"[[{self._least:g}]] to [[{self._most:g}]]",
             )
@@ -318,8 +347,10 @@ class LlmJudgeEnvironment(Environment[None]):
         """What the pattern finds, or else the whole text."""
         with rollout.stage("extract") as stage:
             try:
-                found = await self._worker().run(texts.extract_last, regex, text, timeout=_REGEX_S)
-            except WorkerTimeout:
+                found = await work_on_answer(
+                    self._worker(), texts.extract_last, regex, text, cpu_s=_REGEX_S
+                )
+            except AnswerTooMuch:
                 # A pattern that backtracks over this text finds nothing in it.
                 stage.note = "the pattern took too long, the whole text is taken"
                 return text

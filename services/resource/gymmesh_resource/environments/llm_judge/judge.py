@@ -1,7 +1,8 @@
 """Asks the judge, and asks once more when its reply cannot be read.
 
-Invariant: what comes back is a verdict that the judge gave; otherwise `Unreadable` is raised,
-which a verifier reports as a failure or as not judged, never as a reward.
+Invariant: what comes back is a verdict that the judge gave. Otherwise `AnswerUnjudged` is raised
+where it is the answer's doing, which makes it worth nothing, or else `Unreadable`, which a verifier
+reports as a failure or as not judged, never as a reward.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from typing import Any, Generic, TypeVar
 from gymmesh_resource.models import ModelAnswer
 from gymmesh_responses import text_of
 
+from .control import AnswerUnjudged, judged
 from .prompts import reminder
 
-__all__ = ["Decision", "Judge", "Unreadable"]
+__all__ = ["AnswerUnjudged", "Decision", "Judge", "Question", "Unreadable"]
 
 T = TypeVar("T")
 # Characters of a reply kept as evidence: its end, where the verdict is.
@@ -24,11 +26,22 @@ _EVIDENCE = 2_000
 
 
 class Unreadable(Exception):
-    """The judge answered twice without a verdict. `reply`: the end of the second answer."""
+    """The judge answered twice without a verdict, and so to the same about a harmless answer.
+
+    `reply`: the end of its last answer.
+    """
 
     def __init__(self, reply: str) -> None:
         self.reply = reply
         super().__init__("the judge gave no verdict that can be read, twice")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a judge is asked about an answer."""
+
+    prompt: str
+    system: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,24 +72,50 @@ class Judge:
         self._places = places
 
     async def decide(
-        self, prompt: str, *, system: str, read: Callable[[str], T | None], labels: str
+        self,
+        answer: str,
+        question: Callable[[str], Question],
+        *,
+        read: Callable[[str], T | None],
+        labels: str,
     ) -> Decision[T]:
-        """The verdict that `read` finds in the reply. Raises `Unreadable`, MeshError MODEL_*."""
-        conversation: list[dict[str, Any]] = [{"role": "user", "content": prompt}]
-        reply = ""
+        """The verdict that `read` finds in the reply to the question about the answer.
+
+        Raises `AnswerUnjudged`, `Unreadable`, MeshError MODEL_*.
+        """
+        replies: list[str] = []
+
+        async def ask(about: str) -> Decision[T] | None:
+            return await self._decide(question(about), read, labels, replies)
+
+        decision = await judged(ask, answer)
+        if decision is None:
+            raise Unreadable(replies[-1])
+        return decision
+
+    async def _decide(
+        self,
+        question: Question,
+        read: Callable[[str], T | None],
+        labels: str,
+        replies: list[str],
+    ) -> Decision[T] | None:
+        """The verdict, asked for at most twice; adds the ends of the replies."""
+        conversation: list[dict[str, Any]] = [{"role": "user", "content": question.prompt}]
         for attempt in (1, 2):
             async with self._places:
-                answer = await self._ask(conversation, system=system, **self._params)
+                answer = await self._ask(conversation, system=question.system, **self._params)
             reply = _last_message(answer)
+            replies.append(reply[-_EVIDENCE:])
             value = read(reply)
             if value is not None:
-                return Decision(value, reply[-_EVIDENCE:], attempt)
+                return Decision(value, replies[-1], attempt)
             conversation = [
                 *conversation,
-                {"role": "assistant", "content": reply[-_EVIDENCE:] or "(nothing)"},
+                {"role": "assistant", "content": replies[-1] or "(nothing)"},
                 {"role": "user", "content": reminder(labels)},
             ]
-        raise Unreadable(reply[-_EVIDENCE:])
+        return None
 
 
 def _last_message(answer: ModelAnswer) -> str:

@@ -94,6 +94,8 @@ def criteria(task: Task) -> list[Criterion]:
     """The rubric's lines. Raises `TaskInvalid`, which names the line."""
     field, rubric = _rubric(task) or ("rubric", None)
     if isinstance(rubric, str):
+        if rubric.lstrip().startswith(("[{", '["')):
+            raise TaskInvalid(field, "is a list written as text: write the list itself")
         rubric = [rubric]
     if not isinstance(rubric, Sequence) or not rubric:
         raise TaskInvalid(field, "must be a list of at least one criterion")
@@ -113,6 +115,8 @@ def _criterion(line: Any, field: str) -> Criterion:
     text = next((line[key] for key in _TEXT_KEYS if line.get(key)), None)
     if not isinstance(text, str) or not text.strip():
         raise TaskInvalid(field, "has no text under question, criterion or description")
+    if "operator" in line:
+        raise TaskInvalid(f"{field}.operator", "is not known: run such rows through nemo_gym")
     passes = line.get("pass_criteria", "YES")
     if not isinstance(passes, str):
         raise TaskInvalid(f"{field}.pass_criteria", "must be YES or NO")

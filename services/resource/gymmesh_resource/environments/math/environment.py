@@ -18,6 +18,8 @@ import msgspec
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_resource.environment import Environment
+from gymmesh_resource.environments.llm_judge.control import AnswerUnjudged, judged
+from gymmesh_resource.environments.nemo_rows import refuse_others
 from gymmesh_resource.errors import TaskInvalid, ToolError
 from gymmesh_resource.process_pool import PoolError, WorkerTimeout
 from gymmesh_resource.rollout import Rollout
@@ -38,6 +40,9 @@ __all__ = ["MathEnvironment"]
 _LOGGER = logging.getLogger("gymmesh.resource.math")
 # Characters of an answer without a box that the judge is shown, and of its own kept as evidence.
 _UNBOXED, _SAID = 2_000, 1_000
+# NeMo Gym's servers that ask this library, and those of them whose judge is asked as here.
+_SERVERS_WITH_THIS_JUDGE = ("math_with_judge", "polymath", "ns_tools")
+_SERVERS = (*_SERVERS_WITH_THIS_JUDGE, "math_with_autograder", "physics_judge", "ugphysics_judge")
 
 
 class MathEnvironment(Environment[None]):
@@ -59,7 +64,7 @@ class MathEnvironment(Environment[None]):
         tool_pattern: str | None = None,
         answer_from: Literal["all", "last"] = "all",
         judge_workers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 2,
-        judge_timeout_s: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 25.0,
+        judge_timeout_s: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 10.0,
         judge: bool = False,
         judge_unboxed: bool = False,
         judge_failsafe: Literal["fail", "library"] = "fail",
@@ -71,13 +76,13 @@ class MathEnvironment(Environment[None]):
             small models whose answers are constrained by the schema.
         answer_from: where the answer is looked for, in all that the model wrote or in its last
             message.
-        judge_workers: processes that run the library. judge_timeout_s: seconds for one of its
-            judgements.
+        judge_workers: processes that run the library. judge_timeout_s: seconds of processor time
+            for one of its judgements; an answer that takes more is worth 0.0.
         judge: whether a model `judge` is asked about boxed answers that the library rejects, in
             both orders. judge_unboxed: also about answers without a box.
-        judge_failsafe: what comes of a judge that gives no label: the rollout fails at that
-            model, or the library's verdict stands. A judge that cannot be called is a failure
-            in any case.
+        judge_failsafe: what comes of a judge that gives no label, whatever the answer: the rollout
+            fails at that model, or the library's verdict stands. A judge that cannot be called
+            is a failure in any case.
         judge_params: of the judge's calls, such as temperature.
         """
         if tool_pattern is not None:
@@ -124,6 +129,10 @@ class MathEnvironment(Environment[None]):
 
     def check_task(self, task: Task) -> None:
         """The row must have an `expected_answer` that is text or a number."""
+        refuse_others(task, _SERVERS if not self._judge else _SERVERS_WITH_THIS_JUDGE)
+        verifier = task.payload.get("verifier_type", "math_with_judge")
+        if verifier != "math_with_judge":
+            raise TaskInvalid("verifier_type", "must be math_with_judge here, or left out")
         if not _expected(task).strip():
             raise TaskInvalid("expected_answer", "is empty")
 
@@ -162,6 +171,8 @@ class MathEnvironment(Environment[None]):
             "expected_answer_read": verdict.expected,
             "answer_source": verdict.source,
         }
+        if verdict.failure:
+            evidence["failure_reason"] = verdict.failure
         if not self._judge:
             return Verdict(verdict.reward, evidence=evidence)
         said: list[str] = []
@@ -169,7 +180,10 @@ class MathEnvironment(Environment[None]):
         answer = self._judged_answer(text)
         if reward < 1.0 and answer:
             with rollout.stage("judge") as stage:
-                reward = float(await self._equal(session, rollout.task, answer, said))
+                try:
+                    reward = float(await self._equal(session, rollout.task, answer, said))
+                except AnswerUnjudged as error:
+                    evidence["failure_reason"] = str(error)
                 stage.note = f"asked {len(said)} times"
         evidence |= {"library_reward": verdict.reward, "judge_evaluations": said or None}
         return Verdict(reward, evidence=evidence)
@@ -184,16 +198,31 @@ class MathEnvironment(Environment[None]):
     async def _equal(
         self, session: Session[None], task: Task, answer: str, said: list[str]
     ) -> bool:
-        """Whether the judge calls the answers equal in both orders; adds what it says."""
+        """Whether the judge calls the answers equal in both orders; adds what it says.
+
+        Raises `AnswerUnjudged`, MODEL_*.
+        """
         expected, question = _expected(task), _question(task)
-        for first, second in ((expected, answer), (answer, expected)):
-            prompt = comparison(question, first, second)
-            equal = await self._label(session, prompt, said)
+
+        async def forwards(about: str) -> bool | None:
+            return await self._label(session, comparison(question, expected, about), said)
+
+        async def backwards(about: str) -> bool | None:
+            return await self._label(session, comparison(question, about, expected), said)
+
+        for ask in (forwards, backwards):
+            equal = await judged(ask, answer)
+            if equal is None and self._fails:
+                raise MeshError(
+                    errors_pb2.ERROR_REASON_MODEL_ANSWER_INVALID,
+                    "the judge gives no label, whatever the answer",
+                    metadata={"model": "judge", "cause": "no label"},
+                )
             if not equal:
                 return False
         return True
 
-    async def _label(self, session: Session[None], prompt: str, said: list[str]) -> bool:
+    async def _label(self, session: Session[None], prompt: str, said: list[str]) -> bool | None:
         """The judge's label, asked once more where it gives none. Raises MODEL_*."""
         for _ in range(2):
             answer = await session.ask("judge", prompt, system=SYSTEM, **self._judge_params)
@@ -201,13 +230,7 @@ class MathEnvironment(Environment[None]):
             equal = read_label(answer.text)
             if equal is not None:
                 return equal
-        if not self._fails:
-            return False
-        raise MeshError(
-            errors_pb2.ERROR_REASON_MODEL_ANSWER_INVALID,
-            "the judge gave no label, though asked twice",
-            metadata={"model": "judge", "cause": "no label"},
-        )
+        return None
 
 
 async def _warm(judges: JudgePool) -> None:

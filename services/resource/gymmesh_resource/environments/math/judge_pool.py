@@ -1,7 +1,7 @@
 """Judging mathematical answers without ever blocking the event loop.
 
-Invariant: a verdict comes from a judgement that ended. One that took too long or took its
-process down is a `PoolError`, which a service reports as a failure of the verifier.
+Invariant: every response has a verdict. One that cannot be compared within its bounds is worth
+0.0, provided that the expected answer alone can be. A `PoolError` is the machine's or the pool's.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
+from gymmesh_resource.answer_work import AnswerTooMuch, work_on_answer
 from gymmesh_resource.process_pool import ProcessPool
 
-from .verdict import Verdict, judge, warm_up
+from .verdict import ExpectedAnswerError, Verdict, check_expected, judge, unjudged, warm_up
 
 __all__ = ["JudgePool"]
 
@@ -20,20 +21,30 @@ MEMORY_LIMIT = 2 * 1024**3
 
 
 class JudgePool:
-    """`verdict.judge` in worker processes that are killed when they take too long.
+    """`verdict.judge` in worker processes that end when an answer takes too much.
 
     `workers`: processes at most (each takes about 0.1 GB and half a second to start).
-    `timeout`: seconds for one judgement. Most take milliseconds, but some sound ones take six
-    seconds of CPU (two forms of an expression with powers of 2,016), more on a busy machine.
+    `timeout`: seconds of processor time for one judgement. Most take milliseconds, but some sound
+    ones take six seconds (two forms of an expression with powers of 2,016).
     """
 
-    def __init__(self, *, workers: int = 2, timeout: float = 30.0) -> None:
+    def __init__(self, *, workers: int = 2, timeout: float = 10.0) -> None:
         self._timeout = timeout
         self._pool = ProcessPool(workers=workers, warm_up=warm_up, memory_limit=MEMORY_LIMIT)
 
     async def judge(self, expected_answer: str, response_text: str) -> Verdict:
         """The verdict; raises `ExpectedAnswerError` (mend the task) or `PoolError`."""
-        return await self._pool.run(judge, expected_answer, response_text, timeout=self._timeout)
+        try:
+            return await work_on_answer(
+                self._pool, judge, expected_answer, response_text, cpu_s=self._timeout
+            )
+        except AnswerTooMuch as error:
+            failure = str(error)
+        try:
+            await work_on_answer(self._pool, check_expected, expected_answer, cpu_s=self._timeout)
+        except AnswerTooMuch as error:
+            raise ExpectedAnswerError(f"Comparing it with a number, {error}.") from None
+        return unjudged(expected_answer, response_text, failure)
 
     async def warm(self) -> None:
         """Start all workers now rather than with the first judgements."""

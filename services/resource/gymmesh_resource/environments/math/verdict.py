@@ -1,11 +1,12 @@
 r"""Whether a response answers a mathematical question, judged by the math-verify library.
 
-Invariant: a verdict is a judgement of the response. Anything that stands in the way of judging
-(an expected answer that is empty) is an exception, never a reward of 0.
+Invariant: a verdict is a judgement of the response. What the task or the machine gets in the way
+of judging (an expected answer that is empty) is an exception, never a reward of 0; what the
+response itself gets in the way is its verdict, 0.0 with the reason.
 
 `judge` is pure but for the time it may take: symbolic comparison can run for ever, and the
 library's own time-outs use SIGALRM, which works in a main thread only. They are off here; run
-`judge` through `JudgePool`, whose workers can be killed.
+`judge` through `JudgePool`, which bounds its processor time.
 
 The steps are those of NeMo Gym's library verifier: the expected answer, freed from ``$…$`` or
 ``\(…\)``, is parsed as the content of a ``\boxed{}``; of the response, boxed content is taken
@@ -19,16 +20,25 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
-__all__ = ["ExpectedAnswerError", "Verdict", "judge", "last_box", "warm_up"]
+__all__ = [
+    "ExpectedAnswerError",
+    "Verdict",
+    "check_expected",
+    "judge",
+    "last_box",
+    "unjudged",
+    "warm_up",
+]
 
 # Characters of a response without a box that are searched for an answer: its end.
 TAIL = 10_000
 # Characters of an answer kept as evidence.
 EVIDENCE = 1_000
 
-_BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
+_BOX = re.compile(r"\\boxed\{")
 _BRACE = re.compile(r"[{}]")
 _MINUS = "\N{MINUS SIGN}"
+_FRAME = "\\fbox"
 
 
 class ExpectedAnswerError(ValueError):
@@ -44,12 +54,14 @@ class Verdict:
     could not be parsed), at most 1,000 characters; None when the response has no answer.
     `expected`: the expected answer as it was understood.
     `source`: where the answer stood: in a ``\boxed{}``, in the text, or nowhere.
+    `failure`: why a response could not be compared, which makes it worth 0.0; else empty.
     """
 
     reward: float
     extracted: str | None
     expected: str
     source: Literal["boxed", "text", "none"]
+    failure: str = ""
 
 
 def warm_up() -> None:
@@ -64,18 +76,65 @@ def judge(expected_answer: str, response_text: str) -> Verdict:
 
     Of several boxes the last counts, with those just before it that belong to one list
     (``\boxed{1} and \boxed{2}``), as math-verify has it; an empty last box is no answer, and
-    text outside of boxes is then not looked at. Raises `ExpectedAnswerError`.
+    text outside of boxes is then not looked at. A response that makes the library raise is worth
+    0.0. Raises `ExpectedAnswerError`.
     """
     gold = _parse_expected(expected_answer)
+    try:
+        return _compare(gold, response_text)
+    except Exception as error:  # SymPy raises all kinds for what it cannot calculate with
+        check_expected(expected_answer)
+        return unjudged(expected_answer, response_text, f"it raised {type(error).__name__}")
+
+
+def check_expected(expected_answer: str) -> None:
+    """Compare the expected answer with a number and itself; `ExpectedAnswerError` if that fails."""
+    from sympy import Integer
+
+    gold = _parse_expected(expected_answer)
+    try:
+        for one in gold:
+            _equal(one, Integer(1))  # what is equal to itself by its form is not calculated
+        equal = any(_equal(one, one) for one in gold)
+    except Exception as error:
+        raise ExpectedAnswerError(f"Comparing it raises {type(error).__name__}.") from None
+    if not equal:
+        raise ExpectedAnswerError("It is not even equal to itself.")
+
+
+def unjudged(expected_answer: str, response_text: str, failure: str) -> Verdict:
+    """The verdict on a response that cannot be compared; `failure` says why."""
+    response_text = response_text[-10 * TAIL :]  # what is shown of it need not be sought further
+    content = last_box(response_text)
+    source: Literal["boxed", "text"] = "text" if content is None else "boxed"
+    shown = response_text[-EVIDENCE:] if content is None else content[:EVIDENCE]
+    return Verdict(0.0, shown, expected_answer[:EVIDENCE], source, failure)
+
+
+def _compare(gold: list[Any], response_text: str) -> Verdict:
     source, found = _parse_response(response_text)
     if not found:
         return Verdict(0.0, None, _text(gold), "none" if source == "text" else source)
-    from math_verify import verify
-
     for candidate in found:
-        if verify(gold, candidate, timeout_seconds=None):
+        if any(_equal(one, candidate) for one in gold):
             return Verdict(1.0, _text([candidate]), _text(gold), source)
     return Verdict(0.0, _text(found), _text(gold), source)
+
+
+def _equal(gold: Any, candidate: Any) -> bool:
+    from math_verify import verify
+
+    return bool(verify(_as_numbers(gold), _as_numbers(candidate), timeout_seconds=None))
+
+
+def _as_numbers(parsed: Any) -> Any:
+    """The expression with its percentages as plain numbers, so that 32% is 0.32 and not 32."""
+    from sympy import Basic, Rational, UnevaluatedExpr
+
+    if not isinstance(parsed, Basic) or not parsed.has(UnevaluatedExpr):
+        return parsed
+    hundredth = Rational(1, 100)
+    return parsed.xreplace({UnevaluatedExpr(hundredth): hundredth})
 
 
 def _parse_expected(expected_answer: str) -> list[Any]:
@@ -110,7 +169,9 @@ def _box_content(text: str) -> str | None:
         return None
     from latex2sympy2_extended.math_normalization import extract_boxed_content
 
-    content: str = extract_boxed_content(text[: place.stop + 1], mode="last")
+    # The library would take a frame for a box, where it stands beside one.
+    before = text[: place.start].replace(_FRAME, " " * len(_FRAME))
+    content: str = extract_boxed_content(before + text[place.start : place.stop + 1], mode="last")
     return content
 
 

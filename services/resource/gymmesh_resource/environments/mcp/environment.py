@@ -17,6 +17,8 @@ import msgspec
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_resource.environment import Environment
+from gymmesh_resource.environments.llm_judge.control import AnswerUnjudged, judged
+from gymmesh_resource.environments.nemo_rows import refuse_others
 from gymmesh_resource.errors import TaskInvalid, ToolError
 from gymmesh_resource.rollout import Rollout
 from gymmesh_resource.sessions import Session
@@ -110,7 +112,10 @@ class McpEnvironment(Environment[_Servers]):
 
     def check_task(self, task: Task) -> None:
         """A row that is to be judged needs an `expected_answer`: text, a number, or some texts."""
-        if self._verdict != "none" and not any(part.strip() for part in _expected(task)):
+        if self._verdict == "none":
+            return
+        refuse_others(task, ())
+        if not any(part.strip() for part in _expected(task)):
             raise TaskInvalid(_EXPECTED, "is empty")
 
     async def session_tools(self, session: Session[_Servers]) -> Sequence[Mapping[str, Any]]:
@@ -163,12 +168,21 @@ class McpEnvironment(Environment[_Servers]):
             return Verdict(float(matches(rollout.answer, expected, contains=contains)))
         if not rollout.answer.strip():
             return Verdict(0.0, evidence={"judgement": "no answer"})
-        asked = question(rollout.task.message.params, expected, rollout.answer)
-        said = await session.ask("judge", asked, system=INSTRUCTIONS, temperature=0.0)
-        correct = judgement(said.text)
+        said: list[str] = []
+
+        async def ask(about: str) -> bool | None:
+            asked = question(rollout.task.message.params, expected, about)
+            answered = await session.ask("judge", asked, system=INSTRUCTIONS, temperature=0.0)
+            said.append(answered.text)
+            return judgement(answered.text)
+
+        try:
+            correct = await judged(ask, rollout.answer)
+        except AnswerUnjudged as error:
+            return Verdict(0.0, evidence={"judgement": "none", "failure_reason": str(error)})
         if correct is None:
-            raise ValueError(f"the judge gave no judgement: {said.text[-200:]!r}")
-        return Verdict(float(correct), evidence={"judgement": said.text})
+            raise ValueError(f"the judge gave no judgement: {said[-1][-200:]!r}")
+        return Verdict(float(correct), evidence={"judgement": said[-1]})
 
     async def _connect(self, name: str, connections: dict[str, Connection]) -> MeshError | None:
         """Connect to one server; the error that its failure is, for only one can be reported."""

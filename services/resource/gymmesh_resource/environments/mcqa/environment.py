@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, get_args
 
 import msgspec
 
 from gymmesh_resource.environment import Environment
 from gymmesh_resource.errors import TaskInvalid
-from gymmesh_resource.process_pool import ProcessPool, WorkerTimeout
+from gymmesh_resource.process_pool import ProcessPool, WorkerCrashed, WorkerTimeout
 from gymmesh_resource.rollout import Rollout
 from gymmesh_resource.sessions import Session
 from gymmesh_resource.task import Task
 from gymmesh_resource.verdicts import Verdict
+from gymmesh_responses import text_of
 
 from .verdict import MODES, Mode, Question, by_patterns, choose
 
 __all__ = ["McqaEnvironment"]
 
+_ASKS_FOR_COLON = re.compile(r"answer[*_]{0,2}\s*:", re.IGNORECASE)
 # A task's pattern may run away on a response; in a worker that costs no more than this.
 MEMORY_LIMIT = 512 * 1024**2
 
@@ -59,10 +62,16 @@ class McqaEnvironment(Environment[None]):
             self._pool = None
 
     def check_task(self, task: Task) -> None:
-        """The row must have `options` and, among their letters, the `expected_answer`."""
+        """The row must have `options` and, among their letters, the `expected_answer`; and its
+        prompt must ask for the answer in the form that its mode reads."""
         expected, question = _expected(task), _question(task)
-        if not _patterns(task) and expected not in question.letters:
-            raise TaskInvalid("expected_answer", f"is {expected!r}, which is none of the options")
+        if len(expected) != 1 or not expected.isalpha():
+            raise TaskInvalid("expected_answer", "must be a single letter")
+        if not _patterns(task):
+            if expected not in question.letters:
+                raise TaskInvalid("expected_answer", f"is {expected}, which is none of the options")
+            if self._mode is None:  # the operator's own word is not questioned
+                _fitting(task, _mode(task))
         _mode(task)
 
     async def verify(self, session: Session[None], rollout: Rollout) -> Verdict:
@@ -71,7 +80,11 @@ class McqaEnvironment(Environment[None]):
         question, expected = _question(task), _expected(task)
         text = rollout.text.strip()
         with rollout.stage("choose") as stage:
-            letter = await self._by_patterns(text, task, question) if text else None
+            ended = False
+            try:
+                letter = await self._by_patterns(text, task, question) if text else None
+            except (WorkerTimeout, WorkerCrashed):
+                letter, ended = None, True
             stage.note = "by the task's pattern" if letter else ""
             if letter is None and text:
                 mode = self._mode or _mode(task)
@@ -83,12 +96,14 @@ class McqaEnvironment(Environment[None]):
                     label_in_box=self._label_in_box,
                     answer_prefix=_template(task).get("answer_prefix") or "",
                 )
-        return Verdict(
-            float(letter == expected),
-            evidence={"extracted_answer": letter, "expected_answer": expected},
-        )
+        evidence: dict[str, object] = {"extracted_answer": letter, "expected_answer": expected}
+        if ended:
+            evidence["problem"] = "the task's pattern had to be ended on this response"
+        return Verdict(float(letter == expected), evidence=evidence)
 
     async def _by_patterns(self, text: str, task: Task, question: Question) -> str | None:
+        """The letter that the task's patterns find. Raises what ended the worker where that was
+        the response's doing, and TimeoutError where it was not."""
         patterns = _patterns(task)
         if not patterns:
             return None
@@ -101,10 +116,48 @@ class McqaEnvironment(Environment[None]):
             return await self._pool.run(
                 by_patterns, text, patterns, options, timeout=self._timeout_s
             )
+        except (WorkerTimeout, WorkerCrashed):
+            # Where the patterns read a short text in time, the response is to blame.
+            await self._check_reads(patterns, options)
+            raise
+
+    async def _check_reads(self, patterns: list[str], options: dict[str, str]) -> None:
+        """Raises TimeoutError, or the pool's own error, where a short text is no better."""
+        assert self._pool is not None, "it is open"
+        try:
+            await self._pool.run(by_patterns, "A", patterns, options, timeout=self._timeout_s)
         except WorkerTimeout:
             raise TimeoutError(
-                f"template_metadata.output_regex took over {self._timeout_s} seconds on a response"
+                f"template_metadata.output_regex took over {self._timeout_s} seconds on a letter"
             ) from None
+
+
+def _fitting(task: Task, mode: Mode) -> None:
+    """Raise `TaskInvalid` where the prompt asks for another form than the mode reads: every right
+    answer would be judged wrong."""
+    prompt = _prompt(task)
+    if not prompt:
+        return
+    asks_for_box = "\\boxed" in prompt
+    if mode in ("strict_single_letter_boxed", "lenient_boxed"):
+        if not asks_for_box:
+            raise TaskInvalid(
+                "grading_mode",
+                f"is {mode}, but the prompt asks for no \\boxed{{}}; lenient_answer_colon_md reads "
+                '"Answer: C", template_metadata.output_regex any other form',
+            )
+    elif asks_for_box and (mode == "lenient_answer_colon" or not _ASKS_FOR_COLON.search(prompt)):
+        raise TaskInvalid(
+            "grading_mode",
+            f"is {mode}, but the prompt asks for \\boxed{{}}; lenient_boxed reads it",
+        )
+
+
+def _prompt(task: Task) -> str:
+    """All text of the row's prompt."""
+    params = task.message.params
+    texts = (params.instructions, params.input_text, *map(text_of, params.input))
+    return "\n".join(texts).strip()
 
 
 def _expected(task: Task) -> str:

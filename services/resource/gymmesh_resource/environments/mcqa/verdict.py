@@ -115,7 +115,7 @@ def by_patterns(text: str, patterns: Sequence[str], options: Mapping[str, str]) 
 def _by_pattern(text: str, pattern: str, options: Mapping[str, str]) -> str | None:
     try:
         matches = list(re.finditer(pattern, text, re.IGNORECASE))
-    except (re.error, OverflowError, RecursionError):
+    except (re.error, OverflowError, RecursionError, MemoryError):
         return None
     if not matches:
         return None

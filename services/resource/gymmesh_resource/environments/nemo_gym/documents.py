@@ -14,6 +14,7 @@ from typing import Any
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_resource.errors import TaskInvalid
 from gymmesh_resource.rollout import Rollout
 from gymmesh_resource.task import Task
 from gymmesh_resource.verdicts import Verdict
@@ -21,6 +22,8 @@ from gymmesh_responses import items_to_list, params_to_dict, text_of
 
 __all__ = ["BadVerdict", "row_of", "tool_names", "verdict_of", "verify_body"]
 
+# The row's key for what the server knows under names that are used otherwise here.
+OWN_VALUES = "nemo_gym"
 _PARAMS = "responses_create_params"
 _RESPONSE = "response"
 # The id that a row without one is given when it is read: none of the server's keys.
@@ -36,7 +39,11 @@ class BadVerdict(Exception):
 
 
 def row_of(task: Task) -> dict[str, Any]:
-    """The task's row: the body of `/seed_session`, and what `/verify` repeats."""
+    """The task's row: the body of `/seed_session`, and what `/verify` repeats.
+
+    What the row has under `nemo_gym` comes last: there a row has the server's own values of keys
+    that mean something else here. Raises `TaskInvalid`.
+    """
     row: dict[str, Any] = {_PARAMS: params_to_dict(task.message.params)}
     if task.message.task_id and not _MADE_UP.fullmatch(task.message.task_id):
         row["task_id"] = task.message.task_id
@@ -44,7 +51,15 @@ def row_of(task: Task) -> dict[str, Any]:
         row["seed"] = task.message.seed
     if task.message.tags:
         row["tags"] = task.tags
-    return row | task.payload
+    if task.message.environment:
+        row["environment"] = task.message.environment
+    if task.message.agent:
+        row["agent"] = task.message.agent
+    own = task.payload.get(OWN_VALUES, {})
+    if not isinstance(own, dict):
+        raise TaskInvalid(OWN_VALUES, "must be an object: the server's own values of some keys")
+    others = {key: value for key, value in task.payload.items() if key != OWN_VALUES}
+    return row | others | own
 
 
 def tool_names(task: Task) -> list[str]:

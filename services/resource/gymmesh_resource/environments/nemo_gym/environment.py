@@ -7,6 +7,7 @@ other key goes to the server when the session is seeded and when it is verified.
 from __future__ import annotations
 
 import logging
+import math
 import re
 import secrets
 import time
@@ -60,6 +61,7 @@ class NemoGymEnvironment(Environment[_Remote]):
     version = "1"
     in_order = True
     verify_needs_session = True
+    reward_range = (-math.inf, math.inf)  # the server's own, which it does not declare
     examples = "tasks.jsonl"
 
     def __init__(
@@ -103,6 +105,7 @@ class NemoGymEnvironment(Environment[_Remote]):
 
     def check_task(self, task: Task) -> None:
         """No tool may have the name of one of the server's own endpoints, or lead to one."""
+        row_of(task)
         for name in tool_names(task):
             if name in _RESERVED or not _NAME.fullmatch(name):
                 raise TaskInvalid(

@@ -17,9 +17,11 @@ from typing import Annotated, Any
 
 import msgspec
 
+from gymmesh_resource.answer_work import AnswerTooMuch, work_on_answer
 from gymmesh_resource.environment import Environment
+from gymmesh_resource.environments.nemo_rows import refuse_others
 from gymmesh_resource.errors import DefinitionError, TaskInvalid
-from gymmesh_resource.process_pool import ProcessPool, WorkerCrashed, WorkerTimeout
+from gymmesh_resource.process_pool import ProcessPool, WorkerTimeout
 from gymmesh_resource.rollout import Rollout
 from gymmesh_resource.sessions import Session
 from gymmesh_resource.task import Task
@@ -65,7 +67,8 @@ class ReasoningGymEnvironment(Environment[None]):
         datasets: generate `count` example tasks of these from `seed`; an empty list is all
             datasets. Without it there are a few ready-made ones.
         corrections: mend the scorers of three datasets that cannot be followed.
-        score_workers: processes that score. score_timeout_s: seconds for one score.
+        score_workers: processes that score. score_timeout_s: seconds of processor time for one
+            score; an answer that takes more is worth 0.0.
         """
         self._datasets = datasets
         self._count = count
@@ -117,6 +120,7 @@ class ReasoningGymEnvironment(Environment[None]):
 
     def check_task(self, task: Task) -> None:
         """The row must have question, answer (text or null) and metadata.source_dataset."""
+        refuse_others(task, ("reasoning_gym",))
         _entry(task)
 
     async def create_state(self, task: Task, seed: int) -> None:
@@ -153,30 +157,32 @@ class ReasoningGymEnvironment(Environment[None]):
         """The score; an answer that breaks the scorer is worth 0, if the task's own does not."""
         try:
             score = await self._score(dataset, answer, entry)
-        except (WorkerTimeout, WorkerCrashed) as error:
-            await self._acquit(dataset, entry)
-            text = "took too long" if isinstance(error, WorkerTimeout) else "crashed"
-            return Score(0.0, f"the scorer {text} on this answer")
+        except AnswerTooMuch as error:
+            score = Score(0.0, f"the scorer gave up on this answer: {error}")
         if score.error:
-            await self._acquit(dataset, entry)
+            await self._check_own(dataset, entry)
         return score
 
-    async def _acquit(self, dataset: str, entry: dict[str, Any]) -> None:
-        """Make sure that scorer and task are sound. Raises `TaskInvalid` or TimeoutError."""
+    async def _check_own(self, dataset: str, entry: dict[str, Any]) -> None:
+        """Make sure that scorer and task are sound. Raises `TaskInvalid` or `PoolError`."""
         own = entry["answer"]
         try:
             score = await self._score(dataset, "" if own is None else own, entry)
-        except WorkerTimeout as error:
-            raise TimeoutError(str(error).rstrip(".")) from error
+        except AnswerTooMuch as error:
+            raise TaskInvalid("metadata", f"cannot be scored by {dataset}: {error}") from None
         if score.error and own is not None:
             raise TaskInvalid("metadata", f"cannot be scored by {dataset}: {score.error}")
 
     async def _score(self, dataset: str, answer: str, entry: dict[str, Any]) -> Score:
         if self._pool is None:
             raise RuntimeError("the environment is not open")
-        return await self._pool.run(
-            scoring.score, dataset, answer, entry, self._corrected, timeout=self._timeout_s
-        )
+        try:
+            return await work_on_answer(
+                self._pool, scoring.score, dataset, answer, entry, self._corrected,
+                cpu_s=self._timeout_s,
+            )  # fmt: skip
+        except WorkerTimeout as error:
+            raise TimeoutError(str(error).rstrip(".")) from error
 
 
 def _entry(task: Task) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
 from typing import Any
 
+from gymmesh_runtime.plain_text import one_line
+
 __all__ = ["GenerateError", "generate_rows", "main", "write_rows"]
 
 _INSTRUCTION = "Think first, then give the final answer alone between <answer> and </answer>."
@@ -129,7 +131,7 @@ def write_rows(rows: Iterator[dict[str, Any]], output: Path | None) -> None:
 
 
 def _refuse(reason: str) -> int:
-    sys.stderr.write(f"error: {reason}\n")
+    sys.stderr.write(f"error: {one_line(reason)}\n")
     return 2
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from .bounds import Database, Limits, QueryError, fetch
 from .results import Result
 
-__all__ = ["check", "run"]
+__all__ = ["has_rows", "run"]
 
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "memory_limit": "256MB",
@@ -29,10 +29,27 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
 _PAGE = 1_000
 
 
-def check(database: Database, limits: Limits) -> None:
-    """Raise `QueryError` of kind "setup" for a database that cannot be had."""
-    with _connected(database, limits):
-        pass
+def has_rows(database: Database, limits: Limits) -> bool:
+    """Whether any table has a row. Raises `QueryError` of kind "setup" for a database that cannot
+    be had."""
+    import duckdb
+
+    with _connected(database, limits) as connection:
+        try:
+            tables = connection.execute("SELECT schema_name, table_name FROM duckdb_tables()")
+            return any(
+                connection.execute(
+                    f"SELECT 1 FROM {_quoted(schema)}.{_quoted(table)} LIMIT 1"
+                ).fetchone()
+                is not None
+                for schema, table in tables.fetchall()
+            )
+        except (duckdb.Error, RuntimeError) as error:
+            raise QueryError("setup", str(error)[:300]) from None
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def run(database: Database, sql: str, limits: Limits, cut: bool) -> Result:

@@ -1,8 +1,8 @@
 """Questions about a database, answered by a query; judged by what the query gives.
 
 Task rows have an expected query (`gold_sql`; also `gt_sql`, `SQL`, `sql`, `query`) and a database:
-statements that make it (`setup_sql`; also `schema`, `sql_context`) or the name of a file
-(`database`; also `db_id`) in the folder that the option `databases` gives.
+statements that make it (`setup_sql`) or the name of a file (`database`; also `db_id`) in the
+folder that the option `databases` gives, or else statements again (`schema`, `sql_context`).
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from gymmesh_resource.verdicts import Verdict
 from .bounds import Limits, QueryError
 from .execution import (
     Judged,
-    check_database,
     check_query,
+    gives_nothing,
+    has_rows,
     judge,
     run_query,
     warm_up,
@@ -43,6 +44,7 @@ _MEMORY = {"sqlite": 1024**3, "duckdb": 4 * 1024**3}
 # Characters of a query; longer ones are not run.
 _LONGEST = 50_000
 _ROWS = 100_000
+_EMPTY = 'where a wrong query is right as well; "allow_empty": true says that this is meant'
 # Seconds between a query's own limit and the end of its process.
 _GRACE = 5.0
 
@@ -122,17 +124,35 @@ class SqlEnvironment(Environment[None]):
         self._question(task)
 
     async def create_state(self, task: Task, seed: int) -> None:
-        """No state; but a database that cannot be made is told now rather than at the end."""
+        """No state; but a database that cannot be made, or one on which any query may be right,
+        is told now rather than at the end."""
         question = self._question(task)
         limits = Limits(self._verdict_s, _ROWS)
         try:
-            await self._run(check_database, question.database, limits, seconds=self._verdict_s)
+            filled = await self._run(has_rows, question.database, limits, seconds=self._verdict_s)
         except QueryError as error:
             raise TaskInvalid(question.database_key, f"makes no database: {error}") from None
         except (WorkerTimeout, WorkerCrashed):
             raise TaskInvalid(
                 question.database_key, "takes too much time or memory to make"
             ) from None
+        if question.may_be_empty:
+            return
+        if not filled:
+            raise TaskInvalid(question.database_key, f"makes a database without rows, {_EMPTY}")
+        if await self._gives_nothing(question, limits):
+            raise TaskInvalid(question.query_key, f"gives no rows or only NULL, {_EMPTY}")
+
+    async def _gives_nothing(self, question: Question, limits: Limits) -> bool:
+        database, query = question.database, question.query
+        try:
+            return await self._run(gives_nothing, database, query, limits, seconds=limits.seconds)
+        except QueryError as error:
+            if error.kind == "time":
+                return False  # the verdict will say so, and fail
+            raise _fault(question, error) from None
+        except (WorkerTimeout, WorkerCrashed):
+            return False
 
     @tool
     async def query(self, session: Session[None], sql: str) -> dict[str, Any]:

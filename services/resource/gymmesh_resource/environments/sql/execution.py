@@ -22,8 +22,9 @@ __all__ = [
     "Judged",
     "Limits",
     "QueryError",
-    "check_database",
     "check_query",
+    "gives_nothing",
+    "has_rows",
     "judge",
     "run_query",
     "warm_up",
@@ -49,14 +50,18 @@ def warm_up() -> None:
     run_query(Database(script="CREATE TABLE t (x)"), "SELECT count(*) FROM t", Limits(5.0, 1), True)
 
 
-def check_database(database: Database, limits: Limits) -> None:
-    """Raise `QueryError` of kind "setup" for a database that cannot be had."""
+def has_rows(database: Database, limits: Limits) -> bool:
+    """Whether any table has a row. Raises `QueryError` of kind "setup" for a database that cannot
+    be had."""
     if database.engine == "duckdb":
-        duck.check(database, limits)
-        return
+        return duck.has_rows(database, limits)
     try:
         with _connected(database, limits) as connection:
-            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            tables = connection.execute(
+                "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite@_%' "
+                "ESCAPE '@'"
+            ).fetchall()
+            return any(_has_row(connection, name) for (name,) in tables)
     except (sqlite3.Error, MemoryError) as error:
         raise QueryError("setup", str(error) or "the database needs too much memory") from None
 
@@ -79,6 +84,17 @@ def run_query(database: Database, sql: str, limits: Limits, cut: bool) -> Result
             raise _query_error(error, limits) from None
         except (ValueError, OverflowError) as error:  # a null character, a lone surrogate
             raise QueryError("sql", f"The query cannot be read: {error}.") from None
+
+
+def _has_row(connection: sqlite3.Connection, table: str) -> bool:
+    quoted = table.replace('"', '""')
+    return connection.execute(f'SELECT 1 FROM "{quoted}" LIMIT 1').fetchone() is not None
+
+
+def gives_nothing(database: Database, sql: str, limits: Limits) -> bool:
+    """Whether a query gives no rows, or one of NULLs alone. Raises `QueryError`."""
+    result = run_query(database, sql, Limits(limits.seconds, 1), True)
+    return result.complete and all(value is None for row in result.rows for value in row)
 
 
 def check_query(database: Database, sql: str, limits: Limits) -> None:

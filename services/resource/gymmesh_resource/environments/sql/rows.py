@@ -18,8 +18,12 @@ __all__ = ["Question", "read_question"]
 
 # By the names that datasets give them: ours first, then NeMo Gym's, BIRD's, and Spider's.
 _QUERIES = ("gold_sql", "gt_sql", "SQL", "sql", "query")
-_SCRIPTS = ("setup_sql", "schema", "sql_context")
+# Where a database is, the surest first: rows with a `db_id` may have an excerpt of the database
+# as well, for the prompt, which is then no database to judge by.
 _FILES = ("database", "db_id")
+_DATABASES = ("setup_sql", *_FILES, "schema", "sql_context")
+# Keys of rows whose results NeMo Gym's spider2_lite compares by rules of its own.
+_FOREIGN = ("condition_cols", "ignore_order")
 _ENDINGS = (".sqlite", ".db", ".sqlite3", ".duckdb")
 # A name that stays in its folder.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\- ]{0,127}")
@@ -27,12 +31,17 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\- ]{0,127}")
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question's database and expected query, and the rows' keys they were read from."""
+    """A question's database and expected query, and the rows' keys they were read from.
+
+    may_be_empty: the row says that its expected query gives nothing, or that its database has
+    no rows, on purpose.
+    """
 
     database: Database
     database_key: str
     query: str
     query_key: str
+    may_be_empty: bool
 
     def comparison(self, rule: str, columns: str, tolerance: float) -> Comparison:
         """How its results are compared; `rule` is the option `comparison`."""
@@ -49,19 +58,36 @@ def read_question(
     task: Task, databases: Path | None, engine: Literal["sqlite", "duckdb"] = "sqlite"
 ) -> Question:
     """What is asked; `databases` is the folder of database files. Raises `TaskInvalid`."""
+    _refuse_foreign(task, engine)
     query_key = next((key for key in _QUERIES if key in task.payload), "gold_sql")
     query = task.require(query_key, str)
     if not query.strip():
         raise TaskInvalid(query_key, "is empty")
-    for key in _SCRIPTS:
-        if key in task.payload:
-            database = Database(script=task.require(key, str), engine=engine)
-            return Question(database, key, query, query_key)
-    file_key = next((key for key in _FILES if key in task.payload), None)
-    if file_key is None:
+    may_be_empty = task.payload.get("allow_empty", False)
+    if not isinstance(may_be_empty, bool):
+        raise TaskInvalid("allow_empty", "must be true or false")
+    key = next((key for key in _DATABASES if key in task.payload), None)
+    if key is None:
         raise TaskInvalid("setup_sql", "is missing, and so is database")
-    path = _file(task.require(file_key, str), file_key, databases)
-    return Question(Database(path=str(path), engine=engine), file_key, query, query_key)
+    named: str = task.require(key, str)
+    if key in _FILES:
+        database = Database(path=str(_file(named, key, databases)), engine=engine)
+    else:
+        database = Database(script=named, engine=engine)
+    return Question(database, key, query, query_key, may_be_empty)
+
+
+def _refuse_foreign(task: Task, engine: str) -> None:
+    for key in _FOREIGN:
+        if key in task.payload:
+            raise TaskInvalid(
+                key,
+                "says how NeMo Gym's spider2_lite compares results, which is not done here; run "
+                "the row there (environment nemo_gym), or remove the key to compare whole results",
+            )
+    dialect = task.payload.get("sql_dialect", engine)
+    if dialect != engine:
+        raise TaskInvalid("sql_dialect", f"must be {engine}, the engine that runs the queries")
 
 
 def _file(name: str, key: str, databases: Path | None) -> Path:

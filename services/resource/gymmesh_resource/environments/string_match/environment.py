@@ -33,8 +33,15 @@ class StringMatchEnvironment(Environment[None]):
     examples = "tasks.jsonl"
 
     def check_task(self, task: Task) -> None:
-        """The row must have an `expected_answer`; its other keys may be left out."""
+        """The row must have an `expected_answer` and say where the answer stands."""
         _expected(task)
+        if task.payload.get("extraction_mode") is None:
+            # Many other verifiers' rows have an expected answer, too.
+            raise TaskInvalid(
+                "extraction_mode",
+                "is missing; an expected answer alone does not say that it is compared as text: "
+                f"give one of {', '.join(MODES)}",
+            )
         _mode(task)
         _case_sensitive(task)
 
@@ -69,7 +76,7 @@ def _expected(task: Task) -> str:
 
 
 def _mode(task: Task) -> Mode:
-    wanted = task.payload.get("extraction_mode") or "final_answer"
+    wanted = task.payload.get("extraction_mode")
     for mode in get_args(Mode):
         if mode == wanted:
             known: Mode = mode

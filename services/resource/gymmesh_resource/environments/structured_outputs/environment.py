@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, get_args
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, TypeVarTuple, get_args
 
 import msgspec
 
 from gymmesh_resource.environment import Environment
 from gymmesh_resource.errors import TaskInvalid
-from gymmesh_resource.process_pool import ProcessPool, WorkerTimeout
+from gymmesh_resource.process_pool import ProcessPool, WorkerCrashed, WorkerTimeout
 from gymmesh_resource.rollout import Rollout
 from gymmesh_resource.sessions import Session
 from gymmesh_resource.task import Task
 from gymmesh_resource.verdicts import Verdict
+from gymmesh_responses import CodecError, bytes_to_text
 
 from .parsing import FORMATS, Format
-from .verdict import Result, SchemaError, check_schema, judge, judge_arguments, warm_up
+from .verdict import (
+    MESSAGE,
+    Result,
+    SchemaError,
+    check_schema,
+    judge,
+    judge_arguments,
+    warm_up,
+)
 
 __all__ = ["StructuredOutputsEnvironment"]
 
+# Tools whose names are told in an explanation.
+_NAMED = 20
 # Address space of a worker: the library, and an answer of two million characters as a tree.
 MEMORY_LIMIT = 1024**3
+
+
+Ts = TypeVarTuple("Ts")
 
 
 class StructuredOutputsEnvironment(Environment[None]):
@@ -83,10 +98,6 @@ class StructuredOutputsEnvironment(Environment[None]):
                 result = await self._judge(rollout)
             except SchemaError as error:
                 raise TaskInvalid(field, str(error)) from None
-            except WorkerTimeout:
-                raise TimeoutError(
-                    f"the answer could not be validated within {self._timeout_s} seconds"
-                ) from None
             stage.note = result.error
         return Verdict(
             result.reward,
@@ -97,24 +108,47 @@ class StructuredOutputsEnvironment(Environment[None]):
         )
 
     async def _judge(self, rollout: Rollout) -> Result:
-        if self._pool is None:
-            raise RuntimeError("the environment is not open")
-        task, timeout = rollout.task, self._timeout_s
+        task = rollout.task
         _, schema = _schema(task)
         if _mode(task) == "text":
-            arguments = (schema, _format(task), "".join(rollout.texts), self._coerce_xml)
-            return await self._pool.run(judge, *arguments, timeout=timeout)
+            text, format = "".join(rollout.texts), _format(task)
+            return await self._run(schema, judge, schema, format, text, self._coerce_xml)
         name = _text(task, "tool_name")
         calls = rollout.tool_calls
+        called = ", ".join(call.name for call in calls[:_NAMED])
         if not calls:
             return Result(0.0, "missing_tool_call", "the model called no tool")
-        call = next((call for call in calls if not name or call.name == name), None)
-        if call is None:
-            called = ", ".join(call.name for call in calls)[:200]
-            return Result(0.0, "wrong_tool_name", f"expected {name!r}, got: {called}")
-        text = call.arguments_json.decode("utf-8", "surrogatepass")
+        if len(calls) > 1:  # or a model would do best to call everything
+            return Result(0.0, "multiple_tool_calls", f"expected one call, got: {called}"[:MESSAGE])
+        if name and calls[0].name != name:
+            return Result(0.0, "wrong_tool_name", f"expected {name!r}, got: {called}"[:MESSAGE])
+        try:
+            text = bytes_to_text(calls[0].arguments_json)
+        except CodecError as error:
+            return Result(0.0, "tool_arguments_parse_error", str(error)[:MESSAGE])
         key = _text(task, "tool_payload_key")
-        return await self._pool.run(judge_arguments, schema, text, key, timeout=timeout)
+        return await self._run(schema, judge_arguments, schema, text, key)
+
+    async def _run(self, schema: str, function: Callable[[*Ts], Result], *arguments: *Ts) -> Result:
+        if self._pool is None:
+            raise RuntimeError("the environment is not open")
+        try:
+            return await self._pool.run(function, *arguments, timeout=self._timeout_s)
+        except (WorkerTimeout, WorkerCrashed) as ended:
+            # Where the schema judges something else in time, the answer is to blame.
+            await self._check_judges(schema)
+            problem = "too long" if isinstance(ended, WorkerTimeout) else "too much memory"
+            return Result(0.0, "validation_error", f"takes {problem} to validate")
+
+    async def _check_judges(self, schema: str) -> None:
+        """Raises TimeoutError, or the pool's own error, where an empty object is no better."""
+        assert self._pool is not None, "it is open"
+        try:
+            await self._pool.run(judge, schema, "json", "{}", timeout=self._timeout_s)
+        except WorkerTimeout:
+            raise TimeoutError(
+                f"no answer could be validated within {self._timeout_s} seconds"
+            ) from None
 
 
 def _schema(task: Task) -> tuple[str, str]:

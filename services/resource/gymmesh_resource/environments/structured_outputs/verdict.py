@@ -13,6 +13,7 @@ lists of schemas such as `anyOf`, formats are not checked, and nothing is fetche
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -20,7 +21,15 @@ from typing import Any, Final
 from .coercion import typed_rows, typed_tree
 from .parsing import Format, Unreadable, parse
 
-__all__ = ["Result", "SchemaError", "check_schema", "judge", "judge_arguments", "warm_up"]
+__all__ = [
+    "MESSAGE",
+    "Result",
+    "SchemaError",
+    "check_schema",
+    "judge",
+    "judge_arguments",
+    "warm_up",
+]
 
 # Characters of an explanation.
 MESSAGE: Final = 200
@@ -54,7 +63,7 @@ def judge(schema: str, format: Format, answer: str, coerce_xml: bool = True) -> 
     `coerce_xml`: whether XML's texts are read as the numbers and booleans of the schema.
     Raises `SchemaError`.
     """
-    strict = _strict(_load(schema))
+    strict = _valid(_strict(_load(schema)))
     if not answer.strip():
         return Result(0.0, "empty_response", "there is no text")
     try:
@@ -73,7 +82,7 @@ def judge_arguments(schema: str, arguments: str, key: str | None) -> Result:
 
     Raises `SchemaError`.
     """
-    strict = _strict(_load(schema))
+    strict = _valid(_strict(_load(schema)))
     try:
         value = parse(arguments, "json")
     except Unreadable as error:
@@ -122,26 +131,37 @@ def _strict(schema: Mapping[str, Any]) -> dict[str, Any]:
     return strict
 
 
+def _valid(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema itself; before any answer is looked at. Raises `SchemaError`."""
+    import jsonschema
+
+    try:
+        jsonschema.Draft202012Validator.check_schema(schema)
+    except (jsonschema.SchemaError, RecursionError) as error:
+        problem = getattr(error, "message", "it is nested too deeply")
+        raise SchemaError(f"is no valid JSON Schema: {problem[:MESSAGE]}") from None
+    return schema
+
+
 def _validate(value: Any, schema: dict[str, Any]) -> Result:
     import jsonschema
     from referencing import Registry
     from referencing.exceptions import Unresolvable
 
     kind = jsonschema.Draft202012Validator
-    try:
-        kind.check_schema(schema)
-    except (jsonschema.SchemaError, RecursionError) as error:
-        problem = getattr(error, "message", "it is nested too deeply")
-        raise SchemaError(f"is no valid JSON Schema: {problem[:MESSAGE]}") from None
     registry: Registry[Any] = Registry()  # an empty one: nothing is fetched
     try:
         first = next(kind(schema, registry=registry).iter_errors(value), None)
     except Unresolvable as unresolvable:
         raise SchemaError(f"refers to what is not in it: {unresolvable.ref!r}") from None
+    except re.error as error:
+        raise SchemaError(f"has a pattern that is none: {error}") from None
     except RecursionError:
         return _failed("validation_error", "nested too deeply")
     except TypeError:  # a pattern for keys meets YAML's, which may be numbers
         return _failed("validation_error", "a key is not text")
+    except Exception as error:  # the schema is a valid one, so it is the answer's: huge numbers
+        return _failed("validation_error", f"cannot be validated: {type(error).__name__}")
     if first is None:
         return Result(1.0)
     return _failed("validation_error", f"{first.json_path}: {first.message}")

@@ -17,12 +17,18 @@ import msgspec
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_resource.environment import Environment, Turn
+from gymmesh_resource.environments.llm_judge.control import (
+    HARMLESS,
+    AnswerRefused,
+    AnswerUnjudged,
+    judged,
+)
 from gymmesh_resource.errors import TaskInvalid
 from gymmesh_resource.rollout import Rollout, Transcript
 from gymmesh_resource.sessions import Session
 from gymmesh_resource.task import Task
 from gymmesh_resource.verdicts import Verdict
-from gymmesh_responses import new_message
+from gymmesh_responses import new_message, text_of
 from gymmesh_runtime.errors import MeshError
 
 from .domains import Domain, RowTools, ShopTools
@@ -52,6 +58,7 @@ class Chat:
     replies: int = 0
     quoted: int = 0
     ended_by: str = ""
+    failure: str = ""
 
 
 class UserSimulatorEnvironment(Environment[Chat]):
@@ -119,7 +126,8 @@ class UserSimulatorEnvironment(Environment[Chat]):
         """The customer's first message: the row's, or the simulator's."""
         chat = session.state
         first = new_message("user", FIRST)
-        text = chat.brief.opening or (await self._reply(session, [first])).text
+        reply = None if chat.brief.opening else await self._reply(session, [first])
+        text = reply.text if reply else chat.brief.opening
         if not text:
             raise _unusable("user", "the simulated user ended the chat before it began")
         chat.spoken += [first, new_message("assistant", text)]
@@ -135,7 +143,14 @@ class UserSimulatorEnvironment(Environment[Chat]):
             return Turn(done=True)
         said = new_message("user", heard(new.texts, self._stop))
         # The chat changes when the answer is there: a turn that fails can be taken again.
-        reply = await self._reply(session, [*chat.spoken, said])
+        try:
+            reply = await self._answer(session, said)
+        except AnswerRefused as error:
+            chat.ended_by = "a message that the user's model refused"
+            chat.failure = str(error).replace("the judge", "the simulated user")
+            return Turn(done=True)
+        except AnswerUnjudged:
+            reply = Reply(INSTEAD, stopped=False)
         chat.spoken += [said, new_message("assistant", reply.text)]
         chat.replies += 1
         if reply.stopped:
@@ -145,15 +160,24 @@ class UserSimulatorEnvironment(Environment[Chat]):
     async def verify(self, session: Session[Chat], rollout: Rollout) -> Verdict:
         """Compare the final state and what the model said; ask the judge where there is one."""
         chat = session.state
+        if chat.failure:
+            parts = dict.fromkeys(("state", "said", "unsaid"), 0.0)
+            parts |= {"judge": 0.0} if self._judge else {}
+            evidence = {"ended_by": chat.ended_by, "failure_reason": chat.failure}
+            return Verdict(0.0, components=parts, evidence=evidence)
         found = await self._found(chat, rollout.texts)
+        failure = ""
         parts = {
             "state": float(not found.differences),
             "said": 1.0 - found.missing_share,
             "unsaid": float(not found.leaked),
         }
         if self._judge:
-            judged = not chat.expectation.criteria or await self._judged(session, rollout)
-            parts["judge"] = float(judged)
+            try:
+                met = not chat.expectation.criteria or await self._judged(session, rollout)
+            except AnswerUnjudged as error:
+                met, failure = False, str(error)
+            parts["judge"] = float(met)
         asked = [parts[name] for name in chat.expectation.asked if name in parts]
         mean = sum(asked) / len(asked)
         return Verdict(
@@ -166,6 +190,7 @@ class UserSimulatorEnvironment(Environment[Chat]):
                 "user_messages": chat.replies,
                 "user_quoted_notes": chat.quoted,
                 "ended_by": chat.ended_by or "the agent",
+                **({"failure_reason": failure} if failure else {}),
             },
         )
 
@@ -175,10 +200,28 @@ class UserSimulatorEnvironment(Environment[Chat]):
         large = sum(map(len, messages)) > _LARGE
         return await asyncio.to_thread(compare) if large else compare()
 
-    async def _reply(self, session: Session[Chat], items: list[responses_pb2.Item]) -> Reply:
+    async def _answer(self, session: Session[Chat], said: responses_pb2.Item) -> Reply:
+        """The simulator's answer to the agent.
+
+        Raises MODEL_*, and `AnswerUnjudged` where it has an answer to a harmless message only.
+        """
+        chat = session.state
+
+        async def ask(about: str) -> Reply | None:
+            if about == HARMLESS:
+                harmless = new_message("user", about)
+                return await self._reply(session, [*chat.spoken[:2], harmless])
+            return await self._reply(session, [*chat.spoken, said])
+
+        reply = await judged(ask, text_of(said))
+        if reply is None:
+            raise _unusable("user", "the simulated user said nothing")
+        return reply
+
+    async def _reply(self, session: Session[Chat], items: list[responses_pb2.Item]) -> Reply | None:
         """The simulator's next message after `items`; asked again when it is unusable.
 
-        Raises MODEL_*.
+        None when it is so again. Raises MODEL_*.
         """
         chat = session.state
         for _ in range(_AGAIN + 1):
@@ -199,20 +242,28 @@ class UserSimulatorEnvironment(Environment[Chat]):
             items = [*items, quoted, new_message("user", QUOTED)]
         if reply.text:
             return Reply(INSTEAD, reply.stopped)
-        raise _unusable("user", "the simulated user said nothing")
+        return None
 
     async def _judged(self, session: Session[Chat], rollout: Rollout) -> bool:
         chat = session.state
         items = [new_message("user", chat.opening), *rollout.items]
-        prompt = judge_prompt(chat.expectation.criteria, items)
-        with rollout.stage("judge") as stage:
+
+        async def ask(about: str) -> bool | None:
+            shown = [*items[:1], new_message("assistant", about)] if about == HARMLESS else items
+            prompt = judge_prompt(chat.expectation.criteria, shown)
             for _ in range(_AGAIN + 1):
                 answer = await session.ask("judge", prompt, system=SYSTEM, **self._judge_params)
                 met = read_label(answer.text)
                 if met is not None:
-                    stage.note = "met" if met else "not met"
                     return met
-        raise _unusable("judge", "the judge gave no label")
+            return None
+
+        with rollout.stage("judge") as stage:
+            met = await judged(ask, rollout.text)
+            stage.note = "met" if met else "not met"
+        if met is None:
+            raise _unusable("judge", "the judge gave no label")
+        return met
 
     def _chat(self, task: Task) -> Chat:
         payload = task.payload

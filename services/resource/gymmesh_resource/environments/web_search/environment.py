@@ -17,10 +17,16 @@ import msgspec
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_resource.environment import Environment
 from gymmesh_resource.environments.llm_judge.fences import fence
-from gymmesh_resource.environments.llm_judge.judge import Judge, Unreadable
+from gymmesh_resource.environments.llm_judge.judge import (
+    AnswerUnjudged,
+    Judge,
+    Question,
+    Unreadable,
+)
 from gymmesh_resource.environments.llm_judge.prompts import SYSTEM, equivalence_prompt
 from gymmesh_resource.environments.llm_judge.rows import question
 from gymmesh_resource.environments.llm_judge.verdicts import read_equivalence
+from gymmesh_resource.environments.nemo_rows import refuse_others
 from gymmesh_resource.errors import DefinitionError, TaskInvalid, ToolError
 from gymmesh_resource.rollout import Rollout
 from gymmesh_resource.sessions import Session
@@ -130,6 +136,7 @@ class WebSearchEnvironment(Environment[None]):
 
     def check_task(self, task: Task) -> None:
         """The row must have what the weighted parts of the reward are judged by."""
+        refuse_others(task, ())
         accepted, relevant = _accepted(task), _relevant(task)
         if self._weights["answer"] and not accepted:
             raise TaskInvalid("expected_answer", "is missing; answers are compared with it")
@@ -206,7 +213,11 @@ class WebSearchEnvironment(Environment[None]):
         if value == 1.0 or not self._judge or not answer:
             return value
         with rollout.stage("judge"):
-            equal = await self._ask(session, rollout.task, answer, accepted)
+            try:
+                equal = await self._ask(session, rollout.task, answer, accepted)
+            except AnswerUnjudged as error:
+                evidence["failure_reason"] = str(error)
+                return value
         evidence["judge_says_equivalent"] = equal
         return 1.0 if equal else value
 
@@ -217,14 +228,18 @@ class WebSearchEnvironment(Environment[None]):
         pieces = {
             "question": question(task),
             "expected_answer": "\nor: ".join(accepted),
-            "generated_answer": answer,
         }
-        fenced = fence(pieces, labels)
+
+        def about(given: str) -> Question:
+            fenced = fence({**pieces, "generated_answer": given}, labels)
+            prompt = equivalence_prompt(fenced.blocks, None, _EQUAL, _NOT_EQUAL)
+            return Question(prompt, f"{SYSTEM}\n\n{fenced.rule}")
+
         judge = Judge(partial(session.ask, "judge"), params={}, places=self._places)
         try:
             decision = await judge.decide(
-                equivalence_prompt(fenced.blocks, None, _EQUAL, _NOT_EQUAL),
-                system=f"{SYSTEM}\n\n{fenced.rule}",
+                answer,
+                about,
                 read=partial(read_equivalence, equal=_EQUAL, not_equal=_NOT_EQUAL),
                 labels=f"{_EQUAL}, {_NOT_EQUAL}",
             )

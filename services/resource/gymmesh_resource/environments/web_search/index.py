@@ -17,6 +17,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Literal
 
+from gymmesh_runtime.plain_text import one_line
+
 from .documents import Document, DocumentError, read_documents
 
 __all__ = ["APPLICATION_ID", "FORMAT", "Tokenizer", "build_index", "main"]
@@ -111,10 +113,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         documents = read_documents(options.documents, passed_over)
         count = build_index(documents, options.output, tokenizer=options.tokenizer)
     except (DocumentError, OSError, sqlite3.Error) as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {one_line(str(error))}\n")
         return 2
     for line in passed_over:
-        sys.stderr.write(f"passed over {line}\n")
+        sys.stderr.write(f"passed over {one_line(line)}\n")
     sys.stdout.write(f"{count} documents in {options.output}\n")
     return 0
 

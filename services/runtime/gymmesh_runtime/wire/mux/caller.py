@@ -17,6 +17,7 @@ from gymmesh_runtime.errors import MeshError, bounded_timeout, deadline_passed, 
 from gymmesh_runtime.timers import Timer, running_wheel
 from gymmesh_runtime.wire.batch import OutboxClosed
 from gymmesh_runtime.wire.mux import frames, table
+from gymmesh_runtime.wire.mux.assembly import Parts
 from gymmesh_runtime.wire.mux.frames import BEGIN, CANCEL, CHUNK_BYTES, CREDIT, FRAME_BYTES
 
 if TYPE_CHECKING:  # the link owns its caller
@@ -70,7 +71,7 @@ class _Call(Timer):
     caller: Caller
     granted: int | None
     number: int
-    parts: table.Parts | None
+    parts: Parts | None
     sink: _Sink
     spec: MethodSpec
 

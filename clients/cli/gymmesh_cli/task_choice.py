@@ -1,0 +1,90 @@
+"""Which rows of a task file a run uses, and what is wrong with the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from gymmesh_cli.terminal import one_line
+from gymmesh_client import TaskProblem, TaskReader, TaskRow, UserError
+
+if TYPE_CHECKING:
+    from gymmesh_mesh.task_checks import TaskChecks
+
+_SHOWN: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class TaskChoice:
+    """The tasks to run.
+
+    Attributes:
+        ids: theirs, in the order of the file.
+        skipped: why rows are left out; several mistakes of one row are several problems.
+    """
+
+    ids: list[str]
+    skipped: list[TaskProblem]
+
+    @property
+    def lines_skipped(self) -> frozenset[int]:
+        """The lines, from 1, that are left out."""
+        return frozenset(problem.line for problem in self.skipped)
+
+
+def checked_rows(
+    reader: TaskReader, path: Path, checks: TaskChecks | None
+) -> Iterator[TaskRow | TaskProblem]:
+    """Each row's task, or each of its problems, what its environment has against it included.
+
+    Raises:
+        UserError: the file cannot be read.
+        ConfigError: an environment cannot be made.
+    """
+    for entry in reader.read(path):
+        problem = None
+        if checks is not None and isinstance(entry, TaskRow):
+            problem = checks.problem(entry.task)
+        yield entry if problem is None else TaskProblem(entry.line, *problem)
+
+
+def choose_tasks(
+    reader: TaskReader,
+    path: Path,
+    limit: int | None,
+    *,
+    checks: TaskChecks | None,
+    skip_invalid: bool,
+) -> TaskChoice:
+    """The first tasks of a file, once every row up to the limit is known to be right.
+
+    Args:
+        skip_invalid: leave wrong rows out instead.
+
+    Raises:
+        UserError: rows are wrong (the first few are named), or there is none.
+        ConfigError: an environment cannot be made.
+    """
+    ids: list[str] = []
+    problems: list[TaskProblem] = []
+    for entry in checked_rows(reader, path, checks):
+        if isinstance(entry, TaskProblem):
+            problems.append(entry)
+            if len(problems) > _SHOWN and not skip_invalid:
+                break
+        else:
+            ids.append(entry.task.task_id)
+            if limit is not None and len(ids) >= limit:
+                break
+    if problems and not (skip_invalid and ids):
+        shown = [one_line(problem.at(path)) for problem in problems[:_SHOWN]]
+        if len(problems) > 1:
+            shown.append(f"check the whole file with: gym-cli data validate {path}")
+        if not skip_invalid:
+            shown.append("--skip-invalid leaves such rows out")
+        raise UserError("\n".join(shown))
+    if not ids:
+        raise UserError(f"{path}: holds no tasks")
+    return TaskChoice(ids, problems)

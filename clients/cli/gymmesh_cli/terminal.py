@@ -1,0 +1,57 @@
+"""The terminal's edge: all that gym-cli writes goes through here, with nothing in it for a terminal
+to act upon but our own colours.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from gymmesh_runtime.plain_text import laid_out, one_line, plain_json
+
+__all__ = [
+    "echo",
+    "echo_json",
+    "echo_json_line",
+    "echo_parts",
+    "one_line",
+    "plain_errors",
+]
+
+
+def echo(text: str = "", *, err: bool = False) -> None:
+    """Write text whose newlines and tabs we laid out; what others wrote has gone through
+    `one_line` where a newline in it would matter.
+    """
+    click.echo(laid_out(text), err=err)
+
+
+def echo_parts(*parts: tuple[str, dict[str, Any]], end: str = "\n") -> None:
+    """Write pieces of text, each with its style: arguments of `click.style`."""
+    styled = [click.style(laid_out(text), **style) for text, style in parts]
+    click.echo("".join(styled) + end, nl=False)
+
+
+def echo_json(value: Any) -> None:
+    """Write a value as a line of JSON."""
+    echo_json_line(json.dumps(value))
+
+
+def echo_json_line(line: str | bytes) -> None:
+    """Write a line that is JSON already; it means the same afterwards."""
+    text = line.decode("utf-8", "surrogateescape") if isinstance(line, bytes) else line
+    click.echo(plain_json(text.strip()))
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Click's own errors quote what was given; they are written out as plain text, too."""
+    try:
+        yield
+    except click.ClickException as error:
+        vars(error)["message"] = laid_out(error.message)  # it is declared final
+        raise

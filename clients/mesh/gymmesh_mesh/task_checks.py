@@ -1,0 +1,69 @@
+"""Whether a mesh's environments can take tasks, before anything is opened or paid for."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
+
+from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_resource.config import EnvironmentConfig
+from gymmesh_resource.environment import Environment
+from gymmesh_resource.errors import DefinitionError, TaskInvalid
+from gymmesh_resource.registry import make_environment
+from gymmesh_resource.task import Task
+from gymmesh_runtime.config import ConfigError
+
+_PAYLOAD: Final = "payload_json"
+_LOGGER: Final = logging.getLogger("gymmesh.mesh")
+
+
+class TaskChecks:
+    """Asks environments to look at tasks: `check_task`, which is pure and quick.
+
+    Each environment is made when a task first names it, and is not opened.
+    """
+
+    def __init__(self, environments: Mapping[str, EnvironmentConfig]) -> None:
+        self._configs = environments
+        self._made: dict[str, Environment[Any]] = {}
+        self._unable: Counter[str] = Counter()
+
+    def problem(self, task: rollout_pb2.Task) -> tuple[str, str] | None:
+        """The key and a sentence on why the task's environment would refuse it; None: it would
+        not, or is not known here, or cannot tell before it is open.
+
+        Raises:
+            ConfigError: the environment cannot be made.
+        """
+        name = task.environment
+        if name not in self._configs:
+            return None
+        environment = self._environment(name)
+        try:
+            seen = Task(task)
+            seen.check()
+            environment.check_task(seen)
+        except TaskInvalid as error:
+            key = "" if error.field == _PAYLOAD else error.field
+            return key, f"{error.problem}; the environment {name!r} refuses the row"
+        except Exception:
+            # A fault of the environment's is no fault of the row's; the rollouts will tell.
+            _LOGGER.debug("environment %s failed in check_task", name, exc_info=True)
+            self._unable[name] += 1
+        return None
+
+    @property
+    def unable(self) -> dict[str, int]:
+        """How many tasks an environment could say nothing about, because its check failed."""
+        return dict(sorted(self._unable.items()))
+
+    def _environment(self, name: str) -> Environment[Any]:
+        if name not in self._made:
+            config = self._configs[name]
+            try:
+                self._made[name] = make_environment(config.use, config.options)
+            except DefinitionError as error:
+                raise ConfigError(str(error), path=f"environments.{name}") from None
+        return self._made[name]

@@ -1,0 +1,54 @@
+"""Masks secrets in texts that others wrote, before they are logged or stored.
+
+An author's exception or a library's log line may repeat the key that it was called with. Masked
+are the secrets of the configuration, the values of environment variables whose names say that
+they are secret, and what looks like a credential.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Final
+
+__all__ = ["conceal", "remember_secret"]
+
+MASK: Final = "***"
+# Shorter ones would be found in ordinary words.
+_SHORTEST: Final = 6
+_MOST: Final = 1000
+_SECRET_NAME: Final = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
+_CREDENTIALS: Final = (
+    (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{6,}"), rf"\1 {MASK}"),
+    (re.compile(r"\b(sk|pk|hf|ghp|gho|xox[a-z])[-_][\w-]{8,}"), MASK),
+    (re.compile(r"//[^/\s:@]+:[^/\s@]+@"), f"//{MASK}@"),
+    (
+        re.compile(
+            r"(?i)((?:api[_-]?key|access[_-]?token|auth[_-]?token|password|secret)"
+            r"[\"']?\s*[=:]\s*[\"']?)[^\s\"',;&})]{4,}"
+        ),
+        rf"\1{MASK}",
+    ),
+)
+# Of this process's configuration; a dict, for its order.
+_remembered: dict[str, None] = {}
+
+
+def remember_secret(text: str) -> None:
+    """Have a text masked from now on."""
+    if len(text) >= _SHORTEST and len(_remembered) < _MOST:
+        _remembered[text] = None
+
+
+def conceal(text: str) -> str:
+    """The text with `***` for each secret."""
+    known = {
+        value
+        for name, value in os.environ.items()
+        if len(value) >= _SHORTEST and _SECRET_NAME.search(name)
+    }
+    for secret in sorted(known.union(_remembered), key=len, reverse=True):
+        text = text.replace(secret, MASK)
+    for pattern, mask in _CREDENTIALS:
+        text = pattern.sub(mask, text)
+    return text

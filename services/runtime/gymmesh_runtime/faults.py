@@ -1,0 +1,131 @@
+"""What an exception was and where it was raised, in words that may be shown and stored.
+
+Used where the code of an author (an environment, an agent) fails: its failures carry what
+`told` gives, and logs write one traceback for each `traceback_id`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from gymmesh_runtime.conceal import conceal
+
+__all__ = ["place_of", "shown_place", "told", "traceback_id", "words_of"]
+
+_MAX_WORDS: Final = 300  # characters
+_MOST_UPS: Final = 2  # how many folders above the working directory a path is still written from
+_STDLIB: Final = tuple({sysconfig.get_paths()[key] for key in ("stdlib", "platstdlib")})
+# Our own modules; a file with an environment that is loaded by its path is not one of them.
+_OURS: Final = ("gymmesh.", "gymmesh_")
+_AUTHORS: Final = "gymmesh_environment_"
+_READY: Final = "gymmesh_resource.environments."
+
+
+def told(error: BaseException) -> dict[str, str]:
+    """The metadata of a fault: `exception` (type and text) and, where it is known, `at`."""
+    place = place_of(error)
+    return {"exception": words_of(error)} | ({"at": place} if place else {})
+
+
+def words_of(error: BaseException) -> str:
+    """`KeyError: 'wanted'`: the type and the text in one line, with secrets masked."""
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # an exception of an author's own may not even have a text
+        text = "(its text cannot be read)"
+    words = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    words = conceal(words)
+    return words if len(words) <= _MAX_WORDS else words[: _MAX_WORDS - 1] + "…"
+
+
+def place_of(error: BaseException) -> str:
+    """`file.py:12`, where the author's own code raised it or called what did; or empty."""
+    seen: set[int] = set()
+    at: BaseException | None = error
+    fallback = ""
+    while at is not None and id(at) not in seen:
+        seen.add(id(at))
+        frames = list(_frames(at))
+        found = _authors_frame(frames)
+        if found is not None:
+            return shown_place(found[0].f_code.co_filename, found[1])
+        if frames and not fallback:
+            fallback = shown_place(frames[-1][0].f_code.co_filename, frames[-1][1])
+        at = at.__cause__
+    return fallback
+
+
+def traceback_id(error: BaseException) -> str:
+    """Eight hex digits, the same for all exceptions of one type from one place."""
+    mark = hashlib.blake2b(type(error).__qualname__.encode(), digest_size=4)
+    for frame, line in _frames(error):
+        mark.update(f"\0{frame.f_code.co_filename}\0{line}".encode(errors="replace"))
+    return mark.hexdigest()
+
+
+def shown_place(file: str, line: int) -> str:
+    """A file and line as its author knows them: from the working directory, where that is near."""
+    return f"{_shown_path(file)}:{line}"
+
+
+def _authors_frame(frames: list[tuple[FrameType, int]]) -> tuple[FrameType, int] | None:
+    """The innermost frame of the author's own code.
+
+    Where all is installed: the innermost of the package that the service called.
+    """
+    ranks = [_rank(frame.f_code.co_filename, _module(frame)) for frame, _ in frames]
+    if 0 in ranks:
+        return frames[len(ranks) - 1 - ranks[::-1].index(0)]
+    if 1 not in ranks:
+        return None
+    package = _package(frames[ranks.index(1)][0])
+    return [one for one in frames if _package(one[0]) == package][-1]
+
+
+def _rank(file: str, module: str) -> int:
+    """0: an author's file; 1: an installed environment or library; 2: ours and Python's."""
+    if module.startswith(_READY):
+        return 1
+    if file.startswith("<") or (module.startswith(_OURS) and not module.startswith(_AUTHORS)):
+        return 2
+    if "site-packages" in file or "dist-packages" in file:
+        return 1
+    return 2 if file.startswith(_STDLIB) else 0
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
+
+
+def _package(frame: FrameType) -> str:
+    module = _module(frame)
+    return _READY if module.startswith(_READY) else module.partition(".")[0]
+
+
+def _frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
+    yield from traceback.walk_tb(error.__traceback__)
+
+
+def _shown_path(file: str) -> str:
+    path = Path(file)
+    if not path.is_absolute():
+        return file
+    try:
+        here = Path.cwd()
+    except OSError:  # it is gone
+        return path.name
+    roots = [here, *(Path(one) for one in sys.path if one and Path(one).is_absolute())]
+    under = [root for root in roots if root != Path("/") and path.is_relative_to(root)]
+    if under:
+        nearest = here if here in under else max(under, key=lambda root: len(root.parts))
+        return str(path.relative_to(nearest))
+    upward = os.path.relpath(path, here)
+    return upward if upward.count("..") <= _MOST_UPS else f"{path.parent.name}/{path.name}"

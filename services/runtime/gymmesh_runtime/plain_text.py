@@ -1,0 +1,70 @@
+"""Text of others (models, endpoints, peers, files) as it may reach a terminal or a log.
+
+A terminal acts upon control characters: they move the cursor, clear the screen, set the clipboard;
+and others turn the direction of text around, so that it says what it does not. All of them are
+written out instead, as `\\x1b` or `\\u202e`, as Python and JSON do.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Final
+
+# C0, DEL and C1; marks, embeddings, overrides and isolates of direction; line and paragraph
+# separators; characters that show nothing, but for the two joiners, which scripts need; tags; lone
+# surrogates, which cannot be encoded.
+_HOSTILE: Final = (
+    r"\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    r"\U000e0000-\U000e007f\ud800-\udfff"
+)
+_ONE_LINE: Final = re.compile(f"[{_HOSTILE}]")
+_LAID_OUT: Final = re.compile(rf"(?![\n\t])[{_HOSTILE}]")
+_SHORT: Final = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
+_LAST_OF_ONE_BYTE: Final = 0xFF
+_LAST_OF_TWO: Final = 0xFFFF
+_LAST_ASCII: Final = 0x7F
+
+
+def one_line(text: str) -> str:
+    """Text on one line, nothing in it for a terminal to act upon."""
+    return _ONE_LINE.sub(_escape, text)
+
+
+def laid_out(text: str) -> str:
+    """As `one_line`, but newlines and tabs stay: for text whose lines we laid out ourselves."""
+    return _LAID_OUT.sub(_escape, text)
+
+
+def plain_json(text: str) -> str:
+    """JSON on one line that means the same, with nothing in it for a terminal to act upon."""
+    return _ONE_LINE.sub(_escape_json, text)
+
+
+class PlainFormatter(logging.Formatter):
+    """Formats log records so that a record is one line, and what follows it (a traceback) is
+    indented: nothing in a message or an exception looks like a record of its own.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """A record's text."""
+        copy = logging.makeLogRecord(record.__dict__)
+        copy.msg, copy.args = one_line(record.getMessage()), None
+        first, *rest = super().format(copy).split("\n")
+        return "\n".join([one_line(first), *(f"    {one_line(line)}" for line in rest)])
+
+
+def _escape(found: re.Match[str]) -> str:
+    char = found[0]
+    code = ord(char)
+    if char in _SHORT:
+        return _SHORT[char]
+    if code <= _LAST_OF_ONE_BYTE:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code <= _LAST_OF_TWO else f"\\U{code:08x}"
+
+
+def _escape_json(found: re.Match[str]) -> str:
+    # A character beyond 16 bits is two of UTF-16 in JSON; a lone surrogate is itself.
+    units = found[0].encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))

@@ -1,0 +1,87 @@
+"""Logs: one traceback of each kind, counted, and no secrets; faults: what and where."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+
+from gymmesh_runtime.conceal import conceal
+from gymmesh_runtime.config import Secret
+from gymmesh_runtime.faults import place_of, told, traceback_id, words_of
+from gymmesh_runtime.logs import Concealing, OneOfEach
+
+
+def _raised(text: str) -> Exception:
+    try:
+        raise LookupError(text)
+    except LookupError as error:
+        return error
+
+
+def _elsewhere(text: str) -> Exception:
+    try:
+        raise LookupError(text)
+    except LookupError as error:
+        return error
+
+
+def _record(text: str, error: Exception | None = None) -> logging.LogRecord:
+    info = (type(error), error, error.__traceback__) if error else None
+    return logging.LogRecord("n", logging.ERROR, "f.py", 1, text, (), info)
+
+
+def test_one_of_each_passes_and_the_others_are_counted() -> None:
+    kinds = OneOfEach()
+    passed = [kinds.filter(_record(f"id {n}", _raised(str(n)))) for n in range(100)]
+    assert [number for number, ok in enumerate(passed, 1) if ok] == [1, 10, 100]
+    assert kinds.filter(_record("id 0", _elsewhere("0")))
+    assert kinds.filter(_record("said"))
+    assert not kinds.filter(_record("said"))
+    assert kinds.repeated() == [(100, "id 0"), (2, "said")]
+
+
+def test_a_count_comes_without_the_traceback() -> None:
+    kinds, formatter = OneOfEach(), Concealing("%(message)s")
+    texts = []
+    for number in range(10):
+        record = _record("failed", _raised(str(number)))
+        if kinds.filter(record):
+            texts.append(formatter.format(record))
+    assert "LookupError: 0" in texts[0]
+    assert texts[1:] == ["failed (10 times so far)"]
+
+
+def test_secrets_are_masked(monkeypatch: pytest.MonkeyPatch) -> None:
+    Secret("team-9876-hidden")
+    monkeypatch.setenv("A_SERVICE_TOKEN", "from-the-environment")
+    text = (
+        "team-9876-hidden from-the-environment Bearer abc.def.ghi sk-0123456789 "
+        "http://me:word@host/ api_key='abcdef' password=abcdef"
+    )
+    shown = conceal(text)
+    for secret in ("9876", "from-the", "abc.def", "0123456789", "word@", "abcdef"):
+        assert secret not in shown
+    assert Concealing("%(message)s").format(_record(text)) == shown
+    assert "9876" not in words_of(_raised(text))
+
+
+def test_words_are_one_bounded_line() -> None:
+    assert words_of(_raised("a\n  b")) == "LookupError: a b"
+    assert words_of(_raised("")) == "LookupError"
+    assert len(words_of(_raised("x" * 10_000))) <= 300
+
+
+def test_a_fault_names_the_file_and_line_and_has_one_id() -> None:
+    first, again, other = _raised("1"), _raised("2"), _elsewhere("1")
+    assert place_of(first).startswith("tests/unit/runtime/test_logs.py:")
+    assert told(first)["at"] == place_of(again) != place_of(other)
+    assert traceback_id(first) == traceback_id(again) != traceback_id(other)
+    assert "at" not in told(LookupError("never raised"))
+
+
+def test_the_place_is_the_authors_though_a_library_raised_it() -> None:
+    with pytest.raises(ValueError, match="line 1") as caught:
+        json.loads("{")
+    assert place_of(caught.value).startswith("tests/unit/runtime/test_logs.py:")
