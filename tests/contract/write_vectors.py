@@ -19,7 +19,9 @@ from google.rpc import code_pb2
 
 import gymmesh_responses as codec
 from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_client.jobs import repeat_seed
 from gymmesh_client.rows import FailedAttempt, completed_row, failure_row
+from gymmesh_client.tasks import TaskDefaults, TaskReader, TaskRow
 from gymmesh_runtime.errors import RULES, reason_name
 
 FOLDER: Final = Path(__file__).parent / "vectors"
@@ -166,6 +168,48 @@ DOCUMENTS: Final = [
 ]  # fmt: skip
 
 
+#: What a row of a task file shows, and its text.
+ROWS: Final = [
+    ("the least", '{"task_id":"a","responses_create_params":{"input":"hi"}}'),
+    (
+        "all keys that are read, and two for the verifier",
+        '{"task_id":"b","environment":"math","agent":"solver","seed":7,"tags":{"level":"easy"},'
+        '"responses_create_params":{"input":[{"role":"user","content":"2+3?"}],"temperature":0},'
+        '"expected_answer":"5","metadata":{"source":"s"}}',
+    ),
+    (
+        "an id that is a whole number stays for the verifier",
+        '{"task_id":17,"responses_create_params":{"input":[]}}',
+    ),
+    (
+        "an environment and an agent that are objects are the verifier's",
+        '{"task_id":"c","environment":{"room":1},"agent":["x"],'
+        '"responses_create_params":{"input":"hi"}}',
+    ),
+    ("a seed below zero", '{"task_id":"d","seed":-1,"responses_create_params":{"input":"hi"}}'),
+]
+SEEDS: Final = [(7, 0), (7, 1), (-1, 3), (2**63 - 1, 1), (-(2**63), 2)]
+
+
+def task_vectors() -> dict[str, Any]:
+    """`rows`: each `about`, `row` (its text) and `task`, where a row that names none is given the
+    environment `default_environment` and the agent `default_agent`. `seeds`: a task's, a repeat's
+    index, and the seed sent for it.
+    """
+    reader = TaskReader(TaskDefaults("default_environment", "default_agent"))
+    rows = []
+    for about, text in ROWS:
+        read = reader.row(1, text.encode())
+        assert isinstance(read, TaskRow), read
+        message = json_format.MessageToDict(read.task)
+        rows.append({"about": about, "row": text, "task": message})
+    seeds = [
+        {"seed": str(seed), "repeat_index": index, "sent": str(repeat_seed(seed, index))}
+        for seed, index in SEEDS
+    ]
+    return {"rows": rows, "seeds": seeds}
+
+
 def codec_vectors() -> list[dict[str, Any]]:
     """Each with `noun`, `about`, `json` (the document's text) and `message` (as proto JSON)."""
     return [
@@ -234,6 +278,7 @@ def texts() -> dict[str, str]:
         "codec.json": codec_vectors(),
         "errors.json": error_vectors(),
         "rows.json": row_vectors(),
+        "tasks.json": task_vectors(),
     }
     return {
         name: json.dumps(value, indent=1, ensure_ascii=True) + "\n" for name, value in made.items()
