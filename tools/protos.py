@@ -2,6 +2,8 @@
 
 Shared by the stub generator and by the buf check, so that both see the same files through the
 same include path. Needs the `dev` extra (grpcio-tools).
+
+    python tools/protos.py    put the google files that the contract imports into .cache/googleapis
 """
 
 from __future__ import annotations
@@ -16,6 +18,13 @@ from grpc_tools import protoc
 
 ROOT = Path(__file__).resolve().parent.parent
 PROTO_ROOT = ROOT / "proto"
+#: What the contract imports besides protobuf's own files.
+GOOGLE_FILES = (
+    "google/api/field_behavior.proto",
+    "google/rpc/code.proto",
+    "google/rpc/error_details.proto",
+    "google/rpc/status.proto",
+)
 
 
 class ProtocError(Exception):
@@ -49,6 +58,14 @@ def include_dirs(proto_root: Path) -> list[Path]:
     return [proto_root, common, well_known]
 
 
+def export_google(target: Path) -> None:
+    """Copies what the contract imports of google/api and google/rpc into the folder `target`."""
+    common = include_dirs(PROTO_ROOT)[1]
+    for name in GOOGLE_FILES:
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        (target / name).write_bytes((common / name).read_bytes())
+
+
 def run_protoc(proto_root: Path, arguments: Sequence[str], files: Sequence[str]) -> None:
     """Runs protoc inside this process.
 
@@ -65,3 +82,7 @@ def plugin(name: str) -> str:
     """Gives protoc's flag for the plugin `name` of this virtual environment, PATH left aside."""
     suffix = ".exe" if sys.platform == "win32" else ""
     return f"--plugin={name}={Path(sys.executable).parent / (name + suffix)}"
+
+
+if __name__ == "__main__":
+    export_google(ROOT / ".cache" / "googleapis")

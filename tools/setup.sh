@@ -39,7 +39,8 @@ print(hashlib.sha256(text.encode()).hexdigest())
 EOF
 )
 stamp=.venv/.gymmesh-setup
-if [ -x .venv/bin/python ] && [ "$(cat "$stamp" 2>/dev/null)" = "$key" ]; then
+if [ -x .venv/bin/python ] && [ "$(cat "$stamp" 2>/dev/null)" = "$key" ] &&
+    [ -d .cache/googleapis ]; then
     exit 0
 fi
 
@@ -72,4 +73,5 @@ echo "setup: installing the locked requirements into .venv"
 .venv/bin/python -m pip install -qq --disable-pip-version-check \
     --require-hashes --no-deps --requirement requirements/dev.txt
 .venv/bin/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation --editable .
+.venv/bin/python tools/protos.py
 echo "$key" >"$stamp"
