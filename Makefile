@@ -11,7 +11,7 @@ WORKERS ?= 2
 DEVICE ?= cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-vllm check format proto wheel test-wheel lock release-image bench bench-codec bench-instructions bench-journal bench-model bench-peers bench-resource bench-routing bench-scale bench-tokens bench-transport chaos clean
+.PHONY: help setup demo test test-clients test-consul test-vllm check format proto wheel test-wheel lock release-image bench bench-codec bench-instructions bench-journal bench-model bench-peers bench-resource bench-routing bench-scale bench-tokens bench-transport chaos clean
 
 help: ## list the targets
 	@echo "gymmesh: the targets of make"
@@ -25,6 +25,12 @@ demo: setup ## collect real, scored rollouts from a small local language model
 
 test: setup ## run the tests (ARGS=… goes to pytest)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+
+test-clients: setup ## build and test the clients in Go, TypeScript, Java and Rust (LANGUAGES="go rust")
+	@tools/test-clients.sh $(LANGUAGES)
+
+test-consul: setup ## run the tests that need a real Consul agent, which is built from source first
+	GYMMESH_TEST_CONSUL="$$(tools/setup-consul.sh)" $(BIN)/python -m pytest tests/consul $(ARGS)
 
 test-vllm: setup ## run the tests that need a real vLLM (DEVICE=gpu where there is one)
 	@DEVICE=$(DEVICE) tools/setup-vllm.sh >/dev/null
