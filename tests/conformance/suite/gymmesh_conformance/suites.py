@@ -154,11 +154,6 @@ def _shared(path: Path) -> dict[str, Any]:
     return {"wire": isinstance(path, WirePath), "slow_s": SLOW_S}
 
 
-def with_slow_calls(profile: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-    """The profile with slow calls of that many seconds."""
-    return {**profile, "slow_s": seconds}
-
-
 async def run_suite(
     target: Target,
     *,
