@@ -51,17 +51,19 @@ class DiscoveryService:
     ) -> discovery_pb2.RegisterResponse:
         """Lists an instance. Raises INSTANCE_EXISTS, FIELD_INVALID."""
         _check_instance(request.instance)
+        instance = discovery_pb2.Instance()
+        instance.CopyFrom(request.instance)
+        instance.health = _known(instance.health)
         lease_id, lease_s = await self._backend.register(
-            request.instance, request.lease_s, request.lease_id
+            instance, request.lease_s, request.lease_id
         )
         return discovery_pb2.RegisterResponse(lease_id=lease_id, lease_s=lease_s)
 
     async def Renew(
         self, request: discovery_pb2.RenewRequest, context: CallContext
     ) -> discovery_pb2.RenewResponse:
-        """Extends a lease. Raises LEASE_NOT_FOUND, FIELD_INVALID."""
-        _check_health("health", request.health)
-        lease_s = await self._backend.renew(request.lease_id, request.health)
+        """Extends a lease. Raises LEASE_NOT_FOUND."""
+        lease_s = await self._backend.renew(request.lease_id, _known(request.health))
         return discovery_pb2.RenewResponse(lease_s=lease_s)
 
     async def Deregister(
@@ -139,7 +141,6 @@ def _check_instance(instance: discovery_pb2.Instance) -> None:
         check_name(f"instance.{name}", getattr(instance, name))
     if " " in instance.address:
         raise _invalid("instance.address", "has a space")
-    _check_health("instance.health", instance.health)
     if len(instance.meta) > _MAX_META_KEYS:
         raise _invalid("instance.meta", f"has more than {_MAX_META_KEYS} keys")
     # Every watcher holds it.
@@ -147,9 +148,9 @@ def _check_instance(instance: discovery_pb2.Instance) -> None:
         raise _invalid("instance", f"is larger than {_MAX_INSTANCE_BYTES} bytes")
 
 
-def _check_health(field: str, health: int) -> None:
-    if health not in discovery_pb2.Health.values():
-        raise _invalid(field, f"is {health}, which the contract does not know")
+def _known(health: discovery_pb2.Health.ValueType) -> discovery_pb2.Health.ValueType:
+    """The health; a value that this version of the contract lacks counts as unspecified."""
+    return health if health in discovery_pb2.Health.values() else discovery_pb2.HEALTH_UNSPECIFIED
 
 
 def _invalid(field: str, problem: str) -> MeshError:

@@ -24,6 +24,7 @@ from gymmesh_runtime.listening import at_port
 from gymmesh_runtime.peers import PeerDirectory, Transport
 from gymmesh_runtime.registration import DirectoryWatch, DiscoveryPeer, Registration
 from gymmesh_runtime.service import Service
+from gymmesh_runtime.wire.options import KEEPALIVE_KEY, KEEPALIVE_S
 from gymmesh_runtime.wire.server import MeshServer
 
 _log = logging.getLogger("gymmesh.serve")
@@ -280,6 +281,7 @@ def _served_instance(
     instance = instance_of(service)
     instance.address = at_port(options.advertise_host or options.host, port)
     instance.metrics_address = metrics_address
+    instance.meta[KEEPALIVE_KEY] = str(KEEPALIVE_S)
     return instance
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from gymmesh_conformance.matching import load_yaml
 
-SUITES: Final = ("resource", "model", "agent")
+SUITES: Final = ("resource", "model", "agent", "discovery", "collector")
 _FOLDER: Final = Path(__file__).parent / "case_files"
 _KEYS: Final = {"name", "rule", "needs", "world", "steps", "seen"}
 
@@ -47,7 +47,7 @@ class Case:
 
 @cache
 def load_cases(suite: str) -> tuple[Case, ...]:
-    """The cases of `resource`, `model` or `agent`. Raises CaseError."""
+    """The cases of a suite but `collector`. Raises CaseError."""
     found = []
     for path in sorted(_FOLDER.glob(f"{suite}*.yaml")):
         found += [_case(suite, path, data) for data in load_yaml(path)["cases"]]
