@@ -55,9 +55,14 @@ class ConsulConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class DiscoveryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where services register: in a discovery service's memory, or in Consul."""
+    """Where services register: in a discovery service's memory, or in Consul.
+
+    ``start``: `gym-cli up` starts a development agent from ``binary`` where no Consul answers.
+    """
 
     backend: Backend = "memory"
+    start: bool = False
+    binary: str = "consul"
     consul: ConsulConfig = msgspec.field(default_factory=ConsulConfig)
 
 
