@@ -78,9 +78,13 @@ def lease_mark(lease_id: str) -> str:
     return hashlib.sha256(lease_id.encode()).hexdigest()[:16]
 
 
-def check_id(instance_id: str) -> str:
-    """The id of an instance's check in Consul."""
-    return f"gymmesh:{instance_id}"
+def check_id(instance_id: str, lease_id: str) -> str:
+    """The id of an instance's check in Consul, another one for each lease.
+
+    A check that is registered again under its id would keep its status: critical, for a service
+    that was started again.
+    """
+    return f"gymmesh:{instance_id}:{lease_mark(lease_id)}"
 
 
 def host_and_port(address: str) -> tuple[str, int] | None:
@@ -118,7 +122,7 @@ def registration(
         "Tags": [TAG],
         "Meta": meta,
         "Weights": {"Passing": min(instance.weight or 1, _MAX_WEIGHT), "Warning": 1},
-        "Check": {"CheckID": check_id(instance.id), "Status": "passing", **check},
+        "Check": {"CheckID": check_id(instance.id, lease_id), "Status": "passing", **check},
     }
     if place is not None:
         body |= {"Address": place[0], "Port": place[1]}

@@ -149,7 +149,7 @@ class ConsulRegistry:
         before = lease.instance.health
         lease.instance.health = health or before
         if lease.check == "ttl":
-            await self._report(lease)
+            await self._report(lease_id, lease)
         elif lease.instance.health == discovery_pb2.HEALTH_SERVING:
             await self._see_reached(lease_id, lease, known)
         draining = discovery_pb2.HEALTH_DRAINING
@@ -224,8 +224,8 @@ class ConsulRegistry:
         await self._write("/v1/agent/service/register", [("replace-existing-checks", "true")], body)
         if lease.instance.health == discovery_pb2.HEALTH_DRAINING:
             await self._maintain(lease.instance)
-        elif lease.check == "ttl" and lease.instance.health == discovery_pb2.HEALTH_NOT_SERVING:
-            await self._report(lease)
+        if lease.check == "ttl":
+            await self._report(lease_id, lease)  # a check that was there before kept its status
 
     def _check_kind(self, instance: Instance) -> _CheckKind:
         if self._config.check != "auto":
@@ -237,17 +237,18 @@ class ConsulRegistry:
         here = _is_loopback(split_address(self._config.address)[1])
         return "grpc" if here or not _is_loopback(place[0]) else "ttl"
 
-    async def _report(self, lease: _Lease) -> None:
+    async def _report(self, lease_id: str, lease: _Lease) -> None:
         serving = lease.instance.health != discovery_pb2.HEALTH_NOT_SERVING
         verb = "pass" if serving else "fail"
-        await self._write(f"/v1/agent/check/{verb}/{_quoted(check_id(lease.instance.id))}")
+        check = check_id(lease.instance.id, lease_id)
+        await self._write(f"/v1/agent/check/{verb}/{_quoted(check)}")
 
     async def _see_reached(self, lease_id: str, lease: _Lease, known: dict[str, Any]) -> None:
         """Falls back to reports where Consul's own check cannot reach a live service."""
         ours = [
             one
             for one in known.get("Checks") or []
-            if isinstance(one, dict) and one.get("CheckID") == check_id(lease.instance.id)
+            if isinstance(one, dict) and one.get("CheckID") == check_id(lease.instance.id, lease_id)
         ]
         if not ours or ours[0].get("Status") != "critical":
             lease.unreached = 0
