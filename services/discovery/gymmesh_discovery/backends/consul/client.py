@@ -19,6 +19,7 @@ import consul.base
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_discovery.config import ConsulConfig, read_token, split_address
+from gymmesh_runtime.conceal import conceal
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
 
@@ -162,6 +163,7 @@ def _away(message: str) -> MeshError:
 
 
 def _shown(body: bytes) -> str:
-    text = body[: 4 * _MAX_SHOWN].decode(errors="replace")
+    """The start of an answer, fit to be printed; Consul may quote a token."""
+    text = conceal(body[: 16 * _MAX_SHOWN].decode(errors="replace"))
     plain = "".join(one if one.isprintable() else " " for one in text).strip()
     return plain[:_MAX_SHOWN] or "(nothing)"
