@@ -32,7 +32,7 @@ class Answer(NamedTuple):
     """An answer of Consul's: the status, the index header and the body."""
 
     status: int
-    index: str | None
+    index_header: str | None
     body: bytes
 
     def json(self) -> Any:

@@ -377,7 +377,7 @@ class ConsulRegistry:
         if answer.status != 200:
             raise self._open_client().strange(f"it answers a watch with status {answer.status}")
         try:
-            return read_index(answer.index)
+            return read_index(answer.index_header)
         except BadIndexError as error:
             raise self._open_client().strange(str(error)) from None
 
