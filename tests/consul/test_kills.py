@@ -170,6 +170,7 @@ async def test_every_rollout_has_one_outcome_whatever_dies(consul: Agent, tmp_pa
     assert code == (3 if failures else 0)
     assert not failures, failures[:3]
     assert said["retried"] > 0  # the kills did hit
+    assert {one.split()[-1] for one in said["retries"]} <= {"PEER_UNAVAILABLE", "MUX_BROKEN"}
     assert max(view.took.values()) <= RIGHT_S, view.took
 
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-from gymmesh_discovery.backends.consul.client import ConsulClient
+from gymmesh_discovery.backends.consul import make_client
 from gymmesh_discovery.config import ConsulConfig, split_address
 from gymmesh_runtime.errors import MeshError
 
@@ -33,7 +33,7 @@ async def consul_agent(config: ConsulConfig, *, start: bool, binary: str) -> Asy
     With ``start``, `consul agent -dev` is started from ``binary`` where none answers, and ended
     with the context. Raises ConsulError.
     """
-    problem = await _problem(config)
+    problem = await consul_problem(config)
     if problem is None:
         yield
         return
@@ -48,9 +48,9 @@ async def consul_agent(config: ConsulConfig, *, start: bool, binary: str) -> Asy
         await _stop(process)
 
 
-async def _problem(config: ConsulConfig) -> str | None:
+async def consul_problem(config: ConsulConfig) -> str | None:
     """Why there is no Consul with a leader; None when there is."""
-    client = ConsulClient(config)
+    client = make_client(config)
     try:
         answer = await client.read("/v1/status/leader", timeout=_CALL_S)
         leader = answer.json()
@@ -94,7 +94,7 @@ async def _until_ready(config: ConsulConfig, process: Process) -> None:
         async with asyncio.timeout(_START_S):
             while problem is not None and process.returncode is None:
                 await asyncio.sleep(0.1)
-                problem = await _problem(config)
+                problem = await consul_problem(config)
     if process.returncode is not None:
         raise ConsulError(f"the Consul agent ended with status {process.returncode} at its start")
     if problem is not None:

@@ -9,12 +9,16 @@ from typing import Final
 import msgspec
 
 from gymmesh.agent.v1 import agent_pb2
+from gymmesh.discovery.v1.discovery_pb2 import Instance
+from gymmesh.errors.v1 import errors_pb2
 from gymmesh_client.collect_stream import AgentPool, StreamLimits
 from gymmesh_discovery.config import ConsulConfig, DiscoveryConfig, split_address
 from gymmesh_mesh.compose import registry_service
 from gymmesh_mesh.config import Defaults
+from gymmesh_mesh.consul_agent import consul_problem
 from gymmesh_mesh.mesh import Mesh
 from gymmesh_runtime.config import ConfigError
+from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.registration import DirectoryWatch
 from gymmesh_runtime.serve import close_bounded, instance_of
@@ -52,7 +56,8 @@ async def discovered(
     """Watches Consul for agents, and uses all instances of the one called ``agent``.
 
     Its default environment is that of tasks that name none, unless ``defaults`` says so. Raises
-    ConfigError, and SERVICE_NOT_FOUND when there is no such agent within ten seconds.
+    ConfigError, and when there is no such agent within ten seconds SERVICE_NOT_FOUND, or
+    PEER_UNAVAILABLE where Consul does not answer.
     """
     async with AsyncExitStack() as stack:
         directory = PeerDirectory(watched=True)
@@ -68,10 +73,20 @@ async def discovered(
         stack.push_async_callback(watch.stop)
         pool = AgentPool(directory, StreamLimits(reconnect_s=reconnect_s))
         stack.push_async_callback(pool.close)
-        found = await directory.pick(AGENT, agent, timeout=_FOUND_S)
+        found = await _find(directory, agent, consul)
         if defaults is None:
             about: agent_pb2.GetAgentResponse = await directory.peer(found).GetAgent(
                 agent_pb2.GetAgentRequest(), timeout=_HELLO_S
             )
             defaults = Defaults(environment=about.default_environment)
         yield Mesh(directory, msgspec.structs.replace(defaults, agent=agent), pool)
+
+
+async def _find(directory: PeerDirectory, agent: str, consul: ConsulConfig) -> Instance:
+    try:
+        return await directory.pick(AGENT, agent, timeout=_FOUND_S)
+    except MeshError:
+        problem = await consul_problem(consul)
+        if problem is None:
+            raise
+        raise MeshError(errors_pb2.ERROR_REASON_PEER_UNAVAILABLE, problem) from None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,7 +15,7 @@ from aiohttp import web
 
 from gymmesh.discovery.v1 import discovery_pb2 as pb
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh_discovery.backends.consul import ConsulRegistry, client, registry
+from gymmesh_discovery.backends.consul import ConsulRegistry, registry
 from gymmesh_discovery.config import ConsulConfig
 from gymmesh_discovery.service import DiscoveryService
 from gymmesh_runtime.errors import MeshError
@@ -395,5 +397,21 @@ def test_how_consul_checks(address: str, consul_at: str, expected: str) -> None:
     assert backend._check_kind(at(address)) == expected.lower()
 
 
-async def test_ids_with_slashes_stay_one_part_of_a_path() -> None:
-    assert client.quoted("a/b?c d%") == "a%2Fb%3Fc%20d%25"
+async def test_ids_with_slashes_stay_one_part_of_a_path(consul: FakeConsul) -> None:
+    async with opened(consul) as backend:
+        lease, _ = await backend.register(at("127.0.0.1:9", "a/b?c%"), 15, "")
+        await until(lambda: ids(backend) == ["a/b?c%"])
+        await backend.deregister(lease)
+    assert any(one.raw_path.endswith("/a%2Fb%3Fc%25") for one in consul.requests)
+
+
+def test_nothing_imports_py_consul_until_it_is_used() -> None:
+    code = (
+        "import sys, gymmesh_mesh, gymmesh_discovery.backends.consul\n"
+        "assert 'consul' not in sys.modules\n"
+        "sys.modules['consul'] = None\n"
+        "from gymmesh_discovery.config import ConsulConfig\n"
+        "gymmesh_discovery.backends.consul.make_client(ConsulConfig())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert "ConfigError: Consul needs py-consul" in done.stderr

@@ -2,6 +2,6 @@
 queries) and view.py are pure; registry.py puts them together; client.py calls Consul.
 """
 
-from gymmesh_discovery.backends.consul.registry import ConsulRegistry
+from gymmesh_discovery.backends.consul.registry import ConsulRegistry, make_client
 
-__all__ = ["ConsulRegistry"]
+__all__ = ["ConsulRegistry", "make_client"]

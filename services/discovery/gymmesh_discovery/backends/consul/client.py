@@ -10,7 +10,7 @@ import json
 import ssl
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import aiohttp
 import consul
@@ -131,11 +131,6 @@ class _Http(consul.aio.HTTPClient):  # type: ignore[misc]  # it has no types
         # Paths come quoted: an id may have a slash.
         query = f"?{urlencode(params)}" if params else ""
         return f"{self.base_uri}{path}{query}"
-
-
-def quoted(part: str) -> str:
-    """One part of a path."""
-    return quote(part, safe="")
 
 
 def _as_it_is(response: Any) -> Answer:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from random import random
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from urllib.parse import quote
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
@@ -41,6 +42,7 @@ from gymmesh_discovery.view import (
     Change,
 )
 from gymmesh_runtime import metrics
+from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
 
 if TYPE_CHECKING:
@@ -93,9 +95,7 @@ class ConsulRegistry:
 
     async def open(self) -> None:
         """Starts watching, and waits a moment for the first view. Raises ConfigError."""
-        from gymmesh_discovery.backends.consul.client import ConsulClient
-
-        self._client = ConsulClient(self._config)
+        self._client = make_client(self._config)
         self._tasks = [
             asyncio.create_task(self._watch_names()),
             asyncio.create_task(self._sweep_forever()),
@@ -438,10 +438,20 @@ class ConsulRegistry:
                     await self.deregister(lease_id)
 
 
-def _quoted(part: str) -> str:
-    from gymmesh_discovery.backends.consul.client import quoted
+def make_client(config: ConsulConfig) -> ConsulClient:
+    """A client of the agent. Raises ConfigError."""
+    try:
+        from gymmesh_discovery.backends.consul.client import ConsulClient
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "consul":
+            raise
+        raise ConfigError("Consul needs py-consul: pip install 'gymmesh[consul]'") from None
+    return ConsulClient(config)
 
-    return quoted(part)
+
+def _quoted(part: str) -> str:
+    """One part of a path."""
+    return quote(part, safe="")
 
 
 def _mark_of(known: dict[str, Any]) -> str:
