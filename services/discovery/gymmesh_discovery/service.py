@@ -33,6 +33,8 @@ class DiscoveryService:
         self.instance_id = instance_id
         self.name = name
         self._backend: RegistryBackend = backend or MemoryRegistry()
+        #: Whether other processes register in the same place, so that this one must watch it.
+        self.shared: bool = getattr(self._backend, "shared", False)
 
     def servicers(self) -> Mapping[str, object]:
         """Itself."""

@@ -215,6 +215,12 @@ INSTANCES: Final = Gauge(
     ["service"],
     registry=REGISTRY,
 )
+REGISTRY_VIEW_AGE: Final = Gauge(
+    "gymmesh_registry_view_age_seconds",
+    "How long a registry outside, such as Consul, has not confirmed this view of it; 0: it does.",
+    [],
+    registry=REGISTRY,
+)
 MUX_STREAMS: Final = Gauge(
     "gymmesh_mux_streams",
     "Mux streams open, by this process's side of them (client, server).",

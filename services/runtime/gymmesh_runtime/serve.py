@@ -67,6 +67,20 @@ def _all(service: Service) -> bool:
     return True
 
 
+def _is_shared(service: Service) -> bool:
+    """Whether it is a registry in which other processes register, too, as one over Consul is."""
+    return getattr(service, "shared", False)
+
+
+def _watching(
+    stack: AsyncExitStack, discovery: DiscoveryPeer, directory: PeerDirectory
+) -> DirectoryWatch:
+    watch = DirectoryWatch(discovery, directory)
+    watch.start()
+    stack.push_async_callback(watch.stop)
+    return watch
+
+
 @asynccontextmanager
 async def serving(
     services: Service | Sequence[Service],
@@ -77,7 +91,8 @@ async def serving(
     """Serves one service, or several of one process, while the context is open.
 
     See the module for the order of things. Several are opened in their order and call one
-    another directly; a registry among them is the registry of all. ``exposed`` tells which of
+    another directly; a registry among them is the registry of all, and is watched where other
+    processes register in the same place. ``exposed`` tells which of
     them other processes may call: each has a port of its own and is registered.
 
     Raises what ``service.open`` raises, OSError when a port is taken, and
@@ -87,14 +102,12 @@ async def serving(
     async with AsyncExitStack() as stack:
         metrics_address = _start_metrics(stack, options)
         directory = PeerDirectory(
-            watched=bool(options.discovery_address), transport=options.transport
+            watched=bool(options.discovery_address) or any(map(_is_shared, services)),
+            transport=options.transport,
         )
         stack.push_async_callback(directory.close)
         discovery = _discovery_peer(directory, options, services)
-        watch = None if discovery is None else DirectoryWatch(discovery, directory)
-        if watch is not None:
-            watch.start()
-            stack.push_async_callback(watch.stop)
+        watch = None if discovery is None else _watching(stack, discovery, directory)
 
         for service in services:
             stack.push_async_callback(close_bounded, service)
@@ -102,6 +115,8 @@ async def serving(
             if len(services) > 1:
                 directory.add_direct(instance_of(service), service.servicers())
                 discovery = discovery or _own_registry(directory, service)
+            if discovery is not None and _is_shared(service):
+                watch = _watching(stack, discovery, directory)
 
         outlets = [_Outlet(one, options) for one in services if exposed(one)]
         for outlet in outlets:
