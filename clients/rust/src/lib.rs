@@ -3,13 +3,16 @@
 #![forbid(unsafe_code)]
 
 pub mod codec;
+pub mod collect;
 pub mod conversation;
+pub mod dial;
 pub mod errors;
 pub mod fold;
 pub mod json;
 #[path = "generated/reasons.rs"]
 mod reasons;
 pub mod rows;
+pub mod run_control;
 pub mod tasks;
 
 #[allow(missing_docs, clippy::all, rustdoc::all)]
