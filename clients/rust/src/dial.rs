@@ -15,6 +15,7 @@ pub const MAX_MESSAGE_BYTES: usize = 64 * 1024 * 1024;
 /// The contract's version that this client speaks.
 pub const CONTRACT_VERSION: &str = "1.0";
 const CONNECT_S: u64 = 10;
+const XDS_STREAMS: usize = 4;
 const WINDOW_BYTES: u32 = 1024 * 1024;
 
 /// A connection for the generated clients; cheap to clone. It is made when it is first used, and
@@ -26,7 +27,7 @@ pub struct Channel(Inner);
 enum Inner {
     Address(tonic::transport::Channel),
     #[cfg(feature = "xds")]
-    Xds(std::sync::Arc<std::sync::Mutex<tonic_xds::XdsChannelGrpc>>),
+    Xds(tonic_xds::XdsChannelGrpc),
 }
 
 impl fmt::Debug for Channel {
@@ -40,8 +41,8 @@ impl fmt::Debug for Channel {
 }
 
 /// Connects to a target: `host:port`, several of these with commas between, or, with the feature
-/// `xds`, `xds:///NAME`. There is one channel for each address, and one for an xDS name, whose
-/// calls the balancer spreads.
+/// `xds`, `xds:///NAME`. There is one channel for each address, and several for an xDS name: each
+/// carries one Collect stream, and the balancer spreads the streams over the instances.
 ///
 /// No call is pinged for, since servers close connections that are pinged often. To be called in a
 /// tokio runtime.
@@ -50,7 +51,7 @@ impl fmt::Debug for Channel {
 /// The target names nothing that can be dialled.
 pub fn dial(target: &str) -> Result<Vec<Channel>, MeshError> {
     if target.starts_with("xds:") {
-        return Ok(vec![dial_xds(target)?]);
+        return Ok(vec![dial_xds(target)?; XDS_STREAMS]);
     }
     target
         .split(',')
@@ -86,18 +87,13 @@ pub fn dial_address(address: &str) -> Result<Channel, MeshError> {
 
 #[cfg(feature = "xds")]
 fn dial_xds(target: &str) -> Result<Channel, MeshError> {
-    use tonic_xds::{XdsChannelBuilder, XdsChannelConfig, XdsUri};
     let wrong = |why: String| {
         let sentence = format!("{target:?} cannot be dialled: {why}");
         MeshError::new("FIELD_INVALID", sentence, &[("field", "target")])
     };
-    let uri = XdsUri::parse(target).map_err(|error| wrong(error.to_string()))?;
-    let channel = XdsChannelBuilder::new(XdsChannelConfig::new(uri))
-        .build_grpc_channel()
-        .map_err(|error| wrong(error.to_string()))?;
-    Ok(Channel(Inner::Xds(std::sync::Arc::new(
-        std::sync::Mutex::new(channel),
-    ))))
+    Ok(Channel(Inner::Xds(
+        crate::xds::connect(target).map_err(wrong)?,
+    )))
 }
 
 #[cfg(not(feature = "xds"))]
@@ -119,10 +115,7 @@ impl Service<Request<tonic::body::Body>> for Channel {
         match &mut self.0 {
             Inner::Address(channel) => channel.poll_ready(context).map_err(Into::into),
             #[cfg(feature = "xds")]
-            Inner::Xds(channel) => {
-                let mut channel = channel.lock().unwrap_or_else(|broken| broken.into_inner());
-                channel.poll_ready(context).map_err(Into::into)
-            }
+            Inner::Xds(channel) => channel.poll_ready(context).map_err(Into::into),
         }
     }
 
@@ -134,7 +127,6 @@ impl Service<Request<tonic::body::Body>> for Channel {
             }
             #[cfg(feature = "xds")]
             Inner::Xds(channel) => {
-                let mut channel = channel.lock().unwrap_or_else(|broken| broken.into_inner());
                 let answer = channel.call(request);
                 Box::pin(async move { answer.await.map_err(Into::into) })
             }

@@ -14,6 +14,8 @@ mod reasons;
 pub mod rows;
 pub mod run_control;
 pub mod tasks;
+#[cfg(feature = "xds")]
+mod xds;
 
 #[allow(missing_docs, clippy::all, rustdoc::all)]
 mod generated;

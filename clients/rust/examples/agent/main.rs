@@ -110,7 +110,7 @@ async fn serve(arguments: Arguments) -> Result<(), Fault> {
         .set_service_status(service::NAME, tonic_health::ServingStatus::Serving)
         .await;
 
-        let (stop, mut stopping) = watch::channel(false);
+    let (stop, mut stopping) = watch::channel(false);
     let stopped = async move { drop(stopping.wait_for(|stop| *stop).await) };
     let serving = tokio::spawn(
         Server::builder()

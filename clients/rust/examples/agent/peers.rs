@@ -196,9 +196,7 @@ impl Peers {
                 call.map(|granted| granted.lease_s)
             };
             let pause = match renewed {
-                Ok(granted_s) => {
-                    Duration::from_secs_f64(f64::from(granted_s.max(1)) / 3.0)
-                }
+                Ok(granted_s) => Duration::from_secs_f64(f64::from(granted_s.max(1)) / 3.0),
                 Err(error) => {
                     if error.reason == "LEASE_NOT_FOUND" {
                         lease.clear();
