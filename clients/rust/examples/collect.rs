@@ -1,0 +1,163 @@
+//! Collects rollouts from agents: a row of JSON for each task and repeat.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use futures_util::StreamExt;
+use gymmesh_client::collect::{Agents, CollectOptions, Collected, StreamLimits};
+use gymmesh_client::dial::dial;
+use gymmesh_client::json::{Json, Object, object_bytes};
+use gymmesh_client::proto::rollout::v1::Task;
+use gymmesh_client::rows::{completed_row, failure_row};
+use gymmesh_client::tasks::{TaskDefaults, TaskReader};
+
+const USAGE: &str = "usage: collect --agent TARGET --input tasks.jsonl --output rows.jsonl \
+    [--failures failures.jsonl] [--num-repeats N] [--concurrency C] [--deadline-s S]";
+
+type Fault = Box<dyn std::error::Error>;
+
+#[derive(Default)]
+struct Arguments {
+    agent: String,
+    input: String,
+    output: String,
+    failures: Option<String>,
+    repeats: Option<u32>,
+    concurrency: Option<usize>,
+    deadline_s: Option<f64>,
+}
+
+impl Arguments {
+    fn parse(mut words: impl Iterator<Item = String>) -> Result<Self, Fault> {
+        let mut read = Self::default();
+        while let Some(name) = words.next() {
+            let value = words
+                .next()
+                .ok_or_else(|| format!("{name} needs a value"))?;
+            match name.as_str() {
+                "--agent" => read.agent = value,
+                "--input" => read.input = value,
+                "--output" => read.output = value,
+                "--failures" => read.failures = Some(value),
+                "--num-repeats" => read.repeats = Some(value.parse()?),
+                "--concurrency" => read.concurrency = Some(value.parse()?),
+                "--deadline-s" => read.deadline_s = Some(value.parse()?),
+                _ => return Err(format!("unknown: {name}").into()),
+            }
+        }
+        if read.agent.is_empty() || read.input.is_empty() || read.output.is_empty() {
+            return Err("--agent, --input and --output are needed".into());
+        }
+        Duration::try_from_secs_f64(read.deadline_s.unwrap_or(1.0))?;
+        Ok(read)
+    }
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let arguments = match Arguments::parse(std::env::args().skip(1)) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            eprintln!("collect: {error}\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match collect(&arguments).await {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("collect: {error}");
+            ExitCode::from(1)
+        }
+    }
+}
+
+fn read_tasks(path: &str, defaults: TaskDefaults) -> Result<Vec<Task>, Fault> {
+    let file = File::open(path).map_err(|error| format!("{path}: {error}"))?;
+    let mut reader = TaskReader::new(defaults);
+    let mut tasks = Vec::new();
+    for line in BufReader::new(file).split(b'\n') {
+        tasks.extend(
+            reader
+                .line(&line?)
+                .map_err(|problem| format!("{path}: {problem}"))?,
+        );
+    }
+    Ok(tasks)
+}
+
+fn write_line(file: &mut impl Write, row: &Object) -> std::io::Result<()> {
+    let mut line = object_bytes(row);
+    line.push(b'\n');
+    file.write_all(&line)
+}
+
+async fn collect(arguments: &Arguments) -> Result<ExitCode, Fault> {
+    let agents = Agents::new(dial(&arguments.agent)?, StreamLimits::default());
+    let about = agents.about(Duration::from_secs(30)).await?;
+    let defaults = TaskDefaults {
+        environment: about.default_environment,
+        agent: about.name,
+    };
+    let tasks = read_tasks(&arguments.input, defaults)?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos();
+    let mut options = CollectOptions::new(format!("rust-{now:x}-{}", std::process::id()));
+    options.repeats = arguments.repeats.unwrap_or(1);
+    options.concurrency = arguments.concurrency.unwrap_or(options.concurrency);
+    if let Some(seconds) = arguments.deadline_s {
+        options.deadline = Duration::try_from_secs_f64(seconds)?;
+    }
+    let mut rows = BufWriter::new(File::create(&arguments.output)?);
+    let mut failures = match &arguments.failures {
+        Some(path) => Some(BufWriter::new(File::create(path)?)),
+        None => None,
+    };
+    let began = Instant::now();
+    let (mut completed, mut failed) = (0, 0);
+    let mut instances: BTreeMap<String, u64> = BTreeMap::new();
+    let mut outcomes = std::pin::pin!(agents.collect(tasks, options));
+    while let Some(Collected { task, outcome, .. }) = outcomes.next().await {
+        match outcome {
+            Ok(rollout) => {
+                completed += 1;
+                let started = rollout.started.as_ref();
+                let instance = started
+                    .map(|one| one.agent_instance_id.clone())
+                    .unwrap_or_default();
+                *instances.entry(instance).or_default() += 1;
+                write_line(&mut rows, &completed_row(&task, &rollout)?)?;
+            }
+            Err(attempt) => {
+                failed += 1;
+                let row = failure_row(&task, &attempt.failure, &attempt.partial)?;
+                match &mut failures {
+                    Some(file) => write_line(file, &row)?,
+                    None => eprintln!("failed: {}: {:?}", task.task_id, attempt.failure),
+                }
+            }
+        }
+    }
+    rows.flush()?;
+    failures.as_mut().map_or(Ok(()), Write::flush)?;
+    print_summary(completed, failed, began.elapsed(), instances);
+    Ok(ExitCode::from(match (completed, failed) {
+        (0, _) => 1,
+        (_, 0) => 0,
+        _ => 3,
+    }))
+}
+
+fn print_summary(completed: u64, failed: u64, wall: Duration, agents: BTreeMap<String, u64>) {
+    let agents = agents
+        .into_iter()
+        .map(|(id, count)| (id.as_str().into(), Json::int(count)));
+    let summary = Object::from([
+        ("completed".into(), Json::int(completed)),
+        ("failed".into(), Json::int(failed)),
+        ("wall_s".into(), Json::real(wall.as_secs_f64())),
+        ("agents".into(), Json::Object(agents.collect())),
+    ]);
+    println!("{}", Json::Object(summary));
+}

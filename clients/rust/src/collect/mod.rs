@@ -1,0 +1,239 @@
+//! Collecting: many rollouts over the agents' Collect streams, with retries.
+
+mod attempt;
+mod pool;
+mod stream;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::{Stream, StreamExt, iter};
+use tokio::time::Instant;
+
+pub use attempt::FailedAttempt;
+pub use stream::StreamLimits;
+
+use crate::dial::Channel;
+use crate::errors::{MeshError, reason_of};
+use crate::proto::agent::v1::{GetAgentResponse, RolloutOptions, RunRolloutRequest};
+use crate::proto::rollout::v1::{Boundary, Rollout, Task};
+use crate::tasks::repeat_seed;
+use pool::Pool;
+
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// How to collect.
+#[derive(Clone, Debug)]
+pub struct CollectOptions {
+    /// The run's id; it begins the ids of its rollouts, so it must be another one for each run.
+    pub run_id: String,
+    /// How often each task is run.
+    pub repeats: u32,
+    /// The most rollouts in flight.
+    pub concurrency: usize,
+    /// The deadline of an attempt.
+    pub deadline: Duration,
+    /// The most attempts of a rollout; those that were refused for want of room do not count.
+    pub max_attempts: u32,
+    /// For how long a rollout that is refused, or whose agent is away, is tried again.
+    pub patience: Duration,
+    /// The first wait before another attempt; it doubles.
+    pub backoff: Duration,
+    /// How the rollouts are to be run.
+    pub rollout: Option<RolloutOptions>,
+    /// Bounds of the streams.
+    pub limits: StreamLimits,
+}
+
+impl CollectOptions {
+    /// The usual options for a run.
+    pub fn new(run_id: impl Into<String>) -> Self {
+        Self {
+            run_id: run_id.into(),
+            repeats: 1,
+            concurrency: 64,
+            deadline: Duration::from_secs(600),
+            max_attempts: 3,
+            patience: Duration::from_secs(60),
+            backoff: Duration::from_millis(500),
+            rollout: None,
+            limits: StreamLimits::default(),
+        }
+    }
+}
+
+/// One rollout's outcome.
+#[derive(Clone, Debug)]
+pub struct Collected {
+    /// Its task, as the task file has it.
+    pub task: Arc<Task>,
+    /// Which repeat of the task, from 0.
+    pub repeat_index: u32,
+    /// The completed rollout, or the failure of its last attempt.
+    pub outcome: Result<Rollout, Box<FailedAttempt>>,
+}
+
+/// The agents that a run is collected from.
+#[derive(Clone, Debug)]
+pub struct Agents {
+    pool: Arc<Pool>,
+}
+
+impl Agents {
+    /// Agents behind these channels, one instance or one balanced name each. To be called in a
+    /// tokio runtime.
+    pub fn new(channels: impl IntoIterator<Item = Channel>, limits: StreamLimits) -> Self {
+        Self {
+            pool: Arc::new(Pool::new(channels, limits)),
+        }
+    }
+
+    /// What the agent is; the first one that answers within the limit says it.
+    ///
+    /// # Errors
+    /// None answered.
+    pub async fn about(&self, limit: Duration) -> Result<GetAgentResponse, MeshError> {
+        self.pool.about(limit).await
+    }
+
+    /// Runs one attempt to its end. Dropping the call cancels the attempt.
+    ///
+    /// # Errors
+    /// The attempt failed; a stream that breaks the contract is such a failure.
+    pub async fn run(
+        &self,
+        request: RunRolloutRequest,
+        repeat_index: u32,
+        deadline: Duration,
+    ) -> Result<Rollout, Box<FailedAttempt>> {
+        self.pool.run(request, repeat_index, deadline).await
+    }
+
+    /// Collects the rollouts of tasks, in the order in which they end. Dropping the stream cancels
+    /// what is in flight.
+    pub fn collect<T>(
+        &self,
+        tasks: T,
+        options: CollectOptions,
+    ) -> impl Stream<Item = Collected> + use<T>
+    where
+        T: IntoIterator<Item = Task>,
+        T::IntoIter: Send + 'static,
+    {
+        let agents = self.clone();
+        let concurrency = options.concurrency.max(1);
+        let repeats = options.repeats;
+        let options = Arc::new(options);
+        let jobs = tasks.into_iter().flat_map(move |task| {
+            let task = Arc::new(task);
+            (0..repeats).map(move |repeat| (task.clone(), repeat))
+        });
+        iter(jobs)
+            .map(move |(task, repeat)| run_job(agents.clone(), task, repeat, options.clone()))
+            .buffer_unordered(concurrency)
+    }
+}
+
+/// What to send for an attempt.
+fn request_for(
+    task: &Task,
+    repeat_index: u32,
+    attempt: u32,
+    options: &CollectOptions,
+) -> RunRolloutRequest {
+    let mut task = task.clone();
+    task.seed = task.seed.map(|seed| repeat_seed(seed, repeat_index));
+    RunRolloutRequest {
+        rollout_id: format!("{}/{}/{repeat_index}", options.run_id, task.task_id),
+        task: Some(task),
+        attempt,
+        options: options.rollout.clone(),
+        run_id: options.run_id.clone(),
+    }
+}
+
+async fn run_job(
+    agents: Agents,
+    task: Arc<Task>,
+    repeat_index: u32,
+    options: Arc<CollectOptions>,
+) -> Collected {
+    let mut retries = Retries::new(&options);
+    let mut attempt = 1;
+    loop {
+        let request = request_for(&task, repeat_index, attempt, &options);
+        let outcome = agents.run(request, repeat_index, options.deadline).await;
+        if let Err(failed) = &outcome
+            && let Some(wait) = retries.wait(failed)
+        {
+            tokio::time::sleep(wait).await;
+            attempt += 1;
+            continue;
+        }
+        return Collected {
+            task,
+            repeat_index,
+            outcome,
+        };
+    }
+}
+
+/// Whether and when a rollout is tried again.
+struct Retries {
+    left: u32,
+    until: Option<Instant>,
+    patience: Duration,
+    backoff: Duration,
+    times: u32,
+}
+
+impl Retries {
+    fn new(options: &CollectOptions) -> Self {
+        Self {
+            left: options.max_attempts.max(1),
+            until: None,
+            patience: options.patience,
+            backoff: options.backoff,
+            times: 0,
+        }
+    }
+
+    /// How long to wait before the next attempt; None: there is none.
+    fn wait(&mut self, failed: &FailedAttempt) -> Option<Duration> {
+        if !failed.failure.retry_safe {
+            return None;
+        }
+        let now = Instant::now();
+        if counts(failed) {
+            self.left -= 1;
+            self.until = None;
+        }
+        let until = *self.until.get_or_insert(now + self.patience);
+        let asked = failed.failure.status.as_ref().map(MeshError::from_rpc);
+        let asked = asked
+            .and_then(|error| error.retry_after)
+            .unwrap_or_default();
+        let doubled = self.backoff.saturating_mul(1 << self.times.min(7));
+        let wait = doubled.max(asked).min(LONGEST_WAIT);
+        self.times += 1;
+        (self.left > 0 && now + wait < until).then_some(wait)
+    }
+}
+
+/// Whether a failure is one of the rollout's attempts: what was refused for want of room, or
+/// because the agent is away, was not tried.
+fn counts(failed: &FailedAttempt) -> bool {
+    let reason = failed
+        .failure
+        .status
+        .as_ref()
+        .map(reason_of)
+        .unwrap_or_default();
+    let refused = matches!(reason.as_str(), "QUEUE_FULL" | "SESSION_LIMIT");
+    let away = matches!(
+        reason.as_str(),
+        "PEER_UNAVAILABLE" | "DRAINING" | "SERVICE_NOT_FOUND"
+    );
+    let at_agent = failed.failure.boundary == i32::from(Boundary::Agent);
+    !(refused || (away && at_agent && failed.partial.started.is_none()))
+}

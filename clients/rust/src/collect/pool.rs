@@ -1,0 +1,199 @@
+//! Agent instances: a stream to each, attempts spread over them.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::OnceCell;
+use tokio::time::{Instant, timeout};
+
+use super::attempt::{Ended, broken_off, ended, fold_for, overdue, unlawful};
+use super::stream::{CollectStream, StreamLimits};
+use crate::dial::{Channel, agent_client, answer, within};
+use crate::errors::MeshError;
+use crate::fold::Fold;
+use crate::proto::agent::v1::{GetAgentRequest, GetAgentResponse, RunRolloutRequest};
+
+const ASSUMED_CAPACITY: u32 = 1024;
+// How long past its deadline an attempt is waited for before it is left.
+const SLACK: Duration = Duration::from_secs(5);
+// For so long, an instance that failed is asked only when no other can be.
+const AVOID: Duration = Duration::from_secs(2);
+
+#[derive(Debug)]
+pub(super) struct Pool {
+    seats: Vec<Seat>,
+    limits: StreamLimits,
+}
+
+/// One agent instance.
+#[derive(Debug)]
+struct Seat {
+    channel: Channel,
+    about: OnceCell<GetAgentResponse>,
+    stream: Mutex<Option<Arc<CollectStream>>>,
+    in_flight: AtomicUsize,
+    failed_at: Mutex<Option<Instant>>,
+}
+
+impl Seat {
+    /// What to choose by: the attempts in flight for each place; far more while it is avoided.
+    fn busyness(&self) -> f64 {
+        let stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        let capacity = stream.as_ref().map_or(0, |stream| stream.capacity());
+        let places = if capacity == 0 {
+            ASSUMED_CAPACITY
+        } else {
+            capacity
+        };
+        let failed_at = *self
+            .failed_at
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let avoided = failed_at.is_some_and(|at| at.elapsed() < AVOID);
+        let busy = self.in_flight.load(Ordering::Relaxed) as f64 / f64::from(places);
+        busy + if avoided { 1e6 } else { 0.0 }
+    }
+
+    fn avoid(&self) {
+        let mut failed_at = self
+            .failed_at
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *failed_at = Some(Instant::now());
+    }
+
+    async fn about(&self, limit: Duration) -> Result<&GetAgentResponse, MeshError> {
+        let ask = || async {
+            let mut client = agent_client(self.channel.clone());
+            answer(limit, client.get_agent(within(limit, GetAgentRequest {}))).await
+        };
+        self.about.get_or_try_init(ask).await
+    }
+
+    fn stream(&self, limits: &StreamLimits) -> Arc<CollectStream> {
+        let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        match stream.as_ref().filter(|stream| !stream.broken()) {
+            Some(stream) => stream.clone(),
+            None => {
+                let made = Arc::new(CollectStream::new(self.channel.clone(), limits.clone()));
+                stream.insert(made).clone()
+            }
+        }
+    }
+
+    /// One attempt over a call of its own, for an agent without Collect.
+    async fn call(&self, request: RunRolloutRequest, mut fold: Fold, limit: Duration) -> Ended {
+        let mut client = agent_client(self.channel.clone());
+        let mut events = match client.run_rollout(within(limit, request)).await {
+            Ok(response) => response.into_inner(),
+            Err(status) => return broken_off(fold, status.into()),
+        };
+        loop {
+            match events.message().await {
+                Ok(None) if fold.ended() => return ended(fold),
+                Ok(None) => {
+                    let error = MeshError::new("PEER_UNAVAILABLE", "the stream broke off", &[]);
+                    return broken_off(fold, error);
+                }
+                Ok(Some(response)) => {
+                    if let Err(violation) = fold.add(response.event.unwrap_or_default()) {
+                        return Err(unlawful(fold, &violation));
+                    }
+                }
+                Err(status) => return broken_off(fold, status.into()),
+            }
+        }
+    }
+}
+
+impl Pool {
+    pub fn new(channels: impl IntoIterator<Item = Channel>, limits: StreamLimits) -> Self {
+        let seat = |channel| Seat {
+            channel,
+            about: OnceCell::new(),
+            stream: Mutex::new(None),
+            in_flight: AtomicUsize::new(0),
+            failed_at: Mutex::new(None),
+        };
+        Self {
+            seats: channels.into_iter().map(seat).collect(),
+            limits,
+        }
+    }
+
+    pub async fn about(&self, limit: Duration) -> Result<GetAgentResponse, MeshError> {
+        let mut last = no_agents();
+        for seat in &self.seats {
+            match seat.about(limit).await {
+                Ok(about) => return Ok(about.clone()),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    pub async fn run(
+        &self,
+        request: RunRolloutRequest,
+        repeat_index: u32,
+        deadline: Duration,
+    ) -> Ended {
+        let fold = fold_for(&request, repeat_index);
+        let least_busy = self
+            .seats
+            .iter()
+            .min_by(|one, other| one.busyness().total_cmp(&other.busyness()));
+        let Some(seat) = least_busy else {
+            return broken_off(fold, no_agents());
+        };
+        let _place = Place::take(&seat.in_flight);
+        let collects = match seat.about(self.limits.hello).await {
+            Ok(about) => about.collect,
+            Err(error) => {
+                seat.avoid();
+                return broken_off(fold, error);
+            }
+        };
+        let left_with = fold_for(&request, repeat_index);
+        let run = async {
+            if collects {
+                seat.stream(&self.limits).run(request, fold, deadline).await
+            } else {
+                seat.call(request, fold, deadline).await
+            }
+        };
+        let outcome = timeout(deadline + SLACK, run).await;
+        let outcome = outcome.unwrap_or_else(|_| broken_off(left_with, overdue(deadline)));
+        if let Err(failed) = &outcome
+            && failed.partial.started.is_none()
+        {
+            seat.avoid();
+        }
+        outcome
+    }
+}
+
+fn no_agents() -> MeshError {
+    MeshError::new(
+        "SERVICE_NOT_FOUND",
+        "there is no agent to collect from",
+        &[],
+    )
+}
+
+/// Counts an attempt for as long as it is in flight.
+struct Place<'a>(&'a AtomicUsize);
+
+impl<'a> Place<'a> {
+    fn take(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

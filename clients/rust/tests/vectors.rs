@@ -1,0 +1,363 @@
+//! The contract's vectors, the same for every language.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use gymmesh_client::codec;
+use gymmesh_client::conversation::{conversation, transcript};
+use gymmesh_client::errors::{MeshError, rules};
+use gymmesh_client::fold::{Identity, fold};
+use gymmesh_client::json::{Json, Object, Text};
+use gymmesh_client::proto::DESCRIPTORS;
+use gymmesh_client::proto::responses::v1 as responses;
+use gymmesh_client::proto::rollout::v1::rollout::Outcome;
+use gymmesh_client::proto::rollout::v1::{Boundary, Rollout, RolloutEvent, Task};
+use gymmesh_client::rows::{completed_row, failure_row};
+use gymmesh_client::tasks::{TaskDefaults, repeat_seed, task_from_json};
+use prost::Message;
+use prost_reflect::{DescriptorPool, DeserializeOptions, DynamicMessage};
+use serde_json::Value;
+
+fn contract() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/contract")
+}
+
+fn read_json(path: &Path) -> Value {
+    let text = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_json::from_slice(&text).expect("a vector file is JSON")
+}
+
+fn cases(value: &Value) -> &Vec<Value> {
+    let cases = value.as_array().expect("a list of cases");
+    assert!(!cases.is_empty(), "no cases");
+    cases
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key]
+        .as_str()
+        .unwrap_or_else(|| panic!("no text {key} in {value}"))
+}
+
+/// A message from its proto JSON.
+fn message<M: Message + Default>(pool: &DescriptorPool, name: &str, value: &Value) -> M {
+    let kind = pool
+        .get_message_by_name(name)
+        .expect("a message of the contract");
+    let options = DeserializeOptions::new().deny_unknown_fields(true);
+    let read = DynamicMessage::deserialize_with_options(kind, value, &options)
+        .unwrap_or_else(|error| panic!("{name}: {error}: {value}"));
+    read.transcode_to().expect("the same message")
+}
+
+fn pool() -> DescriptorPool {
+    DescriptorPool::decode(DESCRIPTORS).expect("the committed descriptors")
+}
+
+/// The same message, its JSON in `*_json` fields apart: the order of keys is the writer's own.
+fn canonical(json: &Json) -> Json {
+    match json {
+        Json::Object(object) => {
+            let mut pairs: Vec<_> = object
+                .iter()
+                .map(|(key, one)| (key.clone(), canonical(one)))
+                .collect();
+            pairs.sort_by(|one, other| one.0.as_bytes().cmp(other.0.as_bytes()));
+            Json::Object(pairs.into_iter().collect())
+        }
+        Json::Array(values) => Json::Array(values.iter().map(canonical).collect()),
+        other => other.clone(),
+    }
+}
+
+/// The bytes of each field that holds JSON, with their keys in order.
+fn normalise(message: &mut DynamicMessage) {
+    use prost_reflect::Value as Field;
+    let fields: Vec<_> = message
+        .fields()
+        .map(|(field, value)| (field, value.clone()))
+        .collect();
+    for (field, mut value) in fields {
+        let is_json = field.name().ends_with("_json") || field.name() == "json";
+        match &mut value {
+            Field::Bytes(bytes) if is_json && !bytes.is_empty() => {
+                let read = Json::parse_field(bytes).expect("JSON");
+                *bytes = canonical(&read).to_bytes().into();
+            }
+            Field::Message(inner) => normalise(inner),
+            Field::List(values) => {
+                for one in values {
+                    if let Field::Message(inner) = one {
+                        normalise(inner);
+                    }
+                }
+            }
+            _ => {}
+        }
+        message.set_field(&field, value);
+    }
+}
+
+#[track_caller]
+fn assert_same<M: Message>(pool: &DescriptorPool, name: &str, got: &M, due: &M, about: &str) {
+    let kind = pool
+        .get_message_by_name(name)
+        .expect("a message of the contract");
+    let dynamic = |message: &M| {
+        let mut read = DynamicMessage::decode(kind.clone(), message.encode_to_vec().as_slice())
+            .expect("the same message");
+        normalise(&mut read);
+        read
+    };
+    assert_eq!(dynamic(got), dynamic(due), "{about}");
+}
+
+fn check_codec<M: Message + Default>(
+    case: &Value,
+    name: &str,
+    read: impl Fn(Json) -> Result<M, codec::CodecError>,
+    write: impl Fn(&M) -> Result<Json, codec::CodecError>,
+) {
+    let about = text(case, "about");
+    let pool = pool();
+    let document = Json::parse(text(case, "json").as_bytes()).expect(about);
+    let due: M = message(&pool, name, &case["message"]);
+    let got = read(document.clone()).expect(about);
+    assert_same(&pool, name, &got, &due, about);
+    let written = write(&got).expect(about);
+    assert_eq!(canonical(&written), canonical(&document), "{about}");
+    let again = Json::parse(&written.to_bytes()).expect(about);
+    assert_eq!(
+        canonical(&again),
+        canonical(&document),
+        "{about}: written and read"
+    );
+}
+
+#[test]
+fn codec_vectors() {
+    let file = read_json(&contract().join("vectors/codec.json"));
+    for case in cases(&file) {
+        let package = "gymmesh.responses.v1";
+        match text(case, "noun") {
+            "item" => {
+                let name = format!("{package}.Item");
+                check_codec(case, &name, codec::item_from_json, codec::item_to_json);
+            }
+            "tool" => {
+                let name = format!("{package}.Tool");
+                check_codec(case, &name, codec::tool_from_json, codec::tool_to_json);
+            }
+            "usage" => {
+                let name = format!("{package}.Usage");
+                check_codec(case, &name, codec::usage_from_json, codec::usage_to_json);
+            }
+            "params" => {
+                let name = format!("{package}.ResponseParams");
+                check_codec(case, &name, codec::params_from_json, codec::params_to_json);
+            }
+            "response" => {
+                let name = format!("{package}.Response");
+                check_codec(
+                    case,
+                    &name,
+                    codec::response_from_json,
+                    codec::response_to_json,
+                );
+            }
+            other => panic!("a noun without a codec: {other}"),
+        }
+    }
+}
+
+#[test]
+fn task_vectors() {
+    let pool = pool();
+    let file = read_json(&contract().join("vectors/tasks.json"));
+    let defaults = TaskDefaults {
+        environment: "default_environment".into(),
+        agent: "default_agent".into(),
+    };
+    for case in cases(&file["rows"]) {
+        let about = text(case, "about");
+        let due: Task = message(&pool, "gymmesh.rollout.v1.Task", &case["task"]);
+        let got = task_from_json(text(case, "row").as_bytes(), &defaults).expect(about);
+        assert_same(&pool, "gymmesh.rollout.v1.Task", &got, &due, about);
+    }
+    for case in cases(&file["seeds"]) {
+        let number = |key: &str| text(case, key).parse::<i64>().expect("a number");
+        let repeat = case["repeat_index"].as_u64().expect("a number") as u32;
+        assert_eq!(
+            repeat_seed(number("seed"), repeat),
+            number("sent"),
+            "{case}"
+        );
+    }
+}
+
+#[test]
+fn error_vectors() {
+    let file = read_json(&contract().join("vectors/errors.json"));
+    let cases = cases(&file);
+    assert_eq!(rules().len(), cases.len());
+    for (rule, case) in rules().iter().zip(cases) {
+        assert_eq!(rule.reason, text(case, "reason"));
+        assert_eq!(
+            i64::from(rule.number),
+            case["number"].as_i64().expect("a number")
+        );
+        assert_eq!(
+            rule.retry_safe,
+            case["retry_safe"].as_bool().expect("true or false")
+        );
+        let error = MeshError::new(rule.reason, "why", &[("key", "value")]);
+        let read = MeshError::from(error.to_status());
+        assert_eq!(read, error);
+        assert_eq!(read.metadata["key"], "value");
+        let code = format!("{:?}", read.code).to_uppercase();
+        assert_eq!(code, text(case, "code").replace('_', ""), "{}", rule.reason);
+        let boundary = read.boundary.unwrap_or(Boundary::Unspecified).as_str_name();
+        assert_eq!(
+            boundary.trim_start_matches("BOUNDARY_"),
+            text(case, "boundary")
+        );
+    }
+}
+
+fn fold_case(pool: &DescriptorPool, case: &Value) -> Result<Rollout, String> {
+    let identity = Identity {
+        rollout_id: text(case, "rollout_id").into(),
+        attempt: case["attempt"].as_u64().expect("a number") as u32,
+        run_id: case["run_id"].as_str().unwrap_or_default().into(),
+        task_id: case["task_id"].as_str().unwrap_or_default().into(),
+        repeat_index: case["repeat_index"].as_u64().unwrap_or_default() as u32,
+    };
+    let events = case["events"].as_array().expect("events").iter();
+    let events =
+        events.map(|event| message::<RolloutEvent>(pool, "gymmesh.rollout.v1.RolloutEvent", event));
+    fold(identity, events).map_err(|violation| violation.rule.name().to_owned())
+}
+
+fn items(items: Vec<&responses::Item>) -> Json {
+    let written = items
+        .into_iter()
+        .map(|item| codec::item_to_json(item).expect("an item"));
+    canonical(&Json::Array(written.collect()))
+}
+
+fn json_of(value: &Value) -> Json {
+    canonical(&Json::parse(value.to_string().as_bytes()).expect("JSON"))
+}
+
+#[test]
+fn fold_vectors() {
+    let pool = pool();
+    let mut count = 0;
+    for entry in fs::read_dir(contract().join("fold_vectors")).expect("the fold vectors") {
+        let path = entry.expect("a file").path();
+        if path.extension().is_none_or(|kind| kind != "json") {
+            continue;
+        }
+        count += 1;
+        let case = read_json(&path);
+        let about = format!("{}: {}", path.display(), text(&case, "about"));
+        let got = fold_case(&pool, &case);
+        if let Some(rule) = case["violates"].as_str() {
+            assert_eq!(got.expect_err(&about), rule, "{about}");
+            continue;
+        }
+        let got = got.expect(&about);
+        let due: Rollout = message(&pool, "gymmesh.rollout.v1.Rollout", &case["rollout"]);
+        assert_same(&pool, "gymmesh.rollout.v1.Rollout", &got, &due, &about);
+        for (call_id, due) in case["conversations"].as_object().expect("conversations") {
+            let said = conversation(&got, call_id).expect(&about);
+            assert_eq!(items(said), json_of(due), "{about}: {call_id}");
+        }
+        assert_eq!(
+            items(transcript(&got).expect(&about)),
+            json_of(&case["transcript"]),
+            "{about}"
+        );
+    }
+    assert!(count > 20, "only {count} fold vectors");
+}
+
+/// A rollout's numbers of time are reals made of its integers, which may differ in the last bit.
+fn assert_row(got: &Json, due: &Json, at: &str) {
+    match (got, due) {
+        (Json::Object(got), Json::Object(due)) => {
+            let keys = |object: &Object| {
+                let mut keys: Vec<Text> = object.keys().cloned().collect();
+                keys.sort_by(|one, other| one.as_bytes().cmp(other.as_bytes()));
+                keys
+            };
+            assert_eq!(keys(got), keys(due), "{at}");
+            for (key, value) in got {
+                assert_row(value, &due[key], &format!("{at}.{key:?}"));
+            }
+        }
+        (Json::Array(got), Json::Array(due)) => {
+            assert_eq!(got.len(), due.len(), "{at}");
+            for (place, (one, other)) in got.iter().zip(due).enumerate() {
+                assert_row(one, other, &format!("{at}[{place}]"));
+            }
+        }
+        _ => assert_eq!(got, due, "{at}"),
+    }
+}
+
+#[test]
+fn row_vectors() {
+    let pool = pool();
+    let file = read_json(&contract().join("vectors/rows.json"));
+    let task: Task = message(&pool, "gymmesh.rollout.v1.Task", &file["task"]);
+    for case in cases(&file["rows"]) {
+        let name = text(case, "fold_vector");
+        let vector = read_json(&contract().join(format!("fold_vectors/{name}.json")));
+        let rollout: Rollout = message(&pool, "gymmesh.rollout.v1.Rollout", &vector["rollout"]);
+        let row = match &rollout.outcome {
+            Some(Outcome::Failed(failed)) => {
+                let failure = failed.failure.clone().unwrap_or_default();
+                failure_row(&task, &failure, &rollout)
+            }
+            _ => completed_row(&task, &rollout),
+        };
+        assert_row(
+            &Json::Object(row.expect(name)),
+            &json_of(&case["row"]),
+            name,
+        );
+    }
+}
+
+/// The committed table is what the committed descriptors say.
+#[test]
+fn reasons_are_those_of_the_descriptors() {
+    let pool = pool();
+    let option = pool
+        .get_extension_by_name("gymmesh.errors.v1.rule")
+        .expect("the option");
+    let reasons = pool
+        .get_enum_by_name("gymmesh.errors.v1.ErrorReason")
+        .expect("the enum");
+    let values: Vec<_> = reasons
+        .values()
+        .filter(|value| value.number() != 0)
+        .collect();
+    assert_eq!(values.len(), rules().len());
+    for (value, rule) in values.iter().zip(rules()) {
+        let options = value.options();
+        let said = options.get_extension(&option);
+        let said = said.as_message().expect("a rule");
+        let number = |name: &str| {
+            said.get_field_by_name(name)
+                .and_then(|one| one.as_enum_number())
+        };
+        assert_eq!(
+            value.name().trim_start_matches("ERROR_REASON_"),
+            rule.reason
+        );
+        assert_eq!(number("code"), Some(rule.code), "{}", rule.reason);
+        assert_eq!(number("boundary"), Some(rule.boundary), "{}", rule.reason);
+    }
+}
