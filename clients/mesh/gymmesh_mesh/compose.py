@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from gymmesh_agent.config import AgentConfig
+from gymmesh_discovery.config import DiscoveryConfig
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_responses import CodecError, dumps, loads
 from gymmesh_runtime.config import ConfigError, Secret
@@ -36,7 +37,8 @@ def specs_of(config: MeshConfig, *, suffix: str = "0") -> list[ServiceSpec]:
 
     ``suffix`` ends the instance ids, which are unique in a registry.
     """
-    specs = [ServiceSpec("discovery", "registry", f"registry-{suffix}")]
+    registry = _encode("discovery", "registry", config.discovery)
+    specs = [ServiceSpec("discovery", "registry", f"registry-{suffix}", registry)]
     groups: list[tuple[Kind, dict[str, Any]]] = [
         ("model", dict(config.models)),
         ("environment", dict(config.environments)),
@@ -58,9 +60,11 @@ def _with_default(agent: AgentConfig, config: MeshConfig) -> AgentConfig:
 def make_service(spec: ServiceSpec) -> Service:
     """Makes the service, not yet open. Raises what its room raises for a bad configuration."""
     if spec.kind == "discovery":
+        from gymmesh_discovery.edges import edges_of
         from gymmesh_discovery.service import DiscoveryService
 
-        return DiscoveryService(spec.instance_id)
+        edges = edges_of(_decode(spec, DiscoveryConfig))
+        return DiscoveryService(spec.instance_id, edges=edges)
     if spec.kind == "model":
         from gymmesh_model.config import ModelConfig
         from gymmesh_model.service import ModelService

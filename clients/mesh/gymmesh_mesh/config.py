@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from gymmesh_agent.config import AgentConfig
+from gymmesh_discovery.config import DiscoveryConfig
 from gymmesh_model.config import ModelConfig
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_runtime.peers import Transport
@@ -72,3 +73,4 @@ class MeshConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     agents: dict[str, AgentConfig] = msgspec.field(default_factory=_default_agents)
     defaults: Defaults = msgspec.field(default_factory=Defaults)
     mesh: MeshSettings = msgspec.field(default_factory=MeshSettings)
+    discovery: DiscoveryConfig = msgspec.field(default_factory=DiscoveryConfig)
