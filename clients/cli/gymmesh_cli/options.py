@@ -244,8 +244,8 @@ agent_option = click.option(
     "--agent",
     metavar="HOST:PORT",
     multiple=True,
-    help="Use the agent service at this address instead of a mesh inside the command; again for"
-    " each of several cells.",
+    help="Use the agent service at this address, or at xds:///agent.NAME, instead of a mesh inside"
+    " the command; again for each of several cells.",
 )
 skip_invalid_option = click.option(
     "--skip-invalid",

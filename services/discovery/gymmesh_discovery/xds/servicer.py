@@ -27,7 +27,7 @@ _SETTLE_S: Final = 10.0
 _MOST_STREAMS: Final = 10_000
 _MOST_WORDS: Final = 500  # characters of a client that are logged
 _MOST_LOGGED: Final = 1000
-_Receive = Callable[[ClientStream, Any], bool]
+_Receive = Callable[[ClientStream, Any], None]
 
 
 class XdsEdge:
@@ -65,11 +65,11 @@ class XdsEdge:
 
     async def StreamAggregatedResources(self, requests: AsyncIterator[Any], rpc: Any) -> None:
         """The state-of-the-world protocol."""
-        await self._serve(ClientStream(delta=False), requests, rpc, self._receive_whole, _whole)
+        await self._serve(ClientStream(delta=False), requests, rpc, _receive_whole, _whole)
 
     async def DeltaAggregatedResources(self, requests: AsyncIterator[Any], rpc: Any) -> None:
         """The delta protocol."""
-        await self._serve(ClientStream(delta=True), requests, rpc, self._receive_delta, _delta)
+        await self._serve(ClientStream(delta=True), requests, rpc, _receive_delta, _delta)
 
     async def _serve(
         self,
@@ -92,7 +92,7 @@ class XdsEdge:
         metrics.XDS_STREAMS.set(self._streams)
         woken = asyncio.Event()
         feed.streams.add(woken)
-        reader = asyncio.create_task(_read(client, requests, receive, woken))
+        reader = asyncio.create_task(self._read(client, requests, receive, woken))
         try:
             while not reader.done():
                 woken.clear()
@@ -110,45 +110,40 @@ class XdsEdge:
             reader.cancel()
             await asyncio.gather(reader, return_exceptions=True)
 
-    def _receive_whole(self, client: ClientStream, request: Any) -> bool:
-        refused = request.HasField("error_detail")
-        if client.receive_whole(
-            request.type_url,
-            request.version_info,
-            request.response_nonce,
-            request.resource_names,
-            refused=refused,
-        ):
-            self._refused(request)
-        return self._known(request.type_url)
+    async def _read(
+        self,
+        client: ClientStream,
+        requests: AsyncIterator[Any],
+        receive: _Receive,
+        woken: asyncio.Event,
+    ) -> None:
+        """Takes the client's requests into its state until it ends the stream."""
+        try:
+            async for request in requests:
+                self._note(request)
+                receive(client, request)
+                woken.set()
+        except TooManyNamesError:
+            raise MeshError(
+                errors_pb2.ERROR_REASON_FIELD_INVALID,
+                "resource_names has more or longer names than a stream may subscribe to",
+                metadata={"field": "resource_names"},
+            ) from None
+        finally:
+            woken.set()
 
-    def _receive_delta(self, client: ClientStream, request: Any) -> bool:
-        refused = request.HasField("error_detail")
-        if client.receive_delta(
-            request.type_url,
-            request.response_nonce,
-            request.resource_names_subscribe,
-            request.resource_names_unsubscribe,
-            request.initial_resource_versions,
-            refused=refused,
-        ):
-            self._refused(request)
-        return self._known(request.type_url)
-
-    def _refused(self, request: Any) -> None:
+    def _note(self, request: Any) -> None:
+        """Counts and logs a NACK, and logs an unknown type."""
         kind = _short(request.type_url)
-        metrics.XDS_NACKS.labels(kind).inc()
-        words = one_line(request.error_detail.message[:_MOST_WORDS])
-        if self._is_news(kind, words):
-            _log.warning("an xDS client refused a %s and keeps the one before: %s", kind, words)
-
-    def _known(self, type_url: str) -> bool:
-        if type_url in TYPES:
-            return True
-        name = one_line(type_url[:_MOST_WORDS])
-        if self._is_news("type", name):
-            _log.info("xDS clients ask for '%s', which there is none of", name)
-        return False
+        if request.type_url not in TYPES:
+            name = one_line(request.type_url[:_MOST_WORDS])
+            if self._is_news(kind, name):
+                _log.info("xDS clients ask for '%s', which there is none of", name)
+        elif request.HasField("error_detail"):
+            metrics.XDS_NACKS.labels(kind).inc()
+            words = one_line(request.error_detail.message[:_MOST_WORDS])
+            if self._is_news(kind, words):
+                _log.warning("an xDS client refused a %s and keeps the one before: %s", kind, words)
 
     def _is_news(self, kind: str, words: str) -> bool:
         """Whether it was not logged yet; beyond a bound nothing is."""
@@ -158,22 +153,17 @@ class XdsEdge:
         return True
 
 
-async def _read(
-    client: ClientStream, requests: AsyncIterator[Any], receive: _Receive, woken: asyncio.Event
-) -> None:
-    """Takes the client's requests into its state until it ends the stream."""
-    try:
-        async for request in requests:
-            if receive(client, request):
-                woken.set()
-    except TooManyNamesError:
-        raise MeshError(
-            errors_pb2.ERROR_REASON_FIELD_INVALID,
-            "resource_names has more or longer names than a stream may subscribe to",
-            metadata={"field": "resource_names"},
-        ) from None
-    finally:
-        woken.set()
+def _receive_whole(client: ClientStream, request: Any) -> None:
+    client.receive_whole(request.type_url, request.version_info, request.resource_names)
+
+
+def _receive_delta(client: ClientStream, request: Any) -> None:
+    client.receive_delta(
+        request.type_url,
+        request.resource_names_subscribe,
+        request.resource_names_unsubscribe,
+        request.initial_resource_versions,
+    )
 
 
 def _short(type_url: str) -> str:

@@ -6,7 +6,9 @@ is compared with the catalog when it can be sent something, so that nothing queu
 one, and it never gets an old state after a new one.
 
 Invariants: a name is sent again only when its content changed, or when the client subscribes to it
-anew; what a client refused is not sent again until it changes.
+anew; what a client refused is not sent again until it changes. What a request says of names counts
+even when its nonce is that of an older response: a name that was given up and taken back meanwhile
+would never be sent otherwise.
 """
 
 from __future__ import annotations
@@ -52,7 +54,6 @@ class _Subscription:
     wildcard: bool = False
     named: bool = False  # whether it has ever named something
     sent: dict[str, str] = field(default_factory=dict)
-    nonce: str = ""
     owed: bool = False
     had_cache: bool = False
 
@@ -68,21 +69,17 @@ class ClientStream:
         self._types: dict[str, _Subscription] = {}
         self._pushes = 0
 
-    def receive_whole(
-        self, type_url: str, version: str, nonce: str, names: Iterable[str], *, refused: bool
-    ) -> bool:
-        """A request of the state-of-the-world protocol; returns whether it is a NACK.
+    def receive_whole(self, type_url: str, version: str, names: Iterable[str]) -> None:
+        """A request of the state-of-the-world protocol; ``version`` is what the client has.
 
         Raises TooManyNamesError. An unknown type is ignored.
         """
         if type_url not in TYPES:
-            return False
+            return
         asked = _checked(set(names))
         known = self._types.get(type_url)
         if known is None:
             known = self._types[type_url] = _Subscription(had_cache=bool(version))
-        elif nonce and nonce != known.nonce:
-            return False  # an answer to an older response; the one to the newest says it all
         known.named = known.named or bool(asked)
         wildcard = type_url in WHOLE and (_ANY in asked or not known.named)
         asked.discard(_ANY)
@@ -90,25 +87,21 @@ class ClientStream:
         for name in known.sent.keys() - asked if not wildcard else ():
             del known.sent[name]
         known.names, known.wildcard = asked, wildcard
-        return refused and bool(nonce)
 
     def receive_delta(
         self,
         type_url: str,
-        nonce: str,
         subscribe: Iterable[str],
         unsubscribe: Iterable[str],
         has: Mapping[str, str],
-        *,
-        refused: bool,
-    ) -> bool:
-        """A request of the delta protocol; returns whether it is a NACK.
+    ) -> None:
+        """A request of the delta protocol.
 
         ``has``: the versions that the client has from an earlier stream. Raises
         TooManyNamesError. An unknown type is ignored.
         """
         if type_url not in TYPES:
-            return False
+            return
         added, dropped = set(subscribe), set(unsubscribe)
         known = self._types.get(type_url)
         if known is None:
@@ -128,7 +121,6 @@ class ClientStream:
                 known.sent[name] = "?"  # sent again, or said to be gone
             else:
                 del known.sent[name]
-        return refused and bool(nonce) and nonce == known.nonce
 
     def due(self, catalog: Catalog) -> list[Push]:
         """What the client is to be sent now; it counts as sent."""
@@ -173,20 +165,14 @@ class ClientStream:
             if type_url not in WHOLE and not changed:
                 return None  # that a name is absent cannot be said
             resources = whole if type_url in WHOLE else changed
-            return self._push(type_url, known, catalog, resources, [])
-        return self._push(type_url, known, catalog, changed, sorted([*removed, *gone]))
+            return self._push(type_url, catalog, resources, [])
+        return self._push(type_url, catalog, changed, sorted([*removed, *gone]))
 
     def _push(
-        self,
-        type_url: str,
-        known: _Subscription,
-        catalog: Catalog,
-        resources: list[Resource],
-        removed: list[str],
+        self, type_url: str, catalog: Catalog, resources: list[Resource], removed: list[str]
     ) -> Push:
         self._pushes += 1
-        known.nonce = str(self._pushes)
-        return Push(type_url, str(catalog.version), known.nonce, resources, removed)
+        return Push(type_url, str(catalog.version), str(self._pushes), resources, removed)
 
 
 def _checked(names: set[str]) -> set[str]:
