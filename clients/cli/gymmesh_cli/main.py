@@ -23,6 +23,7 @@ _COMMANDS: Final = {
         "gymmesh_cli.conformance:conformance",
         "Test whether a server or a collector keeps to the contract.",
     ),
+    "xds": ("gymmesh_cli.xds:xds", "Let gRPC clients of any language find services."),
     "data": ("gymmesh_cli.data:data", "Check and generate task files."),
 }
 

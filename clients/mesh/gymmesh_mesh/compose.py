@@ -61,14 +61,16 @@ def registry_spec(config: MeshConfig, suffix: str) -> ServiceSpec:
 
 
 def registry_service(instance_id: str, config: DiscoveryConfig) -> DiscoveryService:
-    """A registry, not yet open."""
+    """A registry, not yet open. Raises ConfigError."""
+    from gymmesh_discovery.edges import edges_of
     from gymmesh_discovery.service import DiscoveryService
 
+    edges = edges_of(config)
     if config.backend == "memory":
-        return DiscoveryService(instance_id)
+        return DiscoveryService(instance_id, edges=edges)
     from gymmesh_discovery.backends.consul import ConsulRegistry
 
-    return DiscoveryService(instance_id, ConsulRegistry(config.consul))
+    return DiscoveryService(instance_id, ConsulRegistry(config.consul), edges=edges)
 
 
 def _with_default(agent: AgentConfig, config: MeshConfig) -> AgentConfig:

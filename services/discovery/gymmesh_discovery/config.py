@@ -58,12 +58,16 @@ class DiscoveryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Where services register: in a discovery service's memory, or in Consul.
 
     ``start``: `gym-cli up` starts a development agent from ``binary`` where no Consul answers.
+    ``xds``: the discovery service's gRPC server is an xDS control plane, too. ``http_sd``: the host
+    and port at which Prometheus finds what to scrape; empty: none.
     """
 
     backend: Backend = "memory"
     start: bool = False
     binary: str = "consul"
     consul: ConsulConfig = msgspec.field(default_factory=ConsulConfig)
+    xds: bool = False
+    http_sd: str = ""
 
 
 def split_address(address: str) -> tuple[str, str, int]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from typing import Final
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any, Final
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_discovery.backends.base import RegistryBackend
 from gymmesh_discovery.backends.memory import MemoryRegistry
+from gymmesh_discovery.edges import Edge
 from gymmesh_discovery.view import Change, matches
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
@@ -28,24 +29,42 @@ class DiscoveryService:
     kind: Final = KIND
 
     def __init__(
-        self, instance_id: str, backend: RegistryBackend | None = None, name: str = "registry"
+        self,
+        instance_id: str,
+        backend: RegistryBackend | None = None,
+        name: str = "registry",
+        edges: Sequence[Edge] = (),
     ) -> None:
         self.instance_id = instance_id
         self.name = name
         self._backend: RegistryBackend = backend or MemoryRegistry()
         #: Whether other processes register in the same place, so that this one must watch it.
         self.shared: bool = getattr(self._backend, "shared", False)
+        self._edges = edges
 
     def servicers(self) -> Mapping[str, object]:
         """Itself."""
         return {KIND: self}
 
+    def extras(self) -> list[Callable[[Any], None]]:
+        """What adds the edges' services, which are not of the contract, to a gRPC server."""
+        return [add for edge in self._edges for add in edge.extras()]
+
     async def open(self, directory: PeerDirectory) -> None:
-        """Opens the backend."""
+        """Opens the backend, then the edges."""
         await self._backend.open()
+        for edge in self._edges:
+            await edge.open(self._backend)
+
+    def drain(self, seconds: float) -> None:
+        """Ends the edges' streams."""
+        for edge in self._edges:
+            edge.drain()
 
     async def close(self) -> None:
-        """Closes the backend."""
+        """Closes the edges and the backend."""
+        for edge in reversed(self._edges):
+            await edge.close()
         await self._backend.close()
 
     async def Register(

@@ -154,6 +154,7 @@ class _Outlet:
         self._server = MeshServer(
             (Binding(name, one) for name, one in service.servicers().items()),
             mux=options.transport != "plain",
+            extras=getattr(service, "extras", list)(),
         )
         self._registration: Registration | None = None
         self.instance = discovery_pb2.Instance()

@@ -27,10 +27,17 @@ _MAX_DETAILS: Final = 200
 class MeshServer:
     """A gRPC server with health and reflection for a set of bindings, and the mux to them.
 
-    Health is NOT_SERVING until ``set_serving(True)``. ``mux`` False: plain RPCs only.
+    Health is NOT_SERVING until ``set_serving(True)``. ``mux`` False: plain RPCs only. ``extras``
+    add services that are not of the contract, as generated ``add_…_to_server`` functions do.
     """
 
-    def __init__(self, bindings: Iterable[Binding], *, mux: bool = True) -> None:
+    def __init__(
+        self,
+        bindings: Iterable[Binding],
+        *,
+        mux: bool = True,
+        extras: Iterable[Callable[[Any], None]] = (),
+    ) -> None:
         bindings = list(bindings)
         quiet_cancellations()
         self._server = grpc.aio.server(options=server_options())
@@ -48,6 +55,8 @@ class MeshServer:
         reflected = (*self._names[1:], "grpc.health.v1.Health", reflection.SERVICE_NAME)
         add_reflection: Any = reflection_pb2_grpc.add_ServerReflectionServicer_to_server
         add_reflection(reflection.aio.ReflectionServicer(reflected), generic)
+        for add in extras:
+            add(generic)
 
     async def start(self, host: str, port: int) -> int:
         """Binds and starts; returns the port (``port`` 0: the system chooses).
