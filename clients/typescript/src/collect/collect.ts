@@ -1,5 +1,6 @@
 /** Collects: every rollout asked for has exactly one outcome, completed or failed. */
 import { createHash, randomBytes } from "node:crypto";
+import { setMaxListeners } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { checkContract } from "../contract.js";
@@ -145,7 +146,8 @@ async function* collect(
   options: CollectOptions,
 ): AsyncGenerator<Outcome, void> {
   const stop = new AbortController();
-  const signal = options.signal ? AbortSignal.any([options.signal, stop.signal]) : stop.signal;
+  const signal = AbortSignal.any([stop.signal, ...(options.signal ? [options.signal] : [])]);
+  setMaxListeners(0, signal); // some for each rollout in flight
   const runner = runnerFor(connection, about, options);
   const runId = options.runId ?? `run-${randomBytes(6).toString("hex")}`;
   const jobs = jobsOf(tasks, options.repeats ?? 1);
