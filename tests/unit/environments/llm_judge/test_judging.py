@@ -37,10 +37,13 @@ RUBRIC = [
 async def judged(
     judge: Any, answer: str, row: dict[str, Any] | None = None, **options: Any
 ) -> rollout_pb2.Verification:
+    """The verdict, however busy the machine is."""
     of = task(**(row or {"expected_answer": "Paris", "question": "The capital of France?"}))
     environment = LlmJudgeEnvironment(**options)
-    async with served(environment, model_services={"judge": judge}) as mesh:
-        return await mesh.verify(of=of, transcript=[new_message("assistant", answer)])
+    services = {"judge": judge}
+    async with served(environment, model_services=services, verify_timeout_s=300.0) as mesh:
+        said = [new_message("assistant", answer)]
+        return await mesh.verify(of=of, transcript=said, timeout=300.0)
 
 
 def evidence(verification: rollout_pb2.Verification) -> dict[str, Any]:
