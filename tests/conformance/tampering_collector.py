@@ -1,6 +1,6 @@
 """`gym-cli collect` whose rows are tampered with: a collector with one defect.
 
-    python -m tests.conformance.tampering_collector DEFECT AGENT INPUT OUTPUT FAILURES
+python -m tests.conformance.tampering_collector DEFECT AGENT INPUT OUTPUT FAILURES
 """
 
 from __future__ import annotations

@@ -17,9 +17,7 @@ from gymmesh_conformance.collectors import (
 pytestmark = pytest.mark.timeout(180)
 
 _PLACES = "{agent} {input} {output} {failures}"
-_COLLECT = (
-    f"{sys.executable} -m gymmesh_cli collect --agent {{agent}} -i {{input}} -o {{output}}"
-)
+_COLLECT = f"{sys.executable} -m gymmesh_cli collect --agent {{agent}} -i {{input}} -o {{output}}"
 _TAMPERING = f"{sys.executable} -m tests.conformance.tampering_collector"
 
 

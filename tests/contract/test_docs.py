@@ -117,7 +117,7 @@ def test_command_lines_parse(page: Page) -> None:
                 conformance._parser().parse_args(arguments[2:])
                 continue
             if arguments[:2] == ["-m", "tests.conformance.minimal"]:
-                assert arguments[2] in ("resource", "model", "agent")
+                assert arguments[2] in ("resource", "model", "agent", "discovery")
                 continue
             if program == "make":
                 assert set(arguments) <= targets, arguments
