@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -54,7 +55,7 @@ async def test_a_registry_that_conforms(tmp_path: Path) -> None:
 
 async def test_an_environment_that_does_not() -> None:
     class Forgetful(Capitals):
-        async def CloseSession(self, request: object, context: object) -> object:
+        async def CloseSession(self, request: Any, context: Any) -> Any:
             raise RuntimeError("nobody foresaw this")
 
     async with serving(Forgetful()) as address:

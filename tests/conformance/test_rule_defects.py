@@ -10,9 +10,11 @@ import grpc
 import pytest
 from grpc_health.v1 import health
 
+from gymmesh.agent.v1 import agent_pb2
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.resource.v1 import resource_pb2
+from gymmesh.verify.v1 import verify_pb2_grpc
 from gymmesh_conformance.runner import CaseResult, run_case
 from gymmesh_conformance.suites import select
 from tests.conformance import implementations
@@ -21,6 +23,7 @@ from tests.conformance.minimal import agent, attempt, capitals, collecting, serv
 from tests.conformance.minimal.agent import MinimalAgent
 from tests.conformance.minimal.capitals import Capitals
 from tests.conformance.minimal.registry import Registry
+from tests.conformance.minimal.status import fail
 
 
 async def _run(name: str, case: str, of: type[MinimalAgent] | None = None) -> CaseResult:
@@ -83,9 +86,9 @@ class _UncheckedGroups(MinimalAgent):
             "gymmesh.resource.v1.ResourceService", request.group.task.environment
         )
         assert found is not None
-        stub: Any = agent.verify_pb2_grpc.VerifyServiceStub(self._finder.channel(found.address))
+        stub: Any = verify_pb2_grpc.VerifyServiceStub(self._finder.channel(found.address))
         reply = await stub.VerifyGroup(request.group, timeout=10)
-        return agent.agent_pb2.JudgeGroupResponse(verdicts=reply.verdicts)
+        return agent_pb2.JudgeGroupResponse(verdicts=reply.verdicts)
 
 
 @pytest.mark.parametrize(
@@ -246,7 +249,7 @@ class _PickyHealth(Registry):
 
     async def Renew(self, request: Any, context: Any) -> Any:
         if request.health not in discovery_pb2.Health.values():
-            await capitals.fail(context, grpc.StatusCode.INVALID_ARGUMENT, "FIELD_INVALID", "no")
+            await fail(context, grpc.StatusCode.INVALID_ARGUMENT, "FIELD_INVALID", "no")
         return await super().Renew(request, context)
 
 
@@ -275,7 +278,7 @@ class _PastLives(Registry):
         ("capitals", "answers_of_long_ago", implementations, "Capitals", _ShortMemory),
         ("capitals", "empty_arguments", implementations, "Capitals", _Guessing),
         ("capitals", "takes_large_messages", serving, "OPTIONS", ()),
-        ("capitals", "says_that_it_is_healthy", serving.health.aio, "HealthServicer", _Unhealthy),
+        ("capitals", "says_that_it_is_healthy", health.aio, "HealthServicer", _Unhealthy),
         ("capitals", "cannot_be_decoded", serving, "DecodeError", ZeroDivisionError),
         ("echo", "takes_large_messages", serving, "OPTIONS", ()),
         (
