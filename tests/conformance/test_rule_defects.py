@@ -15,7 +15,7 @@ from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh.verify.v1 import verify_pb2_grpc
-from gymmesh_conformance.runner import CaseResult, run_case
+from gymmesh_conformance.runner import CaseResult, Subject, run_case
 from gymmesh_conformance.suites import select
 from tests.conformance import implementations
 from tests.conformance.implementations import MINIMAL
@@ -124,6 +124,21 @@ async def test_an_agent_that_breaks_a_rule_fails(
         return
     monkeypatch.setattr(owner, name, defect)
     assert (await _run("minimal", case)).outcome == "failed"
+
+
+@pytest.mark.parametrize(("between_ms", "passes"), [(330_000, True), (1_000, False)])
+async def test_an_agent_that_pings_too_often_fails(
+    between_ms: int, passes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gymmesh_conformance.runner._SETTLE_S", 0.5)
+    pings = (("grpc.keepalive_time_ms", between_ms), ("grpc.http2.max_pings_without_data", 0))
+    monkeypatch.setattr(agent, "OPTIONS", (*agent.OPTIONS, *pings))
+    implementation = next(one for one in MINIMAL if one.name == "minimal")
+    async with implementation.open("plain") as target:
+        subject = await target.subject()
+        slow = Subject(subject.path, {**subject.variables, "slow_s": 8}, subject.world)
+        result = await run_case(select("agent", ["waits_for_a_slow_model"])[0], slow)
+    assert (result.outcome == "passed") is passes, result.problems
 
 
 class _FromZero(collecting._Stream):
