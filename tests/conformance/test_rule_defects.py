@@ -10,10 +10,12 @@ import grpc
 import pytest
 from grpc_health.v1 import health
 
+from gymmesh.agent.v1 import agent_pb2
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.resource.v1 import resource_pb2
-from gymmesh_conformance.runner import CaseResult, run_case
+from gymmesh.verify.v1 import verify_pb2_grpc
+from gymmesh_conformance.runner import CaseResult, Subject, run_case
 from gymmesh_conformance.suites import select
 from tests.conformance import implementations
 from tests.conformance.implementations import MINIMAL
@@ -21,6 +23,7 @@ from tests.conformance.minimal import agent, attempt, capitals, collecting, serv
 from tests.conformance.minimal.agent import MinimalAgent
 from tests.conformance.minimal.capitals import Capitals
 from tests.conformance.minimal.registry import Registry
+from tests.conformance.minimal.status import fail
 
 
 async def _run(name: str, case: str, of: type[MinimalAgent] | None = None) -> CaseResult:
@@ -83,9 +86,9 @@ class _UncheckedGroups(MinimalAgent):
             "gymmesh.resource.v1.ResourceService", request.group.task.environment
         )
         assert found is not None
-        stub: Any = agent.verify_pb2_grpc.VerifyServiceStub(self._finder.channel(found.address))
+        stub: Any = verify_pb2_grpc.VerifyServiceStub(self._finder.channel(found.address))
         reply = await stub.VerifyGroup(request.group, timeout=10)
-        return agent.agent_pb2.JudgeGroupResponse(verdicts=reply.verdicts)
+        return agent_pb2.JudgeGroupResponse(verdicts=reply.verdicts)
 
 
 @pytest.mark.parametrize(
@@ -121,6 +124,21 @@ async def test_an_agent_that_breaks_a_rule_fails(
         return
     monkeypatch.setattr(owner, name, defect)
     assert (await _run("minimal", case)).outcome == "failed"
+
+
+@pytest.mark.parametrize(("between_ms", "passes"), [(330_000, True), (1_000, False)])
+async def test_an_agent_that_pings_too_often_fails(
+    between_ms: int, passes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gymmesh_conformance.runner._SETTLE_S", 0.5)
+    pings = (("grpc.keepalive_time_ms", between_ms), ("grpc.http2.max_pings_without_data", 0))
+    monkeypatch.setattr(agent, "OPTIONS", (*agent.OPTIONS, *pings))
+    implementation = next(one for one in MINIMAL if one.name == "minimal")
+    async with implementation.open("plain") as target:
+        subject = await target.subject()
+        slow = Subject(subject.path, {**subject.variables, "slow_s": 8}, subject.world)
+        result = await run_case(select("agent", ["waits_for_a_slow_model"])[0], slow)
+    assert (result.outcome == "passed") is passes, result.problems
 
 
 class _FromZero(collecting._Stream):
@@ -246,7 +264,7 @@ class _PickyHealth(Registry):
 
     async def Renew(self, request: Any, context: Any) -> Any:
         if request.health not in discovery_pb2.Health.values():
-            await capitals.fail(context, grpc.StatusCode.INVALID_ARGUMENT, "FIELD_INVALID", "no")
+            await fail(context, grpc.StatusCode.INVALID_ARGUMENT, "FIELD_INVALID", "no")
         return await super().Renew(request, context)
 
 
@@ -275,7 +293,7 @@ class _PastLives(Registry):
         ("capitals", "answers_of_long_ago", implementations, "Capitals", _ShortMemory),
         ("capitals", "empty_arguments", implementations, "Capitals", _Guessing),
         ("capitals", "takes_large_messages", serving, "OPTIONS", ()),
-        ("capitals", "says_that_it_is_healthy", serving.health.aio, "HealthServicer", _Unhealthy),
+        ("capitals", "says_that_it_is_healthy", health.aio, "HealthServicer", _Unhealthy),
         ("capitals", "cannot_be_decoded", serving, "DecodeError", ZeroDivisionError),
         ("echo", "takes_large_messages", serving, "OPTIONS", ()),
         (

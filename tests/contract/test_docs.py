@@ -117,8 +117,11 @@ def test_command_lines_parse(page: Page) -> None:
             if arguments[:2] == ["-m", "gymmesh_conformance"]:
                 conformance._parser().parse_args(arguments[2:])
                 continue
+            if arguments[:2] == ["-m", "gymmesh_conformance.vectors"]:
+                assert len(arguments) == 3
+                continue
             if arguments[:2] == ["-m", "tests.conformance.minimal"]:
-                assert arguments[2] in ("resource", "model", "agent")
+                assert arguments[2] in ("resource", "model", "agent", "discovery")
                 continue
             if program == "make":
                 assert set(arguments) <= targets, arguments

@@ -27,7 +27,7 @@ _SERVICES = ("resource", "model", "agent", "discovery", "collector")
 )
 @click.option(
     "--profile",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=click.Path(dir_okay=False, path_type=Path),
     help="What the suite may use there: tasks, tool calls, parameters (YAML).",
 )
 @click.option(

@@ -25,7 +25,7 @@ from tests.conformance.minimal.params import first_items, merged_params
 from tests.conformance.minimal.status import make_status, reason_of, status_of
 from tests.conformance.minimal.verdicts import age_of, problem, rule_of, with_turns
 
-_CALL_S: Final = 60.0
+_CALL_S: Final = 600.0
 _CUT: Final = {
     "max_output_tokens": pb.STOP_REASON_MAX_OUTPUT_TOKENS,
     "content_filter": pb.STOP_REASON_CONTENT_FILTER,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
+from typing import cast
 
 import pytest
 
@@ -186,7 +188,7 @@ async def test_a_failed_call_is_tried_anew_only_where_nothing_was_done(
     once: Once[int] = Once("s")
     for _ in range(2):
         with pytest.raises(MeshError) as caught:
-            await once.run("r", 1, call)
+            await cast(Awaitable[int], once.run("r", 1, call))
         assert caught.value.reason_name == reason
     assert len(began) == runs
 

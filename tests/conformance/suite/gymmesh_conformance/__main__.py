@@ -17,7 +17,6 @@ import argparse
 import sys
 from pathlib import Path
 
-from gymmesh_conformance.cases import SUITES
 from gymmesh_conformance.command import Options, run
 
 _WHAT = {
@@ -32,7 +31,7 @@ _WHAT = {
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     given = _parser().parse_args(arguments)
-    service = next(name for name in SUITES if getattr(given, name) is not None)
+    service = next(name for name in _WHAT if getattr(given, name) is not None)
     options = Options(
         service,
         getattr(given, service),
@@ -58,8 +57,8 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     which = parser.add_mutually_exclusive_group(required=True)
-    for name in SUITES:
-        which.add_argument(f"--{name}", metavar="HOST:PORT", help=_WHAT[name])
+    for name, what in _WHAT.items():
+        which.add_argument(f"--{name}", metavar="HOST:PORT", help=what)
     parser.add_argument("--profile", type=Path, help="what the suite may use there (YAML)")
     parser.add_argument(
         "--registry",

@@ -76,11 +76,12 @@ class AddressPath:
 
     async def raw(self, method: str, data: bytes, timeout: float, *, streams: bool) -> bytes:
         """Sends bytes as they are; gives the first response's. Raises CallError."""
+        channel: Any = self._channel  # without serializers it takes and gives bytes
         try:
             if not streams:
-                response: bytes = await self._channel.unary_unary(method)(data, timeout=timeout)
+                response: bytes = await channel.unary_unary(method)(data, timeout=timeout)
                 return response
-            call = self._channel.unary_stream(method)(data, timeout=timeout)
+            call = channel.unary_stream(method)(data, timeout=timeout)
             async for response in call:
                 call.cancel()
                 return response

@@ -259,7 +259,10 @@ class _Runner:
     async def run(self, steps: Sequence[Any]) -> None:
         task_id = self._request.task.task_id
         for number, step in enumerate(_expanded(steps)):
-            name, value = next(iter(step.items())) if isinstance(step, Mapping) else (step, None)
+            name: str = step
+            value: Any = None
+            if isinstance(step, Mapping):
+                name, value = next(iter(step.items()))
             if name == "wait":
                 await asyncio.sleep(value)
             elif name in ("cut", "lose"):
