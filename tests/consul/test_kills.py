@@ -11,6 +11,7 @@ from asyncio.subprocess import Process
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -90,6 +91,10 @@ class View:
         service, name = KINDS[kind]
         return {one.address for one in self._directory.serving(service, name)}
 
+    def lacks(self, kind: str, address: str) -> bool:
+        """Whether the instance at this address takes no calls."""
+        return address not in self.addresses(kind)
+
     def whole(self) -> bool:
         """Whether two of each kind serve."""
         return all(len(self.addresses(kind)) == 2 for kind in KINDS)
@@ -141,9 +146,7 @@ async def test_every_rollout_has_one_outcome_whatever_dies(consul: Agent, tmp_pa
         await asyncio.sleep(3.0)
         for number, kind in enumerate(KINDS):
             killed = meshes[number % 2].kill(kind)
-            await view.right(
-                f"{kind} killed", lambda kind=kind, at=killed: at not in view.addresses(kind)
-            )
+            await view.right(f"{kind} killed", partial(view.lacks, kind, killed))
             await passing(consul, 6)  # started again, at the same address
             await view.right(f"{kind} started again", view.whole)
         assert collect.returncode is None, "the collection was over before all had died"

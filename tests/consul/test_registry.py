@@ -7,6 +7,7 @@ import contextlib
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.serve import ServeOptions, serving
+from gymmesh_runtime.service import Service
 from tests.consul.agent import Agent
 from tests.unit.runtime.probe import MODEL, until
 from tests.unit.runtime.probe_service import ProbeService
@@ -41,7 +43,8 @@ async def registry(consul: Agent, **config: Any) -> AsyncIterator[ConsulRegistry
 async def probe(consul: Agent, instance_id: str = "probe-0", **config: Any) -> AsyncIterator[Any]:
     """A service that registers in Consul by itself, and its directory."""
     backend = ConsulRegistry(ConsulConfig(address=consul.address, **config))
-    services = [DiscoveryService(f"registry-{instance_id}", backend), ProbeService(instance_id)]
+    registry = DiscoveryService(f"registry-{instance_id}", backend)
+    services: list[Service] = [registry, ProbeService(instance_id)]
     options = ServeOptions(metrics_port=None, drain_s=0.5)
     async with serving(services, options, exposed=lambda one: one.kind == MODEL) as served:
         yield served
@@ -49,6 +52,14 @@ async def probe(consul: Agent, instance_id: str = "probe-0", **config: Any) -> A
 
 def listed(backend: ConsulRegistry) -> dict[str, int]:
     return {one.id: one.health for one in backend.snapshot("", "")[1]}
+
+
+def lists(backend: ConsulRegistry, expected: dict[str, int]) -> bool:
+    return listed(backend) == expected
+
+
+def sees(directory: PeerDirectory, count: int) -> bool:
+    return len(directory.serving(MODEL, "policy")) == count
 
 
 def at(address: str, instance_id: str = "a") -> pb.Instance:
@@ -75,7 +86,7 @@ async def test_services_find_one_another_and_leave(consul: Agent) -> None:
             for served in (first, second):
                 found = await served.directory.pick(MODEL, "policy")
                 assert found.id in serving
-                await until(lambda one=served: len(one.directory.serving(MODEL, "policy")) == 2)
+                await until(partial(sees, served.directory, 2))
             (entry, _) = await consul.get("/v1/health/service/gymmesh-model-policy")
             assert entry["Service"]["Meta"]["gymmesh-contract"] == "1.0"
             assert entry["Checks"][1]["Type"] == "grpc"
@@ -137,7 +148,7 @@ async def test_what_the_lease_says_of_health(consul: Agent) -> None:
         assert length == 30
         for health in (pb.HEALTH_NOT_SERVING, pb.HEALTH_SERVING, pb.HEALTH_DRAINING):
             assert await owner.renew(lease, health) == 30
-            await until(lambda wanted=health: listed(backend) == {"a": wanted})
+            await until(partial(lists, backend, {"a": health}))
         lease, _ = await owner.register(at("127.0.0.1:9"), 30, lease)  # replaced: not draining
         await owner.renew(lease, pb.HEALTH_SERVING)
         await until(lambda: listed(backend) == {"a": pb.HEALTH_SERVING})
@@ -207,7 +218,7 @@ async def test_a_watch_follows_over_the_discovery_service(consul: Agent) -> None
         )
         async with serving(ProbeService("through-it"), options), probe(consul, "by-itself") as own:
             directory = PeerDirectory()
-            peer = directory.plain_peer(central.instance.address, DiscoveryService.kind)
+            peer: Any = directory.plain_peer(central.instance.address, DiscoveryService.kind)
             await until(lambda: len(own.directory.serving(MODEL, "policy")) == 2)
             await until(lambda: set(listed(backend)) == {"through-it", "by-itself"})
             page = await peer.ListInstances(pb.ListInstancesRequest(), timeout=10)

@@ -16,6 +16,7 @@ from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.config import AgentConfig
 from gymmesh_agent.service import AgentService
 from gymmesh_client import TaskDefaults, TaskReader, run_attempt
+from gymmesh_client.tasks import TaskRow
 from gymmesh_discovery.service import DiscoveryService
 from gymmesh_mesh import Mesh, remote
 from gymmesh_model.config import ModelConfig
@@ -24,10 +25,11 @@ from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_resource.service import ResourceService
 from gymmesh_runtime.serve import ServeOptions, serving
 from tests.support.cli import sums, write_tasks
-from tests.unit.runtime.probe import until
+from tests.unit.runtime.probe import MODEL, until
 
 pytestmark = pytest.mark.timeout(120)
 
+RESOURCE: Final = "gymmesh.resource.v1.ResourceService"
 ROLLOUTS: Final = 24
 Seen = dict[str, set[str]]  # by rollout: the instances that its calls came to
 
@@ -87,10 +89,13 @@ def replaying(folder: Path) -> ModelConfig:
     return ModelConfig(backend="replay", path=str(path))
 
 
-async def collect(mesh: Mesh, tasks: Path) -> None:
+async def collect(mesh: Mesh, tasks: Path, attempt: int) -> None:
     reader = TaskReader(TaskDefaults(environment="math", agent="tool_loop"))
     for number, row in enumerate(reader.read(tasks)):
-        request = agent_pb2.RunRolloutRequest(task=row.task, rollout_id=f"r{number}", attempt=1)
+        assert isinstance(row, TaskRow)
+        request = agent_pb2.RunRolloutRequest(
+            task=row.task, rollout_id=f"r{number}", attempt=attempt
+        )
         ended = await run_attempt(mesh.agents.connect, request, repeat_index=0, timeout_s=30.0)
         assert isinstance(ended, rollout_pb2.Rollout), ended
 
@@ -116,11 +121,11 @@ async def test_a_rollout_stays_where_its_session_and_its_prefix_are(tmp_path: Pa
         agent = AgentService(AgentConfig(), "tool_loop", "agent-0")
         at = await stack.enter_async_context(serving(agent, found))
         mesh = await stack.enter_async_context(remote(at.instance.address))
-        count = lambda: len(at.directory.serving(NotedModel.kind, "policy"))  # noqa: E731
-        await until(lambda: count() == 2)
-        await until(lambda: len(at.directory.serving(NotedEnvironment.kind, "math")) == 2)
+        known = at.directory
+        await until(lambda: len(known.serving(MODEL, "policy")) == 2)
+        await until(lambda: len(known.serving(RESOURCE, "math")) == 2)
 
-        await collect(mesh, tasks)
+        await collect(mesh, tasks, 1)
         assert set(models) == {f"r{number}" for number in range(ROLLOUTS)}
         for seen in (models, sessions):
             assert all(len(instances) == 1 for instances in seen.values()), seen
@@ -129,8 +134,8 @@ async def test_a_rollout_stays_where_its_session_and_its_prefix_are(tmp_path: Pa
         # One goes: its rollouts go to the other, and those of the other stay.
         first = {rollout: next(iter(one)) for rollout, one in models.items()}
         await leaving.aclose()
-        await until(lambda: count() == 1)
+        await until(lambda: len(known.serving(MODEL, "policy")) == 1)
         models.clear()
-        await collect(mesh, tasks)
+        await collect(mesh, tasks, 2)
         assert set(first.values()) == {"m0", "m1"}
         assert all(one == {"m1"} for one in models.values())

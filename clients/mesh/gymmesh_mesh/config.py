@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from gymmesh_agent.config import AgentConfig
-from gymmesh_discovery.config import DiscoveryConfig
+from gymmesh_discovery.config import DiscoveryConfig as DiscoveryConfig
 from gymmesh_model.config import ModelConfig
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_runtime.peers import Transport

@@ -38,7 +38,13 @@ async def test_no_consul_answers(tmp_path: Path) -> None:
 
 
 async def test_targets_of_collect(tmp_path: Path) -> None:
-    collect = ["collect", "-i", write_tasks(tmp_path, sums(1)), "-o", tmp_path / "rows.jsonl"]
+    collect: list[str | Path] = [
+        "collect",
+        "-i",
+        write_tasks(tmp_path, sums(1)),
+        "-o",
+        tmp_path / "rows.jsonl",
+    ]
     done = await gym(*collect, "--agent", "consul://a:1/x", "--agent", "127.0.0.1:1")
     assert done.code == 2
     done.said("give it once and alone")

@@ -275,8 +275,8 @@ def test_what_is_asked_next() -> None:
 # ---- the view
 
 
-def one(instance_id: str, name: str = "math", **fields: Any) -> pb.Instance:
-    fields = {"address": "127.0.0.1:7", "health": pb.HEALTH_SERVING} | fields
+def one(instance_id: str, name: str = "math", **more: Any) -> pb.Instance:
+    fields: dict[str, Any] = {"address": "127.0.0.1:7", "health": pb.HEALTH_SERVING, **more}
     return pb.Instance(id=instance_id, service=AGENT, name=name, **fields)
 
 

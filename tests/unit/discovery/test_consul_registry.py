@@ -49,10 +49,11 @@ class FakeConsul:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    def add(self, instance_id: str, port: int = 9, **meta: str) -> None:
+    def add(self, instance_id: str, port: int = 9, contract: str = "1.0") -> None:
         """Lists an instance that somebody else registered."""
         self.listed[instance_id] = {
-            "ID": instance_id, "Service": NAME, "Address": "127.0.0.1", "Port": port, "Meta": meta,
+            "ID": instance_id, "Service": NAME, "Address": "127.0.0.1", "Port": port,
+            "Meta": {"gymmesh-contract": contract},
         }  # fmt: skip
         self.change()
 
@@ -120,8 +121,8 @@ async def consul() -> AsyncIterator[FakeConsul]:
 
 
 @asynccontextmanager
-async def opened(consul: FakeConsul, **config: Any) -> AsyncIterator[ConsulRegistry]:
-    config = {"address": consul.address, "token_env": "", "wait_s": 2.0} | config
+async def opened(consul: FakeConsul, **more: Any) -> AsyncIterator[ConsulRegistry]:
+    config: dict[str, Any] = {"address": consul.address, "token_env": "", "wait_s": 2.0, **more}
     backend = ConsulRegistry(ConsulConfig(**config))
     await backend.open()
     try:
@@ -298,7 +299,7 @@ async def test_damaged_entries_are_left_out_with_a_line(
     consul: FakeConsul, caplog: pytest.LogCaptureFixture
 ) -> None:
     consul.add("good")
-    consul.add("future", **{"gymmesh-contract": "7.1"})
+    consul.add("future", contract="7.1")
     consul.listed["no-port"] = {"ID": "no-port", "Service": NAME, "Address": "h"}
     consul.listed["what\x1b[2J"] = {"ID": "what\x1b[2J", "Service": NAME, "Port": "x"}
     consul.change()
