@@ -1,4 +1,4 @@
-//! Collects verified rollouts from gymmesh agents.
+#![doc = include_str!("../README.md")]
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 

@@ -239,10 +239,7 @@ impl Streams {
         let mut load_due = Instant::now() + LOAD;
         loop {
             let changed = stream.changed.notified();
-            loop {
-                let Some(message) = self.next(stream, mine, &mut load_due)? else {
-                    break;
-                };
+            while let Some(message) = self.next(stream, mine, &mut load_due)? {
                 if reply.send(down(message)).await.is_err() {
                     return Ok(()); // the collector is away
                 }
