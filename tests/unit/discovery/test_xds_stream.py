@@ -21,7 +21,11 @@ TYPE = st.sampled_from(TYPES)
 
 def instance(name: str, port: int = 1) -> pb.Instance:
     return pb.Instance(
-        id=f"{name}-{port}", service=AGENT, name=name, address=f"127.0.0.1:{port}", health=1
+        id=f"{name}-{port}",
+        service=AGENT,
+        name=name,
+        address=f"127.0.0.1:{port}",
+        health=pb.HEALTH_SERVING,
     )
 
 

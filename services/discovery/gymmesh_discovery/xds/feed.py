@@ -40,7 +40,7 @@ class RegistryFeed:
         self.catalog.settled = self._settle_s <= 0
         subscription = self._backend.subscribe()
         version = self._take_snapshot()
-        self._publish()
+        self.publish()
         self._tasks = [
             asyncio.create_task(self._follow(subscription, version)),
             asyncio.create_task(self._publish_forever()),
@@ -53,6 +53,13 @@ class RegistryFeed:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks = []
+
+    def publish(self) -> None:
+        """Lets the streams see what has changed."""
+        if self.catalog.commit():
+            metrics.XDS_VIEW_VERSION.set(self.catalog.version)
+            self._wake()
+        self._log_problems()
 
     async def _follow(self, subscription: Subscription, version: int) -> None:
         while True:
@@ -91,19 +98,13 @@ class RegistryFeed:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            self._publish()
+            self.publish()
             await asyncio.sleep(_BATCH_S)
 
     async def _settle(self) -> None:
         await asyncio.sleep(self._settle_s)
         self.catalog.settled = True
         self._wake()
-
-    def _publish(self) -> None:
-        if self.catalog.commit():
-            metrics.XDS_VIEW_VERSION.set(self.catalog.version)
-            self._wake()
-        self._log_problems()
 
     def _wake(self) -> None:
         for stream in self.streams:

@@ -96,6 +96,8 @@ class XdsEdge:
         try:
             while not reader.done():
                 woken.clear()
+                if client.is_owed:
+                    feed.publish()  # who subscribes is not told of a past state
                 for push in client.due(feed.catalog):
                     metrics.XDS_PUSHES.labels(_short(push.type_url)).inc()
                     await rpc.write(encode(push))

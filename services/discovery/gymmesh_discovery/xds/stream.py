@@ -122,6 +122,11 @@ class ClientStream:
             else:
                 del known.sent[name]
 
+    @property
+    def is_owed(self) -> bool:
+        """Whether it has subscribed to something that it was not told of yet."""
+        return any(known.owed for known in self._types.values())
+
     def due(self, catalog: Catalog) -> list[Push]:
         """What the client is to be sent now; it counts as sent."""
         pushes = []

@@ -152,14 +152,18 @@ class _Requests:
     """A caller's stream of requests, each decoded as it is read; ``read`` raises MeshError."""
 
     def __init__(self, data: AsyncIterator[bytes], read: Callable[[bytes], Any]) -> None:
-        self._data = aiter(data)
+        self._data = data
         self._read = read
+        self._iterator: AsyncIterator[bytes] | None = None
 
     def __aiter__(self) -> AsyncIterator[Any]:
         return self
 
     async def __anext__(self) -> Any:
-        return self._read(await anext(self._data))
+        if self._iterator is None:
+            # Not before: gRPC's iterator complains when it is dropped unread, as by a refusal.
+            self._iterator = aiter(self._data)
+        return self._read(await anext(self._iterator))
 
 
 class _Generic:
