@@ -160,7 +160,7 @@ async function* collect(
         if (stop.signal.aborted) taken();
         else queue.put({ outcome, taken });
       });
-      runner.stored(outcome);
+      if (!stop.signal.aborted) runner.stored(outcome);
     }
   };
   const workers = Array.from({ length: options.concurrency ?? 64 }, work);
@@ -168,13 +168,16 @@ async function* collect(
     () => queue.end(),
     (error: unknown) => queue.end(error),
   );
+  let release = (): void => undefined;
   try {
     for await (const { outcome, taken } of queue) {
+      release = taken;
       yield outcome;
       taken();
     }
   } finally {
     stop.abort();
+    release(); // a caller that left has not said that it stored the last one
     for (const { taken } of queue.rest()) taken();
     await all;
     await runner.close();

@@ -1,4 +1,5 @@
 /** Services on a grpc-js server, made of the descriptors of the generated services. */
+import type { Readable } from "node:stream";
 import {
   create,
   type DescMessage,
@@ -168,8 +169,10 @@ function drained(call: WritableCall): Promise<void> {
   });
 }
 
-async function* requests(call: AsyncIterable<Buffer>, method: DescMethod): AsyncGenerator<unknown> {
-  for await (const bytes of call) yield decode(method, bytes);
+/** A stream's requests. Reading them to the end, or no further, does not end the answers. */
+async function* requests(call: Readable, method: DescMethod): AsyncGenerator<unknown> {
+  const read = call.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>;
+  for await (const bytes of read) yield decode(method, bytes);
 }
 
 function contextOf(
