@@ -394,8 +394,7 @@ final class AgentStream {
     Key key = new Key(event.getRolloutId(), event.getAttempt());
     Attempt attempt = inFlight.get(key);
     if (attempt == null) {
-      if (event.getEventCase() == EventCase.COMPLETED
-          || event.getEventCase() == EventCase.FAILED) {
+      if (event.getEventCase() == EventCase.COMPLETED || event.getEventCase() == EventCase.FAILED) {
         abandoned.remove(key);
       }
       return;

@@ -32,8 +32,7 @@ final class Attempt {
   /** Events up to this sequence may come again, and are dropped. */
   long repeated;
 
-  Attempt(
-      RunRolloutRequest request, Fold fold, long dueNanos, Consumer<RuntimeException> done) {
+  Attempt(RunRolloutRequest request, Fold fold, long dueNanos, Consumer<RuntimeException> done) {
     this.key = new Key(request.getRolloutId(), request.getAttempt());
     this.request = request;
     this.fold = fold;

@@ -35,8 +35,7 @@ import java.util.Map;
  * cannot be converted is a {@link CodecException}.
  */
 public final class Codec {
-  static final String UNKNOWN_KIND =
-      "holds a kind that this version of the contract does not know";
+  static final String UNKNOWN_KIND = "holds a kind that this version of the contract does not know";
   private static final String[] COUNTS = {"input_tokens", "output_tokens", "total_tokens"};
 
   private Codec() {}

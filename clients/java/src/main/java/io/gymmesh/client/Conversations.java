@@ -70,8 +70,7 @@ public final class Conversations {
     for (ToolCallRecord record : rollout.getToolCallsList()) {
       if (record.getCompleted().hasOutput()) {
         ToolKey key =
-            new ToolKey(
-                record.getCompleted().getModelCallId(), record.getCompleted().getCallId());
+            new ToolKey(record.getCompleted().getModelCallId(), record.getCompleted().getCallId());
         outputs
             .computeIfAbsent(key, k -> new ArrayDeque<>())
             .add(record.getCompleted().getOutput());

@@ -27,8 +27,7 @@ final class Fields {
   }
 
   /** Moves a value of this very type into the field of that name. */
-  static void take(
-      Map<String, Object> rest, Message.Builder message, String name, Class<?> type) {
+  static void take(Map<String, Object> rest, Message.Builder message, String name, Class<?> type) {
     if (type.isInstance(rest.get(name))) {
       message.setField(field(message, name), rest.remove(name));
     }
@@ -75,8 +74,7 @@ final class Fields {
     if (value instanceof Map) {
       return (Map<String, Object>) value;
     }
-    throw new CodecException(
-            "holds " + Json.nameOf(value) + " where a JSON object is required")
+    throw new CodecException("holds " + Json.nameOf(value) + " where a JSON object is required")
         .within(field);
   }
 

@@ -84,9 +84,7 @@ public final class Fold {
     checkPlace(event, due);
     switch (event.getEventCase()) {
       case STARTED ->
-          rollout
-              .setStarted(event.getStarted())
-              .setStartedUnixNano(event.getRecordTimeUnixNano());
+          rollout.setStarted(event.getStarted()).setStartedUnixNano(event.getRecordTimeUnixNano());
       case OUTPUT_DELTA -> {}
       case MODEL_CALL_COMPLETED -> rollout.addModelCalls(event.getModelCallCompleted());
       case TOOL_CALL_STARTED -> takeToolStart(event);
@@ -177,8 +175,7 @@ public final class Fold {
           event.getRolloutId() + "/" + event.getAttempt());
     }
     if ((kind == EventCase.STARTED) != (due == 1)) {
-      throw new StreamViolation(
-          "started", "the first event, and no other, is `started`", "", kind);
+      throw new StreamViolation("started", "the first event, and no other, is `started`", "", kind);
     }
   }
 
@@ -227,13 +224,11 @@ public final class Fold {
       throw new StreamViolation("unverified", "a reward is set exactly when VERIFIED");
     }
     if (!Double.isFinite(verdict.getReward())) {
-      throw new StreamViolation(
-          "unverified", "the reward is not finite", "", verdict.getReward());
+      throw new StreamViolation("unverified", "the reward is not finite", "", verdict.getReward());
     }
     for (RewardComponent part : verdict.getComponentsList()) {
       if (!Double.isFinite(part.getValue()) || !Double.isFinite(part.getWeight())) {
-        throw new StreamViolation(
-            "unverified", "component '" + part.getName() + "' is not finite");
+        throw new StreamViolation("unverified", "component '" + part.getName() + "' is not finite");
       }
     }
   }
@@ -243,10 +238,7 @@ public final class Fold {
     StopReason reason = completed.getStopReason();
     if (reason == StopReason.UNRECOGNIZED || reason == StopReason.STOP_REASON_UNSPECIFIED) {
       throw new StreamViolation(
-          "terminal",
-          "`completed` gives no known stop reason",
-          "",
-          completed.getStopReasonValue());
+          "terminal", "`completed` gives no known stop reason", "", completed.getStopReasonValue());
     }
     if (!rollout.hasVerified()) {
       throw new StreamViolation("unverified", "`completed` came without `verified`");
@@ -272,10 +264,7 @@ public final class Fold {
   private void end(RolloutEvent event, long events) {
     if (events != sequence + 1) {
       throw new StreamViolation(
-          "terminal",
-          "the terminal event counts another number of events",
-          sequence + 1,
-          events);
+          "terminal", "the terminal event counts another number of events", sequence + 1, events);
     }
     ended = true;
     rollout.setEndedUnixNano(event.getRecordTimeUnixNano());

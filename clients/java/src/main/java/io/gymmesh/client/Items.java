@@ -249,8 +249,7 @@ final class Items {
           part.setInputImage(
               filled(rest, InputImage.newBuilder(), "image_url", "file_id", "detail"));
       case "output_text" -> part.setOutputText(readOutputText(rest));
-      default ->
-          part.setOpaque(OpaquePart.newBuilder().setType(kind).setJson(store(value)));
+      default -> part.setOpaque(OpaquePart.newBuilder().setType(kind).setJson(store(value)));
     }
     return part.build();
   }

@@ -59,8 +59,7 @@ public final class MeshException extends RuntimeException {
   /** An error with the code that the reason comes with. */
   static MeshException of(ErrorReason reason, String message, Map<String, String> metadata) {
     Status.Code code = Status.fromCodeValue(Reasons.rule(reason).getCodeValue()).getCode();
-    return new MeshException(
-        code, Reasons.name(reason), message, metadata, null, List.of(), null);
+    return new MeshException(code, Reasons.name(reason), message, metadata, null, List.of(), null);
   }
 
   /** The error that a call ended with. */
@@ -127,8 +126,10 @@ public final class MeshException extends RuntimeException {
       case INVALID_ARGUMENT -> ErrorReason.ERROR_REASON_FIELD_INVALID;
       // A library speaks of the size of a message that it refuses.
       case RESOURCE_EXHAUSTED ->
-          message.contains("message") && (message.contains("larger") || message.contains("size")
-                  || message.contains("exceeds maximum"))
+          message.contains("message")
+                  && (message.contains("larger")
+                      || message.contains("size")
+                      || message.contains("exceeds maximum"))
               ? ErrorReason.ERROR_REASON_MESSAGE_TOO_LARGE
               : ErrorReason.ERROR_REASON_QUEUE_FULL;
       default -> ErrorReason.ERROR_REASON_INTERNAL_FAULT;

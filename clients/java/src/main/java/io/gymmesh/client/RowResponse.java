@@ -43,8 +43,7 @@ final class RowResponse {
   /** The whole response. */
   Map<String, Object> document() {
     ModelCallCompleted last = Conversations.finalCall(rollout).orElse(null);
-    Map<String, Object> head =
-        last == null ? Map.of() : Codec.writeHead(last.getResponse());
+    Map<String, Object> head = last == null ? Map.of() : Codec.writeHead(last.getResponse());
     Object details = truthy(head.get("incomplete_details"), cutShort());
     Map<String, Object> row = new LinkedHashMap<>();
     row.put("id", truthy(head.get("id"), rollout.getRolloutId()));
@@ -57,8 +56,7 @@ final class RowResponse {
     row.put("output", last == null ? new ArrayList<>() : output(last));
     row.put("usage", usage());
     ECHOED.forEach(
-        (key, otherwise) ->
-            row.put(key, inForce.get(key) == null ? otherwise : inForce.get(key)));
+        (key, otherwise) -> row.put(key, inForce.get(key) == null ? otherwise : inForce.get(key)));
     return row;
   }
 

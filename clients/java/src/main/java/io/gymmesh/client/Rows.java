@@ -71,9 +71,7 @@ public final class Rows {
     }
     Completed completed = rollout.getCompleted();
     Map<String, Object> verification =
-        rollout.hasVerified()
-            ? verification(rollout.getVerified().getVerification())
-            : noVerdict();
+        rollout.hasVerified() ? verification(rollout.getVerified().getVerification()) : noVerdict();
     Object reward = verification.get("reward");
     Map<String, Object> row = opening(task, rollout);
     row.put("reward", reward);
@@ -186,9 +184,7 @@ public final class Rows {
     ByteString evidence = said.getEvidenceJson();
     row.put(
         "evidence",
-        evidence.isEmpty()
-            ? new LinkedHashMap<>()
-            : Fields.readField(evidence, "evidence_json"));
+        evidence.isEmpty() ? new LinkedHashMap<>() : Fields.readField(evidence, "evidence_json"));
     return row;
   }
 

@@ -218,8 +218,7 @@ final class Run implements Flow.Subscription {
             .setOptions(options.rollout())
             .build();
     Fold fold =
-        new Fold(
-            job.rolloutId, job.number, options.runId(), job.task.getTaskId(), job.repeat);
+        new Fold(job.rolloutId, job.number, options.runId(), job.task.getTaskId(), job.repeat);
     inFlight++;
     AgentStream stream =
         streams.stream().min(Comparator.comparingDouble(AgentStream::busyness)).orElseThrow();

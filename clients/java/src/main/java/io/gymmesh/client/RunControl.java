@@ -91,14 +91,12 @@ public final class RunControl {
 
   /** Changes the most rollouts in flight. */
   public Run tune(String runId, int concurrency) {
-    return control(
-        command(runId).setTune(TuneRun.newBuilder().setConcurrency(concurrency)));
+    return control(command(runId).setTune(TuneRun.newBuilder().setConcurrency(concurrency)));
   }
 
   /** Cancels the rollouts of a task's group. */
   public Run cancelGroup(String runId, String taskId) {
-    return control(
-        command(runId).setCancelGroup(CancelGroup.newBuilder().setTaskId(taskId)));
+    return control(command(runId).setCancelGroup(CancelGroup.newBuilder().setTaskId(taskId)));
   }
 
   /**

@@ -143,7 +143,8 @@ public record TaskReader(String defaultEnvironment, String defaultAgent) {
       throw new TaskException("seed must be a whole number of 64 bits");
     }
     Object tags = row.get("tags");
-    boolean labels = tags instanceof Map<?, ?> map && map.values().stream().allMatch(Fields::isText);
+    boolean labels =
+        tags instanceof Map<?, ?> map && map.values().stream().allMatch(Fields::isText);
     if (tags != null && !labels) {
       throw new TaskException("tags must be an object whose values are strings");
     }

@@ -230,8 +230,7 @@ class CollectorTest {
     agent.behaviour =
         (stream, request) ->
             stream.refuse(request, ErrorReason.ERROR_REASON_REQUIRED_FIELD_MISSING);
-    Outcome.Failed failed =
-        assertInstanceOf(Outcome.Failed.class, collect(options(), 1).get(0));
+    Outcome.Failed failed = assertInstanceOf(Outcome.Failed.class, collect(options(), 1).get(0));
     assertEquals(Boundary.BOUNDARY_AGENT, failed.failure().getBoundary());
     assertEquals(1, agent.starts.size());
   }
@@ -243,8 +242,7 @@ class CollectorTest {
           stream.send(FakeAgent.started(request));
           stream.send(FakeAgent.verified(request, 3, 1)); // two is missing
         };
-    Outcome.Failed failed =
-        assertInstanceOf(Outcome.Failed.class, collect(options(), 1).get(0));
+    Outcome.Failed failed = assertInstanceOf(Outcome.Failed.class, collect(options(), 1).get(0));
     assertEquals(ErrorReason.ERROR_REASON_CONTRACT_VIOLATED, failed.error().reason());
     assertEquals("sequence", failed.error().metadata().get("rule"));
     assertFalse(failed.failure().getRetrySafe());
@@ -254,8 +252,7 @@ class CollectorTest {
   @Test
   void anotherMajorVersionIsRefused() {
     agent.contractVersion = "2.0";
-    Outcome.Failed failed =
-        assertInstanceOf(Outcome.Failed.class, collect(options(), 1).get(0));
+    Outcome.Failed failed = assertInstanceOf(Outcome.Failed.class, collect(options(), 1).get(0));
     assertEquals(ErrorReason.ERROR_REASON_CONTRACT_MISMATCH, failed.error().reason());
   }
 
@@ -269,8 +266,7 @@ class CollectorTest {
             Duration.ofSeconds(45),
             Duration.ofMillis(50),
             Duration.ofMillis(10));
-    List<Outcome> outcomes =
-        collect(options().withPatience(Duration.ofMillis(1)), impatient, 2);
+    List<Outcome> outcomes = collect(options().withPatience(Duration.ofMillis(1)), impatient, 2);
     assertEquals(2, outcomes.size());
     for (Outcome outcome : outcomes) {
       Outcome.Failed failed = assertInstanceOf(Outcome.Failed.class, outcome);
@@ -281,8 +277,7 @@ class CollectorTest {
 
   @Test
   void anOutcomeIsAcknowledgedOnceTheNextOneIsAskedFor() throws InterruptedException {
-    try (Results results =
-        new Collector(channel, options().withConcurrency(1)).collect(tasks(2))) {
+    try (Results results = new Collector(channel, options().withConcurrency(1)).collect(tasks(2))) {
       results.next();
       // It came in two batches: its start is stored, and its end is not.
       await(() -> agent.starts.size() == 2 && !agent.acks.isEmpty());
@@ -316,8 +311,7 @@ class CollectorTest {
     agent.behaviour = (stream, request) -> stream.send(FakeAgent.started(request));
     Outcome.Failed failed =
         assertInstanceOf(
-            Outcome.Failed.class,
-            collect(options().withTimeout(Duration.ofMillis(50)), 1).get(0));
+            Outcome.Failed.class, collect(options().withTimeout(Duration.ofMillis(50)), 1).get(0));
     assertEquals(Boundary.BOUNDARY_DEADLINE, failed.failure().getBoundary());
     assertEquals(ErrorReason.ERROR_REASON_DEADLINE_PASSED, failed.error().reason());
     await(() -> agent.cancels.size() == 1);

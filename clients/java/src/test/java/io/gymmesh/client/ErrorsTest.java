@@ -135,8 +135,7 @@ class ErrorsTest {
     @Override
     public <A, B> ServerCall.Listener<A> interceptCall(
         ServerCall<A, B> call, Metadata headers, ServerCallHandler<A, B> next) {
-      Metadata.Key<String> key =
-          Metadata.Key.of("authorization", Metadata.ASCII_STRING_MARSHALLER);
+      Metadata.Key<String> key = Metadata.Key.of("authorization", Metadata.ASCII_STRING_MARSHALLER);
       if ("Bearer secret".equals(headers.get(key)) && Context.current().getDeadline() != null) {
         return Contexts.interceptCall(Context.current(), call, headers, next);
       }
@@ -158,8 +157,7 @@ class ErrorsTest {
     }
 
     @Override
-    public void controlRun(
-        ControlRunRequest request, StreamObserver<ControlRunResponse> observer) {
+    public void controlRun(ControlRunRequest request, StreamObserver<ControlRunResponse> observer) {
       if (!request.getRunId().equals("run-0")) {
         MeshException missing =
             MeshException.of(
@@ -170,8 +168,7 @@ class ErrorsTest {
         return;
       }
       Run.Builder run = Run.newBuilder().setRunId("run-0");
-      run.setState(
-          request.hasPause() ? RunState.RUN_STATE_PAUSED : RunState.RUN_STATE_RUNNING);
+      run.setState(request.hasPause() ? RunState.RUN_STATE_PAUSED : RunState.RUN_STATE_RUNNING);
       observer.onNext(ControlRunResponse.newBuilder().setRun(run).build());
       observer.onCompleted();
     }

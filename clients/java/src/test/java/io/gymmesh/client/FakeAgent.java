@@ -249,8 +249,7 @@ final class FakeAgent extends AgentServiceGrpc.AgentServiceImplBase implements A
   }
 
   static RolloutEvent failed(RunRolloutRequest request, long sequence, boolean retrySafe) {
-    ErrorInfo info =
-        ErrorInfo.newBuilder().setDomain("gymmesh").setReason("WEIGHTS_STALE").build();
+    ErrorInfo info = ErrorInfo.newBuilder().setDomain("gymmesh").setReason("WEIGHTS_STALE").build();
     return event(request, sequence)
         .setFailed(
             Failed.newBuilder()

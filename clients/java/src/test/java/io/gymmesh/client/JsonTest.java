@@ -61,8 +61,28 @@ class JsonTest {
   @ParameterizedTest
   @ValueSource(
       strings = {
-        "", "nul", "NaN", "Infinity", "-", "01", "1.", ".5", "1e", "+1", "[1,]", "{\"a\":1,}",
-        "{a:1}", "[1 2]", "\"\\x\"", "\"\\u12g4\"", "\"\n\"", "\"open", "[", "{\"a\"", "1 1", "1e999"
+        "",
+        "nul",
+        "NaN",
+        "Infinity",
+        "-",
+        "01",
+        "1.",
+        ".5",
+        "1e",
+        "+1",
+        "[1,]",
+        "{\"a\":1,}",
+        "{a:1}",
+        "[1 2]",
+        "\"\\x\"",
+        "\"\\u12g4\"",
+        "\"\n\"",
+        "\"open",
+        "[",
+        "{\"a\"",
+        "1 1",
+        "1e999"
       })
   void whatIsNotJsonIsRefused(String text) {
     assertThrows(CodecException.class, () -> Json.parse(text));
@@ -97,12 +117,8 @@ class JsonTest {
 
   @Test
   void anErrorNamesThePlace() {
-    Response response =
-        Response.newBuilder()
-            .addOutput(Item.newBuilder())
-            .build();
-    CodecException error =
-        assertThrows(CodecException.class, () -> Codec.writeResponse(response));
+    Response response = Response.newBuilder().addOutput(Item.newBuilder()).build();
+    CodecException error = assertThrows(CodecException.class, () -> Codec.writeResponse(response));
     assertEquals(List.of("output", 0), error.path());
     assertTrue(error.getMessage().startsWith("output[0]: "));
   }

@@ -42,8 +42,7 @@ class VectorsTest {
   Stream<DynamicTest> codec() throws IOException {
     return array(read("vectors/codec.json")).stream()
         .map(VectorsTest::object)
-        .map(
-            one -> dynamicTest(one.get("noun") + ": " + one.get("about"), () -> codecCase(one)));
+        .map(one -> dynamicTest(one.get("noun") + ": " + one.get("about"), () -> codecCase(one)));
   }
 
   private static void codecCase(Map<String, Object> one) throws IOException {
@@ -166,8 +165,7 @@ class VectorsTest {
     object(vector.get("conversations"))
         .forEach(
             (call, items) ->
-                assertEquals(
-                    items, Codec.writeItems(Conversations.conversation(rollout, call))));
+                assertEquals(items, Codec.writeItems(Conversations.conversation(rollout, call))));
     assertEquals(vector.get("transcript"), Codec.writeItems(Conversations.transcript(rollout)));
   }
 
