@@ -95,6 +95,5 @@ async def test_a_mesh_and_a_client_that_is_newer(newer: Mapping[str, str], tmp_p
         "hello 1.0": "welcomed by 1.0",
         "hello ": "welcomed by 1.0",
         "hello 2.0": "FAILED_PRECONDITION",
-        "added_health": "INVALID_ARGUMENT",
-        "listed": ["1.1"],
+        "listed": [["1.1", "HEALTH_SERVING"]],
     }

@@ -68,14 +68,10 @@ async def main(agent_address: str, registry: str) -> None:
             health=discovery.HEALTH_TIRED,
         )
         finder: Any = discovery_pb2_grpc.DiscoveryServiceStub(channel)
-        try:
-            await finder.Register(discovery.RegisterRequest(instance=instance), timeout=S)
-        except grpc.aio.AioRpcError as error:
-            said["added_health"] = error.code().name
-        instance.health = discovery.HEALTH_SERVING
         await finder.Register(discovery.RegisterRequest(instance=instance), timeout=S)
         listed = await finder.ListInstances(discovery.ListInstancesRequest(name="newer"), timeout=S)
-        said["listed"] = [one.contract_version for one in listed.instances]
+        health = discovery_pb2.Health.Name
+        said["listed"] = [[one.contract_version, health(one.health)] for one in listed.instances]
     print(json.dumps(said), flush=True)
 
 
