@@ -193,7 +193,7 @@ def reason_table() -> str:
     """The table of docs/errors.md, made from errors.proto, the codes and the agent's rules."""
     proto = (ROOT / "proto/gymmesh/errors/v1/errors.proto").read_text(encoding="utf-8")
     rows = ["| reason | code | meaning | again |", "|---|---|---|---|"]
-    for comment, name in re.findall(r"((?:  //[^\n]*\n)+)  ERROR_REASON_(\w+) = \d+;", proto):
+    for comment, name in re.findall(r"((?:  //[^\n]*\n)+)  ERROR_REASON_(\w+) = \d+", proto):
         if name == "UNSPECIFIED":
             continue
         words = " ".join(line.strip(" /") for line in comment.splitlines())

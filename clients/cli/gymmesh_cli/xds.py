@@ -12,7 +12,7 @@ from gymmesh_cli.exits import DONE, speaks_plainly
 from gymmesh_cli.terminal import echo_json
 
 
-@click.group()
+@click.group(short_help="Let gRPC clients of any language find services.")
 def xds() -> None:
     """Let gRPC clients of any language find services: xds:///agent.NAME."""
 
