@@ -12,7 +12,7 @@ from gymmesh_cli.terminal import echo
 _SERVICES = ("resource", "model", "agent", "discovery", "collector")
 
 
-@click.command()
+@click.command(short_help="Test whether a server or a collector keeps to the contract.")
 @click.option(
     "--service",
     type=click.Choice(_SERVICES),
