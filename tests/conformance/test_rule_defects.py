@@ -23,7 +23,7 @@ from tests.conformance.minimal import agent, attempt, capitals, collecting, serv
 from tests.conformance.minimal.agent import MinimalAgent
 from tests.conformance.minimal.capitals import Capitals
 from tests.conformance.minimal.registry import Registry
-from tests.conformance.minimal.status import fail
+from tests.conformance.minimal.status import OPTIONS, fail
 
 
 async def _run(name: str, case: str, of: type[MinimalAgent] | None = None) -> CaseResult:
@@ -132,7 +132,7 @@ async def test_an_agent_that_pings_too_often_fails(
 ) -> None:
     monkeypatch.setattr("gymmesh_conformance.runner._SETTLE_S", 0.5)
     pings = (("grpc.keepalive_time_ms", between_ms), ("grpc.http2.max_pings_without_data", 0))
-    monkeypatch.setattr(agent, "OPTIONS", (*agent.OPTIONS, *pings))
+    monkeypatch.setattr(agent, "OPTIONS", (*OPTIONS, *pings))
     implementation = next(one for one in MINIMAL if one.name == "minimal")
     async with implementation.open("plain") as target:
         subject = await target.subject()
