@@ -29,6 +29,7 @@ class Game:
 
     letters: int = 0
     guesses: int = 0
+    falls: int = 0
 
 
 class Capitals(Environment[Game]):
@@ -56,6 +57,12 @@ class Capitals(Environment[Game]):
             raise ToolError(f"Nobody asked for {country!r}.")
         session.state.letters += 1
         return f"It begins with {_capital(session.task)[: session.state.letters]}"
+
+    @tool
+    async def stumble(self, session: Session[Game], over: str) -> str:
+        """Fail, as an environment may."""
+        session.state.falls += 1
+        raise RuntimeError(f"fall {session.state.falls} over {over}")
 
     @tool
     async def wait(self, seconds: float) -> str:

@@ -23,7 +23,7 @@ from tests.conformance.minimal import agent, attempt, capitals, collecting, serv
 from tests.conformance.minimal.agent import MinimalAgent
 from tests.conformance.minimal.capitals import Capitals
 from tests.conformance.minimal.registry import Registry
-from tests.conformance.minimal.status import fail
+from tests.conformance.minimal.status import OPTIONS, fail
 
 
 async def _run(name: str, case: str, of: type[MinimalAgent] | None = None) -> CaseResult:
@@ -132,7 +132,7 @@ async def test_an_agent_that_pings_too_often_fails(
 ) -> None:
     monkeypatch.setattr("gymmesh_conformance.runner._SETTLE_S", 0.5)
     pings = (("grpc.keepalive_time_ms", between_ms), ("grpc.http2.max_pings_without_data", 0))
-    monkeypatch.setattr(agent, "OPTIONS", (*agent.OPTIONS, *pings))
+    monkeypatch.setattr(agent, "OPTIONS", (*OPTIONS, *pings))
     implementation = next(one for one in MINIMAL if one.name == "minimal")
     async with implementation.open("plain") as target:
         subject = await target.subject()
@@ -190,6 +190,17 @@ class _CutOff(Capitals):
             raise
 
 
+class _Forgiving(Capitals):
+    """Runs a call again that failed."""
+
+    async def CallTool(self, request: Any, context: Any) -> Any:
+        session = await self._session(request.session_id, context)
+        _, call = session.calls.get(request.request_id, (None, None))
+        if call is not None and call.done() and call.exception() is not None:
+            del session.calls[request.request_id]
+        return await super().CallTool(request, context)
+
+
 class _ShortMemory(Capitals):
     """Forgets the ids of calls together with their answers."""
 
@@ -220,7 +231,7 @@ class _Unhealthy(health.aio.HealthServicer):
             await super().set(service, status)
 
 
-class _Forgiving(Registry):
+class _Careless(Registry):
     """Lets any instance take another's id."""
 
     async def Register(self, request: Any, context: Any) -> Any:
@@ -290,6 +301,7 @@ class _PastLives(Registry):
         ("capitals", "refuses_odd_pages", capitals, "_page", _last_page),
         ("capitals", "session_takes_the_tasks_seed", implementations, "Capitals", _Unseeded),
         ("capitals", "a_late_caller_finds_its_call", implementations, "Capitals", _CutOff),
+        ("capitals", "a_tool_that_failed_fails_again", implementations, "Capitals", _Forgiving),
         ("capitals", "answers_of_long_ago", implementations, "Capitals", _ShortMemory),
         ("capitals", "empty_arguments", implementations, "Capitals", _Guessing),
         ("capitals", "takes_large_messages", serving, "OPTIONS", ()),
@@ -301,7 +313,7 @@ class _PastLives(Registry):
             "another_instance_of_that_id",
             implementations,
             "Registry",
-            _Forgiving,
+            _Careless,
         ),
         ("minimal_registry", "a_lease_runs_out", implementations, "Registry", _Eternal),
         ("minimal_registry", "watches", implementations, "Registry", _StandingStill),

@@ -1,8 +1,8 @@
 """A minimal environment with its verifier: guess the capital of a country.
 
 The payload is {"country": …, "capital": …}. The tool `hint` tells one letter more with each call;
-`wait` takes its time. With `multi_turn` the environment answers each guess; with `judges_groups`
-the repeats are judged together.
+`wait` takes its time, `stumble` fails. With `multi_turn` the environment answers each guess; with
+`judges_groups` the repeats are judged together.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ def _tool(name: str, description: str, key: str, kind: str) -> responses_pb2.Too
 _TOOLS: Final = (
     _tool("hint", "Tells one more letter of the capital.", "country", "string"),
     _tool("wait", "Waits that many seconds.", "seconds", "number"),
+    _tool("stumble", "Fails, as an environment may.", "over", "string"),
 )
 
 
@@ -51,6 +52,7 @@ class _Session:
     capital: str
     letters: int = 0
     guesses: int = 0
+    falls: int = 0
     done: bool = False
     # By request_id: the request, by which one that is reused is told, and its answer.
     calls: dict[str, tuple[Any, asyncio.Task[Any]]] = field(default_factory=dict)
@@ -133,6 +135,9 @@ class Capitals(
         await asyncio.wait([call])
         if call.cancelled():
             await self._no_session(request.session_id, context)
+        if (fault := call.exception()) is not None:
+            details = {"environment": "capitals", "stage": "call_tool", "exception": str(fault)}
+            await fail(context, grpc.StatusCode.INTERNAL, "ENVIRONMENT_FAULT", "fell", **details)
         return call.result()
 
     async def NextTurn(self, request: Any, context: Any) -> Any:
@@ -225,9 +230,13 @@ class Capitals(
 
 
 async def _run_tool(session: _Session, name: str, arguments: bytes) -> pb.CallToolResponse:
-    keys = {"hint": ("country", str), "wait": ("seconds", int | float)}
+    keys = {
+        "hint": ("country", str),
+        "wait": ("seconds", int | float),
+        "stumble": ("over", str),
+    }
     if name not in keys:
-        text = f"There is no tool {name!r}. The tools are hint and wait."
+        text = f"There is no tool {name!r}. The tools are hint, wait and stumble."
         return _told(rollout_pb2.TOOL_OUTCOME_UNKNOWN_TOOL, text)
     key, kind = keys[name]
     try:
@@ -237,6 +246,9 @@ async def _run_tool(session: _Session, name: str, arguments: bytes) -> pb.CallTo
     if not isinstance(given, dict) or not isinstance(given.get(key), kind):
         text = f"The arguments must be a JSON object with {key!r}."
         return _told(rollout_pb2.TOOL_OUTCOME_BAD_ARGUMENTS, text)
+    if name == "stumble":
+        session.falls += 1
+        raise RuntimeError(f"fall {session.falls}")
     if name == "wait":
         await asyncio.sleep(min(given[key], 60))
         return _told(rollout_pb2.TOOL_OUTCOME_OK, "waited")

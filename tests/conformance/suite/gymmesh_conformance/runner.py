@@ -14,7 +14,8 @@ A step calls an RPC and says what is expected:
             {events: […]}            events that come in this order, others in between
             {without: […]}           kinds that do not come
             {any_of: [expect, …]}    one of these
-    same_as: name                    the whole answer equals the one saved under that name
+    same_as: name                    the whole answer, or error, equals the one saved under that
+                                     name
     save: {variable: path}           takes values out of the answer, such as `tools.0.name`
     save_answer: name                keeps the whole answer
     shares: true                     the case's other calls use its script too: the record of what
@@ -200,7 +201,7 @@ class _Run:
         expect = render(step.get("expect", {}), self._lookup)
         if not answer.cancelled:
             self._add(where, _expectation_problems(expect, answer, method))
-        if "same_as" in step and answer.error is None:
+        if "same_as" in step:
             kept = self._answers[step["same_as"]]
             self._add(where, _difference(kept, answer, step.get("except", ())))
         self._save(step, answer, where)
@@ -402,7 +403,10 @@ def _difference(kept: _Answer, answer: _Answer, leave_out: list[str]) -> list[st
             for plain in one.plain()
         ]
 
-    if kept.error is not None or shown(kept) == shown(answer):
+    if kept.error is not None and answer.error is not None:
+        same = kept.error.status == answer.error.status
+        return [] if same else [f"the error {answer.error} differs from {kept.error}"]
+    if shown(kept) == shown(answer):
         return []
     return [f"the answer differs from the earlier one: {shown(answer)} is not {shown(kept)}"]
 
