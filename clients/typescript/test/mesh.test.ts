@@ -1,18 +1,33 @@
 /** The examples against gym-cli and the conformance suite, where these are installed. */
 import assert from "node:assert/strict";
-import { type ChildProcess, execFile, spawn } from "node:child_process";
+import { type ChildProcess, execFile, spawn, spawnSync } from "node:child_process";
 import { existsSync, mkdtempSync, readFileSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
-import { isObject, type JsonObject, type JsonValue, parseJson, writeJson } from "@gymmesh/client";
+import {
+  CONTRACT_VERSION,
+  type Connection,
+  connectAgent,
+  dial,
+  isObject,
+  type JsonObject,
+  type JsonValue,
+  parseJson,
+  register,
+  taskFromRow,
+  writeJson,
+} from "@gymmesh/client";
+import { AgentService } from "@gymmesh/client/gen/gymmesh/agent/v1/agent_pb";
+import { Health } from "@gymmesh/client/gen/gymmesh/discovery/v1/discovery_pb";
+import { FakeAgent, STARTED, WHOLE } from "./fake_agent.js";
 
 const ROOT = fileURLToPath(new URL("../../../../", import.meta.url));
 const EXAMPLES = fileURLToPath(new URL("../examples/", import.meta.url));
 const PYTHON = join(ROOT, ".venv/bin/python");
-const GYM_CLI = join(ROOT, ".venv/bin/gym-cli");
+const GYM_CLI = process.env["GYM_CLI"] ?? join(ROOT, ".venv/bin/gym-cli");
 const TASKS = join(ROOT, "examples/first_environment/tasks.jsonl");
 const folder = mkdtempSync(join(tmpdir(), "gymmesh-"));
 const run = promisify(execFile);
@@ -107,6 +122,65 @@ defaults: {environment: shop}
     const [theirs, said] = await ran(GYM_CLI, ["collect", ...from, "--output", "py.jsonl"]);
     assert.equal(theirs, 0, said);
     assert.deepEqual(rows("ts.jsonl"), rows("py.jsonl"));
+  });
+});
+
+/** Whether gym-cli can serve xDS, which takes an extra of its own. */
+const hasXds = existsSync(GYM_CLI) && spawnSync(GYM_CLI, ["xds", "--help"]).status === 0;
+
+describe("agents behind xds:///", { skip: !hasXds && "gym-cli has no xds" }, () => {
+  /** An agent whose attempts take a while, registered. */
+  async function agentOf(registry: Connection, id: string): Promise<FakeAgent> {
+    const fake = new FakeAgent(
+      async function* () {
+        yield STARTED(id);
+        await new Promise((resolve) => setTimeout(resolve, 100));
+        yield* WHOLE.slice(1);
+      },
+      { instanceId: id },
+    );
+    const address = await fake.start();
+    const service = AgentService.typeName;
+    const instance = { id, service, name: "fake", address, contractVersion: CONTRACT_VERSION };
+    await register(registry, { ...instance, health: Health.SERVING });
+    return fake;
+  }
+
+  it("share the rollouts, and one that dies loses none", { timeout: 180_000 }, async () => {
+    writeFileSync(join(folder, "answers.jsonl"), `${ANSWERS}\n`);
+    writeFileSync(
+      join(folder, "xds.yaml"),
+      `models: {policy: {backend: replay, path: answers.jsonl}}
+environments: {shop: {use: "${ROOT}examples/first_environment/shop.py:Shop"}}
+defaults: {environment: shop}
+discovery: {xds: true}
+`,
+    );
+    const ready = /registry +(\S+)[\s\S]*^ready/m;
+    const [, address = ""] = await started(GYM_CLI, ["up", "--config", "xds.yaml"], ready);
+    const [code, bootstrap] = await ran(GYM_CLI, ["xds", "bootstrap", "--server", address]);
+    assert.equal(code, 0, bootstrap);
+    writeFileSync(join(folder, "bootstrap.json"), bootstrap);
+    process.env["GRPC_XDS_BOOTSTRAP"] = join(folder, "bootstrap.json");
+    const registry = await dial(address);
+    const [one, two] = [await agentOf(registry, "one"), await agentOf(registry, "two")];
+    const agent = await connectAgent("xds:///agent.fake");
+    const tasks = Array.from({ length: 60 }, (_, at) =>
+      taskFromRow(`{"task_id":"t${at}","responses_create_params":{"input":"hi"}}`, agent.defaults),
+    );
+    const counts = new Map<string, number>();
+    for await (const outcome of agent.collect(tasks, { concurrency: 12 })) {
+      assert.equal(outcome.kind, "completed");
+      const { agentInstanceId: id } = outcome;
+      counts.set(id, (counts.get(id) ?? 0) + 1);
+      if (counts.get("one") === 5) one.stop();
+    }
+    const [first = 0, second = 0] = [counts.get("one"), counts.get("two")];
+    assert.equal(first + second, 60);
+    assert.ok(first >= 5 && second > 30, `${first} at one, ${second} at two`);
+    agent.close();
+    registry.close();
+    two.stop();
   });
 });
 
