@@ -168,11 +168,15 @@ function optionsOf(options: CallOptions): GrpcCallOptions {
 }
 
 function checkSignal(signal: AbortSignal | undefined): void {
-  if (signal?.aborted) throw new MeshError("CALLER_CANCELLED", "the call was cancelled");
+  if (signal?.aborted) throw cancelled();
+}
+
+function cancelled(): MeshError {
+  return new MeshError("CALLER_CANCELLED", "the call was cancelled");
 }
 
 function meshError(error: unknown, signal: AbortSignal | undefined): unknown {
-  checkSignal(signal);
+  if (signal?.aborted) return cancelled();
   if (!(error instanceof Error) || !("code" in error) || typeof error.code !== "number")
     return error;
   const { code, details, metadata } = error as ServiceError;
