@@ -333,9 +333,9 @@ final class AgentStream {
         default ->
             throw violation("events, start_refused or load", response.getMessageCase().name());
       }
-    } catch (MeshException broken) {
+    } catch (RuntimeException broken) {
       from.end(broken.getMessage());
-      lost(from, broken);
+      lost(from, MeshException.from(broken));
     }
   }
 
@@ -405,9 +405,10 @@ final class AgentStream {
     attempt.sequence++;
     try {
       attempt.fold.add(event);
-    } catch (StreamViolation violation) {
+    } catch (RuntimeException objection) {
+      // Whatever is wrong with an event is its attempt's affair, and no other's.
       cancel(key);
-      attempt.done.accept(violation);
+      attempt.done.accept(objection);
       return;
     }
     if (attempt.fold.ended()) {

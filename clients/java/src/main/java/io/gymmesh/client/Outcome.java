@@ -1,5 +1,7 @@
 package io.gymmesh.client;
 
+import io.gymmesh.errors.v1.ErrorReason;
+import io.gymmesh.rollout.v1.Boundary;
 import io.gymmesh.rollout.v1.Failure;
 import io.gymmesh.rollout.v1.Rollout;
 import io.gymmesh.rollout.v1.Task;
@@ -13,7 +15,12 @@ public sealed interface Outcome {
   /** The rollout; of one that failed, as far as it came. */
   Rollout rollout();
 
-  /** The row that gym-cli writes for it. */
+  /**
+   * The row that gym-cli writes for it.
+   *
+   * @throws IllegalArgumentException the agent's rollout cannot be written; it is then to be taken
+   *     for {@link Completed#unwritable}
+   */
   Map<String, Object> row();
 
   /** A rollout with an outcome to learn from. */
@@ -21,6 +28,30 @@ public sealed interface Outcome {
     @Override
     public Map<String, Object> row() {
       return Rows.completed(task, rollout);
+    }
+
+    /** The failure of a rollout that is complete but cannot be written as a row. */
+    public Failed unwritable(IllegalArgumentException why) {
+      MeshException error =
+          MeshException.of(
+              ErrorReason.ERROR_REASON_CONTRACT_VIOLATED,
+              "the agent's rollout cannot be written as a row: " + why.getMessage(),
+              Map.of("rule", "row", "expected", "", "got", ""));
+      Failure failure =
+          Failure.newBuilder()
+              .setBoundary(Boundary.BOUNDARY_AGENT)
+              .setStatus(error.toStatus())
+              .setComponent(task.getAgent())
+              .build();
+      Rollout bare =
+          Rollout.newBuilder()
+              .setRunId(rollout.getRunId())
+              .setTaskId(rollout.getTaskId())
+              .setRepeatIndex(rollout.getRepeatIndex())
+              .setRolloutId(rollout.getRolloutId())
+              .setAttempt(rollout.getAttempt())
+              .build();
+      return new Failed(task, bare, failure);
     }
   }
 

@@ -136,10 +136,19 @@ final class Run implements Flow.Subscription {
 
   private void post(Runnable work) {
     try {
-      loop.execute(work);
+      loop.execute(() -> guarded(work));
     } catch (java.util.concurrent.RejectedExecutionException ended) {
       // The run is over; there is nothing left to do.
       return;
+    }
+  }
+
+  /** What nobody foresaw ends the run with its error, rather than leaving it waiting. */
+  private void guarded(Runnable work) {
+    try {
+      work.run();
+    } catch (RuntimeException unforeseen) {
+      finish(unforeseen);
     }
   }
 
@@ -266,7 +275,7 @@ final class Run implements Flow.Subscription {
       } else {
         streams.forEach(stream -> stream.stored(key));
         waiting++;
-        loop.schedule(() -> tryAgain(job), wait.toMillis(), TimeUnit.MILLISECONDS);
+        loop.schedule(() -> guarded(() -> tryAgain(job)), wait.toMillis(), TimeUnit.MILLISECONDS);
       }
     }
     post(this::fill);

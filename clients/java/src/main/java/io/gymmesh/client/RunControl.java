@@ -100,8 +100,7 @@ public final class RunControl {
   }
 
   /**
-   * Finished groups as they come, until the run is finished. What the iterator throws is for {@link
-   * MeshException#from}.
+   * Finished groups as they come, until the run is finished.
    *
    * @param afterCursor the last group that was stored; zero: from the start
    * @param within how long the stream may take in all
@@ -109,7 +108,24 @@ public final class RunControl {
   public Iterator<StreamGroupsResponse> groups(String runId, long afterCursor, Duration within) {
     StreamGroupsRequest request =
         StreamGroupsRequest.newBuilder().setRunId(runId).setAfterCursor(afterCursor).build();
-    return stub.withDeadlineAfter(within.toMillis(), TimeUnit.MILLISECONDS).streamGroups(request);
+    Iterator<StreamGroupsResponse> groups =
+        stub.withDeadlineAfter(within.toMillis(), TimeUnit.MILLISECONDS).streamGroups(request);
+    return new Iterator<>() {
+      @Override
+      public boolean hasNext() {
+        try {
+          return groups.hasNext();
+        } catch (StatusRuntimeException error) {
+          throw MeshException.from(error);
+        }
+      }
+
+      @Override
+      public StreamGroupsResponse next() {
+        hasNext();
+        return groups.next();
+      }
+    };
   }
 
   private static ControlRunRequest.Builder command(String runId) {

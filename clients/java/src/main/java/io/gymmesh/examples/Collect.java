@@ -98,17 +98,19 @@ public final class Collect {
         Results results = collector.collect(tasks)) {
       while (results.hasNext()) {
         Outcome outcome = results.next();
-        if (outcome instanceof Outcome.Completed) {
-          completed++;
-          String instance = outcome.rollout().getStarted().getAgentInstanceId();
-          agents.merge(instance, 1L, (a, b) -> (Long) a + (Long) b);
-          write(rows, outcome);
-        } else {
-          failed++;
-          report((Outcome.Failed) outcome);
-          if (failureRows != null) {
-            write(failureRows, outcome);
+        if (outcome instanceof Outcome.Completed done) {
+          try {
+            write(rows, done.row());
+            count(done);
+            continue;
+          } catch (IllegalArgumentException unwritable) {
+            outcome = done.unwritable(unwritable);
           }
+        }
+        failed++;
+        report((Outcome.Failed) outcome);
+        if (failureRows != null) {
+          write(failureRows, outcome.row());
         }
       }
     }
@@ -124,6 +126,12 @@ public final class Collect {
     return completed == 0 ? 1 : 3;
   }
 
+  private void count(Outcome.Completed done) {
+    completed++;
+    String instance = done.rollout().getStarted().getAgentInstanceId();
+    agents.merge(instance, 1L, (a, b) -> (Long) a + (Long) b);
+  }
+
   private static void report(Outcome.Failed failed) {
     MeshException error = failed.error();
     System.err.println(
@@ -131,8 +139,8 @@ public final class Collect {
   }
 
   /** Writes a row, and has it on its way to the disk before the agent may forget the rollout. */
-  private static void write(BufferedWriter file, Outcome outcome) throws IOException {
-    file.write(Json.write(outcome.row()));
+  private static void write(BufferedWriter file, Map<String, Object> row) throws IOException {
+    file.write(Json.write(row));
     file.write('\n');
     file.flush();
   }

@@ -13,6 +13,7 @@ import io.gymmesh.agent.v1.RunRolloutRequest;
 import io.gymmesh.errors.v1.ErrorReason;
 import io.gymmesh.responses.v1.ResponseParams;
 import io.gymmesh.rollout.v1.Boundary;
+import io.gymmesh.rollout.v1.ModelCallCompleted;
 import io.gymmesh.rollout.v1.Task;
 import java.io.IOException;
 import java.time.Duration;
@@ -247,6 +248,26 @@ class CollectorTest {
     assertEquals("sequence", failed.error().metadata().get("rule"));
     assertFalse(failed.failure().getRetrySafe());
     await(() -> agent.cancels.size() == 1);
+  }
+
+  @Test
+  void aRolloutThatCannotBeWrittenIsAFailureWithoutReward() {
+    agent.behaviour =
+        (stream, request) -> {
+          ModelCallCompleted own =
+              ModelCallCompleted.newBuilder().setCallId("c1").setParentCallId("c1").build();
+          stream.send(
+              FakeAgent.started(request),
+              FakeAgent.event(request, 2).setModelCallCompleted(own).build(),
+              FakeAgent.verified(request, 3, 1),
+              FakeAgent.completed(request, 4));
+        };
+    Outcome.Completed circle =
+        assertInstanceOf(Outcome.Completed.class, collect(options(), 1).get(0));
+    IllegalArgumentException why = assertThrows(IllegalArgumentException.class, circle::row);
+    Outcome.Failed failed = circle.unwritable(why);
+    assertEquals("row", failed.error().metadata().get("rule"));
+    assertFalse(failed.row().containsKey("reward"));
   }
 
   @Test
