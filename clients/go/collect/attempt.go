@@ -30,6 +30,7 @@ type attempt struct {
 	key     key
 	work    *work
 	request *agentv1.RunRolloutRequest
+	size    int // of the request, in bytes
 	due     time.Time
 	fold    *rollouts.Fold
 	// sent says whether the agent may have heard of it.

@@ -13,6 +13,7 @@ import (
 	"iter"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -20,8 +21,10 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	agentv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/agent/v1"
+	errorsv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/errors/v1"
 	rolloutv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/rollout/v1"
 
+	"github.com/gymmesh/gymmesh/clients/go/mesh"
 	"github.com/gymmesh/gymmesh/clients/go/mesherr"
 	"github.com/gymmesh/gymmesh/clients/go/rollouts"
 	"github.com/gymmesh/gymmesh/clients/go/rows"
@@ -53,6 +56,9 @@ type Options struct {
 }
 
 const longestRetryWait = time.Minute
+
+// What a message has besides its request.
+const headroom = 64
 
 func (o Options) withDefaults() Options {
 	o.Concurrency = cmp.Or(o.Concurrency, 64)
@@ -122,6 +128,8 @@ type collector struct {
 
 	exhausted bool // there are no more jobs
 	inFlight  int
+	// The ids of rollouts that have begun and have no outcome yet.
+	active map[string]bool
 	// Work that waits for its next attempt, in the order of when that is due.
 	waiting []*waiting
 }
@@ -138,6 +146,7 @@ func newCollector(
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	c := &collector{
 		options: options, results: make(chan result, options.Concurrency), cancel: cancel,
+		active: make(map[string]bool),
 	}
 	for range options.Streams {
 		for _, agent := range agents {
@@ -145,14 +154,21 @@ func newCollector(
 			c.streams = append(c.streams, newStream(ctx, client, &c.options, c.results))
 		}
 	}
-	for _, one := range c.streams {
-		c.running.Go(one.run)
+	for i, one := range c.streams {
+		c.running.Go(func() {
+			if i >= len(agents) {
+				sleep(ctx, spreadTime)
+			}
+			one.run()
+		})
 	}
 	return c
 }
 
-// How long closing may take, and how long the first rollouts wait until all streams are ready.
+// How long closing may take, and how long the first rollouts wait until all streams are ready. The
+// further streams of a connection wait until it knows all its agents, or all would be at the first.
 const (
+	spreadTime  = 200 * time.Millisecond
 	closingTime = 2 * time.Second
 	readyTime   = 3 * time.Second
 )
@@ -238,9 +254,32 @@ func (c *collector) fill(next func() (Job, bool)) {
 			c.exhausted = true
 			return
 		}
-		life := time.Duration(c.options.Attempts) * c.options.Deadline
-		c.start(stream, &work{job: job, giveUp: time.Now().Add(life)})
+		c.begin(stream, job)
 	}
+}
+
+// begin starts a job's first attempt.
+func (c *collector) begin(stream *stream, job Job) {
+	life := time.Duration(c.options.Attempts) * c.options.Deadline
+	begun := &work{job: job, giveUp: time.Now().Add(life)}
+	if c.active[job.RolloutID] {
+		c.refuse(stream, begun, mesherr.New(errorsv1.ErrorReason_ERROR_REASON_ROLLOUT_EXISTS,
+			"the rollout is in flight already", "rollout_id", job.RolloutID))
+		return
+	}
+	c.active[job.RolloutID] = true
+	c.start(stream, begun)
+}
+
+// refuse ends work that is not to be sent.
+func (c *collector) refuse(stream *stream, work *work, err *mesherr.Error) {
+	c.inFlight++
+	identity := rollouts.Identity{
+		RolloutID: work.job.RolloutID, RunID: c.options.RunID,
+		TaskID: work.job.Task.GetTaskId(), RepeatIndex: work.job.RepeatIndex,
+	}
+	one := &attempt{key: key{work.job.RolloutID, 0}, work: work, fold: rollouts.NewFold(identity)}
+	c.results <- result{attempt: one, stream: stream, err: err, refused: true}
 }
 
 // pick returns the least busy stream with a place, one that is ready if there is any; nil for none.
@@ -265,15 +304,23 @@ func (c *collector) start(stream *stream, work *work) {
 		task = proto.CloneOf(task)
 		task.Seed = proto.Int64(rows.RepeatSeed(task.GetSeed(), job.RepeatIndex))
 	}
+	request := &agentv1.RunRolloutRequest{
+		Task: task, RolloutId: job.RolloutID, Attempt: work.attempts,
+		Options: c.options.Rollout, RunId: c.options.RunID,
+	}
+	size := proto.Size(request)
+	if size > mesh.MaxMessageBytes-headroom {
+		c.refuse(stream, work, mesherr.New(errorsv1.ErrorReason_ERROR_REASON_MESSAGE_TOO_LARGE,
+			"the task is larger than a message may be", "limit_bytes", strconv.Itoa(mesh.MaxMessageBytes)))
+		return
+	}
 	c.inFlight++
 	stream.start(&attempt{
-		key:  key{job.RolloutID, work.attempts},
-		work: work,
-		request: &agentv1.RunRolloutRequest{
-			Task: task, RolloutId: job.RolloutID, Attempt: work.attempts,
-			Options: c.options.Rollout, RunId: c.options.RunID,
-		},
-		due: time.Now().Add(c.options.Deadline),
+		key:     key{job.RolloutID, work.attempts},
+		work:    work,
+		request: request,
+		size:    size,
+		due:     time.Now().Add(c.options.Deadline),
 		fold: rollouts.NewFold(rollouts.Identity{
 			RolloutID: job.RolloutID, Attempt: work.attempts, RunID: c.options.RunID,
 			TaskID: job.Task.GetTaskId(), RepeatIndex: job.RepeatIndex,
@@ -286,6 +333,9 @@ func (c *collector) outcomeOf(ended *result) *Outcome {
 	failure := ended.failure()
 	if failure != nil && c.retry(ended, mesherr.FromFailure(failure)) {
 		return nil
+	}
+	if ended.attempt.key.attempt > 0 { // else another rollout has the id
+		delete(c.active, ended.attempt.key.rolloutID)
 	}
 	rollout := ended.rollout
 	if rollout == nil {

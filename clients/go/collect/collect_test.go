@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"net"
+	"slices"
 	"testing"
 	"time"
 
@@ -342,4 +343,49 @@ func TestRepeatsHaveSeedsOfTheirOwn(t *testing.T) {
 	if task.GetSeed() != 7 || outcomes["r/1"].Rollout.GetRepeatIndex() != 1 {
 		t.Error("the task was changed, or the repeat is lost")
 	}
+}
+
+func TestAnIDThatIsInFlightAlready(t *testing.T) {
+	agent := newTestAgent("a")
+	address, _ := agent.serve(t, "127.0.0.1:0")
+	task := &rolloutv1.Task{TaskId: "t", Environment: "e"}
+	twice := slices.Values([]Job{{Task: task, RolloutID: "r"}, {Task: task, RolloutID: "r", RepeatIndex: 1}})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	completed, refused := 0, 0
+	for outcome, err := range Run(ctx, dial(t, address), twice, Options{}) {
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case outcome.Failure == nil:
+			completed++
+		case mesherr.FromFailure(outcome.Failure).Reason == errorsv1.ErrorReason_ERROR_REASON_ROLLOUT_EXISTS:
+			refused++
+		}
+	}
+	if completed != 1 || refused != 1 {
+		t.Errorf("%d completed, %d refused", completed, refused)
+	}
+}
+
+// Large tasks travel in messages of their own, and one that fits no message fails by itself.
+func TestLargeTasks(t *testing.T) {
+	agent := newTestAgent("a")
+	address, _ := agent.serve(t, "127.0.0.1:0")
+	large := func(yield func(Job) bool) {
+		for i, size := range []int{mesh.MaxMessageBytes - 1000, 30 << 20, 30 << 20, 30 << 20, mesh.MaxMessageBytes, 1} {
+			id := fmt.Sprint(i)
+			task := &rolloutv1.Task{TaskId: id, PayloadJson: make([]byte, size)}
+			if !yield(Job{Task: task, RolloutID: id}) {
+				return
+			}
+		}
+	}
+	outcomes := collect(t, dial(t, address), large, Options{})
+	failure := outcomes["4"].Failure
+	if failure == nil || mesherr.FromFailure(failure).Reason != errorsv1.ErrorReason_ERROR_REASON_MESSAGE_TOO_LARGE {
+		t.Errorf("%v", failure)
+	}
+	delete(outcomes, "4")
+	checkCompleted(t, outcomes, 5, 1)
 }

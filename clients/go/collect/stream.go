@@ -3,7 +3,6 @@ package collect
 import (
 	"context"
 	"crypto/rand"
-	"slices"
 	"sync"
 	"time"
 
@@ -334,27 +333,38 @@ func (s *stream) close() {
 	s.wakeSender()
 }
 
-// next takes what is to be sent now; last: the collector has said all.
-func (s *stream) next() (messages []*agentv1.CollectRequest, last bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// startMessages are what starts the attempts that are to be started. Few together, so that a message
+// stays far below what an agent must take.
+func (s *stream) startMessages() []*agentv1.CollectRequest {
+	const most, mostBytes = 64, 1 << 20
+	var messages []*agentv1.CollectRequest
+	var starts *agentv1.CollectStarts
+	size := 0
 	now := time.Now()
-	for some := range slices.Chunk(s.starts, 64) {
-		starts := &agentv1.CollectStarts{}
-		for _, one := range some {
-			if s.inFlight[one.key] == one { // else it ended meanwhile
-				one.sent = true
-				starts.Starts = append(starts.Starts, &agentv1.CollectStart{
-					Request: one.request, TimeoutMs: uint64(max(one.due.Sub(now).Milliseconds(), 1)),
-				})
-			}
+	for _, one := range s.starts {
+		if s.inFlight[one.key] != one { // it ended meanwhile
+			continue
 		}
-		if len(starts.GetStarts()) > 0 {
+		one.sent = true
+		if starts == nil || len(starts.GetStarts()) == most || size+one.size > mostBytes {
+			starts, size = &agentv1.CollectStarts{}, 0
 			messages = append(messages, &agentv1.CollectRequest{
 				Message: &agentv1.CollectRequest_Starts{Starts: starts},
 			})
 		}
+		size += one.size
+		starts.Starts = append(starts.Starts, &agentv1.CollectStart{
+			Request: one.request, TimeoutMs: uint64(max(one.due.Sub(now).Milliseconds(), 1)),
+		})
 	}
+	return messages
+}
+
+// next takes what is to be sent now; last: the collector has said all.
+func (s *stream) next() (messages []*agentv1.CollectRequest, last bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	messages = s.startMessages()
 	if len(s.cancels) > 0 {
 		cancels := &agentv1.CollectCancels{}
 		for _, k := range s.cancels {

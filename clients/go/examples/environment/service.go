@@ -256,6 +256,9 @@ func faultOf(thrown any) *mesherr.Error {
 		"the environment failed; its log says why", "exception", fmt.Sprintf("%T", thrown))
 }
 
+// How long before a call's deadline it is answered with DEADLINE_PASSED, at most.
+const longestMargin = 50 * time.Millisecond
+
 // typedErrors has every error carry a reason of the contract.
 func typedErrors(
 	ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler,
@@ -265,6 +268,13 @@ func typedErrors(
 			answer, err = nil, faultOf(thrown)
 		}
 	}()
+	if due, found := ctx.Deadline(); found {
+		// At the deadline itself the library resets the stream, which the caller may see as CANCELLED.
+		margin := min(time.Until(due)/10, longestMargin)
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, due.Add(-margin))
+		defer cancel()
+	}
 	answer, err = handle(ctx, request)
 	if err == nil {
 		return answer, nil
