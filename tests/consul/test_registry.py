@@ -98,6 +98,7 @@ async def test_consul_restarts_and_hears_of_all_again(consul: Agent) -> None:
     async with registry(consul) as backend, probe(consul, "p0") as first, probe(consul, "p1"):
         serving = {"p0": pb.HEALTH_SERVING, "p1": pb.HEALTH_SERVING}
         await until(lambda: listed(backend) == serving)
+        await until(partial(sees, first.directory, 2))
         await consul.kill()
         await until(lambda: backend.age_s() > 0.0)
         await asyncio.sleep(1.5)
