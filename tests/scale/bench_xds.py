@@ -21,6 +21,7 @@ import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -116,6 +117,14 @@ class Plane:
         return next(int(one.split()[1]) for one in lines if one.startswith("VmRSS")) / 1024
 
 
+def _all_pushed(streams: Sequence[Stream], before: Sequence[int]) -> bool:
+    return all(len(one.versions) > had for one, had in zip(streams, before, strict=True))
+
+
+def _sent_since(sent: dict[str, float], who: str, moment: float) -> bool:
+    return sent[who] > moment
+
+
 def instance(number: int) -> pb.Instance:
     return pb.Instance(
         id=f"i-{number}", service=MODEL, name="many", address=f"127.0.0.1:{number + 1}"
@@ -131,11 +140,7 @@ async def pushes(plane: Plane, streams: Sequence[Stream], endpoints: int) -> dic
         health = pb.HEALTH_NOT_SERVING if number % 2 == 0 else pb.HEALTH_SERVING
         started = time.monotonic()
         await plane.report(f"i-{number // 2 * 7 % endpoints}", health)
-        await until(
-            lambda before=before: all(
-                len(one.versions) > had for one, had in zip(streams, before, strict=True)
-            )
-        )
+        await until(partial(_all_pushed, streams, before))
         waits += [one.versions[had][1] - started for one, had in zip(streams, before, strict=True)]
     return {
         "p50": statistics.median(waits),
@@ -203,10 +208,10 @@ async def drains(plane: Plane) -> list[float]:
             waits.append(max(0.0, sent[who] - changed))
             await plane.report(who, pb.HEALTH_SERVING)
             back = time.monotonic()
-            await until(lambda who=who, back=back: sent[who] > back)
+            await until(partial(_sent_since, sent, who, back))
             await asyncio.sleep(0.1)
-        for one in callers:
-            one.cancel()
+        for caller in callers:
+            caller.cancel()
         await asyncio.gather(*callers, return_exceptions=True)
     return waits
 

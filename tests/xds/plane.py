@@ -79,7 +79,11 @@ class Model:
         port = await self._server.start(self._host, 0)
         host = f"[{self._host}]" if ":" in self._host else self._host
         self.instance = pb.Instance(
-            id=self.id, service=MODEL, name=self._name, address=f"{host}:{port}", health=1
+            id=self.id,
+            service=MODEL,
+            name=self._name,
+            address=f"{host}:{port}",
+            health=pb.HEALTH_SERVING,
         )
 
     async def stop(self) -> None:

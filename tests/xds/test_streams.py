@@ -148,7 +148,7 @@ async def test_too_many_names_end_the_stream(running: Plane) -> None:
 async def test_bytes_that_are_no_request_end_the_stream(running: Plane) -> None:
     method = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
     async with grpc.aio.insecure_channel(running.address) as channel:
-        call = channel.stream_stream(method)()
+        call: Any = channel.stream_stream(method)()
         await call.write(b"\xff\xff\xff")
         assert await ending(call) is grpc.StatusCode.INVALID_ARGUMENT
     await until(lambda: running.edge._streams == 0)

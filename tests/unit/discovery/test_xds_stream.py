@@ -37,6 +37,7 @@ class Client:
         self.delta = delta
         self.stream = ClientStream(delta=delta)
         self.names: dict[str, set[str]] = {}
+        self.said: dict[str, frozenset[str]] = {}  # names as its requests have them
         self.named: set[str] = set()  # the types of which it has named something
         self.has: dict[str, dict[str, str]] = {}  # received last, by type and name
         self.arriving: list[Push] = []
@@ -46,6 +47,7 @@ class Client:
         first = type_url not in self.names
         before = self.names.get(type_url, set())
         self.names[type_url] = set(names)
+        self.said[type_url] = names
         has = self.has.setdefault(type_url, {})
         if self.delta:
             if first and not names and type_url in WHOLE:
@@ -80,7 +82,7 @@ class Client:
         for name in push.removed:
             has.pop(name, None)
         if not self.delta:  # ACK and NACK alike say the names once more
-            self.stream.receive_whole(push.type_url, push.version, self.names[push.type_url])
+            self.stream.receive_whole(push.type_url, push.version, self.said[push.type_url])
         else:
             self.stream.receive_delta(push.type_url, (), (), {})
 

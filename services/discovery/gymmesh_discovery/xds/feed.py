@@ -62,10 +62,12 @@ class RegistryFeed:
         self._log_problems()
 
     async def _follow(self, subscription: Subscription, version: int) -> None:
+        missed = False
         while True:
             try:
                 while True:
-                    change = await subscription.next()
+                    change = None if missed else await subscription.next()
+                    missed = False
                     version = self._take(change, version)
                     self._changed.set()
             except Exception:
@@ -73,9 +75,7 @@ class RegistryFeed:
             finally:
                 subscription.close()
             await asyncio.sleep(_PAUSE_S)
-            subscription = self._backend.subscribe()
-            version = self._take_snapshot()
-            self._changed.set()
+            subscription, missed = self._backend.subscribe(), True
 
     def _take(self, change: Change | None, version: int) -> int:
         """Takes a change into the catalog, None for missed ones; returns the version it is at."""
