@@ -11,7 +11,7 @@ WORKERS ?= 2
 DEVICE ?= cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-vllm check format proto wheel test-wheel lock release-image bench bench-codec bench-instructions bench-journal bench-model bench-peers bench-resource bench-routing bench-scale bench-tokens bench-transport chaos clean
+.PHONY: help setup demo test test-clients test-consul test-vllm check format proto wheel test-wheel lock release-image bench bench-codec bench-instructions bench-journal bench-model bench-peers bench-resource bench-routing bench-scale bench-tokens bench-transport bench-xds chaos clean
 
 help: ## list the targets
 	@echo "gymmesh: the targets of make"
@@ -25,6 +25,12 @@ demo: setup ## collect real, scored rollouts from a small local language model
 
 test: setup ## run the tests (ARGS=… goes to pytest)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+
+test-clients: setup ## build and test the clients in Go, TypeScript, Java and Rust (LANGUAGES="go rust")
+	@tools/test-clients.sh $(LANGUAGES)
+
+test-consul: setup ## run the tests that need a real Consul agent, which is built from source first
+	GYMMESH_TEST_CONSUL="$$(tools/setup-consul.sh)" $(BIN)/python -m pytest tests/consul $(ARGS)
 
 test-vllm: setup ## run the tests that need a real vLLM (DEVICE=gpu where there is one)
 	@DEVICE=$(DEVICE) tools/setup-vllm.sh >/dev/null
@@ -84,6 +90,9 @@ bench-tokens: setup ## measure tokens/s against vLLM's own benchmark (URL=http:/
 
 bench-transport: setup ## measure a call between processes, plain and over the mux (ARGS=…)
 	$(BIN)/python tests/scale/bench_transport.py $(ARGS)
+
+bench-xds: setup ## measure how soon gRPC clients follow the registry through xDS (ARGS=…)
+	$(BIN)/python -m tests.scale.bench_xds $(ARGS)
 
 chaos: setup ## hurt 20 runs of 500 rollouts in every way, and judge them (ARGS=…)
 	$(BIN)/python -m tests.chaos $(ARGS)

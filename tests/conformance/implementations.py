@@ -14,6 +14,7 @@ from gymmesh_conformance.scripted.serving import served_world
 from gymmesh_conformance.scripted.world import World, rooms
 from gymmesh_conformance.suites import (
     AgentTarget,
+    DiscoveryTarget,
     ModelTarget,
     ResourceTarget,
     Target,
@@ -23,6 +24,7 @@ from tests.conformance.minimal.agent import MinimalAgent
 from tests.conformance.minimal.capitals import Capitals
 from tests.conformance.minimal.collecting import CollectingAgent
 from tests.conformance.minimal.echo import Echo
+from tests.conformance.minimal.registry import Registry
 from tests.conformance.minimal.serving import serving
 
 PROFILES: Final = Path(__file__).parent / "profiles"
@@ -60,6 +62,12 @@ async def _minimal_model(path: str) -> AsyncIterator[Target]:
         yield ModelTarget(way, load_profile(PROFILES / "echo.yaml"))
 
 
+@asynccontextmanager
+async def _minimal_registry(path: str) -> AsyncIterator[Target]:
+    async with serving(Registry()) as address, AddressPath(address) as way:
+        yield DiscoveryTarget(way, {"short_leases": True})
+
+
 def _minimal_agent(
     make: Callable[[str], MinimalAgent],
 ) -> Callable[[str], AbstractAsyncContextManager[Target]]:
@@ -92,6 +100,7 @@ MINIMAL: Final = (
         only=(LIMIT_CASE,),
     ),
     Implementation("model", "echo", ("plain",), _minimal_model),
+    Implementation("discovery", "minimal_registry", ("plain",), _minimal_registry),
     Implementation("agent", "minimal", ("plain",), _minimal_agent(MinimalAgent)),
     Implementation(
         "agent",

@@ -20,11 +20,13 @@ from gymmesh_conformance.scripted.world import World, rooms
 from gymmesh_conformance.services import SERVICES
 from gymmesh_conformance.suites import (
     AgentTarget,
+    DiscoveryTarget,
     ModelTarget,
     ResourceTarget,
     Target,
     load_profile,
 )
+from gymmesh_discovery.service import DiscoveryService
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.service import ModelService
 from gymmesh_resource import EnvironmentConfig, ResourceService
@@ -126,6 +128,12 @@ async def _directory() -> AsyncIterator[PeerDirectory]:
         await directory.close()
 
 
+@asynccontextmanager
+async def _registry(path: str) -> AsyncIterator[Target]:
+    async with _directory() as directory, _way(DiscoveryService("ours-0"), path, directory) as way:
+        yield DiscoveryTarget(way, {"short_leases": True})
+
+
 _CONFIG: Final = EnvironmentConfig()
 _MATH: Final = EnvironmentConfig(options={"judge_workers": 1})
 _TWO: Final = EnvironmentConfig(session_limit=2)
@@ -148,4 +156,5 @@ OURS: Final = (
     ),
     Implementation("model", "replay", _PATHS, _model),
     Implementation("agent", "tool_loop", _PATHS, _agent),
+    Implementation("discovery", "registry", _PATHS, _registry),
 )

@@ -59,13 +59,14 @@ async def test_every_case_runs_at_a_minimal_server(suite: str) -> None:
     assert set.intersection(*skipped) == _UNCOVERED.get(suite, set())
 
 
-@pytest.mark.parametrize("service", ["resource", "verify", "model", "agent"])
+@pytest.mark.parametrize("service", ["resource", "verify", "model", "agent", "discovery"])
 def test_every_rpc_is_called(service: str) -> None:
     called = set()
     for suite in SUITES:
         for case in load_cases(suite):
             steps = [*case.steps, *(one for step in case.steps for one in step.get("together", ()))]
             called |= {step.get("call", step.get("pages")) for step in steps}
+            called |= {"discovery.WatchInstances" for step in steps if "watch" in step}
     known = methods(rpc(f"{service}.{_FIRST[service]}").full_service)
     assert {f"{service}.{one.method.name}" for one in known} <= called
 
@@ -75,11 +76,12 @@ _FIRST = {
     "verify": "Verify",
     "model": "GetModel",
     "agent": "GetAgent",
+    "discovery": "Register",
 }
 
 
 def test_minimal_servers_need_the_stubs_alone() -> None:
-    allowed = {"gymmesh", "google", "grpc", *sys.stdlib_module_names}
+    allowed = {"gymmesh", "google", "grpc", "grpc_health", *sys.stdlib_module_names}
     for path in (_HERE / "minimal").glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             modules = [node.module] if isinstance(node, ast.ImportFrom) else []

@@ -471,7 +471,7 @@ async def test_a_peer_that_stands_still_is_noticed_by_keepalive(
     ours = channel_options()
     assert {name for name, _ in ours} >= set(pings)
     impatient = [(name, 1000 if name in pings else value) for name, value in ours]
-    monkeypatch.setattr(channels, "channel_options", lambda: impatient)
+    monkeypatch.setattr(channels, "channel_options", lambda _: impatient)
     async with probe_process() as (process, address):
         peer = directory.peer(instance_at(address))
         await peer.CreateResponse(unary("ok"), timeout=20.0)

@@ -350,4 +350,4 @@ async def test_a_host_that_others_can_reach_is_said_on_stderr(
     assert mesh.returncode == 0
     lines = said.decode().splitlines()
     assert len(lines) == sentences, said
-    assert all(line.startswith("NO AUTHENTICATION, NO ENCRYPTION: ") for line in lines)
+    assert all(line.startswith("gym-cli: NO AUTHENTICATION, NO ENCRYPTION: ") for line in lines)

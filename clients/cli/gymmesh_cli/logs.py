@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from gymmesh_cli.terminal import echo
-from gymmesh_client.replacing import OWNER_ONLY
 from gymmesh_runtime.conceal import conceal
 from gymmesh_runtime.logs import Concealing, OneOfEach
 
@@ -125,6 +124,9 @@ class _RunLog(logging.Handler):
         return True
 
     def _opened(self) -> TextIO:
+        # Here, as it imports more than `gym-cli --help` should wait for.
+        from gymmesh_client.replacing import OWNER_ONLY
+
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         fd = os.open(self._path, flags, OWNER_ONLY)
         file = os.fdopen(fd, "a", encoding="utf-8", errors="backslashreplace")

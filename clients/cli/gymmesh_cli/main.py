@@ -19,6 +19,11 @@ _COMMANDS: Final = {
     "up": ("gymmesh_cli.up:up", "Start a mesh's services as processes."),
     "env": ("gymmesh_cli.environments:env", "Start, try out and list environments."),
     "models": ("gymmesh_cli.listing:models", "List a mesh's models, fetch weights, try a call."),
+    "conformance": (
+        "gymmesh_cli.conformance:conformance",
+        "Test whether a server or a collector keeps to the contract.",
+    ),
+    "xds": ("gymmesh_cli.xds:xds", "Let gRPC clients of any language find services."),
     "data": ("gymmesh_cli.data:data", "Check and generate task files."),
 }
 

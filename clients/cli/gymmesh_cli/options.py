@@ -245,7 +245,8 @@ agent_option = click.option(
     metavar="HOST:PORT",
     multiple=True,
     help="Use the agent service at this address instead of a mesh inside the command; again for"
-    " each of several cells.",
+    " each of several cells. Or xds:///agent.NAME, or consul://HOST:PORT/NAME: all instances of"
+    " agent NAME in Consul.",
 )
 skip_invalid_option = click.option(
     "--skip-invalid",

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncIterator, Collection, Iterable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import click
+
 from gymmesh_cli.options import MeshOptions
 from gymmesh_client import AgentConnector, TaskDefaults, TaskReader
 from gymmesh_client.collect_stream import StreamLimits
-from gymmesh_mesh import Mesh, MeshConfig, embedded, remote
+from gymmesh_mesh import Defaults, Mesh, MeshConfig, discovered, embedded, read_target, remote
 from gymmesh_mesh.task_checks import TaskChecks
 from gymmesh_runtime.config import public_view
+
+CONSUL: Final = "consul://"
 
 # Where and how fast models are called does not change what a run is.
 _NOT_IDENTITY: Final = frozenset(
@@ -52,6 +56,8 @@ class MeshPlan:
         """The plan that a command's options make; raises ConfigError and UsageError."""
         if agents:
             options.refuse_model_flags()
+        if len(agents) > 1 and any(one.startswith(CONSUL) for one in agents):
+            raise click.UsageError("--agent consul://… finds all instances; give it once and alone")
         said = bool(options.config or options.sets)
         config = options.load() if said or not agents else None
         return MeshPlan(config, agents, options.environment, options.config)
@@ -89,6 +95,7 @@ class MeshPlan:
         """What of the plan makes a run what it is: no credentials, endpoints or machine limits."""
         view = {} if self.config is None else public_view(self.config)
         view.pop("mesh", None)
+        view.pop("discovery", None)
         models = view.get("models", {})
         view["models"] = {
             name: {key: value for key, value in model.items() if key not in _NOT_IDENTITY}
@@ -111,12 +118,22 @@ class MeshPlan:
         if self.agents:
             defaults = self.config.defaults if self.config else None
             reconnect_s = min(StreamLimits().reconnect_s, patience_s)
-            async with remote(self.agents, defaults, reconnect_s=reconnect_s) as mesh:
+            async with self._elsewhere(defaults, reconnect_s) as mesh:
                 yield mesh
         else:
             assert self.config is not None
             async with embedded(self.config) as mesh:
                 yield mesh
+
+    def _elsewhere(
+        self, defaults: Defaults | None, reconnect_s: float
+    ) -> AbstractAsyncContextManager[Mesh]:
+        if not self.agents[0].startswith(CONSUL):
+            return remote(self.agents, defaults, reconnect_s=reconnect_s)
+        config = self.config or MeshConfig()
+        consul, name = read_target(self.agents[0], config.discovery.consul)
+        agent = name or config.defaults.agent
+        return discovered(consul, agent, defaults, reconnect_s=reconnect_s)
 
 
 def files_named(config: Any, files: Iterable[Path]) -> list[Path]:

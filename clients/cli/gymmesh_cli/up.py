@@ -14,7 +14,7 @@ from gymmesh_cli.terminal import echo, echo_json, one_line
 
 if TYPE_CHECKING:
     from gymmesh_mesh import ServiceInfo
-    from gymmesh_mesh.config import Layout
+    from gymmesh_mesh.config import DiscoveryConfig, Layout, MeshConfig
 
 
 @click.command(short_help="Start a mesh's services as processes.")
@@ -36,6 +36,26 @@ if TYPE_CHECKING:
     type=click.IntRange(1, 1024),
     help="How many cells; default: one for each processor but one, which the collector takes.",
 )
+@click.option(
+    "--discovery",
+    metavar="WHERE",
+    help="Where services register: memory (a discovery service of their own, the default), consul"
+    " (the Consul agent at discovery.consul.address, started for development where none answers),"
+    " or consul://HOST:PORT (one that is there).",
+)
+@click.option(
+    "--consul-binary",
+    metavar="PATH",
+    help="The program that --discovery consul starts; default: discovery.binary, which is consul.",
+)
+@click.option(
+    "--restart",
+    "restarts",
+    type=click.IntRange(0, 1000),
+    metavar="N",
+    help="Start a service that dies again, each up to N times (default: mesh.restarts, which is"
+    " 0: then all others end, too).",
+)
 @click.option("--logs", is_flag=True, help="Show the services' logs on stderr.")
 @json_option
 @speaks_plainly
@@ -44,6 +64,9 @@ def up(
     host: str | None,
     layout: Layout | None,
     cells: int | None,
+    discovery: str | None,
+    consul_binary: str | None,
+    restarts: int | None,
     logs: bool,
     as_json: bool,
 ) -> int:
@@ -57,6 +80,7 @@ def up(
       gym-cli up --config mesh.yaml
       gym-cli up --config mesh.yaml --set mesh.agent_port=9401
       gym-cli up --config mesh.yaml --layout cell --cells 8
+      gym-cli up --config mesh.yaml --discovery consul://127.0.0.1:8500 --restart 3
 
     Meanwhile, in another terminal:
 
@@ -72,7 +96,9 @@ def up(
         if as_json:
             echo_json(_documents(services))
         else:
-            echo(_as_text(services))
+            found = config.discovery
+            shared = f"consul://{found.consul.address}" if found.backend == "consul" else ""
+            echo(_as_text(services, shared))
 
     config = mesh.load()
     settings = config.mesh
@@ -82,13 +108,39 @@ def up(
         settings,
         layout=layout or settings.layout,
         cells=settings.cells if cells is None else cells,
+        restarts=settings.restarts if restarts is None else restarts,
     )
-    config = msgspec.structs.replace(config, mesh=settings)
+    config = msgspec.structs.replace(
+        config, mesh=settings, discovery=_discovery(config, discovery, consul_binary)
+    )
     if logs:
         asyncio.run(run_up(config, host=host, on_ready=on_ready, echo=say_line))
     else:
         asyncio.run(run_up(config, host=host, on_ready=on_ready))
     return DONE
+
+
+def _discovery(config: MeshConfig, where: str | None, binary: str | None) -> DiscoveryConfig:
+    """What the options make of the configuration's discovery. Raises UsageError."""
+    from gymmesh_mesh import read_target
+    from gymmesh_runtime.config import ConfigError
+
+    found = msgspec.structs.replace(config.discovery, binary=binary or config.discovery.binary)
+    if where is None:
+        return found
+    if where == "memory":
+        return msgspec.structs.replace(found, backend="memory")
+    if where == "consul":
+        return msgspec.structs.replace(found, backend="consul", start=True)
+    if not where.startswith("consul://"):
+        raise click.UsageError("--discovery is memory, consul or consul://HOST:PORT")
+    try:
+        consul, name = read_target(where, found.consul)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from None
+    if name:
+        raise click.UsageError("--discovery is consul://HOST:PORT, without a path")
+    return msgspec.structs.replace(found, backend="consul", start=False, consul=consul)
 
 
 def _documents(services: list[ServiceInfo]) -> list[dict[str, Any]]:
@@ -105,7 +157,8 @@ def _documents(services: list[ServiceInfo]) -> list[dict[str, Any]]:
     ]
 
 
-def _as_text(services: list[ServiceInfo]) -> str:
+def _as_text(services: list[ServiceInfo], shared: str) -> str:
+    """A table of the services, and how to collect; `shared`: the Consul where they are found."""
     rows = [("SERVICE", "NAME", "ADDRESS", "METRICS", "PID")]
     for one in services:
         rows.append(
@@ -128,6 +181,8 @@ def _as_text(services: list[ServiceInfo]) -> str:
     first = next((one for one in services if one.kind == "agent"), None)
     if first is not None:
         agents = [one.address for one in services if one.kind == "agent" and one.name == first.name]
+        if shared:
+            agents = [f"{shared.replace('://https://', '://')}/{first.name}"]
         named = " ".join(f"--agent {address}" for address in agents)
         lines += ["", f"ready; collect with: gym-cli collect … {named}"]
     return "\n".join(map(one_line, lines))

@@ -7,15 +7,19 @@ runs one service loads no other.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 
 from gymmesh_agent.config import AgentConfig
+from gymmesh_discovery.config import DiscoveryConfig
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_responses import CodecError, dumps, loads
 from gymmesh_runtime.config import ConfigError, Secret
 from gymmesh_runtime.service import Service
+
+if TYPE_CHECKING:
+    from gymmesh_discovery.service import DiscoveryService
 
 Kind = Literal["discovery", "model", "environment", "agent"]
 _T = TypeVar("_T")
@@ -36,7 +40,7 @@ def specs_of(config: MeshConfig, *, suffix: str = "0") -> list[ServiceSpec]:
 
     ``suffix`` ends the instance ids, which are unique in a registry.
     """
-    specs = [ServiceSpec("discovery", "registry", f"registry-{suffix}")]
+    specs = [registry_spec(config, suffix)]
     groups: list[tuple[Kind, dict[str, Any]]] = [
         ("model", dict(config.models)),
         ("environment", dict(config.environments)),
@@ -50,6 +54,25 @@ def specs_of(config: MeshConfig, *, suffix: str = "0") -> list[ServiceSpec]:
     return specs
 
 
+def registry_spec(config: MeshConfig, suffix: str) -> ServiceSpec:
+    """The registry of a configuration."""
+    encoded = _encode("discovery", "registry", config.discovery)
+    return ServiceSpec("discovery", "registry", f"registry-{suffix}", encoded)
+
+
+def registry_service(instance_id: str, config: DiscoveryConfig) -> DiscoveryService:
+    """A registry, not yet open. Raises ConfigError."""
+    from gymmesh_discovery.edges import edges_of
+    from gymmesh_discovery.service import DiscoveryService
+
+    edges = edges_of(config)
+    if config.backend == "memory":
+        return DiscoveryService(instance_id, edges=edges)
+    from gymmesh_discovery.backends.consul import ConsulRegistry
+
+    return DiscoveryService(instance_id, ConsulRegistry(config.consul), edges=edges)
+
+
 def _with_default(agent: AgentConfig, config: MeshConfig) -> AgentConfig:
     environment = agent.default_environment or config.defaults.environment
     return msgspec.structs.replace(agent, default_environment=environment)
@@ -58,9 +81,7 @@ def _with_default(agent: AgentConfig, config: MeshConfig) -> AgentConfig:
 def make_service(spec: ServiceSpec) -> Service:
     """Makes the service, not yet open. Raises what its room raises for a bad configuration."""
     if spec.kind == "discovery":
-        from gymmesh_discovery.service import DiscoveryService
-
-        return DiscoveryService(spec.instance_id)
+        return registry_service(spec.instance_id, _decode(spec, DiscoveryConfig))
     if spec.kind == "model":
         from gymmesh_model.config import ModelConfig
         from gymmesh_model.service import ModelService

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from gymmesh_agent.config import AgentConfig
+from gymmesh_discovery.config import DiscoveryConfig as DiscoveryConfig
 from gymmesh_model.config import ModelConfig
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_runtime.peers import Transport
@@ -33,6 +34,7 @@ class MeshSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     take to end at shutdown, ``ready_s`` how long a start may take, in seconds.
     ``transport`` "plain" turns the mux between them off. ``layout`` says what shares a
     process (see layout.py); ``cells`` is how many cells there are, 0 for one per processor but one.
+    ``restarts`` is how often each process that dies is started again.
     """
 
     host: str = "127.0.0.1"
@@ -44,6 +46,7 @@ class MeshSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     transport: Transport = "auto"
     layout: Layout = "mesh"
     cells: Annotated[int, msgspec.Meta(ge=0, le=1024)] = 0
+    restarts: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 0
 
 
 def _default_models() -> dict[str, ModelConfig]:
@@ -72,3 +75,4 @@ class MeshConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     agents: dict[str, AgentConfig] = msgspec.field(default_factory=_default_agents)
     defaults: Defaults = msgspec.field(default_factory=Defaults)
     mesh: MeshSettings = msgspec.field(default_factory=MeshSettings)
+    discovery: DiscoveryConfig = msgspec.field(default_factory=DiscoveryConfig)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
+import msgspec
+
 from gymmesh_client.collect_stream import AgentPool
+from gymmesh_discovery.config import DiscoveryConfig
 from gymmesh_mesh.compose import make_service, specs_of
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_mesh.mesh import Mesh
@@ -21,6 +24,8 @@ async def embedded(config: MeshConfig) -> AsyncIterator[Mesh]:
     Raises what a service's ``open`` raises: MeshError or ConfigError, each with
     one clear sentence.
     """
+    # Its services have no addresses, so that there is nothing to say in a registry outside.
+    config = msgspec.structs.replace(config, discovery=DiscoveryConfig())
     async with AsyncExitStack() as stack:
         directory = PeerDirectory()
         stack.push_async_callback(directory.close)

@@ -6,15 +6,18 @@
               from outside. Models whose weights are loaded here keep processes of their own
     embedded  everything in one process
 
-A registry is part of each: it has a process of its own but for `embedded`.
+A registry is part of each: it has a process of its own but for `embedded`. With Consul each process
+registers there by itself; a process with a discovery service is added where the configuration asks
+for its port.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gymmesh_mesh.compose import ServiceSpec, specs_of
+from gymmesh_mesh.compose import ServiceSpec, registry_spec, specs_of
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_model.config import ModelConfig
 from gymmesh_runtime.turns import usable_processors
@@ -37,14 +40,26 @@ class ProcessPlan:
     ports: Mapping[str, int] = field(default_factory=dict)
 
 
-def plan_processes(config: MeshConfig) -> list[ProcessPlan]:
-    """The processes of a configuration, the registry's first."""
+def plan_processes(config: MeshConfig, suffix: str = "0") -> list[ProcessPlan]:
+    """The processes of a configuration, the registry's first where there is one.
+
+    `suffix` ends the instance ids: several meshes may share a Consul.
+    """
     layout = config.mesh.layout
     if layout == "embedded":
-        return [_embedded(config)]
+        return [_embedded(config, suffix)]
+    registry, *services = specs_of(config, suffix=suffix)
+    plans = (
+        [] if in_consul(config) and not config.mesh.discovery_port else [_only(registry, config)]
+    )
     if layout == "cell":
-        return _cells(config)
-    return [_alone(spec, config) for spec in specs_of(config)]
+        return plans + _cells(config, services, suffix)
+    return plans + [_alone(spec, config, suffix) for spec in services]
+
+
+def in_consul(config: MeshConfig) -> bool:
+    """Whether the services register in Consul by themselves."""
+    return config.discovery.backend == "consul"
 
 
 def usual_cells(processors: int) -> int:
@@ -57,25 +72,43 @@ def usual_cells(processors: int) -> int:
     return max(1, processors - 1)
 
 
-def _alone(spec: ServiceSpec, config: MeshConfig) -> ProcessPlan:
+def _only(spec: ServiceSpec, config: MeshConfig) -> ProcessPlan:
     return ProcessPlan(spec.name, [spec], frozenset((spec.instance_id,)), _ports([spec], config))
 
 
-def _embedded(config: MeshConfig) -> ProcessPlan:
-    specs = specs_of(config)
-    exposed = [one for one in specs if one.kind in ("discovery", "agent")]
+def _alone(spec: ServiceSpec, config: MeshConfig, suffix: str) -> ProcessPlan:
+    plan = _only(spec, config)
+    specs = [*_inner_registry(config, f"{spec.kind}-{spec.name}-{suffix}"), spec]
+    return dataclasses.replace(plan, specs=specs)
+
+
+def _inner_registry(config: MeshConfig, suffix: str) -> list[ServiceSpec]:
+    """What a process that registers in Consul by itself opens first."""
+    return [registry_spec(config, suffix)] if in_consul(config) else []
+
+
+def _embedded(config: MeshConfig, suffix: str) -> ProcessPlan:
+    specs = specs_of(config, suffix=suffix)
+    called = (
+        ("agent",)
+        if in_consul(config) and not config.mesh.discovery_port
+        else ("discovery", "agent")
+    )
+    exposed = [one for one in specs if one.kind in called]
     ids = frozenset(one.instance_id for one in exposed)
     return ProcessPlan("mesh", specs, ids, _ports(exposed, config))
 
 
-def _cells(config: MeshConfig) -> list[ProcessPlan]:
-    registry, *others = specs_of(config)
+def _cells(config: MeshConfig, services: list[ServiceSpec], suffix: str) -> list[ProcessPlan]:
     apart = {name for name, model in config.models.items() if _loads_weights(model)}
-    plans = [_alone(registry, config)]
-    plans += [_alone(one, config) for one in others if one.kind == "model" and one.name in apart]
+    plans = [
+        _alone(one, config, suffix) for one in services if one.kind == "model" and one.name in apart
+    ]
     for number in range(config.mesh.cells or usual_cells(usable_processors())):
-        _, *specs = specs_of(config, suffix=f"cell{number}")
+        cell = f"cell{number}" if suffix == "0" else f"cell{number}-{suffix}"
+        _, *specs = specs_of(config, suffix=cell)
         inside = [one for one in specs if not (one.kind == "model" and one.name in apart)]
+        inside = [*_inner_registry(config, cell), *inside]
         agents = [one for one in inside if one.kind == "agent"]
         ids = frozenset(one.instance_id for one in agents)
         plans.append(ProcessPlan(f"cell{number}", inside, ids, _ports(agents, config, number)))

@@ -1,8 +1,8 @@
 """The services of a configuration as processes, as its layout has it.
 
-All processes start at once; each is told the registry's address when that is
-up. One that fails to start, or dies later, takes the others down with a clear
-error: a mesh that lost a service is not left half standing.
+All processes start at once; each gets the registry's address when that is up, or registers in
+Consul by itself. One that fails to start, or dies more often than `mesh.restarts`, takes the others
+down with a clear error: a mesh that lost a service is not left half standing.
 """
 
 from __future__ import annotations
@@ -12,24 +12,27 @@ import base64
 import contextlib
 import json
 import logging
+import secrets
 import signal
 import sys
 from asyncio.subprocess import Process
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from gymmesh_mesh.compose import ServiceSpec
 from gymmesh_mesh.config import MeshConfig
-from gymmesh_mesh.layout import ProcessPlan, plan_processes
+from gymmesh_mesh.layout import ProcessPlan, in_consul, plan_processes
 from gymmesh_runtime.listening import METRICS_HARM, SERVICES_HARM, TOOLS_HARM, exposure
 
 _log = logging.getLogger("gymmesh.mesh")
 
 _LOG_TAIL: Final = 20
 _KILL_AFTER_S: Final = 5.0
+_FIRST_RESTART_S: Final = 0.5
+_LONGEST_RESTART_S: Final = 30.0
 # What a service needs besides loading a model; the model's own words on a failure come first.
 _LOADED_S: Final = 30.0
 
@@ -153,12 +156,87 @@ def _ignore(line: str) -> None:
     """Drops a line of a service's log, which the error keeps the tail of anyway."""
 
 
+class _Slot:
+    """The place of one process, in which it is started again when it dies.
+
+    It keeps its ports, so that those who know its addresses find it again, and its instance ids:
+    the registry takes the same service at the same address for one that was started again.
+    """
+
+    def __init__(self, plan: ProcessPlan, config: MeshConfig, echo: Callable[[str], None]) -> None:
+        self._plan = plan
+        self._config = config
+        self._echo = echo
+        self._options: dict[str, Any] = {}
+        self._worker: _Worker | None = None
+        self.infos: list[ServiceInfo] = []
+
+    async def start(self) -> None:
+        """Starts the process."""
+        self._worker = await _Worker.start(self._plan, self._echo)
+
+    async def serve(self, options: dict[str, Any]) -> list[ServiceInfo]:
+        """Waits for its services to be SERVING. Raises StartError."""
+        assert self._worker is not None
+        infos = await self._worker.serve(options)
+        ports = {
+            spec.instance_id: int(info.address.rpartition(":")[2])
+            for spec, info in zip(self._plan.specs, infos, strict=True)
+            if info.address
+        }
+        self._plan = replace(self._plan, ports=ports)
+        self._options = options
+        inner = in_consul(self._config)
+        self.infos = [one for one in infos if one.address or one.kind != "discovery" or not inner]
+        return self.infos
+
+    async def death(self) -> str:
+        """Starts it again each time that it dies, `mesh.restarts` times; then says why it died."""
+        limit = self._config.mesh.restarts
+        for restart in range(limit + 1):
+            assert self._worker is not None
+            await self._worker.process.wait()
+            obituary = await self._worker.obituary()
+            if restart == limit:
+                break
+            pause = min(_FIRST_RESTART_S * 2.0**restart, _LONGEST_RESTART_S)
+            _log.warning("%s\nrestart %d of %d in %g s", obituary, restart + 1, limit, pause)
+            await asyncio.sleep(pause)
+            await self._start_again()
+        return obituary if not limit else f"{obituary}\nit was restarted {limit} times"
+
+    async def stop(self) -> None:
+        """Ends the process."""
+        if self._worker is not None:
+            await self._worker.stop(self._config.mesh.drain_s)
+
+    async def _start_again(self) -> None:
+        """Starts the process anew; one that does not come up is dead again."""
+        await self.stop()
+        await self.start()
+        assert self._worker is not None
+        ready_s = _ready_seconds(self._config)
+        try:
+            async with asyncio.timeout(ready_s):
+                await self.serve(self._options)
+        except StartError as error:
+            _log.warning("%s", error)
+            await self._worker.stop(0.0)
+        except TimeoutError:
+            _log.warning("'%s' was not ready again within %.0f s", self._plan.name, ready_s)
+            await self._worker.stop(0.0)
+
+
 class Up:
     """A running mesh of processes."""
 
-    def __init__(self, workers: list[_Worker], infos: list[ServiceInfo]) -> None:
-        self._workers = workers
-        self.infos = infos
+    def __init__(self, slots: list[_Slot]) -> None:
+        self._slots = slots
+
+    @property
+    def infos(self) -> list[ServiceInfo]:
+        """The services, as they were last started."""
+        return [info for slot in self._slots for info in slot.infos]
 
     def address_of(self, kind: str, name: str = "") -> str:
         """The address of the first service of a kind (and name). Raises LookupError."""
@@ -168,14 +246,15 @@ class Up:
         raise LookupError(f"no {kind} service {name!r} is up")
 
     async def wait_for_death(self) -> str:
-        """Returns, when a service dies, one paragraph on it."""
-        waits = {asyncio.create_task(one.process.wait()): one for one in self._workers}
+        """Starts those again that die, and returns, when one died too often, a paragraph on it."""
+        deaths = [asyncio.create_task(one.death()) for one in self._slots]
         try:
-            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            return await waits[done.pop()].obituary()
+            done, _ = await asyncio.wait(deaths, return_when=asyncio.FIRST_COMPLETED)
+            return done.pop().result()
         finally:
-            for task in waits:
+            for task in deaths:
                 task.cancel()
+            await asyncio.gather(*deaths, return_exceptions=True)
 
 
 def _exposures(config: MeshConfig, host: str) -> list[str]:
@@ -203,20 +282,37 @@ async def up(
     for sentence in _exposures(config, host):
         _log.warning("%s", sentence)  # the workers' own logs may be shown to nobody
     async with AsyncExitStack() as stack:
-        workers = []
-        for plan in plan_processes(config):
-            worker = await _Worker.start(plan, echo)
-            stack.push_async_callback(worker.stop, settings.drain_s)
-            workers.append(worker)
+        suffix = "0"
+        if in_consul(config):
+            await _enter_consul(stack, config)
+            suffix = secrets.token_hex(3)  # other meshes may share the Consul
+        slots = []
+        for plan in plan_processes(config, suffix):
+            slot = _Slot(plan, config, echo)
+            stack.push_async_callback(slot.stop)
+            await slot.start()
+            slots.append(slot)
         ready_s = _ready_seconds(config)
         try:
             async with asyncio.timeout(ready_s):
-                infos = await _serve_all(workers, config, host)
+                await _serve_all(slots, config, host)
         except TimeoutError:
             raise StartError(
                 f"the services were not ready within {ready_s:.0f} s (mesh.ready_s)"
             ) from None
-        yield Up(workers, infos)
+        yield Up(slots)
+
+
+async def _enter_consul(stack: AsyncExitStack, config: MeshConfig) -> None:
+    """Finds the Consul agent, or starts one for as long as the stack is open."""
+    from gymmesh_mesh.consul_agent import ConsulError, consul_agent
+
+    found = config.discovery
+    agent = consul_agent(found.consul, start=found.start, binary=found.binary)
+    try:
+        await stack.enter_async_context(agent)
+    except ConsulError as error:
+        raise StartError(str(error)) from None
 
 
 def _ready_seconds(config: MeshConfig) -> float:
@@ -225,7 +321,7 @@ def _ready_seconds(config: MeshConfig) -> float:
     return max([config.mesh.ready_s, *(one.ready_s + _LOADED_S for one in own)])
 
 
-async def _serve_all(workers: list[_Worker], config: MeshConfig, host: str) -> list[ServiceInfo]:
+async def _serve_all(slots: list[_Slot], config: MeshConfig, host: str) -> None:
     settings = config.mesh
     common: dict[str, Any] = {
         "host": host,
@@ -233,10 +329,12 @@ async def _serve_all(workers: list[_Worker], config: MeshConfig, host: str) -> l
         "drain_s": settings.drain_s,
         "transport": settings.transport,
     }
-    registry = await workers[0].serve(common)
+    if in_consul(config):
+        await asyncio.gather(*(slot.serve(common) for slot in slots))
+        return
+    registry = await slots[0].serve(common)
     found = {**common, "discovery_address": registry[0].address}
-    others = await asyncio.gather(*(worker.serve(found) for worker in workers[1:]))
-    return [*registry, *(info for infos in others for info in infos)]
+    await asyncio.gather(*(slot.serve(found) for slot in slots[1:]))
 
 
 async def run_up(

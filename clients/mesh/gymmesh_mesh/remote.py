@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Final
 
 import msgspec
 
@@ -19,6 +21,7 @@ from gymmesh_runtime.peers import PeerDirectory
 
 AGENT = "gymmesh.agent.v1.AgentService"
 _HELLO_S = 5.0
+_BOOTSTRAP: Final = ("GRPC_XDS_BOOTSTRAP", "GRPC_XDS_BOOTSTRAP_CONFIG")
 
 
 @asynccontextmanager
@@ -28,9 +31,10 @@ async def remote(
     *,
     reconnect_s: float = 30.0,
 ) -> AsyncIterator[Mesh]:
-    """Connects to agent services (``host:port``), and asks each who it is.
+    """Connects to agent services and asks each who it is.
 
-    The first one is the default agent, and its default environment the
+    An address is ``host:port``, or ``xds:///agent.NAME`` for the instance that gRPC chooses. The
+    first one is the default agent, and its default environment the
     environment of tasks that name none, unless ``defaults`` says so. One that
     was lost for ``reconnect_s`` seconds is given up with all that runs there. Raises
     PEER_UNAVAILABLE when one can't be reached, and CONTRACT_MISMATCH when one
@@ -50,6 +54,7 @@ async def remote(
 
 
 async def _add(directory: PeerDirectory, address: str) -> agent_pb2.GetAgentResponse:
+    _check_bootstrap(address)
     unknown = discovery_pb2.Instance(id=address, service=AGENT, address=address)
     peer = directory.peer(unknown)
     try:
@@ -87,6 +92,17 @@ def _no_agent(address: str, error: MeshError) -> MeshError:
         metadata=error.metadata,
         code=error.code,
     )
+
+
+def _check_bootstrap(address: str) -> None:
+    """Raises PEER_UNAVAILABLE for an xds target without a bootstrap, of which gRPC says little."""
+    if address.startswith("xds:") and not any(map(os.environ.get, _BOOTSTRAP)):
+        raise MeshError(
+            errors_pb2.ERROR_REASON_PEER_UNAVAILABLE,
+            f"{address} needs a control plane: write `gym-cli xds bootstrap --server HOST:PORT` to "
+            "a file and set GRPC_XDS_BOOTSTRAP to its path",
+            metadata={"address": address},
+        )
 
 
 def _check_contract(theirs: str, address: str) -> None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
+from typing import Final
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_client.shelf import Group, GroupShelf
 from gymmesh_runtime.errors import MeshError
+
+# A reader that was sent everything may have left before it read it all: it comes back for the rest.
+_COMES_BACK_S: Final = 5.0
 
 
 class GroupFeed:
@@ -19,7 +23,7 @@ class GroupFeed:
 
     def __init__(self, shelf: GroupShelf, on_room: Callable[[], None]) -> None:
         self.shelf = shelf
-        #: Whether a reader has got everything, after the last group came.
+        #: Whether the last reader was sent everything, after the last group came.
         self.delivered = False
         self._on_room = on_room
         self._readers: set[asyncio.Future[None]] = set()
@@ -38,6 +42,7 @@ class GroupFeed:
                 f"{shelf.last_cursor}); begin at 0 after a collector was started anew",
                 metadata={"field": "after_cursor"},
             )
+        self.delivered = False
         self.acknowledge(after)
         cursor = after
         while True:
@@ -74,14 +79,30 @@ class GroupFeed:
         self.wake()
 
     async def emptied(self, timeout_s: float) -> bool:
-        """Wait until all groups are in a trainer's hands; False when time is up."""
+        """Wait until all groups are in a trainer's hands; False when time is up.
+
+        They are when they were acknowledged, or sent to a reader that does not come back for any.
+        """
         try:
             async with asyncio.timeout(timeout_s):
-                while self.shelf.unacknowledged and not self.delivered:
-                    await self._news()
+                while self.shelf.unacknowledged:
+                    if await self._is_left_alone():
+                        return True
         except TimeoutError:
             return False
         return True
+
+    async def _is_left_alone(self) -> bool:
+        """Wait for news; True: a reader was sent everything, and none came since."""
+        patience = asyncio.timeout(_COMES_BACK_S if self.delivered else None)
+        try:
+            async with patience:
+                await self._news()
+        except TimeoutError:
+            if patience.expired():
+                return True
+            raise
+        return False
 
     async def _news(self) -> None:
         reader = asyncio.get_running_loop().create_future()

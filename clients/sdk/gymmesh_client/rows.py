@@ -34,6 +34,7 @@ from gymmesh_client.summary import Counted
 from gymmesh_client.tokens import token_notes
 from gymmesh_responses import JsonValue, loads
 from gymmesh_responses.jsonio import NotPlain, write, write_plain
+from gymmesh_runtime.errors import from_status
 
 OWN_KEYS: Final = frozenset(
     (
@@ -271,17 +272,9 @@ def _put_model_usage(
         row["model_usage"] = list(sums.values())
 
 
-def _usage_of(failure: pb.Failure) -> list[pb.ModelCallUsage]:
+def _usage_of(failure: pb.Failure) -> Sequence[pb.ModelCallUsage]:
     """What a failed turn or verdict says that it consumed; see verify.proto."""
-    said: Any = status_dict(failure.status)["metadata"]
-    try:
-        return [
-            pb.ModelCallUsage(model=model, calls=calls, input_tokens=read, output_tokens=written)
-            for model, calls, read, written in loads(said["model_usage"].encode())
-        ]
-    except (KeyError, TypeError, ValueError):
-        # Nothing, or what another implementation means by it.
-        return []
+    return from_status(failure.status).usage
 
 
 def _failure(failure: pb.Failure) -> dict[str, JsonValue]:

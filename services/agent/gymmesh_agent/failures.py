@@ -60,6 +60,7 @@ class StepFailed(MeshError):
             metadata=error.metadata,
             retry_after_s=error.retry_after_s,
             code=error.code,
+            usage=error.usage,
         )
         self.stage = stage
         self.component = component

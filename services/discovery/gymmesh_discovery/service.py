@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from typing import Final
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any, Final
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_discovery.backends.base import RegistryBackend
 from gymmesh_discovery.backends.memory import MemoryRegistry
+from gymmesh_discovery.edges import Edge
 from gymmesh_discovery.view import Change, matches
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
@@ -28,22 +29,42 @@ class DiscoveryService:
     kind: Final = KIND
 
     def __init__(
-        self, instance_id: str, backend: RegistryBackend | None = None, name: str = "registry"
+        self,
+        instance_id: str,
+        backend: RegistryBackend | None = None,
+        name: str = "registry",
+        edges: Sequence[Edge] = (),
     ) -> None:
         self.instance_id = instance_id
         self.name = name
         self._backend: RegistryBackend = backend or MemoryRegistry()
+        #: Whether other processes register in the same place, so that this one must watch it.
+        self.shared: bool = getattr(self._backend, "shared", False)
+        self._edges = edges
 
     def servicers(self) -> Mapping[str, object]:
         """Itself."""
         return {KIND: self}
 
+    def extras(self) -> list[Callable[[Any], None]]:
+        """What adds the edges' services, which are not of the contract, to a gRPC server."""
+        return [add for edge in self._edges for add in edge.extras()]
+
     async def open(self, directory: PeerDirectory) -> None:
-        """Opens the backend."""
+        """Opens the backend, then the edges."""
         await self._backend.open()
+        for edge in self._edges:
+            await edge.open(self._backend)
+
+    def drain(self, seconds: float) -> None:
+        """Ends the edges' streams."""
+        for edge in self._edges:
+            edge.drain()
 
     async def close(self) -> None:
-        """Closes the backend."""
+        """Closes the edges and the backend."""
+        for edge in reversed(self._edges):
+            await edge.close()
         await self._backend.close()
 
     async def Register(
@@ -51,17 +72,19 @@ class DiscoveryService:
     ) -> discovery_pb2.RegisterResponse:
         """Lists an instance. Raises INSTANCE_EXISTS, FIELD_INVALID."""
         _check_instance(request.instance)
+        instance = discovery_pb2.Instance()
+        instance.CopyFrom(request.instance)
+        instance.health = _known(instance.health)
         lease_id, lease_s = await self._backend.register(
-            request.instance, request.lease_s, request.lease_id
+            instance, request.lease_s, request.lease_id
         )
         return discovery_pb2.RegisterResponse(lease_id=lease_id, lease_s=lease_s)
 
     async def Renew(
         self, request: discovery_pb2.RenewRequest, context: CallContext
     ) -> discovery_pb2.RenewResponse:
-        """Extends a lease. Raises LEASE_NOT_FOUND, FIELD_INVALID."""
-        _check_health("health", request.health)
-        lease_s = await self._backend.renew(request.lease_id, request.health)
+        """Extends a lease. Raises LEASE_NOT_FOUND."""
+        lease_s = await self._backend.renew(request.lease_id, _known(request.health))
         return discovery_pb2.RenewResponse(lease_s=lease_s)
 
     async def Deregister(
@@ -139,7 +162,6 @@ def _check_instance(instance: discovery_pb2.Instance) -> None:
         check_name(f"instance.{name}", getattr(instance, name))
     if " " in instance.address:
         raise _invalid("instance.address", "has a space")
-    _check_health("instance.health", instance.health)
     if len(instance.meta) > _MAX_META_KEYS:
         raise _invalid("instance.meta", f"has more than {_MAX_META_KEYS} keys")
     # Every watcher holds it.
@@ -147,9 +169,9 @@ def _check_instance(instance: discovery_pb2.Instance) -> None:
         raise _invalid("instance", f"is larger than {_MAX_INSTANCE_BYTES} bytes")
 
 
-def _check_health(field: str, health: int) -> None:
-    if health not in discovery_pb2.Health.values():
-        raise _invalid(field, f"is {health}, which the contract does not know")
+def _known(health: discovery_pb2.Health.ValueType) -> discovery_pb2.Health.ValueType:
+    """The health; a value that this version of the contract lacks counts as unspecified."""
+    return health if health in discovery_pb2.Health.values() else discovery_pb2.HEALTH_UNSPECIFIED
 
 
 def _invalid(field: str, problem: str) -> MeshError:

@@ -52,12 +52,12 @@ def answer_invalid(model: str, cause: str) -> MeshError:
     )
 
 
-def unreachable(model: str, cause: str) -> MeshError:
-    """MODEL_UNREACHABLE."""
+def unreachable(model: str, cause: str, *, sent: bool = False) -> MeshError:
+    """MODEL_UNREACHABLE. sent: whether the endpoint had been sent the request."""
     return MeshError(
         errors.ERROR_REASON_MODEL_UNREACHABLE,
         f"the endpoint of model '{model}' cannot be reached or dropped the call: {cause}",
-        metadata={"model": model, "cause": cause},
+        metadata={"model": model, "cause": cause} | ({"sent": "true"} if sent else {}),
     )
 
 

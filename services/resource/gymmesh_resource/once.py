@@ -17,11 +17,16 @@ __all__ = ["Once"]
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
-# Answers kept of one session, and ids remembered beyond that: an agent retries its last calls.
+# Answers kept of one session; of calls before those the ids alone are kept.
 KEPT_ANSWERS = 128
-KEPT_IDS = 8192
-# Failures after which nothing was run, so that the same request may be tried anew.
-_NOT_RUN = frozenset({errors_pb2.ERROR_REASON_QUEUE_FULL})
+# Failures after which nothing was done, so that the same request is tried anew.
+_NOT_RUN = frozenset(
+    {
+        errors_pb2.ERROR_REASON_QUEUE_FULL,
+        errors_pb2.ERROR_REASON_SESSION_LIMIT,
+        errors_pb2.ERROR_REASON_DRAINING,
+    }
+)
 
 
 class _Running(Generic[T]):
@@ -48,7 +53,7 @@ class Once(msgspec.Struct, Generic[T], eq=False):
     #: Those that run.
     running: dict[str, _Running[T]] = {}
     _ended_calls: dict[str, tuple[int, T | BaseException]] = {}
-    _forgotten: dict[str, None] = {}
+    _forgotten: set[str] = set()
 
     @property
     def kept(self) -> int:
@@ -128,9 +133,7 @@ class Once(msgspec.Struct, Generic[T], eq=False):
         if len(ended) > KEPT_ANSWERS:
             oldest = next(iter(ended))
             del ended[oldest]
-            self._forgotten[oldest] = None
-            if len(self._forgotten) > KEPT_IDS:
-                del self._forgotten[next(iter(self._forgotten))]
+            self._forgotten.add(oldest)
 
     def _keep_error(self, request_id: str, mark: int, error: BaseException) -> None:
         if not (isinstance(error, MeshError) and error.reason in _NOT_RUN):

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from types import CoroutineType
 from typing import Any, TypeAlias, TypeVar
 
+from google.protobuf.message import Message
+
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
@@ -102,7 +104,7 @@ class ResourceServicer:
         message, request_id, rollout_id = request.task, request.request_id, request.rollout_id
         seed = request.seed if _ASKS_FOR(request, "seed") else None
         payload = message.payload_json
-        mark = hash((message.task_id, payload, seed, rollout_id))
+        mark = _mark(request)
         task = Task(message, payload)
         opened = self._hosted.sessions.create(
             request_id, mark, self._open, request_id, rollout_id, task, seed, context.deadline
@@ -113,14 +115,13 @@ class ResourceServicer:
         self, request: resource_pb2.CallToolRequest, context: CallContext
     ) -> _Answering[resource_pb2.CallToolResponse]:
         opened = self._hosted.sessions.using(request.session_id)
-        name, arguments = request.name, request.arguments
         answer = opened.tools.run(
             request.request_id,
-            hash((name, arguments)),
+            _mark(request),
             self._tools.call,
             opened,
-            name,
-            arguments,
+            request.name,
+            request.arguments,
             context.deadline,
         )
         return _in_use(opened, answer) if isinstance(answer, CoroutineType) else answer
@@ -135,9 +136,8 @@ class ResourceServicer:
                 metadata={"method": "gymmesh.resource.v1.ResourceService/NextTurn"},
             )
         opened = self._hosted.sessions.using(request.session_id)
-        mark = hash(len(request.new_items))
         answer = opened.turns.run(
-            request.request_id, mark, self._turn, opened, request, context.deadline
+            request.request_id, _mark(request), self._turn, opened, request, context.deadline
         )
         return _in_use(opened, answer) if isinstance(answer, CoroutineType) else answer
 
@@ -258,6 +258,11 @@ class ResourceServicer:
             done=session.done,
             model_usage=ledger.entries(),
         )
+
+
+def _mark(request: Message) -> int:
+    """A hash of the whole request, by which a repeat is told from a reused id."""
+    return hash(request.SerializeToString(deterministic=True))
 
 
 async def _answer_of(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 
 from gymmesh.responses.v1 import responses_pb2
@@ -10,9 +9,6 @@ from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_runtime.errors import MeshError
 
 __all__ = ["Ledger"]
-
-# Under this name an error's metadata says what was consumed before it; see verify.proto.
-_METADATA_KEY = "model_usage"
 
 
 class Ledger:
@@ -53,8 +49,4 @@ def merged(ledgers: Iterable[Ledger]) -> list[rollout_pb2.ModelCallUsage]:
 
 def charge(error: MeshError, ledgers: Iterable[Ledger]) -> None:
     """Has an error say what was consumed before it, as a failed call has no reply to say it in."""
-    entries = [
-        [one.model, one.calls, one.input_tokens, one.output_tokens] for one in merged(ledgers)
-    ]
-    if entries:
-        error.metadata[_METADATA_KEY] = json.dumps(entries, separators=(",", ":"))
+    error.usage = tuple(merged(ledgers))

@@ -34,6 +34,10 @@ __all__ = [
 
 # Sums of weighted parts may miss a bound by a rounding error.
 _ROUNDING = 1e-9
+# Less than the codec's limit, for what the evidence stands in.
+_EVIDENCE_DEPTH = 200
+# Python writes no integer of more digits than 4,300.
+_EVIDENCE_BITS = 14_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,10 +234,24 @@ def _shown(value: object) -> str:
     return repr(value) if value is None or isinstance(value, bool) else f"of the type {kind}"
 
 
-def _plain(value: Any) -> Any:
-    """Dataclasses become objects, so that an author can hand over a result as it is."""
+def _plain(value: Any, depth: int = 0) -> Any:
+    """As JSON can say it: dataclasses become objects, so that an author can hand over a result as
+    it is.
+
+    What a policy wrote may be nested as deep as it likes, and a number read from it may be none:
+    neither makes a verdict a fault.
+    """
+    if depth >= _EVIDENCE_DEPTH:
+        return "(nested deeper than evidence may be)"
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, int) and value.bit_length() > _EVIDENCE_BITS:
+        return f"(an integer of {value.bit_length()} bits)"
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dataclasses.asdict(value)
+        named = {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
+        return _plain(named, depth)
     if isinstance(value, dict):
-        return {key: _plain(part) for key, part in value.items()}
-    return [_plain(part) for part in value] if isinstance(value, list | tuple) else value
+        return {key: _plain(part, depth + 1) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part, depth + 1) for part in value]
+    return value

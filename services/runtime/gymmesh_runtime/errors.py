@@ -4,15 +4,17 @@
       (raised by servicers, by every peer, and by the runtime itself)
 
 On the wire an error is a ``google.rpc.Status`` with exactly one
-``google.rpc.ErrorInfo`` (domain ``gymmesh``) and, where it is known when a retry
-may succeed, a ``RetryInfo``. Clients decide by code and reason, never by words.
+``google.rpc.ErrorInfo`` (domain ``gymmesh``); a ``RetryInfo`` where it is known when a retry
+may succeed, and a ``ModelUsage`` where models were called before it. Clients decide by code
+and reason, never by words.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -21,6 +23,7 @@ from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 from gymmesh.errors.v1 import errors_pb2
+from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_runtime.faults import place_of, traceback_id
 from gymmesh_runtime.timers import MAX_TIMEOUT_S
 
@@ -31,6 +34,7 @@ _PREFIX: Final = "ERROR_REASON_"
 _MAX_MESSAGE: Final = 2000
 _MAX_METADATA_VALUE: Final = 500
 _LONGEST_RETRY_S: Final = 86_400.0
+_MAX_USAGE_BYTES: Final = 2000
 
 _log = logging.getLogger("gymmesh.errors")
 
@@ -62,11 +66,18 @@ _REASON_OF_BARE_CODE: Final[Mapping[grpc.StatusCode, Reason.ValueType]] = Mappin
         _C.UNAVAILABLE: Reason.ERROR_REASON_PEER_UNAVAILABLE,
         _C.DEADLINE_EXCEEDED: Reason.ERROR_REASON_DEADLINE_PASSED,
         _C.UNIMPLEMENTED: Reason.ERROR_REASON_NOT_OFFERED,
-        _C.RESOURCE_EXHAUSTED: Reason.ERROR_REASON_MESSAGE_TOO_LARGE,
+        _C.RESOURCE_EXHAUSTED: Reason.ERROR_REASON_QUEUE_FULL,
         _C.UNAUTHENTICATED: Reason.ERROR_REASON_CREDENTIAL_INVALID,
         _C.PERMISSION_DENIED: Reason.ERROR_REASON_NOT_PERMITTED,
         _C.INVALID_ARGUMENT: Reason.ERROR_REASON_FIELD_INVALID,
     }
+)
+
+#: How gRPC libraries say that a message is too large; with the same code they say that a peer
+#: asks for fewer streams, or that headers are too large.
+_OF_SIZE: Final = re.compile(
+    r"message.*\b(larger than|exceed\w*|too (large|big|long)|max\w* size)",
+    re.IGNORECASE | re.DOTALL,
 )
 
 
@@ -75,7 +86,8 @@ class MeshError(Exception):
 
     ``message`` is one sentence for people and holds no secret; ``metadata`` is
     what errors.proto lists for the reason; ``retry_after_s`` is set when the
-    failing side said when a retry may succeed.
+    failing side said when a retry may succeed; ``usage`` is what models consumed
+    before the error, an entry for each.
     """
 
     def __init__(
@@ -86,12 +98,14 @@ class MeshError(Exception):
         metadata: Mapping[str, str] | None = None,
         retry_after_s: float | None = None,
         code: grpc.StatusCode | None = None,
+        usage: Iterable[rollout_pb2.ModelCallUsage] = (),
     ) -> None:
         super().__init__(message)
         self.reason = reason
         self.message = message
         self.metadata: dict[str, str] = dict(metadata or {})
         self.retry_after_s = retry_after_s
+        self.usage = tuple(usage)
         #: Differs from the reason's own code only in errors of foreign servers.
         self.code: grpc.StatusCode = code or CODE_OF_REASON.get(reason, grpc.StatusCode.UNKNOWN)
 
@@ -147,6 +161,10 @@ def to_status(exc: BaseException) -> status_pb2.Status:
         delay = min(max(error.retry_after_s, 0.0), _LONGEST_RETRY_S)
         retry.retry_delay.FromNanoseconds(round(delay * 1e9))
         status.details.add().Pack(retry)
+    if error.usage:
+        usage = errors_pb2.ModelUsage(usage=error.usage)
+        if usage.ByteSize() <= _MAX_USAGE_BYTES:
+            status.details.add().Pack(usage, deterministic=True)
     return status
 
 
@@ -165,6 +183,7 @@ def from_status(status: status_pb2.Status) -> MeshError:
     reason: Reason.ValueType | None = None
     metadata: dict[str, str] = {}
     retry_after_s: float | None = None
+    usage = errors_pb2.ModelUsage()
     for detail in status.details:
         info = error_details_pb2.ErrorInfo()
         retry = error_details_pb2.RetryInfo()
@@ -175,13 +194,27 @@ def from_status(status: status_pb2.Status) -> MeshError:
                     metadata = dict(info.metadata)
             elif detail.Unpack(retry):
                 retry_after_s = retry.retry_delay.ToNanoseconds() / 1e9
+            else:
+                detail.Unpack(usage)
         except DecodeError:  # a detail that is none says nothing
             continue
     if reason is None:
-        reason = _REASON_OF_BARE_CODE.get(code, Reason.ERROR_REASON_INTERNAL_FAULT)
+        reason = _reason_of_bare(code, status.message)
     return MeshError(
-        reason, status.message, metadata=metadata, retry_after_s=retry_after_s, code=code
+        reason,
+        status.message,
+        metadata=metadata,
+        retry_after_s=retry_after_s,
+        code=code,
+        usage=usage.usage,
     )
+
+
+def _reason_of_bare(code: grpc.StatusCode, text: str) -> Reason.ValueType:
+    """The reason of an error without one: by its code, as TRANSPORT.md says."""
+    if code is _C.RESOURCE_EXHAUSTED and _OF_SIZE.search(text):
+        return Reason.ERROR_REASON_MESSAGE_TOO_LARGE
+    return _REASON_OF_BARE_CODE.get(code, Reason.ERROR_REASON_INTERNAL_FAULT)
 
 
 def _reason_of_name(name: str) -> Reason.ValueType | None:
@@ -197,8 +230,8 @@ def from_rpc_error(exc: grpc.aio.AioRpcError, address: str, method: str) -> Mesh
     code = exc.code()
     if status is not None and status.code == code.value[0]:
         return from_status(status)
-    reason = _REASON_OF_BARE_CODE.get(code, Reason.ERROR_REASON_INTERNAL_FAULT)
     detail = (exc.details() or code.name)[:_MAX_MESSAGE]
+    reason = _reason_of_bare(code, detail)
     metadata = {"address": address, "method": method}
     return MeshError(reason, f"{address}: {detail}", metadata=metadata, code=code)
 

@@ -215,6 +215,34 @@ INSTANCES: Final = Gauge(
     ["service"],
     registry=REGISTRY,
 )
+REGISTRY_VIEW_AGE: Final = Gauge(
+    "gymmesh_registry_view_age_seconds",
+    "How long a registry outside, such as Consul, has not confirmed this view of it; 0: it does.",
+    [],
+    registry=REGISTRY,
+)
+XDS_STREAMS: Final = Gauge(
+    "gymmesh_xds_streams", "Streams of xDS clients open.", [], registry=REGISTRY
+)
+XDS_PUSHES: Final = Counter(
+    "gymmesh_xds_pushes_total",
+    "Responses sent to xDS clients, by type (Listener, RouteConfiguration, Cluster,"
+    " ClusterLoadAssignment).",
+    ["type"],
+    registry=REGISTRY,
+)
+XDS_NACKS: Final = Counter(
+    "gymmesh_xds_nacks_total",
+    "Responses that xDS clients refused, by type.",
+    ["type"],
+    registry=REGISTRY,
+)
+XDS_VIEW_VERSION: Final = Gauge(
+    "gymmesh_xds_view_version",
+    "The version of what xDS clients are offered; grows with every change.",
+    [],
+    registry=REGISTRY,
+)
 MUX_STREAMS: Final = Gauge(
     "gymmesh_mux_streams",
     "Mux streams open, by this process's side of them (client, server).",

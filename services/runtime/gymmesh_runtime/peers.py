@@ -24,6 +24,7 @@ from gymmesh_runtime.wire.direct import DirectPeer
 from gymmesh_runtime.wire.mux.caller import Crowd
 from gymmesh_runtime.wire.mux.peer import MuxPeer
 from gymmesh_runtime.wire.mux.trunk import Trunk
+from gymmesh_runtime.wire.options import keepalive_allowed
 from gymmesh_runtime.wire.plain import PlainPeer
 
 Instance = discovery_pb2.Instance
@@ -195,6 +196,13 @@ class PeerDirectory:
         self._instances = instances
         self.changes += 1
         self._found = {}
+        self._channels.allow_keepalive(
+            {
+                one.address: seconds
+                for one in instances.values()
+                if (seconds := keepalive_allowed(one.meta)) is not None
+            }
+        )
         for address in before - after:
             self._channels.retire(address)
             if address in self._trunks:

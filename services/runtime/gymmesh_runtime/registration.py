@@ -60,6 +60,7 @@ class Registration:
         self._instance = instance
         self._lease_id = ""
         self._lease_s = _LEASE_S
+        self._away = ""  # why it could not register yet
         self._health: discovery_pb2.Health.ValueType = (
             instance.health or discovery_pb2.HEALTH_SERVING
         )
@@ -74,13 +75,13 @@ class Registration:
         otherwise, such as INSTANCE_EXISTS.
         """
         self._stopping = False
+        self._away = "the registry is not reachable"
         try:
             async with asyncio.timeout(timeout):
                 await self._register_patiently()
         except TimeoutError:
             raise TimeoutError(
-                f"'{self._instance.id}' could not register within {timeout:.0f} s: "
-                "the registry is not reachable"
+                f"'{self._instance.id}' could not register within {timeout:.0f} s: {self._away}"
             ) from None
         self._renewing = asyncio.create_task(self._renew_forever())
 
@@ -92,6 +93,7 @@ class Registration:
             except MeshError as error:
                 if error.reason not in _REGISTRY_AWAY:
                     raise
+                self._away = f"the registry is not reachable ({error.message})"
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 

@@ -24,6 +24,7 @@ from gymmesh_runtime.listening import at_port
 from gymmesh_runtime.peers import PeerDirectory, Transport
 from gymmesh_runtime.registration import DirectoryWatch, DiscoveryPeer, Registration
 from gymmesh_runtime.service import Service
+from gymmesh_runtime.wire.options import KEEPALIVE_KEY, KEEPALIVE_S
 from gymmesh_runtime.wire.server import MeshServer
 
 _log = logging.getLogger("gymmesh.serve")
@@ -66,6 +67,20 @@ def _all(service: Service) -> bool:
     return True
 
 
+def _is_shared(service: Service) -> bool:
+    """Whether it is a registry in which other processes register, too, as one over Consul is."""
+    return getattr(service, "shared", False)
+
+
+def _watching(
+    stack: AsyncExitStack, discovery: DiscoveryPeer, directory: PeerDirectory
+) -> DirectoryWatch:
+    watch = DirectoryWatch(discovery, directory)
+    watch.start()
+    stack.push_async_callback(watch.stop)
+    return watch
+
+
 @asynccontextmanager
 async def serving(
     services: Service | Sequence[Service],
@@ -76,7 +91,8 @@ async def serving(
     """Serves one service, or several of one process, while the context is open.
 
     See the module for the order of things. Several are opened in their order and call one
-    another directly; a registry among them is the registry of all. ``exposed`` tells which of
+    another directly; a registry among them is the registry of all, and is watched where other
+    processes register in the same place. ``exposed`` tells which of
     them other processes may call: each has a port of its own and is registered.
 
     Raises what ``service.open`` raises, OSError when a port is taken, and
@@ -86,14 +102,12 @@ async def serving(
     async with AsyncExitStack() as stack:
         metrics_address = _start_metrics(stack, options)
         directory = PeerDirectory(
-            watched=bool(options.discovery_address), transport=options.transport
+            watched=bool(options.discovery_address) or any(map(_is_shared, services)),
+            transport=options.transport,
         )
         stack.push_async_callback(directory.close)
         discovery = _discovery_peer(directory, options, services)
-        watch = None if discovery is None else DirectoryWatch(discovery, directory)
-        if watch is not None:
-            watch.start()
-            stack.push_async_callback(watch.stop)
+        watch = None if discovery is None else _watching(stack, discovery, directory)
 
         for service in services:
             stack.push_async_callback(close_bounded, service)
@@ -101,6 +115,8 @@ async def serving(
             if len(services) > 1:
                 directory.add_direct(instance_of(service), service.servicers())
                 discovery = discovery or _own_registry(directory, service)
+            if discovery is not None and _is_shared(service):
+                watch = _watching(stack, discovery, directory)
 
         outlets = [_Outlet(one, options) for one in services if exposed(one)]
         for outlet in outlets:
@@ -138,6 +154,7 @@ class _Outlet:
         self._server = MeshServer(
             (Binding(name, one) for name, one in service.servicers().items()),
             mux=options.transport != "plain",
+            extras=getattr(service, "extras", list)(),
         )
         self._registration: Registration | None = None
         self.instance = discovery_pb2.Instance()
@@ -280,6 +297,7 @@ def _served_instance(
     instance = instance_of(service)
     instance.address = at_port(options.advertise_host or options.host, port)
     instance.metrics_address = metrics_address
+    instance.meta[KEEPALIVE_KEY] = str(KEEPALIVE_S)
     return instance
 
 

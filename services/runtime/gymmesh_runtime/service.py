@@ -12,7 +12,8 @@ class Service(Protocol):
     """One service of the mesh: its servicers and its life cycle.
 
     One that has facts for the registry says them in a property `meta`, a mapping of text to text
-    without secrets, which is read once the service is open.
+    without secrets, which is read once the service is open. One that serves gRPC services that are
+    not of the contract has a method `extras`, which returns what adds them to a server.
     """
 
     @property

@@ -1,4 +1,4 @@
-"""`python -m tests.conformance.minimal resource|model|agent HOST:PORT [REGISTRY]`."""
+"""`python -m tests.conformance.minimal resource|model|agent|discovery HOST:PORT [REGISTRY]`."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ import sys
 from tests.conformance.minimal.agent import MinimalAgent
 from tests.conformance.minimal.capitals import Capitals
 from tests.conformance.minimal.echo import Echo
-from tests.conformance.minimal.serving import serving
+from tests.conformance.minimal.registry import Registry
+from tests.conformance.minimal.serving import Servicer, serving
 
 
 async def _main(kind: str, address: str, registry: str = "") -> None:
-    service: Capitals | Echo | MinimalAgent
+    service: Servicer
     if kind == "resource":
         service = Capitals()
     elif kind == "model":
         service = Echo()
+    elif kind == "discovery":
+        service = Registry()
     else:
         service = MinimalAgent(registry)
     async with serving(service, address) as where:
@@ -25,7 +28,7 @@ async def _main(kind: str, address: str, registry: str = "") -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 3 or sys.argv[1] not in ("resource", "model", "agent"):
+    if len(sys.argv) < 3 or sys.argv[1] not in ("resource", "model", "agent", "discovery"):
         sys.exit(__doc__)
     try:
         asyncio.run(_main(*sys.argv[1:]))

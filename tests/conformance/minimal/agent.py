@@ -11,13 +11,22 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import grpc
+from google.rpc import status_pb2
 
 from gymmesh.agent.v1 import agent_pb2, agent_pb2_grpc
 from gymmesh.discovery.v1 import discovery_pb2, discovery_pb2_grpc
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.verify.v1 import verify_pb2_grpc
 from tests.conformance.minimal.attempt import Attempt
-from tests.conformance.minimal.status import fail, reason_of, require, status_of
+from tests.conformance.minimal.status import (
+    OPTIONS,
+    fail,
+    fail_with,
+    make_status,
+    require,
+    status_of,
+)
+from tests.conformance.minimal.verdicts import problem
 
 _AGENT: Final = "gymmesh.agent.v1.AgentService"
 _RESOURCE: Final = "gymmesh.resource.v1.ResourceService"
@@ -34,7 +43,7 @@ class Finder:
     def channel(self, address: str) -> grpc.aio.Channel:
         """The channel to an address."""
         if address not in self._channels:
-            self._channels[address] = grpc.aio.insecure_channel(address)
+            self._channels[address] = grpc.aio.insecure_channel(address, options=OPTIONS)
         return self._channels[address]
 
     async def find(self, service: str, name: str) -> discovery_pb2.Instance | None:
@@ -56,6 +65,7 @@ class MinimalAgent(agent_pb2_grpc.AgentServiceServicer):
 
     def __init__(self, registry: str) -> None:
         self._finder = Finder(registry)
+        self._running: set[tuple[str, int]] = set()
         self._about = agent_pb2.GetAgentResponse(
             name="minimal",
             version="1",
@@ -92,19 +102,48 @@ class MinimalAgent(agent_pb2_grpc.AgentServiceServicer):
             reply = await verifier.VerifyGroup(request.group, timeout=30.0)
         except grpc.aio.AioRpcError as error:
             status = status_of(error)
-            await fail(context, error.code(), reason_of(status), status.message)
+            await fail_with(context, status)
+        asked = [member.rollout_id for member in request.group.members]
+        problems = [problem(one.verification) for one in reply.verdicts]
+        if [one.rollout_id for one in reply.verdicts] != asked or any(problems):
+            code = grpc.StatusCode.INTERNAL
+            await fail(context, code, "CONTRACT_VIOLATED", "not a verdict for each", rule="group")
         return agent_pb2.JudgeGroupResponse(verdicts=reply.verdicts)
+
+    def _refusal(self, request: Any) -> status_pb2.Status | None:
+        """Why there is no rollout to speak of; None: there is one."""
+        missing = [
+            name
+            for name, there in (
+                ("task", request.HasField("task")),
+                ("rollout_id", request.rollout_id),
+                ("task.environment", request.task.environment),
+            )
+            if not there
+        ]
+        if missing:
+            details = {"field": missing[0], "method": f"{_AGENT}/RunRollout"}
+            code = grpc.StatusCode.INVALID_ARGUMENT
+            return make_status(code, "REQUIRED_FIELD_MISSING", "not set", **details)
+        if request.task.agent not in ("", self._about.name):
+            details = {"service": _AGENT, "name": request.task.agent, "known": self._about.name}
+            code = grpc.StatusCode.NOT_FOUND
+            return make_status(code, "SERVICE_NOT_FOUND", "another agent's", **details)
+        if (request.rollout_id, request.attempt or 1) in self._running:
+            details = {"rollout_id": request.rollout_id, "attempt": str(request.attempt or 1)}
+            code = grpc.StatusCode.ALREADY_EXISTS
+            return make_status(code, "ROLLOUT_EXISTS", "it runs already", **details)
+        return None
 
     async def RunRollout(
         self, request: Any, context: Any
     ) -> AsyncIterator[agent_pb2.RunRolloutResponse]:
         """Runs one attempt."""
-        method = f"{_AGENT}/RunRollout"
-        await require(context, request, method, "task", "rollout_id")
-        if not request.task.environment:
-            details = {"field": "task.environment", "method": method}
-            code = grpc.StatusCode.INVALID_ARGUMENT
-            await fail(context, code, "REQUIRED_FIELD_MISSING", "no environment", **details)
+        status = self._refusal(request)
+        if status is not None:
+            await fail_with(context, status)
+        key = (request.rollout_id, request.attempt or 1)
+        self._running.add(key)
         remaining = context.time_remaining()
         deadline = None if remaining is None else max(0.0, remaining - _MARGIN_S)
         events: asyncio.Queue[rollout_pb2.RolloutEvent] = asyncio.Queue()
@@ -118,5 +157,6 @@ class MinimalAgent(agent_pb2_grpc.AgentServiceServicer):
                     return
         finally:
             running.cancel()
+            self._running.discard(key)
             await asyncio.gather(running, return_exceptions=True)
             attempt.close_session()

@@ -23,8 +23,9 @@ from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh.verify.v1 import verify_pb2, verify_pb2_grpc
 from tests.conformance.minimal.params import first_items, merged_params
 from tests.conformance.minimal.status import make_status, reason_of, status_of
+from tests.conformance.minimal.verdicts import age_of, problem, rule_of, with_turns
 
-_CALL_S: Final = 60.0
+_CALL_S: Final = 600.0
 _CUT: Final = {
     "max_output_tokens": pb.STOP_REASON_MAX_OUTPUT_TOKENS,
     "content_filter": pb.STOP_REASON_CONTENT_FILTER,
@@ -65,6 +66,8 @@ class Attempt:
         self._first = 0  # how many of them were there at the start
         self._turned = 0  # how many of them the environment has seen
         self._rewards: list[float] = []
+        self._versions: list[int] = []  # of the weights that wrote the answers
+        self._environment = resource_pb2.GetEnvironmentResponse(retry_safe=True)
         self._resource: Any = None
         self._session = resource_pb2.CreateSessionResponse()
         self._last_call = ""
@@ -77,6 +80,7 @@ class Attempt:
             async with asyncio.timeout(limit):
                 await self._run()
         except Failed as exc:
+            exc.failure.retry_safe &= self._environment.retry_safe
             self._fail(exc.failure)
         except TimeoutError:
             self._fail(_out_of_time(over_budget=limit == budget))
@@ -116,11 +120,13 @@ class Attempt:
 
     async def _open(self) -> None:
         task = self._request.task
-        async with _stage(pb.BOUNDARY_RESOURCE, task.environment, retry_safe=True):
+        async with _stage(pb.BOUNDARY_RESOURCE, task.environment):
             service = "gymmesh.resource.v1.ResourceService"
             channel = await self._channel(pb.BOUNDARY_RESOURCE, service, task.environment)
             self._resource = resource_pb2_grpc.ResourceServiceStub(channel)
             self._verifier: Any = verify_pb2_grpc.VerifyServiceStub(channel)
+            about = resource_pb2.GetEnvironmentRequest()
+            self._environment = await self._resource.GetEnvironment(about, timeout=_CALL_S)
             request = resource_pb2.CreateSessionRequest(
                 task=task,
                 seed=task.seed if task.HasField("seed") else None,
@@ -197,7 +203,7 @@ class Attempt:
             request.capture.CopyFrom(self._options.capture)
         sent = time.monotonic()
         try:
-            async with _stage(pb.BOUNDARY_MODEL, name, call_id, retry_safe=True):
+            async with _stage(pb.BOUNDARY_MODEL, name, call_id):
                 service = "gymmesh.model.v1.ModelService"
                 channel = await self._channel(pb.BOUNDARY_MODEL, service, name)
                 model: Any = model_pb2_grpc.ModelServiceStub(channel)
@@ -221,7 +227,16 @@ class Attempt:
         self._emit(model_call_completed=call)
         self._items.extend(answer.response.output)
         self._last_call = call_id
+        self._check_age(answer.tokens.weights)
         return answer.response  # type: ignore[no-any-return]  # the stub is untyped here
+
+    def _check_age(self, spans: Any) -> None:
+        self._versions += [span.version for span in spans]
+        age = age_of(self._versions)
+        if self._options.HasField("max_staleness") and age > self._options.max_staleness:
+            details = {"oldest": str(min(self._versions)), "current": str(max(self._versions))}
+            status = make_status(grpc.StatusCode.ABORTED, "WEIGHTS_STALE", "too old", **details)
+            raise Failed(pb.Failure(boundary=pb.BOUNDARY_BUDGET, status=status, retry_safe=True))
 
     async def _call_tools(self, calls: list[responses_pb2.FunctionCall]) -> bool:
         for call in calls:
@@ -247,7 +262,7 @@ class Attempt:
             request_id=self._name(f"{self._last_call}-{call.call_id}"),
         )
         sent = time.monotonic()
-        async with _stage(pb.BOUNDARY_TOOL, call.name, call.call_id, retry_safe=True):
+        async with _stage(pb.BOUNDARY_TOOL, call.name, call.call_id):
             answer = await self._resource.CallTool(request, timeout=_CALL_S)
         output = responses_pb2.Item()
         output.function_call_output.call_id = call.call_id
@@ -274,7 +289,7 @@ class Attempt:
             new_items=self._items[self._turned :],
             request_id=self._name(f"turn-{turn}"),
         )
-        async with _stage(pb.BOUNDARY_RESOURCE, self._request.task.environment, retry_safe=True):
+        async with _stage(pb.BOUNDARY_RESOURCE, self._request.task.environment):
             answer = await self._resource.NextTurn(request, timeout=_CALL_S)
         self._counts.turns = turn
         taken = pb.TurnCompleted(
@@ -307,9 +322,15 @@ class Attempt:
             turn_rewards=self._rewards,
         )
         environment = self._request.task.environment
-        async with _stage(pb.BOUNDARY_VERIFIER, environment, retry_safe=True):
+        async with _stage(pb.BOUNDARY_VERIFIER, environment):
             answer = await self._verifier.Verify(request, timeout=_CALL_S)
-        return answer.verification  # type: ignore[no-any-return]  # the stub is untyped here
+        verdict = with_turns(answer.verification, self._environment.reward_rule, self._rewards)
+        if broken := problem(verdict):
+            code = grpc.StatusCode.INTERNAL
+            status = make_status(code, "CONTRACT_VIOLATED", "no verdict", rule=broken)
+            failure = pb.Failure(boundary=pb.BOUNDARY_VERIFIER, status=status)
+            raise Failed(failure)
+        return verdict
 
     async def _channel(
         self, boundary: pb.Boundary.ValueType, service: str, name: str
@@ -318,7 +339,7 @@ class Attempt:
         if instance is None:
             code, reason = grpc.StatusCode.NOT_FOUND, "SERVICE_NOT_FOUND"
             status = make_status(code, reason, f"no '{name}'", service=service, name=name)
-            failure = pb.Failure(boundary=boundary, status=status, component=name)
+            failure = pb.Failure(boundary=boundary, status=status, component=name, retry_safe=True)
             raise Failed(failure)
         return self._finder.channel(instance.address)  # type: ignore[no-any-return]  # likewise
 
@@ -356,20 +377,18 @@ class Attempt:
 
 @asynccontextmanager
 async def _stage(
-    boundary: pb.Boundary.ValueType, component: str, call_id: str = "", *, retry_safe: bool
+    boundary: pb.Boundary.ValueType, component: str, call_id: str = ""
 ) -> AsyncIterator[None]:
     """What fails in here is attributed to this boundary."""
     try:
         yield
     except grpc.aio.AioRpcError as exc:
         status = status_of(exc)
-        lasting = status.code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
-        if reason_of(status) in ("ENVIRONMENT_FAULT", "SESSION_NOT_FOUND"):
-            boundary = pb.BOUNDARY_RESOURCE  # also when a tool call met it
+        rule = rule_of(status)
         failure = pb.Failure(
-            boundary=boundary,
+            boundary=rule.boundary or boundary,
             status=status,
-            retry_safe=retry_safe and not lasting,
+            retry_safe=rule.retry_safe,
             component=component,
             call_id=call_id,
         )

@@ -46,14 +46,15 @@ _TOOLS: Final = (
 @dataclass
 class _Session:
     answer: pb.CreateSessionResponse
-    request_id: str
+    request: pb.CreateSessionRequest
     country: str
     capital: str
     letters: int = 0
     guesses: int = 0
     done: bool = False
-    calls: dict[str, asyncio.Task[Any]] = field(default_factory=dict)
-    turns: dict[str, pb.NextTurnResponse] = field(default_factory=dict)
+    # By request_id: the request, by which one that is reused is told, and its answer.
+    calls: dict[str, tuple[Any, asyncio.Task[Any]]] = field(default_factory=dict)
+    turns: dict[str, tuple[Any, pb.NextTurnResponse]] = field(default_factory=dict)
 
 
 class Capitals(
@@ -86,26 +87,28 @@ class Capitals(
     async def ListTasks(self, request: Any, context: Any) -> Any:
         """The example tasks; the token is the index to go on from."""
         tasks = [_example(*pair) for pair in _COUNTRIES]
-        page, token = _page(tasks, request)
+        page, token = await _page(tasks, request, context)
         return pb.ListTasksResponse(tasks=page, next_page_token=token)
 
     async def ListTools(self, request: Any, context: Any) -> Any:
         """The tools, likewise."""
-        page, token = _page(_TOOLS, request)
+        page, token = await _page(_TOOLS, request, context)
         return pb.ListToolsResponse(tools=page, next_page_token=token)
 
     async def CreateSession(self, request: Any, context: Any) -> Any:
         """Opens a session, or returns the one with this request_id."""
         await require(context, request, f"{_RESOURCE}/CreateSession", "task", "request_id")
         for session in self._sessions.values():
-            if session.request_id == request.request_id:
+            if session.request.request_id == request.request_id:
+                await _compare(session.request, request, context)
                 return session.answer
         country, capital = await self._row(request.task, context)
         limit = self._about.session_limit
         if limit and len(self._sessions) >= limit:
             code = grpc.StatusCode.RESOURCE_EXHAUSTED
             await fail(context, code, "SESSION_LIMIT", "too many sessions", limit=str(limit))
-        seed = request.seed if request.HasField("seed") else secrets.randbits(31)
+        seeded = next((one for one in (request, request.task) if one.HasField("seed")), None)
+        seed = secrets.randbits(31) if seeded is None else seeded.seed
         answer = pb.CreateSessionResponse(
             session_id=secrets.token_hex(16),
             instance_id=self._about.instance_id,
@@ -114,7 +117,7 @@ class Capitals(
             environment_version=self._about.version,
             multi_turn=self._about.multi_turn,
         )
-        self._sessions[answer.session_id] = _Session(answer, request.request_id, country, capital)
+        self._sessions[answer.session_id] = _Session(answer, request, country, capital)
         return answer
 
     async def CallTool(self, request: Any, context: Any) -> Any:
@@ -122,10 +125,11 @@ class Capitals(
         method = f"{_RESOURCE}/CallTool"
         await require(context, request, method, "session_id", "name", "request_id")
         session = await self._session(request.session_id, context)
-        call = session.calls.get(request.request_id)
+        earlier, call = session.calls.get(request.request_id, (request, None))
+        await _compare(earlier, request, context)
         if call is None:
             call = asyncio.create_task(_run_tool(session, request.name, request.arguments))
-            session.calls[request.request_id] = call
+            session.calls[request.request_id] = request, call
         await asyncio.wait([call])
         if call.cancelled():
             await self._no_session(request.session_id, context)
@@ -139,8 +143,10 @@ class Capitals(
             code = grpc.StatusCode.UNIMPLEMENTED
             await fail(context, code, "NOT_OFFERED", "there are no turns", method=method)
         session = await self._session(request.session_id, context)
-        if request.request_id in session.turns:
-            return session.turns[request.request_id]
+        earlier, known = session.turns.get(request.request_id, (request, None))
+        await _compare(earlier, request, context)
+        if known is not None:
+            return known
         if session.done:
             code = grpc.StatusCode.FAILED_PRECONDITION
             details = {"session_id": request.session_id, "state": "done"}
@@ -152,14 +158,14 @@ class Capitals(
         if not session.done:
             message = responses_pb2.Message(role="user", text="No. Guess again.")
             answer.items.add(message=message)
-        session.turns[request.request_id] = answer
+        session.turns[request.request_id] = request, answer
         return answer
 
     async def CloseSession(self, request: Any, context: Any) -> Any:
         """Closes a session, cancelling what runs in it."""
         await require(context, request, f"{_RESOURCE}/CloseSession", "session_id")
         session = self._sessions.pop(request.session_id, None)
-        for call in session.calls.values() if session else ():
+        for _, call in session.calls.values() if session else ():
             call.cancel()
         return pb.CloseSessionResponse()
 
@@ -274,7 +280,19 @@ def _example(country: str, capital: str) -> rollout_pb2.Task:
     )
 
 
-def _page(elements: Sequence[Any], request: Any) -> tuple[Sequence[Any], str]:
+async def _compare(earlier: Any, request: Any, context: Any) -> None:
+    if earlier != request:
+        code = grpc.StatusCode.FAILED_PRECONDITION
+        details = {"request_id": request.request_id}
+        await fail(context, code, "REQUEST_ID_REUSED", "it came with another request", **details)
+
+
+async def _page(elements: Sequence[Any], request: Any, context: Any) -> tuple[Sequence[Any], str]:
+    tokens = ["", *map(str, range(1, len(elements)))]
+    if request.page_size < 0 or request.page_token not in tokens:
+        name = "page_size" if request.page_size < 0 else "page_token"
+        code = grpc.StatusCode.INVALID_ARGUMENT
+        await fail(context, code, "FIELD_INVALID", "cannot be", field=name)
     start = int(request.page_token or 0)
     end = start + (request.page_size or 100)
     return elements[start:end], str(end) if end < len(elements) else ""

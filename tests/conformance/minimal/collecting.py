@@ -16,7 +16,7 @@ from gymmesh.agent.v1 import agent_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from tests.conformance.minimal.agent import MinimalAgent
 from tests.conformance.minimal.attempt import Attempt
-from tests.conformance.minimal.status import fail, make_status
+from tests.conformance.minimal.status import fail
 
 _METHOD: Final = "gymmesh.agent.v1.AgentService/Collect"
 _WINDOW_S: Final = 20
@@ -171,17 +171,8 @@ class CollectingAgent(MinimalAgent):
         key = (request.rollout_id, request.attempt or 1)
         if key in stream.known:
             return
-        missing = [
-            name
-            for name, value in (
-                ("rollout_id", request.rollout_id),
-                ("task.environment", request.task.environment),
-            )
-            if not value
-        ]
-        if missing:
-            details = {"field": missing[0], "method": _METHOD}
-            status = make_status(_INVALID, "REQUIRED_FIELD_MISSING", "not set", **details)
+        status = self._refusal(request)
+        if status is not None:
             ref = agent_pb2.AttemptRef(rollout_id=key[0], attempt=key[1])
             stream.refusals.append(agent_pb2.CollectStartRefused(attempts=[ref], status=status))
             return

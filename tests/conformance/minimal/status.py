@@ -8,6 +8,12 @@ import grpc
 from google.rpc import error_details_pb2, status_pb2
 
 _KEY: Final = "grpc-status-details-bin"
+_CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
+#: Messages of 64 MiB, for servers and channels; the default is 4 MiB.
+OPTIONS: Final = (
+    ("grpc.max_receive_message_length", 64 << 20),
+    ("grpc.max_send_message_length", 64 << 20),
+)
 
 
 def make_status(
@@ -24,9 +30,13 @@ async def fail(
     context: Any, code: grpc.StatusCode, reason: str, message: str, **metadata: str
 ) -> NoReturn:
     """Ends the call with an error."""
-    status = make_status(code, reason, message, **metadata)
+    await fail_with(context, make_status(code, reason, message, **metadata))
+
+
+async def fail_with(context: Any, status: status_pb2.Status) -> NoReturn:
+    """Ends the call with this status."""
     trailers = ((_KEY, status.SerializeToString()),)
-    await context.abort(code, message, trailing_metadata=trailers)
+    await context.abort(_CODES[status.code], status.message, trailing_metadata=trailers)
     raise AssertionError("abort always raises")
 
 

@@ -78,4 +78,4 @@ def test_elsewhere_it_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
         _fail(5)
     err = capsys.readouterr().err
     assert err.count("LookupError: text") == 1
-    assert err.startswith("gym-cli: attempt 0 failed\nTraceback")
+    assert err.startswith("gym-cli: attempt 0 failed\n    Traceback")

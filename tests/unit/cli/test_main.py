@@ -158,7 +158,7 @@ def test_events_as_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines == [
         "  started agent tool_loop, environment math",
         "     user What is 2+3?",
-        "fi",
+        "          fi",
         "assistant five",
         " verified reward 0.5",
         '          {"found":"5"}',

@@ -70,7 +70,7 @@ def check(name: str, **more: Any) -> None:
     environment.check_task(Task(task(**{**row, **more})))
 
 
-@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize("server", sorted(SERVERS))
 @pytest.mark.parametrize("name", TAKEN)
 def test_the_agents_name_tells_the_server(name: str, server: str) -> None:
     ref = {"type": "responses_api_agents", "name": f"{server}_simple_agent"}

@@ -6,6 +6,7 @@ import pytest
 
 from gymmesh_agent.config import AgentConfig
 from gymmesh_mesh import MeshConfig, MeshSettings
+from gymmesh_mesh.config import DiscoveryConfig, Layout
 from gymmesh_mesh.layout import plan_processes, usual_cells
 from gymmesh_model.config import ModelConfig
 from gymmesh_resource.config import EnvironmentConfig
@@ -78,3 +79,25 @@ def test_instance_ids_are_unique_and_ports_are_as_asked_for(layout: str) -> None
     ports = [port for plan in found for port in plan.ports.values()]
     cells = 3 if layout == "cell" else 1
     assert sorted(ports) == [7000, *range(7100, 7100 + cells)]
+
+
+@pytest.mark.parametrize("port", [0, 9400])
+@pytest.mark.parametrize("layout", ["mesh", "cell", "embedded"])
+def test_with_consul_each_process_registers_by_itself(layout: Layout, port: int) -> None:
+    config = MeshConfig(
+        models={"policy": REMOTE},
+        mesh=MeshSettings(layout=layout, cells=2, discovery_port=port),
+        discovery=DiscoveryConfig(backend="consul"),
+    )
+    found = plan_processes(config, "abc")
+    ids = [spec.instance_id for plan in found for spec in plan.specs]
+    assert len(set(ids)) == len(ids)
+    assert all("abc" in one for one in ids)  # other meshes may share the Consul
+    for plan in found:
+        assert plan.specs[0].kind == "discovery"
+        assert b"consul" in plan.specs[0].config_json
+    exposed = {
+        spec.kind for plan in found for spec in plan.specs if spec.instance_id in plan.exposed
+    }
+    assert ("discovery" in exposed) == bool(port)
+    assert "agent" in exposed

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
+from typing import cast
 
 import pytest
 
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh_resource.once import KEPT_ANSWERS
+from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_resource.once import KEPT_ANSWERS, Once
+from gymmesh_responses import new_message
 from gymmesh_runtime.errors import MeshError
 
-from .environments import Notebook
+from .environments import Game, Notebook
 from .served import new_id, served, task
 
 
@@ -143,6 +147,58 @@ async def test_answers_kept_are_bounded_and_none_acts_twice() -> None:
         lines = mesh.service.sessions.find(session_id).session.state.lines
     assert caught.value.reason == errors_pb2.ERROR_REASON_SESSION_STATE
     assert len(lines) == KEPT_ANSWERS + 20
+
+
+async def test_a_turn_acts_once_under_its_request_id_and_for_the_same_request_alone() -> None:
+    said = [new_message("user", "a")]
+    async with served(Game()) as mesh:
+        session_id = (await mesh.create()).session_id
+        first = await mesh.turn(session_id, said, "r")
+        again = await mesh.turn(session_id, said, "r")
+        with pytest.raises(MeshError) as caught:  # as many items, but another one
+            await mesh.turn(session_id, [new_message("user", "b")], "r")
+        # Ids are apart for each method: here this is a tool that there is not.
+        tool = await mesh.call(session_id, "a", request_id="r")
+        state = mesh.service.sessions.find(session_id).session.state
+    assert first == again
+    assert caught.value.reason == errors_pb2.ERROR_REASON_REQUEST_ID_REUSED
+    assert tool.outcome == rollout_pb2.TOOL_OUTCOME_UNKNOWN_TOOL
+    assert state == [3, 2]
+
+
+@pytest.mark.parametrize(
+    ("reason", "runs"),
+    [
+        ("QUEUE_FULL", 2),
+        ("SESSION_LIMIT", 2),
+        ("DRAINING", 2),
+        ("MODEL_TIMEOUT", 1),
+        ("ENVIRONMENT_FAULT", 1),
+    ],
+)
+async def test_a_failed_call_is_tried_anew_only_where_nothing_was_done(
+    reason: str, runs: int
+) -> None:
+    began = []
+
+    async def call() -> int:
+        began.append(1)
+        raise MeshError(errors_pb2.ErrorReason.Value(f"ERROR_REASON_{reason}"), "no")
+
+    once: Once[int] = Once("s")
+    for _ in range(2):
+        with pytest.raises(MeshError) as caught:
+            await cast(Awaitable[int], once.run("r", 1, call))
+        assert caught.value.reason_name == reason
+    assert len(began) == runs
+
+
+async def test_a_session_without_a_seed_takes_the_tasks() -> None:
+    seeded = task()
+    seeded.seed = 0
+    async with served(Notebook()) as mesh:
+        assert (await mesh.create(seeded)).seed == 0
+        assert (await mesh.create(seeded, seed=5)).seed == 5
 
 
 async def test_calls_with_state_run_in_order_of_arrival() -> None:

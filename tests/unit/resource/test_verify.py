@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from functools import reduce
+from typing import Any
 
 import pytest
 
@@ -12,9 +14,10 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.verify.v1 import verify_pb2
-from gymmesh_resource import Member, Outcome, Rollout, Session, Task, Transcript, Turn
+from gymmesh_resource import Member, Outcome, Rollout, Session, Task, Transcript, Turn, Verdict
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_resource.service import ResourceService
+from gymmesh_resource.verdicts import write_verification
 from gymmesh_responses import new_message
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
@@ -161,6 +164,30 @@ async def test_components_evidence_and_stages() -> None:
     assert parts == [("format", 1.0, 0.25), ("right", 0.5, 0.5)]
     assert json.loads(verification.evidence_json) == {"answer": "hi"}
     assert [(stage.name, stage.note) for stage in verification.stages] == [("format", "fine")]
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        (reduce(lambda inner, _: [inner], range(5000), 1), None),
+        (reduce(lambda inner, _: {"k": inner}, range(5000), 1), None),
+        (float("nan"), "nan"),
+        (float("-inf"), "-inf"),
+        (10**9000, "(an integer of 29898 bits)"),
+        ("\ud800", "\ud800"),
+        ((1, 2.5, True, None), [1, 2.5, True, None]),
+    ],
+    ids=["lists", "objects", "nan", "infinity", "integer", "surrogate", "tuple"],
+)
+def test_evidence_of_what_a_policy_wrote_is_no_fault(value: Any, kept: Any) -> None:
+    message = rollout_pb2.Verification()
+    verdict = Verdict(0.0, evidence={"parsed": value})
+    assert write_verification(message, verdict, verifier="e", version="1", stages=()) == 0.0
+    found = json.loads(message.evidence_json)["parsed"]
+    if kept is None:
+        assert b"nested deeper" in message.evidence_json
+    else:
+        assert found == kept
 
 
 async def test_skipped_has_a_reason_on_one_line_and_no_reward() -> None:

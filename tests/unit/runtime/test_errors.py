@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymmesh.errors.v1 import errors_pb2
+from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_runtime.errors import (
     CODE_OF_REASON,
     DOMAIN,
@@ -113,7 +114,7 @@ def test_odd_retry_times_are_brought_into_bounds(given_s: float, sent_s: float |
         (grpc.StatusCode.CANCELLED, Reason.ERROR_REASON_PEER_UNAVAILABLE),
         (grpc.StatusCode.DEADLINE_EXCEEDED, Reason.ERROR_REASON_DEADLINE_PASSED),
         (grpc.StatusCode.UNIMPLEMENTED, Reason.ERROR_REASON_NOT_OFFERED),
-        (grpc.StatusCode.RESOURCE_EXHAUSTED, Reason.ERROR_REASON_MESSAGE_TOO_LARGE),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, Reason.ERROR_REASON_QUEUE_FULL),
         (grpc.StatusCode.DATA_LOSS, Reason.ERROR_REASON_INTERNAL_FAULT),
     ],
 )
@@ -194,3 +195,35 @@ def test_the_log_of_grpc_keeps_all_but_cancellations(caplog: pytest.LogCaptureFi
     log.error("without a traceback")
     kept = [record.exc_info[1] if record.exc_info else None for record in caplog.records]
     assert [type(one) for one in kept] == [ValueError, type(None)]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        # How C-core, Go, Java, Node, .NET and Rust say it.
+        ("CLIENT: Received message larger than max (5242880 vs. 4194304)", "MESSAGE_TOO_LARGE"),
+        ("grpc: trying to send message larger than max (9 vs. 4)", "MESSAGE_TOO_LARGE"),
+        ("gRPC message exceeds maximum size 4194304: 5242880", "MESSAGE_TOO_LARGE"),
+        ("Attempted to send message with a size larger than 4194304", "MESSAGE_TOO_LARGE"),
+        ("Received message exceeds the maximum configured message size.", "MESSAGE_TOO_LARGE"),
+        ("Error, decoded message length too large: found 9 bytes", "MESSAGE_TOO_LARGE"),
+        # What they say besides with this code.
+        ("received initial metadata size exceeds hard limit", "QUEUE_FULL"),
+        ("too many concurrent streams", "QUEUE_FULL"),
+        ("", "QUEUE_FULL"),
+    ],
+)
+def test_a_bare_resource_exhausted_goes_by_its_text(text: str, reason: str) -> None:
+    code = grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert from_status(status_pb2.Status(code=code.value[0], message=text)).reason_name == reason
+
+
+def test_what_models_consumed_goes_along() -> None:
+    usage = rollout_pb2.ModelCallUsage(model="judge", calls=2, input_tokens=30, output_tokens=4)
+    error = MeshError(Reason.ERROR_REASON_VERIFIER_FAULT, "no verdict", usage=[usage])
+    status = to_status(error)
+    assert len(status.details) == 2
+    found = errors_pb2.ModelUsage()
+    assert status.details[1].Unpack(found)
+    assert list(found.usage) == list(from_status(status).usage) == [usage]
+    assert from_status(status).metadata == {}

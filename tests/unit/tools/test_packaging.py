@@ -61,6 +61,13 @@ def test_the_wheel_holds_every_room_at_top_level_and_the_contract(
         for path in (REPOSITORY / "proto" / "gymmesh").rglob("*.proto")
     }
     assert {f"gymmesh/proto/{name}" for name in contract} <= set(names)
+    vectors = {
+        path.relative_to(REPOSITORY / "tests" / "contract").as_posix()
+        for kind in ("vectors", "fold_vectors")
+        for path in (REPOSITORY / "tests" / "contract" / kind).glob("*.json")
+    }
+    assert vectors
+    assert {f"gymmesh_conformance/data/{name}" for name in vectors} <= set(names)
 
 
 def test_an_environment_with_the_wheel_alone_has_gym_cli(tmp_path: Path) -> None:

@@ -272,6 +272,7 @@ def again(error: MeshError) -> MeshError:
         metadata=error.metadata,
         retry_after_s=error.retry_after_s,
         code=error.code,
+        usage=error.usage,
     )
 
 

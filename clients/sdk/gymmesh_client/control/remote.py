@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final
@@ -44,7 +45,10 @@ class RemoteRun:
     async def groups(
         self, after_cursor: int = 0, *, max_staleness: int | None = None, timeout: float
     ) -> AsyncIterator[run_pb2.StreamGroupsResponse]:
-        """Finished groups as they come, for at most `timeout` seconds."""
+        """Finished groups as they come, for at most `timeout` seconds.
+
+        When the run is finished and all were taken, the last are acknowledged, too.
+        """
         request = run_pb2.StreamGroupsRequest(
             run_id=self.run_id, after_cursor=after_cursor, max_staleness=max_staleness
         )
@@ -52,6 +56,12 @@ class RemoteRun:
         async with aclosing(stream) as groups:
             async for group in groups:
                 yield group
+                request.after_cursor = group.cursor
+        with contextlib.suppress(MeshError):  # the run is over, and may be gone already
+            done = self._peer.StreamGroups(request, timeout=_CALL_S, metadata=self._metadata)
+            async with aclosing(done) as rest:
+                async for _ in rest:
+                    return
 
 
 @asynccontextmanager

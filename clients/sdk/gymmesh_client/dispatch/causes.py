@@ -154,7 +154,9 @@ def service_is_away(ended: Ended) -> bool:
         return ended.boundary in _SERVICES
     if ended.reason == Reason.ERROR_REASON_MODEL_SERVER_ERROR:
         return ended.metadata.get("http_status") in _GATEWAY_STATUSES
-    return ended.reason == Reason.ERROR_REASON_MODEL_UNREACHABLE
+    # An endpoint that drops what it was sent is there, and may do so for what the rollout asks.
+    is_unreached = ended.reason == Reason.ERROR_REASON_MODEL_UNREACHABLE
+    return is_unreached and ended.metadata.get("sent") != "true"
 
 
 def is_unknown(ended: Ended) -> bool:

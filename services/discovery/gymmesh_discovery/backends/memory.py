@@ -38,11 +38,15 @@ class MemorySubscription:
     def put(self, change: Change) -> None:
         """Adds a change."""
         if self._queue.full():
-            while not self._queue.empty():
-                self._queue.get_nowait()
-            self._queue.put_nowait(None)
+            self.miss()
         else:
             self._queue.put_nowait(change)
+
+    def miss(self) -> None:
+        """Says that changes were missed, in place of those that wait."""
+        while not self._queue.empty():
+            self._queue.get_nowait()
+        self._queue.put_nowait(None)
 
     def close(self) -> None:
         """Ends the subscription."""

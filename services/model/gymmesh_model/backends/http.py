@@ -21,7 +21,14 @@ from gymmesh_model.backends.transport import (
 from gymmesh_model.concealed import secret_texts
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.errors import answer_invalid, misconfigured, unreachable
-from gymmesh_model.http1 import Body, Client, Http1Error, ProtocolViolated, TooLarge
+from gymmesh_model.http1 import (
+    Body,
+    Client,
+    ConnectionLost,
+    Http1Error,
+    ProtocolViolated,
+    TooLarge,
+)
 from gymmesh_model.load_poll import LoadPoll, wants_metrics
 from gymmesh_model.pool import Endpoint, Pool
 from gymmesh_model.remedies import excerpt, explain
@@ -192,5 +199,8 @@ class HttpEndpoint:
         return explain(error, url, 200, body)
 
     def _failure(self, error: Http1Error, url: str) -> MeshError:
-        make = answer_invalid if isinstance(error, ProtocolViolated | TooLarge) else unreachable
-        return explain(make(self._name, str(error)), url, said=str(error))
+        said = str(error)
+        if isinstance(error, ProtocolViolated | TooLarge):
+            return explain(answer_invalid(self._name, said), url, said=said)
+        sent = isinstance(error, ConnectionLost)
+        return explain(unreachable(self._name, said, sent=sent), url, said=said)

@@ -187,7 +187,7 @@ class OpenAIBackend:
             cause = _cause(failure)
             if isinstance(failure, openai.APITimeoutError):
                 cause = f"no connection within {self._config.connect_timeout_s:g} s"
-            error = unreachable(self._name, cause)
+            error = unreachable(self._name, cause, sent=not _is_unconnected(failure))
             raise explain(error, str(failure.request.url), said=cause) from None
         except UnicodeEncodeError:
             raise invalid("params", "has an unpaired surrogate, which cannot be sent") from None
@@ -202,11 +202,19 @@ class OpenAIBackend:
             except Exception:
                 # The transport's own errors; which library they are of depends on the
                 # package's version.
-                raise unreachable(self._name, "the connection broke inside the answer") from None
+                broken = "the connection broke inside the answer"
+                raise unreachable(self._name, broken, sent=True) from None
             size += len(piece)
             if size > MAX_ANSWER_BYTES:
                 raise answer_invalid(self._name, f"it is larger than {MAX_ANSWER_BYTES} bytes")
             yield piece
+
+
+def _is_unconnected(failure: BaseException) -> bool:
+    """Whether there was no connection, so that nothing was sent: by the name of the transport's
+    error, since which library it is of depends on the package's version.
+    """
+    return type(failure.__cause__).__name__ in ("ConnectError", "ConnectTimeout", "ProxyError")
 
 
 def _cause(failure: BaseException) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, Final
 
 import grpc
@@ -25,6 +26,8 @@ class Line:
     def __init__(self, address: str) -> None:
         self.address = address
         self.retired = False
+        #: How often the server may be pinged; counts from when the channel is opened next.
+        self.keepalive_s: int | None = None
         self._channel: grpc.aio.Channel | None = None
         self._calls: dict[str, Any] = {}
         self._in_flight = 0
@@ -79,7 +82,8 @@ class Line:
 
     def _opened(self) -> grpc.aio.Channel:
         if self._channel is None:
-            self._channel = grpc.aio.insecure_channel(self.address, options=channel_options())
+            options = channel_options(self.keepalive_s)
+            self._channel = grpc.aio.insecure_channel(self.address, options=options)
         return self._channel
 
     def _close_when_idle(self) -> None:
@@ -112,13 +116,21 @@ class ChannelPool:
 
     def __init__(self) -> None:
         self._lines: dict[str, Line] = {}
+        self._keepalives: Mapping[str, int] = {}
 
     def get(self, address: str) -> Line:
         """Returns the line to a gRPC target."""
         line = self._lines.get(address)
         if line is None:
             line = self._lines[address] = Line(address)
+            line.keepalive_s = self._keepalives.get(address)
         return line
+
+    def allow_keepalive(self, seconds: Mapping[str, int]) -> None:
+        """Takes in how often servers may be pinged, by address; others say nothing about it."""
+        self._keepalives = seconds
+        for address, line in self._lines.items():
+            line.keepalive_s = seconds.get(address)
 
     def retire(self, address: str) -> None:
         """Lets go of an address that is no longer listed; running calls go on."""

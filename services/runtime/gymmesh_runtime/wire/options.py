@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 Options = list[tuple[str, int | str]]
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
+#: Under this name a registration says, in whole seconds, how often its server may be pinged.
+KEEPALIVE_KEY: Final = "keepalive_s"
+#: How often our servers may be pinged, and how often our clients ping at most.
+KEEPALIVE_S: Final = 20
+# Of servers that say nothing: many gRPC libraries close a connection that is pinged more often
+# than once in five minutes. A bit longer, as pings may come closer together than they were sent.
+_UNASKED_S: Final = 330
 
 _COMMON: Final[Options] = [
     # The default of 4 MB is less than one long rollout with images.
@@ -29,7 +37,7 @@ def server_options() -> Options:
         ("grpc.server.max_pending_requests_hard_limit", 100_000),
         # Two servers on one port would silently share its connections.
         ("grpc.so_reuseport", 0),
-        # Clients ping every 20 s; a server that allows less kills them with GOAWAY.
+        # Our clients ping every 20 s, which the registration allows.
         ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
         ("grpc.keepalive_permit_without_calls", 1),
         # A caller that is gone without a word is noticed: its streams would be kept for ever.
@@ -41,16 +49,26 @@ def server_options() -> Options:
     ]
 
 
-def channel_options() -> Options:
-    """Options for every channel of the mesh."""
+def keepalive_allowed(meta: Mapping[str, str]) -> int | None:
+    """How often a server may be pinged, in seconds, by its registration; None: it does not say."""
+    said = meta.get(KEEPALIVE_KEY, "")
+    return int(said) if said.isascii() and said.isdecimal() and 0 < len(said) < 6 else None
+
+
+def channel_options(keepalive_s: int | None = None) -> Options:
+    """Options for every channel of the mesh.
+
+    ``keepalive_s``: how often the server may be pinged, see `keepalive_allowed`.
+    """
+    between = _UNASKED_S if keepalive_s is None else max(keepalive_s, KEEPALIVE_S)
     return [
         *_COMMON,
         # A dead peer is noticed even when it sends no RST.
-        ("grpc.keepalive_time_ms", 20_000),
+        ("grpc.keepalive_time_ms", between * 1000),
         ("grpc.keepalive_timeout_ms", 10_000),
         # The longer of the two counts, and by default this one is a minute.
         ("grpc.http2.ping_timeout_ms", 10_000),
-        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.keepalive_permit_without_calls", int(keepalive_s is not None)),
         ("grpc.http2.max_pings_without_data", 0),
         # How long one attempt to connect may take: a host that drops packets
         # would otherwise hold calls for 20 s.

@@ -27,10 +27,17 @@ _MAX_DETAILS: Final = 200
 class MeshServer:
     """A gRPC server with health and reflection for a set of bindings, and the mux to them.
 
-    Health is NOT_SERVING until ``set_serving(True)``. ``mux`` False: plain RPCs only.
+    Health is NOT_SERVING until ``set_serving(True)``. ``mux`` False: plain RPCs only. ``extras``
+    add services that are not of the contract, as generated ``add_…_to_server`` functions do.
     """
 
-    def __init__(self, bindings: Iterable[Binding], *, mux: bool = True) -> None:
+    def __init__(
+        self,
+        bindings: Iterable[Binding],
+        *,
+        mux: bool = True,
+        extras: Iterable[Callable[[Any], None]] = (),
+    ) -> None:
         bindings = list(bindings)
         quiet_cancellations()
         self._server = grpc.aio.server(options=server_options())
@@ -48,6 +55,8 @@ class MeshServer:
         reflected = (*self._names[1:], "grpc.health.v1.Health", reflection.SERVICE_NAME)
         add_reflection: Any = reflection_pb2_grpc.add_ServerReflectionServicer_to_server
         add_reflection(reflection.aio.ReflectionServicer(reflected), generic)
+        for add in extras:
+            add(generic)
 
     async def start(self, host: str, port: int) -> int:
         """Binds and starts; returns the port (``port`` 0: the system chooses).
@@ -143,14 +152,18 @@ class _Requests:
     """A caller's stream of requests, each decoded as it is read; ``read`` raises MeshError."""
 
     def __init__(self, data: AsyncIterator[bytes], read: Callable[[bytes], Any]) -> None:
-        self._data = aiter(data)
+        self._data = data
         self._read = read
+        self._iterator: AsyncIterator[bytes] | None = None
 
     def __aiter__(self) -> AsyncIterator[Any]:
         return self
 
     async def __anext__(self) -> Any:
-        return self._read(await anext(self._data))
+        if self._iterator is None:
+            # Not before: gRPC's iterator complains when it is dropped unread, as by a refusal.
+            self._iterator = aiter(self._data)
+        return self._read(await anext(self._iterator))
 
 
 class _Generic:

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from gymmesh_conformance.matching import load_yaml
 
-SUITES: Final = ("resource", "model", "agent")
+#: The suites for servers; that for collectors is in `collectors`.
+SUITES: Final = ("resource", "model", "agent", "discovery")
 _FOLDER: Final = Path(__file__).parent / "case_files"
 _KEYS: Final = {"name", "rule", "needs", "world", "steps", "seen"}
 
@@ -47,7 +48,7 @@ class Case:
 
 @cache
 def load_cases(suite: str) -> tuple[Case, ...]:
-    """The cases of `resource`, `model` or `agent`. Raises CaseError."""
+    """The cases of a suite for servers. Raises CaseError."""
     found = []
     for path in sorted(_FOLDER.glob(f"{suite}*.yaml")):
         found += [_case(suite, path, data) for data in load_yaml(path)["cases"]]

@@ -5,10 +5,11 @@ Nothing is interpreted here, so that `laws.error_problems` can judge what the se
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import grpc
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from google.rpc import error_details_pb2, status_pb2
 
 from gymmesh.errors.v1 import errors_pb2
@@ -59,14 +60,21 @@ def make_error(
     reason: errors_pb2.ErrorReason.ValueType | str,
     code: grpc.StatusCode,
     message: str,
+    /,
+    usage: Iterable[Message] = (),
     **metadata: str,
 ) -> CallError:
-    """Builds an error with one ErrorInfo, as a conforming server sends it."""
+    """Builds an error with one ErrorInfo, as a conforming server sends it.
+
+    `usage`: what models consumed before it, as ModelCallUsage.
+    """
     if not isinstance(reason, str):
         reason = errors_pb2.ErrorReason.Name(reason).removeprefix("ERROR_REASON_")
     status = status_pb2.Status(code=code.value[0], message=message)
     info = error_details_pb2.ErrorInfo(reason=reason, domain=DOMAIN, metadata=metadata)
     status.details.add().Pack(info)
+    if usage:
+        status.details.add().Pack(errors_pb2.ModelUsage(usage=usage))  # type: ignore[arg-type]
     return CallError(code, message, status)
 
 

@@ -12,6 +12,7 @@ the rest:
     !none [A, B]    a list in which nothing matches A or B
     !all [A, B]     what matches A and B
     !not VALUE      anything that does not match VALUE
+    !big N          a text of N characters
 
 `${name}` stands for a variable, alone with its type kept or inside a string; `${id:label}` for a
 string that is unique to the run of the case and the same wherever the label is.
@@ -59,7 +60,19 @@ def _construct(name: str) -> Callable[[Any, Any], Tag]:
     return construct
 
 
-for _name in ("set", "absent", "contains", "bytes", "holds", "json", "some", "none", "all", "not"):
+for _name in (
+    "set",
+    "absent",
+    "contains",
+    "bytes",
+    "holds",
+    "json",
+    "some",
+    "none",
+    "all",
+    "not",
+    "big",
+):
     _Loader.add_constructor(f"!{_name}", _construct(_name))
 
 
@@ -81,6 +94,8 @@ def render(node: Any, lookup: Callable[[str], Any]) -> Any:
         value = render(node.value, lookup)
         if node.name == "bytes":
             return base64.b64encode(str(value).encode()).decode()
+        if node.name == "big":
+            return "x" * int(value)
         if node.name == "json":
             return base64.b64encode(json.dumps(value).encode()).decode()
         return Tag(node.name, value)

@@ -17,7 +17,11 @@ from google.protobuf.message import Message
 from gymmesh_conformance.errors import from_rpc_error
 from gymmesh_conformance.services import Rpc
 
-_OPTIONS = (("grpc.max_receive_message_length", 64 << 20), ("grpc.enable_retries", 0))
+_OPTIONS = (
+    ("grpc.max_receive_message_length", 64 << 20),
+    ("grpc.max_send_message_length", 64 << 20),
+    ("grpc.enable_retries", 0),
+)
 
 
 class Path(Protocol):
@@ -69,6 +73,21 @@ class AddressPath:
         except grpc.aio.AioRpcError as exc:
             raise from_rpc_error(exc) from None
         return response
+
+    async def raw(self, method: str, data: bytes, timeout: float, *, streams: bool) -> bytes:
+        """Sends bytes as they are; gives the first response's. Raises CallError."""
+        channel: Any = self._channel  # without serializers it takes and gives bytes
+        try:
+            if not streams:
+                response: bytes = await channel.unary_unary(method)(data, timeout=timeout)
+                return response
+            call = channel.unary_stream(method)(data, timeout=timeout)
+            async for response in call:
+                call.cancel()
+                return response
+        except grpc.aio.AioRpcError as exc:
+            raise from_rpc_error(exc) from None
+        return b""
 
     async def stream(
         self, rpc: Rpc, request: Message | AsyncIterator[Message], timeout: float

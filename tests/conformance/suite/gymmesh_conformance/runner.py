@@ -4,7 +4,9 @@ A step calls an RPC and says what is expected:
 
     call: resource.CreateSession     the RPC
     request: {…}                     proto JSON
-    timeout: 5                       the deadline in seconds
+    timeout: 5                       the deadline in seconds; `longer_by: 5`: added to it
+    set: {task.tags.x: y}            values put into the request, by path
+    unknown_field: 5000000           the request has a field of so many bytes that nobody knows
     pause: 0.1                       seconds to wait before the call, to let another one begin
     expect: {response: {…}}          what the answer has at least (the default: any success)
             {error: {code, reason, metadata}}
@@ -19,10 +21,11 @@ A step calls an RPC and says what is expected:
                                      the model saw is not only this call's
     cancel_when: {…}                 cancels the stream once the world's record matches
 
-`together: [step, …]` runs steps side by side; `pages: RPC` with `of: field` walks a listing in
-pages of one and of the server's own size and compares. A step with `talk` is a connection of a
-collector (see talks.py). Every answer and error goes through the
-laws besides.
+`times: N` repeats a step, with the variable `time` from 0. `together: [step, …]` runs steps side
+by side; `pages: RPC` with `of: field` walks a listing in pages of one and of the server's own size
+and compares. A step with `talk` is a connection of a collector (see talks.py), one with `watch`,
+`hear` or `quiet` is of a watch (see watches.py), one with `raw` or `health` is below the contract's
+messages (see probes.py). Every answer and error goes through the laws besides.
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final
 
 from google.protobuf import json_format
@@ -46,15 +50,18 @@ from gymmesh_conformance.cases import Case, CaseError
 from gymmesh_conformance.errors import CallError
 from gymmesh_conformance.matching import mismatches, render, to_plain
 from gymmesh_conformance.paths import Path
+from gymmesh_conformance.probes import check_health, send_raw
 from gymmesh_conformance.scripted.script import Script
 from gymmesh_conformance.scripted.world import World
-from gymmesh_conformance.services import Rpc, rpc
+from gymmesh_conformance.services import Rpc, rpc, with_unknown_field
 from gymmesh_conformance.talks import Collected, Talk
+from gymmesh_conformance.watches import Watches
 
 _TIMEOUT_S: Final = 10.0
 _OVERTIME_S: Final = 10.0  # how long after its deadline a call may still take to come back
 _SETTLE_S: Final = 5.0  # how long the world may take to be as `seen` says
 _POLL_S: Final = 0.02
+NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -122,6 +129,7 @@ class _Run:
         self._answers: dict[str, _Answer] = {}
         self._sessions: set[str] = set()
         self._collected = Collected()
+        self._watches = Watches(subject.path)
         self._script: Script | None = None
         self.problems: list[str] = []
         if subject.world is not None:
@@ -131,7 +139,9 @@ class _Run:
     async def steps(self, steps: list[dict[str, Any]]) -> None:
         """Runs steps in order, up to the first that has problems."""
         for number, step in enumerate(steps, 1):
-            await self._step(step, f"step {number}")
+            for time_ in range(step.get("times", 1)):
+                self._variables["time"] = time_
+                await self._step(step, f"step {number}")
             if self.problems:
                 return
 
@@ -146,6 +156,7 @@ class _Run:
 
     async def tidy(self) -> None:
         """Closes the sessions that the case opened, so that none is left at the server."""
+        await self._watches.close()
         close = rpc("resource.CloseSession")
         for session_id in self._sessions:
             request = close.request_class(session_id=session_id)
@@ -162,6 +173,12 @@ class _Run:
             )
         elif "pages" in step:
             await self._pages(rpc(step["pages"]), step["of"], where)
+        elif "raw" in step:
+            self._add(f"{where} ({step['raw']})", await send_raw(self._path, step))
+        elif "health" in step:
+            self._add(where, await check_health(self._path, step))
+        elif "watch" in step or "hear" in step or "quiet" in step:
+            await self._watch_step(step, where)
         elif "talk" in step:
             await self._talk_step(step, f"{where} ({step['call']})")
         else:
@@ -170,7 +187,9 @@ class _Run:
     async def _call_step(self, step: dict[str, Any], where: str) -> None:
         method = rpc(step["call"])
         await asyncio.sleep(step.get("pause", 0))
-        request = self._request(method, step.get("request", {}))
+        request = self._request(method, step.get("request", {}), step.get("set", {}))
+        if "unknown_field" in step:
+            request = with_unknown_field(request, step["unknown_field"])
         before = request.SerializeToString(deterministic=True)
         answer = await self._call(method, request, step, where)
         if answer is None:
@@ -185,6 +204,13 @@ class _Run:
             kept = self._answers[step["same_as"]]
             self._add(where, _difference(kept, answer, step.get("except", ())))
         self._save(step, answer, where)
+
+    async def _watch_step(self, step: dict[str, Any], where: str) -> None:
+        request = None
+        if "watch" in step:
+            request = self._request(rpc("discovery.WatchInstances"), step.get("request", {}))
+        shown = step if request is not None else render(dict(step), self._lookup)
+        self._add(where, await self._watches.step(shown, request))
 
     async def _talk_step(self, step: dict[str, Any], where: str) -> None:
         await asyncio.sleep(step.get("pause", 0))
@@ -241,6 +267,7 @@ class _Run:
     ) -> _Answer | None:
         answer = _Answer(request)
         timeout = float(render(step.get("timeout", _TIMEOUT_S), self._lookup))
+        timeout += float(render(step.get("longer_by", 0), self._lookup))
         work = asyncio.create_task(self._collect(method, answer, timeout))
         try:
             async with asyncio.timeout(timeout + _OVERTIME_S):
@@ -331,9 +358,12 @@ class _Run:
             await asyncio.sleep(_POLL_S)
         return problems
 
-    def _request(self, method: Rpc, data: Any) -> Message:
+    def _request(self, method: Rpc, data: Any, others: Mapping[str, Any] = NOTHING) -> Message:
         try:
-            return json_format.ParseDict(render(data, self._lookup), method.request_class())
+            rendered = render(data, self._lookup)
+            for path, value in others.items():
+                rendered = _with(rendered, path.split("."), render(value, self._lookup))
+            return json_format.ParseDict(rendered, method.request_class())
         except (json_format.ParseError, LookupError) as exc:
             raise CaseError(f"{self._case.suite}, case '{self._case.name}': {exc}") from exc
 
@@ -347,6 +377,11 @@ class _Run:
 
     def _add(self, where: str, problems: list[str]) -> None:
         self.problems += [f"{where}: {problem}" for problem in problems]
+
+
+def _with(data: Mapping[str, Any], path: list[str], value: Any) -> dict[str, Any]:
+    first, *rest = path
+    return {**data, first: _with(data.get(first) or {}, rest, value) if rest else value}
 
 
 def _walk(data: Any, path: str) -> Any:

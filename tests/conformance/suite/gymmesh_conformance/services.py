@@ -75,6 +75,18 @@ def full_name(service: str) -> str:
     return str(SERVICES[service].full_name)
 
 
+def with_unknown_field(request: Message, size: int) -> Message:
+    """The request with a field of that many bytes that no version of the contract has (yet)."""
+    varint, rest = bytearray(), size
+    while rest > 127:
+        varint.append(rest & 127 | 128)
+        rest >>= 7
+    varint.append(rest)
+    # Number 40,000, length-delimited.
+    field = b"\x82\xc4\x13" + bytes(varint) + b"x" * size
+    return type(request).FromString(request.SerializeToString() + field)
+
+
 def methods(service: str) -> list[Rpc]:
     """All RPCs of a service, by its full name."""
     for short, descriptor in SERVICES.items():

@@ -6,6 +6,7 @@ subject of the cases:
     ResourceTarget(path, profile)       an environment with its verifier
     ModelTarget(path, profile)          a model
     AgentTarget(path, world, profile)   an agent that finds the services of `world`
+    DiscoveryTarget(path, profile)      a registry
 """
 
 from __future__ import annotations
@@ -20,11 +21,15 @@ from gymmesh_conformance.cases import Case, load_cases
 from gymmesh_conformance.errors import CallError
 from gymmesh_conformance.matching import Tag, load_yaml, to_plain
 from gymmesh_conformance.paths import Path
+from gymmesh_conformance.probes import WirePath
 from gymmesh_conformance.runner import CaseResult, Subject, run_case
 from gymmesh_conformance.scripted.world import World
 from gymmesh_conformance.services import rpc
 
 _ASK_S: Final = 10.0
+#: Seconds that a slow call of a case takes, unless the profile says `slow_s`. Over 120, a client
+#: that pings more often than it may is found out.
+SLOW_S: Final = 0.5
 
 
 class TargetError(Exception):
@@ -36,7 +41,7 @@ class Target(Protocol):
 
     @property
     def suite(self) -> str:
-        """`resource`, `model` or `agent`."""
+        """`resource`, `model`, `agent` or `discovery`."""
 
     async def subject(self) -> Subject:
         """Asks the server what it is. Raises TargetError."""
@@ -66,7 +71,13 @@ class ResourceTarget:
         about = await _ask(self._path, "resource.GetEnvironment")
         flags = {key: about[key] for key in _ENVIRONMENT_FLAGS}
         asks = bool(about["models"])
-        variables = {"asks_a_judge": asks, **flags, "environment": about, **self._profile}
+        variables = {
+            **_shared(self._path),
+            "asks_a_judge": asks,
+            **flags,
+            "environment": about,
+            **self._profile,
+        }
         return Subject(self._path, variables)
 
 
@@ -87,7 +98,8 @@ class ModelTarget:
     async def subject(self) -> Subject:
         """See Target."""
         about = await _ask(self._path, "model.GetModel")
-        return Subject(self._path, {**about["capabilities"], "model": about, **self._profile})
+        variables = {**_shared(self._path), **about["capabilities"], "model": about}
+        return Subject(self._path, {**variables, **self._profile})
 
 
 class AgentTarget:
@@ -109,14 +121,37 @@ class AgentTarget:
         about = await _ask(self._path, "agent.GetAgent")
         roles = about["model_roles"] or ["policy"]
         variables = {
+            **_shared(self._path),
             "role": roles[0],
             "collect": about["collect"],
             "agent": about,
             "task": _task("conformance"),
             "task_with_turns": _task("conformance-turns"),
+            "task_of_sums": _task("conformance-sum"),
+            "task_to_run_once": _task("conformance-once"),
             **self._profile,
         }
         return Subject(self._path, variables, self._world)
+
+
+class DiscoveryTarget:
+    """A registry. The profile may hold `short_leases`: it gives leases of two seconds."""
+
+    suite = "discovery"
+
+    def __init__(self, path: Path, profile: Mapping[str, Any] | None = None) -> None:
+        self._path = path
+        self._profile = profile or {}
+
+    async def subject(self) -> Subject:
+        """See Target."""
+        await _ask(self._path, "discovery.ListInstances")
+        return Subject(self._path, {**_shared(self._path), **self._profile})
+
+
+def _shared(path: Path) -> dict[str, Any]:
+    """What every suite may use: whether bytes can be sent as they are, and how long is long."""
+    return {"wire": isinstance(path, WirePath), "slow_s": SLOW_S}
 
 
 async def run_suite(

@@ -13,8 +13,9 @@
     rollouts: {"${id:r}": [kinds]}          all events of a rollout so far, over all of the case's
                                             connections: the exact kinds, and whole by the laws
 
-By the laws, `welcome` comes first and once, cursors grow, no more events come than there is credit
-for, and over all connections each attempt's events come without a gap or a repeat.
+By the laws, `welcome` comes first and once, cursors grow (from the hello's, by any step), no more
+events come than there is credit for, and over all connections each attempt's events come without
+a gap or a repeat.
 """
 
 from __future__ import annotations
@@ -81,6 +82,7 @@ class Talk:
     def say(self, request: agent_pb2.CollectRequest) -> None:
         """Send a message."""
         self._credit += request.hello.credit + request.credit.events
+        self._cursor = max(self._cursor, request.hello.last_cursor)
         for start in request.starts.starts:
             self._collected.asked.setdefault(start.request.rollout_id, start.request)
         self._said.put_nowait(request)

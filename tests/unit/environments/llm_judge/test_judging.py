@@ -37,10 +37,13 @@ RUBRIC = [
 async def judged(
     judge: Any, answer: str, row: dict[str, Any] | None = None, **options: Any
 ) -> rollout_pb2.Verification:
+    """The verdict, however busy the machine is."""
     of = task(**(row or {"expected_answer": "Paris", "question": "The capital of France?"}))
     environment = LlmJudgeEnvironment(**options)
-    async with served(environment, model_services={"judge": judge}) as mesh:
-        return await mesh.verify(of=of, transcript=[new_message("assistant", answer)])
+    services = {"judge": judge}
+    async with served(environment, model_services=services, verify_timeout_s=300.0) as mesh:
+        said = [new_message("assistant", answer)]
+        return await mesh.verify(of=of, transcript=said, timeout=300.0)
 
 
 def evidence(verification: rollout_pb2.Verification) -> dict[str, Any]:
@@ -353,6 +356,8 @@ async def test_agrees_with_recorded_rewards(golden_dir: Path, mode: Any) -> None
     async with served(environment, model_services={"judge": ScriptedJudge(reply)}) as mesh:
         for rollout in rollouts:
             row = {key: value for key, value in rollout.items() if key not in own}
+            if mode != "rule":
+                del row["agent_ref"]  # names the server that goes by the rule alone
             verification = await mesh.verify(
                 of=task(**row),
                 transcript=[item_from_json(item) for item in rollout["response"]["output"]],

@@ -35,7 +35,9 @@ class _HealthEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Health.ValueTy
     """Finishes what it has and takes no new calls."""
 
 class Health(_Health, metaclass=_HealthEnumTypeWrapper):
-    """How an instance is."""
+    """How an instance is. A registration with a value that the server does not know is
+    INVALID_ARGUMENT / FIELD_INVALID: nobody should be sent calls by guess.
+    """
 
 HEALTH_UNSPECIFIED: Health.ValueType  # 0
 """Not used on the wire."""

@@ -135,7 +135,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"rule": "sequence", "expected": "7", "got": "9"}}
     """
     ERROR_REASON_MODEL_UNREACHABLE: _ErrorReason.ValueType  # 40
-    """UNAVAILABLE. The model endpoint cannot be reached or dropped the call.
+    """UNAVAILABLE. The model endpoint cannot be reached or dropped the call. `sent`
+    is `true` when it had been sent the request by then.
     Example: {"reason": "MODEL_UNREACHABLE", "domain": "gymmesh",
     "metadata": {"model": "policy", "cause": "connection refused"}}
     """
@@ -411,7 +412,8 @@ Example: {"reason": "CONTRACT_VIOLATED", "domain": "gymmesh",
 "metadata": {"rule": "sequence", "expected": "7", "got": "9"}}
 """
 ERROR_REASON_MODEL_UNREACHABLE: ErrorReason.ValueType  # 40
-"""UNAVAILABLE. The model endpoint cannot be reached or dropped the call.
+"""UNAVAILABLE. The model endpoint cannot be reached or dropped the call. `sent`
+is `true` when it had been sent the request by then.
 Example: {"reason": "MODEL_UNREACHABLE", "domain": "gymmesh",
 "metadata": {"model": "policy", "cause": "connection refused"}}
 """

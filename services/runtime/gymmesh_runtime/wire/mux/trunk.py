@@ -207,4 +207,10 @@ class Trunk:
 
 def _again(error: MeshError) -> MeshError:
     # A shared one would collect the traceback of every call.
-    return MeshError(error.reason, error.message, metadata=error.metadata, code=error.code)
+    return MeshError(
+        error.reason,
+        error.message,
+        metadata=error.metadata,
+        code=error.code,
+        usage=error.usage,
+    )

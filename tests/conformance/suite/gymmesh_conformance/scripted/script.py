@@ -12,7 +12,8 @@ A script is plain data (the `world` of a case):
     turns:   [{response: NextTurnResponse} | {error: …}, …]
     verify:  {response: VerifyResponse} | {error: …} | {wait: true}; absent: VERIFIED, 1.0
 
-Messages are proto JSON; an error is {code, reason, message, metadata}.
+Messages are proto JSON; an error is {code, reason, message, metadata, usage}; `usage`: what models
+consumed before it, a list of ModelCallUsage.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from google.protobuf.message import Message
 from gymmesh.model.v1 import model_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
+from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.verify.v1 import verify_pb2
 from gymmesh_conformance.errors import CallError, make_error
 from gymmesh_conformance.matching import to_plain
@@ -215,7 +217,11 @@ def error_of(data: Mapping[str, Any]) -> CallError:
     """An error as a script writes it."""
     metadata = {key: str(value) for key, value in data.get("metadata", {}).items()}
     code = grpc.StatusCode[data["code"]]
-    return make_error(data["reason"], code, data.get("message", "as scripted"), **metadata)
+    usage = [
+        json_format.ParseDict(one, rollout_pb2.ModelCallUsage()) for one in data.get("usage", ())
+    ]
+    text = data.get("message", "as scripted")
+    return make_error(data["reason"], code, text, usage=usage, **metadata)
 
 
 def whole_input(params: responses_pb2.ResponseParams) -> list[responses_pb2.Item]:

@@ -7,12 +7,18 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from gymmesh_conformance.errors import STATUS_KEY, CallError
 from gymmesh_conformance.scripted.world import Room, ScriptedRegistry
 from gymmesh_conformance.services import Rpc, full_name, methods
 
-_OPTIONS = (("grpc.so_reuseport", 0),)
+# As for pings, what a gRPC library does by default: a client that pings too often is found out.
+_OPTIONS = (
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_receive_message_length", 64 << 20),
+    ("grpc.max_send_message_length", 64 << 20),
+)
 
 
 @asynccontextmanager
@@ -23,6 +29,10 @@ async def served(
     server = grpc.aio.server(options=_OPTIONS)
     for service, servicer in servicers.items():
         server.add_generic_rpc_handlers((_handler(service, servicer),))
+    healthy = health.aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
+    for name in ("", *servicers):
+        await healthy.set(name, health_pb2.HealthCheckResponse.SERVING)
     port = server.add_insecure_port(address)
     await server.start()
     try:
@@ -54,11 +64,11 @@ def _handler(service: str, servicer: object) -> Any:
 
 
 def _method_handler(rpc: Rpc, method: Any) -> Any:
-    make: Any = (
-        grpc.unary_stream_rpc_method_handler
-        if rpc.streams_down
-        else grpc.unary_unary_rpc_method_handler
-    )
+    make: Any = grpc.unary_unary_rpc_method_handler
+    if rpc.streams_down:
+        make = grpc.unary_stream_rpc_method_handler
+    if rpc.streams_up:
+        make = grpc.stream_stream_rpc_method_handler
     return make(
         _stream(method) if rpc.streams_down else _unary(method),
         request_deserializer=rpc.request_class.FromString,

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import grpc
+from google.protobuf import json_format
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.model.v1 import model_pb2
@@ -98,6 +99,24 @@ class ScriptedModel:
         yield model_pb2.StreamResponseResponse(completed=answer)
 
 
+@dataclass(frozen=True)
+class Kind:
+    """What one of the scripted environments says that it is."""
+
+    name: str
+    multi_turn: bool = False
+    retry_safe: bool = True
+    reward_rule: resource_pb2.RewardRule.ValueType = resource_pb2.REWARD_RULE_VERIFIER_ONLY
+
+
+KINDS: Final = (
+    Kind("conformance"),
+    Kind("conformance-turns", multi_turn=True),
+    Kind("conformance-sum", multi_turn=True, reward_rule=resource_pb2.REWARD_RULE_SUM),
+    Kind("conformance-once", retry_safe=False),
+)
+
+
 @dataclass
 class _Session:
     script: Script
@@ -108,10 +127,11 @@ class _Session:
 class ScriptedEnvironment:
     """An environment and its verifier that answer by the script."""
 
-    def __init__(self, world: World, name: str, *, multi_turn: bool) -> None:
+    def __init__(self, world: World, kind: Kind) -> None:
         self._world = world
-        self._name = name
-        self._multi_turn = multi_turn
+        self._kind = kind
+        self._name = kind.name
+        self._multi_turn = kind.multi_turn
         self._sessions: dict[str, _Session] = {}
         self._known: dict[str, Script] = {}
 
@@ -122,8 +142,8 @@ class ScriptedEnvironment:
             version="7",
             multi_turn=self._multi_turn,
             verify_needs_session=True,
-            retry_safe=True,
-            reward_rule=resource_pb2.REWARD_RULE_VERIFIER_ONLY,
+            retry_safe=self._kind.retry_safe,
+            reward_rule=self._kind.reward_rule,
             instance_id=f"{self._name}-0",
             contract_version=VERSION,
         )
@@ -188,14 +208,19 @@ class ScriptedEnvironment:
         return await script.verify(request)
 
     async def VerifyGroup(self, request: verify_pb2.VerifyGroupRequest, _: Any) -> Any:
-        """The first member wins; the task `no-groups` is not judged so."""
+        """The payload's `verdicts`, else the first member wins; `no-groups` is not judged so."""
         if request.task.task_id == "no-groups":
             raise make_error("NOT_OFFERED", grpc.StatusCode.UNIMPLEMENTED, "judges no groups")
+        scripted = json.loads(request.task.payload_json or b"{}").get("verdicts")
+        if scripted is not None:
+            return json_format.ParseDict({"verdicts": scripted}, verify_pb2.VerifyGroupResponse())
         verdicts = [
             verify_pb2.GroupVerdict(
                 rollout_id=member.rollout_id,
                 verification=rollout_pb2.Verification(
-                    status=rollout_pb2.VERIFICATION_STATUS_VERIFIED, reward=float(place == 0)
+                    status=rollout_pb2.VERIFICATION_STATUS_VERIFIED,
+                    reward=float(place == 0),
+                    verifier="scripted",
                 ),
             )
             for place, member in enumerate(request.members)
@@ -284,13 +309,13 @@ class Room:
 
 
 def rooms(world: World, roles: list[str]) -> list[Room]:
-    """All scripted services: a model for each role and one more, and two environments."""
+    """All scripted services: a model for each role and one more, and the environments."""
     found = []
     for name in (*roles, "conformance-model-b"):
         model = ScriptedModel(world, name)
         found.append(Room(name, full_name("model"), {full_name("model"): model}))
-    for name, multi_turn in (("conformance", False), ("conformance-turns", True)):
-        one = ScriptedEnvironment(world, name, multi_turn=multi_turn)
+    for kind in KINDS:
+        one = ScriptedEnvironment(world, kind)
         servicers = {full_name("resource"): one, full_name("verify"): one}
-        found.append(Room(name, full_name("resource"), servicers))
+        found.append(Room(kind.name, full_name("resource"), servicers))
     return found

@@ -1,0 +1,320 @@
+// Package collect runs rollouts at agents, many at a time: over AgentService.Collect, or RunRollout
+// where that is not offered.
+//
+// A connection that breaks is made anew and the stream goes on after the last event that came. When
+// the agent has lost it, its attempts fail and new ones are started, as after every failure that is
+// safe to retry. Events that end without a terminal one are no data.
+package collect
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"iter"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	agentv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/agent/v1"
+	rolloutv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/rollout/v1"
+
+	"github.com/gymmesh/gymmesh/clients/go/mesherr"
+	"github.com/gymmesh/gymmesh/clients/go/rollouts"
+	"github.com/gymmesh/gymmesh/clients/go/rows"
+)
+
+// Options say how to collect; what is zero has the default.
+type Options struct {
+	// RunID stands in the rollouts and in the services' logs.
+	RunID string
+	// Concurrency is the most rollouts in flight: 64.
+	Concurrency int
+	// Attempts is the most attempts of a rollout that failed where a retry is safe: 2. What an agent
+	// refused to begin is none; such a rollout is given up after Attempts times Deadline.
+	Attempts int
+	// Deadline is how long an attempt may take: 15 minutes.
+	Deadline time.Duration
+	// Streams is how many streams are opened on each connection: 1. Give more where a connection is
+	// balanced over several agents, for each stream stays at one of them.
+	Streams int
+	// Rollout is how the agents are to run the rollouts.
+	Rollout *agentv1.RolloutOptions
+	// Patience is for how long a lost agent is called again before its attempts fail: 30 s.
+	Patience time.Duration
+	// Silence is for how long nothing may come while attempts are in flight before a connection is
+	// taken for dead: 45 s.
+	Silence time.Duration
+	// RetryWait is the first wait before another attempt; it doubles: 500 ms.
+	RetryWait time.Duration
+}
+
+const longestRetryWait = time.Minute
+
+func (o Options) withDefaults() Options {
+	o.Concurrency = cmp.Or(o.Concurrency, 64)
+	o.Attempts = cmp.Or(o.Attempts, 2)
+	o.Deadline = cmp.Or(o.Deadline, 15*time.Minute)
+	o.Streams = min(cmp.Or(o.Streams, 1), o.Concurrency)
+	o.Patience = cmp.Or(o.Patience, 30*time.Second)
+	o.Silence = cmp.Or(o.Silence, 45*time.Second)
+	o.RetryWait = cmp.Or(o.RetryWait, 500*time.Millisecond)
+	return o
+}
+
+// Job is a rollout to collect.
+type Job struct {
+	// Task is not changed; its seed is that of repeat 0.
+	Task *rolloutv1.Task
+	// RolloutID is unique among the agents' rollouts.
+	RolloutID   string
+	RepeatIndex uint32
+}
+
+// Outcome is a rollout's current outcome: exactly one of completed and failed.
+type Outcome struct {
+	Job Job
+	// Rollout is whole when Failure is nil; else it is what was known, and no data.
+	Rollout *rolloutv1.Rollout
+	// Failure is nil for a completed rollout.
+	Failure *rolloutv1.Failure
+	// AgentInstanceID is the agent that ran the last attempt; empty where none did.
+	AgentInstanceID string
+}
+
+// work is a job on its way to an outcome.
+type work struct {
+	job      Job
+	attempts uint32 // numbers given so far
+	counted  int    // attempts that count
+	failures int    // of any kind, for the wait
+	giveUp   time.Time
+}
+
+// Run collects jobs and yields an outcome for each, in the order in which they end. An outcome counts
+// as stored once the next one is asked for: only then may its agent forget it. Leaving the loop
+// cancels what is in flight. The only error, the last thing yielded, is the context's.
+func Run(
+	ctx context.Context, agents []grpc.ClientConnInterface, jobs iter.Seq[Job], options Options,
+) iter.Seq2[*Outcome, error] {
+	return func(yield func(*Outcome, error) bool) {
+		if len(agents) == 0 {
+			yield(nil, errors.New("no agent to collect from"))
+			return
+		}
+		c := newCollector(ctx, agents, options.withDefaults())
+		defer c.close()
+		next, stop := iter.Pull(jobs)
+		defer stop()
+		c.run(ctx, next, yield)
+	}
+}
+
+type collector struct {
+	options Options
+	results chan result
+	streams []*stream
+	running sync.WaitGroup
+	cancel  context.CancelFunc
+
+	exhausted bool // there are no more jobs
+	inFlight  int
+	// Work that waits for its next attempt, in the order of when that is due.
+	waiting []*waiting
+}
+
+type waiting struct {
+	work *work
+	at   time.Time
+}
+
+func newCollector(
+	ctx context.Context, agents []grpc.ClientConnInterface, options Options,
+) *collector {
+	// Streams outlive the context for as long as it takes to cancel what is in flight.
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	c := &collector{
+		options: options, results: make(chan result, options.Concurrency), cancel: cancel,
+	}
+	for range options.Streams {
+		for _, agent := range agents {
+			client := agentv1.NewAgentServiceClient(agent)
+			c.streams = append(c.streams, newStream(ctx, client, &c.options, c.results))
+		}
+	}
+	for _, one := range c.streams {
+		c.running.Go(one.run)
+	}
+	return c
+}
+
+// How long closing may take, and how long the first rollouts wait until all streams are ready.
+const (
+	closingTime = 2 * time.Second
+	readyTime   = 3 * time.Second
+)
+
+func (c *collector) close() {
+	for _, one := range c.streams {
+		one.close()
+	}
+	timer := time.AfterFunc(closingTime, c.cancel)
+	c.running.Wait()
+	timer.Stop()
+	c.cancel()
+}
+
+func (c *collector) run(
+	ctx context.Context, next func() (Job, bool), yield func(*Outcome, error) bool,
+) {
+	c.awaitStreams(ctx)
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for {
+		c.fill(next)
+		if c.exhausted && c.inFlight == 0 && len(c.waiting) == 0 {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			yield(nil, ctx.Err())
+			return
+		case ended := <-c.results:
+			c.inFlight--
+			outcome := c.outcomeOf(&ended)
+			if outcome != nil && !yield(outcome, nil) {
+				return
+			}
+			ended.stream.stored(ended.attempt.key)
+		case now := <-ticker.C:
+			for _, one := range c.streams {
+				one.tick(now)
+			}
+		case <-c.due():
+		}
+	}
+}
+
+// awaitStreams waits a moment, so that the first rollouts are not given to an agent that is away.
+func (c *collector) awaitStreams(ctx context.Context) {
+	end := time.Now().Add(readyTime)
+	for time.Now().Before(end) && ctx.Err() == nil {
+		if !slices.ContainsFunc(c.streams, func(one *stream) bool { _, ready := one.places(); return !ready }) {
+			return
+		}
+		sleep(ctx, 5*time.Millisecond)
+	}
+}
+
+// due fires when work that waits may go on; nil, which never does, where none can.
+func (c *collector) due() <-chan time.Time {
+	if len(c.waiting) == 0 || c.inFlight >= c.options.Concurrency {
+		return nil
+	}
+	return time.After(max(time.Until(c.waiting[0].at), 10*time.Millisecond))
+}
+
+// fill starts attempts while there is room: retries that are due, then new jobs.
+func (c *collector) fill(next func() (Job, bool)) {
+	for c.inFlight < c.options.Concurrency {
+		stream := c.pick()
+		if stream == nil {
+			return
+		}
+		if len(c.waiting) > 0 && !c.waiting[0].at.After(time.Now()) {
+			again := c.waiting[0].work
+			c.waiting = c.waiting[1:]
+			c.start(stream, again)
+			continue
+		}
+		if c.exhausted {
+			return
+		}
+		job, more := next()
+		if !more {
+			c.exhausted = true
+			return
+		}
+		life := time.Duration(c.options.Attempts) * c.options.Deadline
+		c.start(stream, &work{job: job, giveUp: time.Now().Add(life)})
+	}
+}
+
+// pick returns the least busy stream with a place, one that is ready if there is any; nil for none.
+func (c *collector) pick() *stream {
+	var best *stream
+	bestReady, bestBusy := false, 0
+	for _, one := range c.streams {
+		free, ready := one.places()
+		if busy := one.busy(); free > 0 &&
+			(best == nil || (ready && !bestReady) || (ready == bestReady && busy < bestBusy)) {
+			best, bestReady, bestBusy = one, ready, busy
+		}
+	}
+	return best
+}
+
+func (c *collector) start(stream *stream, work *work) {
+	work.attempts++
+	job := work.job
+	task := job.Task
+	if task.Seed != nil {
+		task = proto.CloneOf(task)
+		task.Seed = proto.Int64(rows.RepeatSeed(task.GetSeed(), job.RepeatIndex))
+	}
+	c.inFlight++
+	stream.start(&attempt{
+		key:  key{job.RolloutID, work.attempts},
+		work: work,
+		request: &agentv1.RunRolloutRequest{
+			Task: task, RolloutId: job.RolloutID, Attempt: work.attempts,
+			Options: c.options.Rollout, RunId: c.options.RunID,
+		},
+		due: time.Now().Add(c.options.Deadline),
+		fold: rollouts.NewFold(rollouts.Identity{
+			RolloutID: job.RolloutID, Attempt: work.attempts, RunID: c.options.RunID,
+			TaskID: job.Task.GetTaskId(), RepeatIndex: job.RepeatIndex,
+		}),
+	})
+}
+
+// outcomeOf gives the outcome that an attempt makes; nil when another attempt follows.
+func (c *collector) outcomeOf(ended *result) *Outcome {
+	failure := ended.failure()
+	if failure != nil && c.retry(ended, mesherr.FromFailure(failure)) {
+		return nil
+	}
+	rollout := ended.rollout
+	if rollout == nil {
+		rollout = ended.attempt.fold.Partial()
+	}
+	outcome := &Outcome{
+		Job: ended.attempt.work.job, Rollout: rollout, Failure: failure,
+		AgentInstanceID: rollout.GetStarted().GetAgentInstanceId(),
+	}
+	if outcome.AgentInstanceID == "" && !ended.refused {
+		outcome.AgentInstanceID = ended.instance
+	}
+	return outcome
+}
+
+// retry has another attempt follow, where that is safe and there is one left.
+func (c *collector) retry(ended *result, err *mesherr.Error) bool {
+	work := ended.attempt.work
+	work.failures++
+	if !ended.refused {
+		work.counted++
+	}
+	wait := c.options.RetryWait << min(work.failures-1, 16)
+	wait = min(max(wait/2+rand.N(wait/2), err.RetryAfter), longestRetryWait)
+	at := time.Now().Add(wait)
+	if !err.RetrySafe || work.counted >= c.options.Attempts || at.After(work.giveUp) {
+		return false
+	}
+	c.waiting = append(c.waiting, &waiting{work, at})
+	slices.SortFunc(c.waiting, func(a, b *waiting) int { return a.at.Compare(b.at) })
+	return true
+}

@@ -1,0 +1,154 @@
+package rows
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	rolloutv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/rollout/v1"
+
+	"github.com/gymmesh/gymmesh/clients/go/internal/vectors"
+	"github.com/gymmesh/gymmesh/clients/go/jsonvalue"
+)
+
+func message[T proto.Message](t *testing.T, text []byte, into T) T {
+	t.Helper()
+	if err := protojson.Unmarshal(text, into); err != nil {
+		t.Fatal(err)
+	}
+	return into
+}
+
+func TestRowVectors(t *testing.T) {
+	var cases struct {
+		Task json.RawMessage
+		Rows []struct {
+			FoldVector string `json:"fold_vector"`
+			Row        json.RawMessage
+		}
+	}
+	vectors.Read(t, "rows.json", &cases)
+	if len(cases.Rows) == 0 {
+		t.Fatal("no cases")
+	}
+	task := message(t, cases.Task, &rolloutv1.Task{})
+	folds := vectors.Folds(t)
+	for _, one := range cases.Rows {
+		t.Run(one.FoldVector, func(t *testing.T) {
+			rollout := message(t, folds[one.FoldVector].Rollout, &rolloutv1.Rollout{})
+			var row *jsonvalue.Object
+			var err error
+			if failed := rollout.GetFailed(); failed != nil {
+				row, err = Failed(task, failed.GetFailure(), rollout)
+			} else {
+				row, err = Completed(task, rollout)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := jsonvalue.Write(row)
+			if err != nil {
+				t.Fatal(err)
+			}
+			vectors.SameDocument(t, text, one.Row)
+		})
+	}
+}
+
+func TestTaskVectors(t *testing.T) {
+	var cases struct {
+		Rows []struct {
+			About, Row string
+			Task       json.RawMessage
+		}
+		Seeds []struct {
+			Seed, Sent  int64  `json:",string"`
+			RepeatIndex uint32 `json:"repeat_index"`
+		}
+	}
+	vectors.Read(t, "tasks.json", &cases)
+	if len(cases.Rows) == 0 || len(cases.Seeds) == 0 {
+		t.Fatal("no cases")
+	}
+	defaults := TaskDefaults{Environment: "default_environment", Agent: "default_agent"}
+	for _, one := range cases.Rows {
+		t.Run(one.About, func(t *testing.T) {
+			task, err := ReadTask([]byte(one.Row), defaults)
+			if err != nil {
+				t.Fatal(err)
+			}
+			vectors.SameMessage(t, task, message(t, one.Task, &rolloutv1.Task{}))
+		})
+	}
+	for _, one := range cases.Seeds {
+		if got := RepeatSeed(one.Seed, one.RepeatIndex); got != one.Sent {
+			t.Errorf("repeat %d of seed %d: %d, not %d", one.RepeatIndex, one.Seed, got, one.Sent)
+		}
+	}
+}
+
+func TestTaskFile(t *testing.T) {
+	const params = `"responses_create_params":{"input":"hi"}`
+	file := "\xef\xbb\xbf{" + params + "}\n\n  \n{" + params + "}\n{\"task_id\":\"a\"," + params +
+		"}\r\n{\"task_id\":\"a\"," + params + "}\n[]\n{\"task_id\":\"b\"," + params + "}"
+	var ids []string
+	var lines []int
+	for task, err := range ReadTasks(strings.NewReader(file), TaskDefaults{"e", "a"}) {
+		var problem *TaskProblem
+		if errors.As(err, &problem) {
+			lines = append(lines, problem.Line)
+		} else if err != nil {
+			t.Fatal(err)
+		} else {
+			ids = append(ids, task.GetTaskId())
+		}
+	}
+	if len(ids) != 4 || ids[1] != ids[0]+"-2" || ids[2] != "a" || ids[3] != "b" {
+		t.Errorf("ids: %v", ids)
+	}
+	if len(lines) != 2 || lines[0] != 6 || lines[1] != 7 {
+		t.Errorf("lines with problems: %v", lines)
+	}
+}
+
+// The id is part of what a run can be resumed by, so all clients make the same one.
+func TestIDOfARowWithoutOne(t *testing.T) {
+	row := `{"responses_create_params": {"input": "é", "temperature": 1.0}, "b": [1, {"z": null, "a": 1e-7}]}`
+	task, err := ReadTask([]byte(row), TaskDefaults{"e", "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "t-a8377a621402cbb59788b4d8c8b1a4f5"; task.GetTaskId() != want {
+		t.Errorf("%s, not %s", task.GetTaskId(), want)
+	}
+}
+
+func TestTaskProblems(t *testing.T) {
+	// Named, but where that is the mistake.
+	environments := map[string]string{"seed": "e", "tags": "e", "agent": "e"}
+	for row, key := range map[string]string{
+		`{}`:                              "responses_create_params",
+		`{"responses_create_params": []}`: "responses_create_params",
+		`{"responses_create_params": {}}`: "responses_create_params.input",
+		`{"responses_create_params": {"input": " "}}`:                              "responses_create_params.input",
+		`{"responses_create_params": {"input": [1]}}`:                              "responses_create_params.input[0]",
+		`{"responses_create_params": {"input": "x", "temperature": "hot"}}`:        "responses_create_params.temperature",
+		`{"responses_create_params": {"input": "x", "max_output_tokens": 0}}`:      "responses_create_params.max_output_tokens",
+		`{"responses_create_params": {"input": "x"}, "task_id": 1.5}`:              "task_id",
+		`{"responses_create_params": {"input": "x"}, "task_id": ""}`:               "task_id",
+		`{"responses_create_params": {"input": "x"}, "seed": 9223372036854775808}`: "seed",
+		`{"responses_create_params": {"input": "x"}, "tags": {"a": 1}}`:            "tags",
+		`{"responses_create_params": {"input": "x"}, "agent": 1}`:                  "agent",
+		`{"responses_create_params": {"input": "x"}}`:                              "environment",
+	} {
+		_, err := ReadTask([]byte(row), TaskDefaults{Agent: "a", Environment: environments[key]})
+		var problem *TaskProblem
+		if !errors.As(err, &problem) || problem.Key != key {
+			t.Errorf("%s: %v", row, err)
+		}
+	}
+}

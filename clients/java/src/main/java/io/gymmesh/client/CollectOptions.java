@@ -1,0 +1,101 @@
+package io.gymmesh.client;
+
+import io.gymmesh.agent.v1.RolloutOptions;
+import java.time.Duration;
+import java.util.UUID;
+
+/**
+ * How to collect.
+ *
+ * @param runId the run's id; rollouts are named after it
+ * @param repeats rollouts per task
+ * @param concurrency the most attempts in flight; fewer where the agents say that they take fewer
+ * @param maxAttempts the most attempts of a rollout that count; what was refused for want of room,
+ *     or never reached an agent, does not
+ * @param timeout how long one attempt may take
+ * @param patience for how long a rollout that no agent takes is offered again
+ * @param streams how many streams to keep; behind a load balancer each may reach another instance
+ * @param rollout options sent with each rollout
+ */
+public record CollectOptions(
+    String runId,
+    int repeats,
+    int concurrency,
+    int maxAttempts,
+    Duration timeout,
+    Duration patience,
+    int streams,
+    RolloutOptions rollout) {
+
+  /** Checks the bounds. */
+  public CollectOptions {
+    if (repeats < 1 || concurrency < 1 || maxAttempts < 1 || streams < 1) {
+      throw new IllegalArgumentException(
+          "repeats, concurrency, maxAttempts and streams are at least 1");
+    }
+    if (timeout.isNegative() || timeout.isZero()) {
+      throw new IllegalArgumentException("timeout is more than nothing");
+    }
+  }
+
+  /** A new run with what is usual. */
+  public static CollectOptions defaults() {
+    return new CollectOptions(
+        "run-" + UUID.randomUUID(),
+        1,
+        64,
+        3,
+        Duration.ofSeconds(900),
+        Duration.ofSeconds(60),
+        1,
+        RolloutOptions.getDefaultInstance());
+  }
+
+  /** These options with another run id. */
+  public CollectOptions withRunId(String value) {
+    return new CollectOptions(
+        value, repeats, concurrency, maxAttempts, timeout, patience, streams, rollout);
+  }
+
+  /** These options with another number of repeats. */
+  public CollectOptions withRepeats(int value) {
+    return new CollectOptions(
+        runId, value, concurrency, maxAttempts, timeout, patience, streams, rollout);
+  }
+
+  /** These options with another number of attempts in flight. */
+  public CollectOptions withConcurrency(int value) {
+    return new CollectOptions(
+        runId, repeats, value, maxAttempts, timeout, patience, streams, rollout);
+  }
+
+  /** These options with another bound of attempts. */
+  public CollectOptions withMaxAttempts(int value) {
+    return new CollectOptions(
+        runId, repeats, concurrency, value, timeout, patience, streams, rollout);
+  }
+
+  /** These options with another time for an attempt. */
+  public CollectOptions withTimeout(Duration value) {
+    return new CollectOptions(
+        runId, repeats, concurrency, maxAttempts, value, patience, streams, rollout);
+  }
+
+  /** These options with another patience. */
+  public CollectOptions withPatience(Duration value) {
+    return new CollectOptions(
+        runId, repeats, concurrency, maxAttempts, timeout, value, streams, rollout);
+  }
+
+  /** These options with another number of streams. */
+  public CollectOptions withStreams(int value) {
+    return new CollectOptions(
+        runId, repeats, concurrency, maxAttempts, timeout, patience, value, rollout);
+  }
+
+  /** These options with other options for each rollout. */
+  public CollectOptions withRollout(RolloutOptions value) {
+    return new CollectOptions(
+        runId, repeats, concurrency, maxAttempts, timeout, patience, streams, value);
+  }
+}

@@ -1,0 +1,440 @@
+package io.gymmesh.client;
+
+import io.grpc.ManagedChannel;
+import io.grpc.Status;
+import io.gymmesh.agent.v1.RunRolloutRequest;
+import io.gymmesh.client.Attempt.Key;
+import io.gymmesh.errors.v1.ErrorReason;
+import io.gymmesh.rollout.v1.Boundary;
+import io.gymmesh.rollout.v1.Failure;
+import io.gymmesh.rollout.v1.Rollout;
+import io.gymmesh.rollout.v1.Task;
+import java.time.Duration;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.Deque;
+import java.util.EnumSet;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.UUID;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Flow;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.ScheduledFuture;
+import java.util.concurrent.ThreadFactory;
+import java.util.concurrent.ThreadLocalRandom;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * A run: starts rollouts, tries them again where that is safe, and hands their outcomes out.
+ *
+ * <p>Its state belongs to the thread of {@code loop}; the subscriber is called on that of {@code
+ * delivery}.
+ */
+final class Run implements Flow.Subscription {
+  /** How long past its deadline an attempt is waited for, so that the agent can say that it is. */
+  private static final long DEADLINE_SLACK_MS = 5000;
+
+  private static final long LONGEST_WAIT_MS = 60_000;
+  private static final long CLOSE_MS = 3000;
+
+  // Refused before it was begun, which is no attempt.
+  private static final Set<ErrorReason> NOT_TAKEN =
+      EnumSet.of(
+          ErrorReason.ERROR_REASON_SERVICE_NOT_FOUND,
+          ErrorReason.ERROR_REASON_PEER_UNAVAILABLE,
+          ErrorReason.ERROR_REASON_MUX_BROKEN,
+          ErrorReason.ERROR_REASON_DRAINING,
+          ErrorReason.ERROR_REASON_QUEUE_FULL);
+  // A call that failed with one of these before any event came may fare better the next time.
+  private static final Set<Status.Code> PASSING =
+      EnumSet.of(
+          Status.Code.UNAVAILABLE,
+          Status.Code.RESOURCE_EXHAUSTED,
+          Status.Code.ABORTED,
+          Status.Code.CANCELLED,
+          Status.Code.UNKNOWN);
+
+  /** A rollout that was asked for and has no outcome yet. */
+  private static final class Job {
+    final Task task;
+    final int repeat;
+    final String rolloutId;
+    int number;
+    int counted;
+    int failures;
+    Long refusedSince;
+
+    Job(Task task, int repeat, String rolloutId) {
+      this.task = task;
+      this.repeat = repeat;
+      this.rolloutId = rolloutId;
+    }
+  }
+
+  /** An outcome that waits for the subscriber. */
+  private record Ready(Outcome outcome, Key key) {}
+
+  private final CollectOptions options;
+  private final Iterator<Task> tasks;
+  private final Flow.Subscriber<? super Outcome> subscriber;
+  private final ScheduledExecutorService loop =
+      Executors.newSingleThreadScheduledExecutor(daemon("gymmesh-collect"));
+  private final ExecutorService delivery =
+      Executors.newSingleThreadExecutor(daemon("gymmesh-outcomes"));
+  private final List<AgentStream> streams = new ArrayList<>();
+  private final Deque<Job> again = new ArrayDeque<>();
+  private final Deque<Ready> ready = new ArrayDeque<>();
+  private Task task;
+  private int nextRepeat;
+  private int inFlight;
+  private int waiting;
+  private long demand;
+  private boolean delivering;
+  private boolean exhausted;
+  private boolean over;
+
+  Run(
+      ManagedChannel channel,
+      CollectOptions options,
+      StreamLimits limits,
+      Iterator<Task> tasks,
+      Flow.Subscriber<? super Outcome> subscriber) {
+    this.options = options;
+    this.tasks = tasks;
+    this.subscriber = subscriber;
+    for (int i = 0; i < options.streams(); i++) {
+      streams.add(new AgentStream(channel, loop, limits));
+    }
+  }
+
+  void begin() {
+    post(this::fill);
+  }
+
+  @Override
+  public void request(long n) {
+    if (n <= 0) {
+      post(() -> finish(new IllegalArgumentException("at least one is to be asked for")));
+      return;
+    }
+    post(
+        () -> {
+          demand = demand + n < 0 ? Long.MAX_VALUE : demand + n;
+          deliver();
+        });
+  }
+
+  @Override
+  public void cancel() {
+    post(this::end);
+  }
+
+  private void post(Runnable work) {
+    try {
+      loop.execute(work);
+    } catch (java.util.concurrent.RejectedExecutionException ended) {
+      // The run is over; there is nothing left to do.
+      return;
+    }
+  }
+
+  // -- starting -----------------------------------------------------------------------------------
+
+  private void fill() {
+    try {
+      while (!over && inFlight < places() && begun() < 2L * options.concurrency()) {
+        Job job = again.isEmpty() ? nextJob() : again.remove();
+        if (job == null) {
+          break;
+        }
+        start(job);
+      }
+    } catch (RuntimeException unreadable) {
+      finish(unreadable);
+      return;
+    }
+    if (exhausted && begun() == 0 && again.isEmpty() && !delivering) {
+      finish(null);
+    }
+  }
+
+  /** Rollouts that are begun and not handed out. */
+  private long begun() {
+    return (long) inFlight + waiting + ready.size();
+  }
+
+  /** How many attempts may be in flight, going by what the agents say. */
+  private long places() {
+    long offered = streams.stream().mapToLong(AgentStream::places).sum();
+    return Math.max(1, Math.min(options.concurrency(), offered));
+  }
+
+  private Job nextJob() {
+    if (nextRepeat == options.repeats()) {
+      task = null;
+    }
+    if (task == null) {
+      if (exhausted || !tasks.hasNext()) {
+        exhausted = true;
+        return null;
+      }
+      task = tasks.next();
+      nextRepeat = 0;
+    }
+    int repeat = nextRepeat++;
+    return new Job(task, repeat, rolloutId(task, repeat));
+  }
+
+  private String rolloutId(Task task, int repeat) {
+    String id = options.runId() + "/" + task.getTaskId() + "/" + repeat;
+    boolean fine = id.length() <= 200 && id.chars().allMatch(c -> c > ' ' && c < 127);
+    // Ids are printable, and of a length.
+    return fine
+        ? id
+        : options.runId()
+            + "/"
+            + UUID.nameUUIDFromBytes(Json.encode(task.getTaskId()))
+            + "/"
+            + repeat;
+  }
+
+  private void start(Job job) {
+    job.number++;
+    Task.Builder asked = job.task.toBuilder();
+    if (job.task.hasSeed()) {
+      asked.setSeed(TaskReader.repeatSeed(job.task.getSeed(), job.repeat));
+    }
+    RunRolloutRequest request =
+        RunRolloutRequest.newBuilder()
+            .setTask(asked)
+            .setRolloutId(job.rolloutId)
+            .setAttempt(job.number)
+            .setRunId(options.runId())
+            .setOptions(options.rollout())
+            .build();
+    Fold fold =
+        new Fold(job.rolloutId, job.number, options.runId(), job.task.getTaskId(), job.repeat);
+    inFlight++;
+    AgentStream stream =
+        streams.stream().min(Comparator.comparingDouble(AgentStream::busyness)).orElseThrow();
+    ScheduledFuture<?>[] alarm = new ScheduledFuture<?>[1];
+    long due = System.nanoTime() + options.timeout().toNanos();
+    Attempt attempt =
+        new Attempt(
+            request,
+            fold,
+            due,
+            error -> {
+              alarm[0].cancel(false);
+              inFlight--;
+              ended(job, fold, error);
+            });
+    alarm[0] =
+        loop.schedule(
+            () -> {
+              stream.cancel(attempt.key);
+              attempt.done.accept(overdue());
+            },
+            options.timeout().toMillis() + DEADLINE_SLACK_MS,
+            TimeUnit.MILLISECONDS);
+    stream.start(attempt);
+  }
+
+  // -- ending -------------------------------------------------------------------------------------
+
+  private void ended(Job job, Fold fold, RuntimeException error) {
+    if (over) {
+      return;
+    }
+    Rollout rollout = fold.partial();
+    Key key = new Key(job.rolloutId, job.number);
+    if (error == null && rollout.hasCompleted()) {
+      hand(new Outcome.Completed(job.task, rollout), key);
+    } else {
+      Failure failure =
+          error == null
+              ? rollout.getFailed().getFailure()
+              : failureOf(error, fold.begun(), job.task.getAgent());
+      Duration wait = waitAgain(job, failure, fold.begun());
+      if (wait == null) {
+        hand(new Outcome.Failed(job.task, rollout, failure), key);
+      } else {
+        streams.forEach(stream -> stream.stored(key));
+        waiting++;
+        loop.schedule(() -> tryAgain(job), wait.toMillis(), TimeUnit.MILLISECONDS);
+      }
+    }
+    post(this::fill);
+  }
+
+  private void tryAgain(Job job) {
+    waiting--;
+    again.add(job);
+    fill();
+  }
+
+  /** How long to wait before the next attempt; null: there is none. */
+  private Duration waitAgain(Job job, Failure failure, boolean begun) {
+    if (!failure.getRetrySafe()) {
+      return null;
+    }
+    MeshException error = MeshException.from(failure.getStatus());
+    ErrorReason reason = error.reason();
+    boolean noRoom =
+        reason == ErrorReason.ERROR_REASON_QUEUE_FULL
+            || reason == ErrorReason.ERROR_REASON_SESSION_LIMIT;
+    boolean refused = noRoom || !begun && NOT_TAKEN.contains(reason);
+    job.failures++;
+    if (refused) {
+      long now = System.nanoTime();
+      job.refusedSince = job.refusedSince == null ? Long.valueOf(now) : job.refusedSince;
+      if (now - job.refusedSince > options.patience().toNanos()) {
+        return null;
+      }
+    } else {
+      job.refusedSince = null;
+      job.counted++;
+      if (job.counted >= options.maxAttempts()) {
+        return null;
+      }
+    }
+    long doubled = firstWaitMs(reason) << Math.min(job.failures - 1, 16);
+    long asked = error.retryAfter().map(Duration::toMillis).orElse(0L);
+    long wait = Math.min(LONGEST_WAIT_MS, Math.max(doubled, asked));
+    return Duration.ofMillis(wait + ThreadLocalRandom.current().nextLong(wait / 4 + 1));
+  }
+
+  private static long firstWaitMs(ErrorReason reason) {
+    return switch (reason) {
+      case ERROR_REASON_WEIGHTS_STALE -> 0;
+      case ERROR_REASON_MODEL_RATE_LIMITED -> 5000;
+      case ERROR_REASON_SERVICE_NOT_FOUND, ERROR_REASON_MODEL_SERVER_ERROR -> 2000;
+      case ERROR_REASON_PEER_UNAVAILABLE,
+          ERROR_REASON_MUX_BROKEN,
+          ERROR_REASON_DRAINING,
+          ERROR_REASON_QUEUE_FULL,
+          ERROR_REASON_SESSION_LIMIT ->
+          1000;
+      default -> 500;
+    };
+  }
+
+  /** The failure of an attempt whose call or stream broke. */
+  private static Failure failureOf(RuntimeException error, boolean begun, String agent) {
+    MeshException typed;
+    boolean safe;
+    if (error instanceof StreamViolation violation) {
+      typed =
+          MeshException.of(
+              ErrorReason.ERROR_REASON_CONTRACT_VIOLATED,
+              "the agent's stream broke the stream law: " + violation.getMessage(),
+              Map.of(
+                  "rule", violation.rule(),
+                  "expected", violation.expected(),
+                  "got", violation.got()));
+      safe = false;
+    } else {
+      typed = MeshException.from(error);
+      safe =
+          begun
+              || PASSING.contains(typed.code())
+              || typed.reason() == ErrorReason.ERROR_REASON_ROLLOUT_EXISTS;
+    }
+    boolean late = typed.code() == Status.Code.DEADLINE_EXCEEDED;
+    return Failure.newBuilder()
+        .setBoundary(late ? Boundary.BOUNDARY_DEADLINE : Boundary.BOUNDARY_AGENT)
+        .setStatus(typed.toStatus())
+        .setRetrySafe(safe && !late)
+        .setComponent(agent)
+        .build();
+  }
+
+  private MeshException overdue() {
+    return MeshException.of(
+        ErrorReason.ERROR_REASON_DEADLINE_PASSED,
+        "the rollout did not end within " + options.timeout().toMillis() / 1000.0 + " s",
+        Map.of("method", "gymmesh.agent.v1.AgentService/Collect"));
+  }
+
+  // -- handing out --------------------------------------------------------------------------------
+
+  private void hand(Outcome outcome, Key key) {
+    ready.add(new Ready(outcome, key));
+    deliver();
+  }
+
+  private void deliver() {
+    if (over || delivering || demand == 0 || ready.isEmpty()) {
+      return;
+    }
+    Ready next = ready.remove();
+    delivering = true;
+    demand--;
+    delivery.execute(
+        () -> {
+          try {
+            subscriber.onNext(next.outcome());
+          } catch (RuntimeException refused) {
+            post(() -> finish(refused));
+            return;
+          }
+          post(() -> delivered(next.key()));
+        });
+  }
+
+  private void delivered(Key key) {
+    delivering = false;
+    for (AgentStream stream : streams) {
+      if (stream.stored(key)) {
+        break;
+      }
+    }
+    deliver();
+    fill();
+  }
+
+  /** Everything has an outcome, or nothing more can be done. */
+  private void finish(Throwable error) {
+    if (over) {
+      return;
+    }
+    end();
+    delivery.execute(
+        () -> {
+          if (error == null) {
+            subscriber.onComplete();
+          } else {
+            subscriber.onError(error);
+          }
+        });
+    delivery.shutdown();
+  }
+
+  private void end() {
+    if (over) {
+      return;
+    }
+    over = true;
+    streams.forEach(AgentStream::close);
+    loop.schedule(
+        () -> {
+          loop.shutdownNow();
+          delivery.shutdown();
+        },
+        CLOSE_MS,
+        TimeUnit.MILLISECONDS);
+  }
+
+  private static ThreadFactory daemon(String name) {
+    return work -> {
+      Thread thread = new Thread(work, name);
+      thread.setDaemon(true);
+      return thread;
+    };
+  }
+}

@@ -1,0 +1,206 @@
+package io.gymmesh.client;
+
+import com.google.protobuf.ByteString;
+import io.gymmesh.rollout.v1.Task;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.security.MessageDigest;
+import java.security.NoSuchAlgorithmException;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.HexFormat;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.TreeMap;
+
+/**
+ * Reads task files: JSON lines, one task each.
+ *
+ * <p>A row has {@code responses_create_params} and any other keys, which go to the verifier as the
+ * task's payload. Of these {@code task_id}, {@code environment}, {@code agent}, {@code seed} and
+ * {@code tags} are read here and are no part of the payload; a {@code task_id} that is a whole
+ * number stays in it as well, and so does an environment or agent that is an object or a list, and
+ * names nothing.
+ *
+ * @param defaultEnvironment for rows that name none; empty: such a row is refused
+ * @param defaultAgent likewise
+ */
+public record TaskReader(String defaultEnvironment, String defaultAgent) {
+  static final String PARAMS = "responses_create_params";
+  private static final Set<String> OWN_KEYS =
+      Set.of("task_id", "environment", "agent", "seed", "tags");
+  private static final long SEED_STEP = 1_000_003;
+
+  /** A row that is no task; the message says where and why. */
+  public static final class TaskException extends IllegalArgumentException {
+    private static final long serialVersionUID = 1L;
+
+    TaskException(String message) {
+      super(message);
+    }
+  }
+
+  /**
+   * Reads the tasks of a file; blank lines are skipped.
+   *
+   * @throws TaskException a row is no task, or has the id of another one
+   * @throws IOException the file cannot be read
+   */
+  public List<Task> read(Path file) throws IOException {
+    List<Task> tasks = new ArrayList<>();
+    Set<String> seen = new HashSet<>();
+    Map<String, Integer> copies = new HashMap<>();
+    byte[] all = Files.readAllBytes(file);
+    int number = 0;
+    for (int from = 0; from < all.length; ) {
+      int to = from;
+      while (to < all.length && all[to] != '\n') {
+        to++;
+      }
+      number++;
+      // A byte order mark may stand before the first row.
+      if (number == 1 && to - from >= 3 && all[0] == (byte) 0xEF && all[1] == (byte) 0xBB) {
+        from += 3;
+      }
+      try {
+        String line = Json.decode(java.util.Arrays.copyOfRange(all, from, to));
+        if (!line.isBlank()) {
+          Task task = numbered(task(line), copies);
+          if (!seen.add(task.getTaskId())) {
+            throw new TaskException("task_id '" + task.getTaskId() + "' is there already");
+          }
+          tasks.add(task);
+        }
+      } catch (CodecException | TaskException problem) {
+        throw new TaskException(file + ", line " + number + ": " + problem.getMessage());
+      }
+      from = to + 1;
+    }
+    return tasks;
+  }
+
+  /**
+   * Reads one row.
+   *
+   * @throws TaskException it is no task
+   * @throws CodecException it is not JSON
+   */
+  public Task task(String line) {
+    if (!(Json.parse(line) instanceof Map<?, ?> parsed)) {
+      throw new TaskException("every line must hold one JSON object");
+    }
+    Map<String, Object> row = Fields.copyOfObject(parsed, "a row");
+    check(row);
+    Map<String, Object> payload = new LinkedHashMap<>(row);
+    payload.remove(PARAMS);
+    payload.entrySet().removeIf(e -> OWN_KEYS.contains(e.getKey()) && !isVerifiers(e));
+    Object id = row.get("task_id");
+    Task.Builder task =
+        Task.newBuilder()
+            .setTaskId(id == null ? contentId(row) : id.toString())
+            .setEnvironment(named(row, "environment", defaultEnvironment))
+            .setAgent(named(row, "agent", defaultAgent))
+            .setParams(Fields.under(PARAMS, () -> Codec.readParams(row.get(PARAMS))))
+            .setPayloadJson(ByteString.copyFrom(Json.writeBytes(payload)));
+    if (row.get("seed") instanceof Long seed) {
+      task.setSeed(seed);
+    }
+    if (row.get("tags") instanceof Map<?, ?> tags) {
+      tags.forEach((key, value) -> task.putTags((String) key, (String) value));
+    }
+    return task.build();
+  }
+
+  /** A repeat's seed: the task's for repeat 0, another one for each further repeat. */
+  public static long repeatSeed(long seed, int repeatIndex) {
+    return seed + SEED_STEP * repeatIndex;
+  }
+
+  private static void check(Map<String, Object> row) {
+    if (!(row.get(PARAMS) instanceof Map<?, ?> params)) {
+      throw new TaskException(PARAMS + " must be there, and an object");
+    }
+    Object input = params.get("input");
+    if (!(input instanceof List) && !(input instanceof String text && !text.isBlank())) {
+      throw new TaskException(PARAMS + ".input must be a text or a list of items");
+    }
+    Object id = row.get("task_id");
+    boolean number = id instanceof Long || id instanceof java.math.BigInteger;
+    if (id != null && !number && !isName(id)) {
+      throw new TaskException("task_id must be a text or a whole number");
+    }
+    for (String key : List.of("environment", "agent")) {
+      Object name = row.get(key);
+      if (name != null && !(name instanceof Map) && !(name instanceof List) && !isName(name)) {
+        throw new TaskException(key + " must be a text");
+      }
+    }
+    if (row.get("seed") != null && !(row.get("seed") instanceof Long)) {
+      throw new TaskException("seed must be a whole number of 64 bits");
+    }
+    Object tags = row.get("tags");
+    boolean labels =
+        tags instanceof Map<?, ?> map && map.values().stream().allMatch(Fields::isText);
+    if (tags != null && !labels) {
+      throw new TaskException("tags must be an object whose values are strings");
+    }
+  }
+
+  private static boolean isName(Object value) {
+    return Fields.isText(value) && !((String) value).isEmpty();
+  }
+
+  private static boolean isVerifiers(Map.Entry<String, Object> entry) {
+    Object value = entry.getValue();
+    return switch (entry.getKey()) {
+      case "task_id" -> value instanceof Long || value instanceof java.math.BigInteger;
+      case "environment", "agent" -> value instanceof Map || value instanceof List;
+      default -> false;
+    };
+  }
+
+  private static String named(Map<String, Object> row, String key, String otherwise) {
+    String name = row.get(key) instanceof String text ? text : otherwise;
+    if (name.isEmpty()) {
+      throw new TaskException("the row names no " + key + " and there is no default");
+    }
+    return name;
+  }
+
+  /** An id made of the row's content. */
+  private static String contentId(Map<String, Object> row) {
+    try {
+      MessageDigest digest = MessageDigest.getInstance("SHA-256");
+      byte[] hash = digest.digest(Json.writeBytes(sorted(row)));
+      return "t-" + HexFormat.of().formatHex(hash, 0, 16);
+    } catch (NoSuchAlgorithmException e) {
+      throw new IllegalStateException(e);
+    }
+  }
+
+  /** Tells identical rows apart that name no id. */
+  private static Task numbered(Task task, Map<String, Integer> copies) {
+    String id = task.getTaskId();
+    if (!id.matches("t-[0-9a-f]{32}")) {
+      return task;
+    }
+    int copy = copies.merge(id, 1, Integer::sum);
+    return copy == 1 ? task : task.toBuilder().setTaskId(id + "-" + copy).build();
+  }
+
+  private static Object sorted(Object value) {
+    if (value instanceof Map<?, ?> object) {
+      Map<String, Object> sorted = new TreeMap<>();
+      object.forEach((key, member) -> sorted.put((String) key, sorted(member)));
+      return sorted;
+    }
+    if (value instanceof List<?> array) {
+      return Fields.each(array, TaskReader::sorted);
+    }
+    return value;
+  }
+}

@@ -1,0 +1,135 @@
+package io.gymmesh.client;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNotEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import com.google.protobuf.ByteString;
+import io.gymmesh.responses.v1.Item;
+import io.gymmesh.responses.v1.Response;
+import java.math.BigInteger;
+import java.nio.charset.StandardCharsets;
+import java.util.List;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/** JSON is kept to the last digit and code unit. */
+class JsonTest {
+  @ParameterizedTest
+  @ValueSource(
+      strings = {
+        "null",
+        "[true,false,null]",
+        "{\"a\":{\"b\":[]},\"\":{}}",
+        "[1,1.0,-0.0,0,-9223372036854775808,18446744073709551616]",
+        "\"\\u0000\\b\\f\\n\\r\\t\\\\\\\"/\\ud83d\\ude00\"",
+        "[\"\\ud800\",\"\\udc00\\ud800\"]",
+        "{\"\\ud800\":1}",
+        "[5e-324,1e308,123456789.25]"
+      })
+  void whatIsWrittenIsWhatWasRead(String text) {
+    Object value = Json.parse(text);
+    assertEquals(value, Json.parse(Json.write(value)));
+    assertEquals(value, Json.parse(Json.writeBytes(value)));
+  }
+
+  @Test
+  void numbersKeepTheirKind() {
+    assertEquals(1L, Json.parse("1"));
+    assertEquals(1.0, Json.parse("1.0"));
+    assertEquals(1.0, Json.parse("1E0"));
+    assertEquals(BigInteger.TWO.pow(64), Json.parse("18446744073709551616"));
+    assertNotEquals(Json.parse("0.0"), Json.parse("-0.0"));
+    assertEquals("1.0", Json.write(1.0));
+  }
+
+  @Test
+  void theLastOfEqualKeysCounts() {
+    assertEquals(Json.parse("{\"a\":2}"), Json.parse("{\"a\":1,\"a\":2}"));
+  }
+
+  @Test
+  void anUnpairedSurrogateIsReadInBothForms() {
+    byte[] threeBytes = {'"', (byte) 0xED, (byte) 0xA0, (byte) 0x80, '"'};
+    assertEquals("\ud800", Json.parse(threeBytes));
+    assertEquals("\ud800", Json.parse("\"\\ud800\""));
+    assertEquals("\"\\ud800\"", Json.write("\ud800"));
+  }
+
+  @ParameterizedTest
+  @ValueSource(
+      strings = {
+        "",
+        "nul",
+        "NaN",
+        "Infinity",
+        "-",
+        "01",
+        "1.",
+        ".5",
+        "1e",
+        "+1",
+        "[1,]",
+        "{\"a\":1,}",
+        "{a:1}",
+        "[1 2]",
+        "\"\\x\"",
+        "\"\\u12g4\"",
+        "\"\n\"",
+        "\"open",
+        "[",
+        "{\"a\"",
+        "1 1",
+        "1e999"
+      })
+  void whatIsNotJsonIsRefused(String text) {
+    assertThrows(CodecException.class, () -> Json.parse(text));
+  }
+
+  @Test
+  void bytesThatAreNotUtf8AreRefused() {
+    assertThrows(CodecException.class, () -> Json.parse(new byte[] {'"', (byte) 0xC0, '"'}));
+  }
+
+  @Test
+  void nestingIsBounded() {
+    assertTrue(Json.parse("[".repeat(240) + "]".repeat(240)) instanceof List);
+    assertThrows(CodecException.class, () -> Json.parse("[".repeat(241) + "]".repeat(241)));
+    assertThrows(CodecException.class, () -> Json.parse("[".repeat(1_000_000)));
+  }
+
+  @Test
+  void whatIsNoNumberIsNotWritten() {
+    assertThrows(CodecException.class, () -> Json.write(List.of(Double.NaN)));
+  }
+
+  @Test
+  void argumentsStayWhatTheModelWrote() {
+    String text =
+        "{\"type\":\"function_call\",\"call_id\":\"c\",\"name\":\"n\",\"arguments\":\"\\ud800{\"}";
+    Item item = Codec.readItem(Json.parse(text));
+    ByteString arguments = item.getFunctionCall().getArguments();
+    assertEquals((byte) 0xED, arguments.byteAt(0));
+    assertEquals(Json.parse(text), Codec.writeItem(item));
+  }
+
+  @Test
+  void anErrorNamesThePlace() {
+    Response response = Response.newBuilder().addOutput(Item.newBuilder()).build();
+    CodecException error = assertThrows(CodecException.class, () -> Codec.writeResponse(response));
+    assertEquals(List.of("output", 0), error.path());
+    assertTrue(error.getMessage().startsWith("output[0]: "));
+  }
+
+  @Test
+  void anOverlayWinsOverATypedField() {
+    Response response =
+        Response.newBuilder()
+            .setId("typed")
+            .setOverlayJson(ByteString.copyFrom("{\"id\":null}", StandardCharsets.UTF_8))
+            .build();
+    assertEquals(Json.parse("{\"id\":null,\"output\":[]}"), Codec.writeResponse(response));
+  }
+}

@@ -1,0 +1,254 @@
+package io.gymmesh.client;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+import static org.junit.jupiter.api.DynamicTest.dynamicTest;
+
+import com.google.protobuf.Any;
+import com.google.protobuf.ByteString;
+import com.google.protobuf.Descriptors.FieldDescriptor;
+import com.google.protobuf.Message;
+import com.google.protobuf.util.JsonFormat;
+import com.google.rpc.ErrorInfo;
+import io.grpc.Status;
+import io.grpc.protobuf.StatusProto;
+import io.gymmesh.errors.v1.ErrorReason;
+import io.gymmesh.responses.v1.Item;
+import io.gymmesh.responses.v1.Response;
+import io.gymmesh.responses.v1.ResponseParams;
+import io.gymmesh.responses.v1.Tool;
+import io.gymmesh.responses.v1.Usage;
+import io.gymmesh.rollout.v1.Rollout;
+import io.gymmesh.rollout.v1.RolloutEvent;
+import io.gymmesh.rollout.v1.Task;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.stream.Stream;
+import org.junit.jupiter.api.DynamicTest;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.TestFactory;
+
+/** The vectors of tests/contract, which clients in every language are tested with. */
+class VectorsTest {
+  private static final Path CONTRACT = Path.of("../../tests/contract").toAbsolutePath();
+
+  @TestFactory
+  Stream<DynamicTest> codec() throws IOException {
+    return array(read("vectors/codec.json")).stream()
+        .map(VectorsTest::object)
+        .map(one -> dynamicTest(one.get("noun") + ": " + one.get("about"), () -> codecCase(one)));
+  }
+
+  private static void codecCase(Map<String, Object> one) throws IOException {
+    Object document = Json.parse((String) one.get("json"));
+    Object said = one.get("message");
+    switch ((String) one.get("noun")) {
+      case "item" -> {
+        assertSame(proto(said, Item.newBuilder()), Codec.readItem(document));
+        assertEquals(document, Codec.writeItem(proto(said, Item.newBuilder())));
+      }
+      case "tool" -> {
+        assertSame(proto(said, Tool.newBuilder()), Codec.readTool(document));
+        assertEquals(document, Codec.writeTool(proto(said, Tool.newBuilder())));
+      }
+      case "usage" -> {
+        assertSame(proto(said, Usage.newBuilder()), Codec.readUsage(document));
+        assertEquals(document, Codec.writeUsage(proto(said, Usage.newBuilder())));
+      }
+      case "params" -> {
+        assertSame(proto(said, ResponseParams.newBuilder()), Codec.readParams(document));
+        assertEquals(document, Codec.writeParams(proto(said, ResponseParams.newBuilder())));
+      }
+      case "response" -> {
+        assertSame(proto(said, Response.newBuilder()), Codec.readResponse(document));
+        assertEquals(document, Codec.writeResponse(proto(said, Response.newBuilder())));
+      }
+      default -> throw new AssertionError("no such noun: " + one.get("noun"));
+    }
+  }
+
+  @TestFactory
+  Stream<DynamicTest> tasks() throws IOException {
+    Map<String, Object> file = object(read("vectors/tasks.json"));
+    TaskReader reader = new TaskReader("default_environment", "default_agent");
+    Stream<DynamicTest> rows =
+        array(file.get("rows")).stream()
+            .map(VectorsTest::object)
+            .map(
+                one ->
+                    dynamicTest(
+                        (String) one.get("about"),
+                        () ->
+                            assertSame(
+                                proto(one.get("task"), Task.newBuilder()),
+                                reader.task((String) one.get("row")))));
+    Stream<DynamicTest> seeds =
+        array(file.get("seeds")).stream()
+            .map(VectorsTest::object)
+            .map(
+                one ->
+                    dynamicTest(
+                        "seed " + one.get("seed") + ", repeat " + one.get("repeat_index"),
+                        () ->
+                            assertEquals(
+                                Long.parseLong((String) one.get("sent")),
+                                TaskReader.repeatSeed(
+                                    Long.parseLong((String) one.get("seed")),
+                                    ((Long) one.get("repeat_index")).intValue()))));
+    return Stream.concat(rows, seeds);
+  }
+
+  @TestFactory
+  Stream<DynamicTest> errors() throws IOException {
+    return array(read("vectors/errors.json")).stream()
+        .map(VectorsTest::object)
+        .map(one -> dynamicTest((String) one.get("reason"), () -> errorCase(one)));
+  }
+
+  private static void errorCase(Map<String, Object> one) {
+    Status.Code code = Status.Code.valueOf((String) one.get("code"));
+    com.google.rpc.Status status =
+        com.google.rpc.Status.newBuilder()
+            .setCode(code.value())
+            .addDetails(
+                Any.pack(
+                    ErrorInfo.newBuilder()
+                        .setDomain("gymmesh")
+                        .setReason((String) one.get("reason"))
+                        .putMetadata("key", "value")
+                        .build()))
+            .build();
+    MeshException error = MeshException.from(StatusProto.toStatusRuntimeException(status));
+    assertEquals(one.get("reason"), error.reasonName());
+    assertEquals(one.get("number"), (long) error.reason().getNumber());
+    assertEquals(one.get("retry_safe"), error.retrySafe());
+    assertEquals("BOUNDARY_" + one.get("boundary"), error.boundary().name());
+    assertEquals(Map.of("key", "value"), error.metadata());
+    assertEquals(code, MeshException.of(error.reason(), "", Map.of()).code());
+  }
+
+  @Test
+  void everyReasonHasAVector() throws IOException {
+    List<Object> vectors = array(read("vectors/errors.json"));
+    // Besides UNSPECIFIED and what Java adds for unknown numbers.
+    assertEquals(ErrorReason.values().length - 2, vectors.size());
+  }
+
+  @TestFactory
+  Stream<DynamicTest> folds() throws IOException {
+    List<Path> files = new ArrayList<>();
+    try (var found = Files.newDirectoryStream(CONTRACT.resolve("fold_vectors"), "*.json")) {
+      found.forEach(files::add);
+    }
+    assertTrue(!files.isEmpty(), "there are fold vectors");
+    return files.stream()
+        .sorted()
+        .map(file -> dynamicTest(file.getFileName().toString(), () -> foldCase(file)));
+  }
+
+  private static void foldCase(Path file) throws IOException {
+    Map<String, Object> vector = object(Json.parse(Files.readAllBytes(file)));
+    String rule = (String) vector.get("violates");
+    if (rule != null) {
+      StreamViolation violation = assertThrows(StreamViolation.class, () -> fold(vector));
+      assertEquals(rule, violation.rule());
+      return;
+    }
+    Rollout rollout = fold(vector);
+    assertEquals(proto(vector.get("rollout"), Rollout.newBuilder()), rollout);
+    object(vector.get("conversations"))
+        .forEach(
+            (call, items) ->
+                assertEquals(items, Codec.writeItems(Conversations.conversation(rollout, call))));
+    assertEquals(vector.get("transcript"), Codec.writeItems(Conversations.transcript(rollout)));
+  }
+
+  @TestFactory
+  Stream<DynamicTest> rows() throws IOException {
+    Map<String, Object> file = object(read("vectors/rows.json"));
+    Task task = proto(file.get("task"), Task.newBuilder());
+    return array(file.get("rows")).stream()
+        .map(VectorsTest::object)
+        .map(
+            one ->
+                dynamicTest(
+                    (String) one.get("fold_vector"),
+                    () -> {
+                      Rollout rollout =
+                          fold(object(read("fold_vectors/" + one.get("fold_vector") + ".json")));
+                      Map<String, Object> row =
+                          rollout.hasFailed()
+                              ? Rows.failed(task, rollout.getFailed().getFailure(), rollout)
+                              : Rows.completed(task, rollout);
+                      assertEquals(one.get("row"), row);
+                      assertEquals(row, Json.parse(Json.write(row)));
+                    }));
+  }
+
+  private static Rollout fold(Map<String, Object> vector) throws IOException {
+    Fold fold =
+        new Fold(
+            (String) vector.get("rollout_id"),
+            ((Long) vector.get("attempt")).intValue(),
+            (String) vector.getOrDefault("run_id", ""),
+            (String) vector.getOrDefault("task_id", ""),
+            ((Long) vector.getOrDefault("repeat_index", 0L)).intValue());
+    List<RolloutEvent> events = new ArrayList<>();
+    for (Object event : (List<?>) vector.get("events")) {
+      events.add(proto(event, RolloutEvent.newBuilder()));
+    }
+    events.forEach(fold::add);
+    return fold.finish();
+  }
+
+  /** Equal, but for the order of keys in bytes that hold JSON. */
+  private static void assertSame(Message expected, Message actual) {
+    assertEquals(plain(expected), plain(actual));
+  }
+
+  private static Object plain(Object value) {
+    if (value instanceof Message message) {
+      Map<String, Object> plain = new LinkedHashMap<>();
+      for (Map.Entry<FieldDescriptor, Object> entry : message.getAllFields().entrySet()) {
+        String name = entry.getKey().getName();
+        boolean json = name.endsWith("json") && entry.getValue() instanceof ByteString;
+        plain.put(
+            name,
+            json
+                ? Json.parse(((ByteString) entry.getValue()).toByteArray())
+                : plain(entry.getValue()));
+      }
+      return plain;
+    }
+    return value instanceof List<?> list ? list.stream().map(VectorsTest::plain).toList() : value;
+  }
+
+  @SuppressWarnings("unchecked")
+  private static <M extends Message> M proto(Object json, Message.Builder builder)
+      throws IOException {
+    JsonFormat.parser().merge(Json.write(json), builder);
+    return (M) builder.build();
+  }
+
+  private static Object read(String name) throws IOException {
+    return Json.parse(Files.readAllBytes(CONTRACT.resolve(name)));
+  }
+
+  @SuppressWarnings("unchecked")
+  private static Map<String, Object> object(Object value) {
+    return (Map<String, Object>) value;
+  }
+
+  @SuppressWarnings("unchecked")
+  private static List<Object> array(Object value) {
+    List<Object> array = (List<Object>) value;
+    assertTrue(!array.isEmpty(), "there are vectors");
+    return array;
+  }
+}

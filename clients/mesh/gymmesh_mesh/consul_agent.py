@@ -1,0 +1,118 @@
+"""The Consul agent of a mesh: one that is there, or a development agent started for it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from gymmesh_discovery.backends.consul import make_client
+from gymmesh_discovery.config import ConsulConfig, split_address
+from gymmesh_runtime.errors import MeshError
+
+_log = logging.getLogger("gymmesh.mesh")
+
+_CALL_S: Final = 2.0
+_START_S: Final = 30.0
+_STOP_S: Final = 5.0
+
+
+class ConsulError(Exception):
+    """There is no Consul agent, or it could not be started; the message says why."""
+
+
+@asynccontextmanager
+async def consul_agent(config: ConsulConfig, *, start: bool, binary: str) -> AsyncIterator[None]:
+    """Holds until a Consul agent answers at the configured address.
+
+    With ``start``, `consul agent -dev` is started from ``binary`` where none answers, and ended
+    with the context. Raises ConsulError.
+    """
+    problem = await consul_problem(config)
+    if problem is None:
+        yield
+        return
+    if not start:
+        raise ConsulError(f"{problem}; start a Consul agent there, or give --discovery consul")
+    process = await _start(config, binary)
+    try:
+        await _until_ready(config, process)
+        _log.info("started a Consul development agent at %s", config.address)
+        yield
+    finally:
+        await _stop(process)
+
+
+async def consul_problem(config: ConsulConfig) -> str | None:
+    """Why there is no Consul with a leader; None when there is."""
+    client = make_client(config)
+    try:
+        answer = await client.read("/v1/status/leader", timeout=_CALL_S)
+        leader = answer.json()
+    except MeshError as error:
+        return error.message
+    except ValueError:
+        return client.strange("its answer is no JSON").message
+    finally:
+        await client.close()
+    return (
+        None if leader and isinstance(leader, str) else f"Consul at {client.address} has no leader"
+    )
+
+
+async def _start(config: ConsulConfig, binary: str) -> Process:
+    scheme, host, port = split_address(config.address)
+    if scheme != "http" or host not in ("127.0.0.1", "localhost"):
+        raise ConsulError(f"a development agent listens on 127.0.0.1, not at {config.address}")
+    with contextlib.ExitStack() as held:
+        ports = [_free_port(held) for _ in range(2)]
+    arguments = [
+        "agent", "-dev", "-bind=127.0.0.1", "-client=127.0.0.1", "-log-level=warn",
+        f"-http-port={port}", "-dns-port=-1", "-grpc-port=-1", "-grpc-tls-port=-1",
+        f"-server-port={ports[0]}", f"-serf-lan-port={ports[1]}", "-serf-wan-port=-1",
+    ]  # fmt: skip
+    try:
+        return await asyncio.create_subprocess_exec(
+            binary, *arguments, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL,
+            start_new_session=True,
+        )  # fmt: skip
+    except OSError as error:
+        raise ConsulError(
+            f"no Consul answers at {config.address}, and '{binary}' cannot be run "
+            f"({error.strerror}); install Consul, or say where it is with --consul-binary"
+        ) from None
+
+
+async def _until_ready(config: ConsulConfig, process: Process) -> None:
+    problem: str | None = ""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_START_S):
+            while problem is not None and process.returncode is None:
+                await asyncio.sleep(0.1)
+                problem = await consul_problem(config)
+    if process.returncode is not None:
+        raise ConsulError(f"the Consul agent ended with status {process.returncode} at its start")
+    if problem is not None:
+        raise ConsulError(f"the Consul agent was not ready within {_START_S:.0f} s: {problem}")
+
+
+async def _stop(process: Process) -> None:
+    if process.returncode is None:
+        process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), _STOP_S)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+
+def _free_port(held: contextlib.ExitStack) -> int:
+    listener = held.enter_context(socket.socket())
+    listener.bind(("127.0.0.1", 0))
+    port: int = listener.getsockname()[1]
+    return port

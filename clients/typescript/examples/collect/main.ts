@@ -1,0 +1,97 @@
+/**
+ * Collects rollouts of a task file, as `gym-cli collect` does it:
+ *
+ *   collect --agent TARGET --input tasks.jsonl --output rows.jsonl
+ *           [--failures failures.jsonl] [--num-repeats N] [--concurrency C] [--deadline-s S]
+ *
+ * TARGET is host:port or xds:///agent.NAME; S is what one attempt of a rollout may take. Exit codes:
+ * 0 all completed, 1 nothing did, 2 usage, 3 some failed.
+ */
+import { open } from "node:fs/promises";
+import { parseArgs } from "node:util";
+import {
+  connectAgent,
+  MeshError,
+  readTasks,
+  type Task,
+  TaskError,
+  writeJson,
+} from "@gymmesh/client";
+
+const OPTIONS = {
+  agent: { type: "string" },
+  input: { type: "string" },
+  output: { type: "string" },
+  failures: { type: "string" },
+  "num-repeats": { type: "string", default: "1" },
+  concurrency: { type: "string", default: "64" },
+  "deadline-s": { type: "string", default: "900" },
+} as const;
+
+class UsageError extends Error {}
+
+async function main(): Promise<number> {
+  const began = performance.now();
+  const { agent: target, input, output, failures, ...given } = optionsOf(process.argv.slice(2));
+  const repeats = positive("num-repeats", given["num-repeats"]);
+  const concurrency = positive("concurrency", given.concurrency);
+  const timeoutMs = positive("deadline-s", given["deadline-s"], false) * 1000;
+  const stop = new AbortController();
+  process.once("SIGINT", () => stop.abort());
+  process.once("SIGTERM", () => stop.abort());
+
+  const agent = await connectAgent(target);
+  const tasks: Task[] = [];
+  for await (const task of readTasks(input, agent.defaults)) tasks.push(task);
+  const rows = await open(output, "w");
+  const failureRows = failures === undefined ? undefined : await open(failures, "w");
+  const agents = new Map<string, number>();
+  let completed = 0;
+  let failed = 0;
+  const how = { repeats, concurrency, timeoutMs, signal: stop.signal };
+  for await (const outcome of agent.collect(tasks, how)) {
+    const file = outcome.kind === "completed" ? rows : failureRows;
+    if (outcome.kind === "completed") completed += 1;
+    else failed += 1;
+    await file?.appendFile(`${writeJson(outcome.row())}\n`);
+    const { agentInstanceId: id } = outcome;
+    if (id) agents.set(id, (agents.get(id) ?? 0) + 1);
+  }
+  await rows.close();
+  await failureRows?.close();
+  agent.close();
+  const wall_s = Math.round(performance.now() - began) / 1000;
+  console.log(JSON.stringify({ completed, failed, wall_s, agents: Object.fromEntries(agents) }));
+  if (stop.signal.aborted) return 130;
+  if (!completed) return 1;
+  return failed ? 3 : 0;
+}
+
+function optionsOf(args: string[]) {
+  try {
+    const { values } = parseArgs({ args, options: OPTIONS });
+    const { agent, input, output } = values;
+    if (!agent || !input || !output)
+      throw new UsageError("--agent, --input and --output are needed");
+    return { ...values, agent, input, output };
+  } catch (error) {
+    throw new UsageError(error instanceof Error ? error.message : String(error));
+  }
+}
+
+function positive(name: string, text: string, whole = true): number {
+  const value = Number(text);
+  if (value > 0 && Number.isFinite(value) && (!whole || Number.isInteger(value))) return value;
+  throw new UsageError(`--${name} ${text}: must be a ${whole ? "whole " : ""}number above 0`);
+}
+
+main().then(
+  (code) => {
+    process.exitCode = code;
+  },
+  (error: unknown) => {
+    const isTheirs = error instanceof MeshError || error instanceof TaskError;
+    console.error(isTheirs ? `${error.name}: ${error.message}` : error);
+    process.exitCode = error instanceof UsageError || error instanceof TaskError ? 2 : 1;
+  },
+);

@@ -1,0 +1,358 @@
+/** Collects: every rollout asked for has exactly one outcome, completed or failed. */
+import { createHash, randomBytes } from "node:crypto";
+import { setMaxListeners } from "node:events";
+import { setTimeout as sleep } from "node:timers/promises";
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { checkContract } from "../contract.js";
+import { fromStatus, MeshError } from "../errors.js";
+import {
+  AgentService,
+  type GetAgentResponse,
+  type RolloutOptionsSchema,
+  type RunRolloutRequest,
+  RunRolloutRequestSchema,
+} from "../gen/gymmesh/agent/v1/agent_pb.js";
+import {
+  type Failure,
+  type Rollout,
+  type RolloutEvent,
+  type Task,
+  TaskSchema,
+} from "../gen/gymmesh/rollout/v1/rollout_pb.js";
+import type { JsonObject } from "../json.js";
+import { completedRow, failureRow } from "../rows.js";
+import { type CallOptions, serviceClient } from "../rpc/client.js";
+import { type Connection, type DialOptions, dial } from "../rpc/dial.js";
+import { repeatSeed, type TaskDefaults } from "../tasks.js";
+import { type AttemptOutcome, type Runner, runAttempt } from "./attempt.js";
+import { StreamPool } from "./pool.js";
+import type { CollectStream, StreamLimits } from "./stream.js";
+
+/** How to collect; times in milliseconds. */
+export interface CollectOptions {
+  /** Rollouts per task; 1 unless given. */
+  readonly repeats?: number;
+  /** The most rollouts in flight; 64 unless given. */
+  readonly concurrency?: number;
+  /** That one attempt may take; 15 minutes unless given. */
+  readonly timeoutMs?: number;
+  /** The most attempts of one rollout, the first included; 3 unless given. */
+  readonly maxAttempts?: number;
+  /** How long what was never begun is tried again without counting; 30 s unless given. */
+  readonly patienceMs?: number;
+  /** The run's id; drawn unless given. The same id, task and repeat give the same rollout id. */
+  readonly runId?: string;
+  /** Sent with each rollout. */
+  readonly rollout?: MessageInitShape<typeof RolloutOptionsSchema>;
+  /** The most `Collect` streams; 1 for `host:port`, 8 for a target that is resolved to many. */
+  readonly streams?: number;
+  /** Cancels all that is in flight and ends the collection. */
+  readonly signal?: AbortSignal;
+  /** Gets every event as it comes. What it throws fails the attempt. */
+  readonly onEvent?: (event: RolloutEvent) => void;
+  readonly streamLimits?: StreamLimits;
+}
+
+interface OfRollout {
+  readonly task: Task;
+  readonly repeatIndex: number;
+  readonly attempt: number;
+  /** The instance of the agent that ran it; empty where none began. */
+  readonly agentInstanceId: string;
+  /** The JSON row that `gym-cli collect` writes for it. */
+  row(): JsonObject;
+}
+
+/** The one outcome of a rollout. */
+export type Outcome = OfRollout &
+  (
+    | { readonly kind: "completed"; readonly rollout: Rollout }
+    | { readonly kind: "failed"; readonly failure: Failure; readonly partial: Rollout }
+  );
+
+/** An agent to collect from. */
+export interface Agent extends AsyncDisposable {
+  readonly about: GetAgentResponse;
+  readonly connection: Connection;
+  /** What stands in for tasks that name no environment or agent. */
+  readonly defaults: TaskDefaults;
+  /**
+   * Runs every task's repeats and yields each outcome once, in the order in which they end. An
+   * outcome counts as stored, and the agent forgets it, when the next one is asked for. Leaving
+   * the loop cancels what is in flight.
+   */
+  collect(
+    tasks: Iterable<Task> | AsyncIterable<Task>,
+    options?: CollectOptions,
+  ): AsyncGenerator<Outcome, void>;
+  close(): void;
+}
+
+/** Connects to an agent at `host:port` or `xds:///agent.NAME`; throws MeshError. */
+export async function connectAgent(
+  target: string,
+  options: DialOptions & Partial<CallOptions> = {},
+): Promise<Agent> {
+  const connection = await dial(target, options);
+  try {
+    const about = await serviceClient(AgentService, connection).getAgent(
+      {},
+      { timeoutMs: options.timeoutMs ?? 30_000, signal: options.signal },
+    );
+    checkContract(about.contractVersion, `the agent at ${target}`);
+    const defaults = { environment: about.defaultEnvironment, agent: about.name };
+    const close = (): void => connection.close();
+    return {
+      about,
+      connection,
+      defaults,
+      collect: (tasks, how = {}) => collect(connection, about, tasks, how),
+      close,
+      [Symbol.asyncDispose]: async () => close(),
+    };
+  } catch (error) {
+    connection.close();
+    throw error;
+  }
+}
+
+/** A rollout to collect. */
+interface Job {
+  readonly task: Task;
+  readonly repeatIndex: number;
+}
+
+/** What a worker has finished; `taken` is called once the outcome is the caller's. */
+interface Finished {
+  readonly outcome: Outcome;
+  readonly taken: () => void;
+}
+
+/** Refusals with which nothing was done: they do not count as attempts. */
+const NOT_TRIED: ReadonlySet<string> = new Set([
+  "QUEUE_FULL",
+  "SESSION_LIMIT",
+  "PEER_UNAVAILABLE",
+  "DRAINING",
+  "SERVICE_NOT_FOUND",
+]);
+const FIRST_WAIT_MS = 500;
+const LONGEST_WAIT_MS = 60_000;
+
+async function* collect(
+  connection: Connection,
+  about: GetAgentResponse,
+  tasks: Iterable<Task> | AsyncIterable<Task>,
+  options: CollectOptions,
+): AsyncGenerator<Outcome, void> {
+  const stop = new AbortController();
+  const signal = AbortSignal.any([stop.signal, ...(options.signal ? [options.signal] : [])]);
+  setMaxListeners(0, signal); // some for each rollout in flight
+  const runner = runnerFor(connection, about, options);
+  const runId = options.runId ?? `run-${randomBytes(6).toString("hex")}`;
+  const jobs = jobsOf(tasks, options.repeats ?? 1);
+  const queue = new Queue<Finished>();
+  const work = async (): Promise<void> => {
+    for (let next = await jobs.next(); !next.done && !signal.aborted; next = await jobs.next()) {
+      const outcome = await rolloutOf(next.value, runner, { ...options, runId, signal });
+      // No more than `concurrency` outcomes wait for a caller that is slow.
+      await new Promise<void>((taken) => {
+        if (stop.signal.aborted) taken();
+        else queue.put({ outcome, taken });
+      });
+      if (!stop.signal.aborted) runner.stored(outcome);
+    }
+  };
+  const workers = Array.from({ length: options.concurrency ?? 64 }, work);
+  const all = Promise.all(workers).then(
+    () => queue.end(),
+    (error: unknown) => queue.end(error),
+  );
+  let release = (): void => undefined;
+  try {
+    for await (const { outcome, taken } of queue) {
+      release = taken;
+      yield outcome;
+      taken();
+    }
+  } finally {
+    stop.abort();
+    release(); // a caller that left has not said that it stored the last one
+    for (const { taken } of queue.rest()) taken();
+    await all;
+    await runner.close();
+  }
+}
+
+async function* jobsOf(
+  tasks: Iterable<Task> | AsyncIterable<Task>,
+  repeats: number,
+): AsyncGenerator<Job, void> {
+  for await (const task of tasks) {
+    for (let repeatIndex = 0; repeatIndex < repeats; repeatIndex++) yield { task, repeatIndex };
+  }
+}
+
+/** Runs attempts of one rollout until one has an outcome that stays. */
+async function rolloutOf(
+  job: Job,
+  runner: RolloutRunner,
+  options: CollectOptions & { readonly runId: string; readonly signal: AbortSignal },
+): Promise<Outcome> {
+  const { repeatIndex } = job;
+  const { maxAttempts = 3, patienceMs = 30_000, timeoutMs = 900_000, signal, onEvent } = options;
+  let counted = 0;
+  let refusals = 0;
+  let refusedSince = 0;
+  for (let attempt = 1; ; attempt++) {
+    const request = requestOf(job, attempt, options.runId, options.rollout);
+    const how = { repeatIndex, timeoutMs, signal, onEvent };
+    const ended = await runAttempt((...given) => runner.run(timeoutMs, ...given), request, how);
+    if (ended.kind === "completed" || !ended.failure.retrySafe || signal.aborted) {
+      return outcomeOf(job, attempt, ended);
+    }
+    if (wasTried(ended)) {
+      counted += 1;
+      refusals = 0;
+      if (counted >= maxAttempts) return outcomeOf(job, attempt, ended);
+    } else {
+      refusals += 1;
+      if (refusals === 1) refusedSince = performance.now();
+      if (performance.now() - refusedSince > patienceMs) return outcomeOf(job, attempt, ended);
+    }
+    runner.stored({ request });
+    const asked = ended.failure.status ? fromStatus(ended.failure.status).retryAfterMs : 0;
+    const doubled = FIRST_WAIT_MS * 2 ** Math.min(counted + refusals - 1, 16);
+    const waitMs = Math.min(LONGEST_WAIT_MS, Math.max(doubled, asked ?? 0));
+    await sleep(waitMs * (0.75 + Math.random() / 4), undefined, { signal }).catch(() => undefined);
+    if (signal.aborted) return outcomeOf(job, attempt, ended);
+  }
+}
+
+function wasTried(ended: AttemptOutcome): boolean {
+  if (ended.kind === "completed" || ended.partial.started) return true;
+  return !(ended.error && NOT_TRIED.has(ended.error.reason));
+}
+
+function outcomeOf({ task, repeatIndex }: Job, attempt: number, ended: AttemptOutcome): Outcome {
+  const rollout = ended.kind === "completed" ? ended.rollout : ended.partial;
+  const about = { task, repeatIndex, attempt };
+  const agentInstanceId = rollout.started?.agentInstanceId ?? "";
+  if (ended.kind === "completed") {
+    const row = (): JsonObject => completedRow(task, rollout);
+    return { ...about, agentInstanceId, kind: "completed", rollout, row };
+  }
+  const { failure, partial } = ended;
+  const row = (): JsonObject => failureRow(task, { failure, partial });
+  return { ...about, agentInstanceId, kind: "failed", failure, partial, row };
+}
+
+function requestOf(
+  { task, repeatIndex }: Job,
+  attempt: number,
+  runId: string,
+  options: MessageInitShape<typeof RolloutOptionsSchema> | undefined,
+): RunRolloutRequest {
+  const sent = create(TaskSchema, { ...task });
+  if (task.seed !== undefined) sent.seed = repeatSeed(task.seed, repeatIndex);
+  const rolloutId = rolloutIdOf(runId, task.taskId, repeatIndex);
+  const request = { task: sent, rolloutId, attempt, runId, ...(options && { options }) };
+  return create(RunRolloutRequestSchema, request);
+}
+
+/** The id that stands for (run, task, repeat); the repeat stands at its end. */
+export function rolloutIdOf(runId: string, taskId: string, repeatIndex: number): string {
+  const digest = createHash("sha256").update(`${runId}\0${taskId}\0${repeatIndex}`).digest("hex");
+  return `ro-${digest.slice(0, 20)}-${repeatIndex}`;
+}
+
+/** Runs attempts, over streams or one call each. */
+interface RolloutRunner {
+  run(timeoutMs: number, ...given: Parameters<Runner>): Promise<void>;
+  stored(ended: { readonly request: RunRolloutRequest } | Outcome): void;
+  close(): Promise<void>;
+}
+
+function runnerFor(
+  connection: Connection,
+  about: GetAgentResponse,
+  options: CollectOptions,
+): RolloutRunner {
+  if (!about.collect) return plainRunner(connection);
+  const isOne = /^[^/]*$/.test(connection.target);
+  const most = options.streams ?? (isOne ? 1 : 8);
+  const pool = new StreamPool(connection, most, options.streamLimits);
+  const holders = new Map<string, CollectStream>();
+  return {
+    async run(timeoutMs, request, onEvent, signal) {
+      const { rolloutId, attempt } = request;
+      const stream = await pool.run(request, { timeoutMs, onEvent, signal });
+      holders.set(`${rolloutId}#${attempt}`, stream);
+    },
+    stored(ended) {
+      const { rolloutId, attempt } = "request" in ended ? ended.request : identityOf(ended);
+      const key = `${rolloutId}#${attempt}`;
+      holders.get(key)?.stored({ rolloutId, attempt });
+      holders.delete(key);
+    },
+    close: () => pool.close(),
+  };
+}
+
+function plainRunner(connection: Connection): RolloutRunner {
+  const agent = serviceClient(AgentService, connection);
+  return {
+    async run(timeoutMs, request, onEvent, signal) {
+      for await (const { event } of agent.runRollout(request, { timeoutMs, signal })) {
+        if (!event) throw new MeshError("CONTRACT_VIOLATED", "an answer came without an event");
+        onEvent(event);
+      }
+    },
+    stored: () => undefined,
+    close: async () => undefined,
+  };
+}
+
+function identityOf(outcome: Outcome): { rolloutId: string; attempt: number } {
+  const { rolloutId } = outcome.kind === "completed" ? outcome.rollout : outcome.partial;
+  return { rolloutId, attempt: outcome.attempt };
+}
+
+/** A queue between the workers and the one caller. */
+class Queue<T> implements AsyncIterable<T> {
+  private items: T[] = [];
+  private wake: (() => void) | undefined;
+  private ended: { readonly error: unknown } | undefined;
+
+  put(item: T): void {
+    this.items.push(item);
+    this.wake?.();
+  }
+
+  /** No more comes; an error is thrown to the reader once it has all that came. */
+  end(error?: unknown): void {
+    this.ended = { error };
+    this.wake?.();
+  }
+
+  /** What waits. */
+  rest(): T[] {
+    return this.items.splice(0);
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<T, void> {
+    for (;;) {
+      const item = this.items.shift();
+      if (item !== undefined) {
+        yield item;
+      } else if (this.ended) {
+        if (this.ended.error !== undefined) throw this.ended.error;
+        return;
+      } else {
+        await new Promise<void>((resolve) => {
+          this.wake = resolve;
+        });
+      }
+    }
+  }
+}

@@ -1,0 +1,350 @@
+/** The stream to one agent, over any number of connections. */
+import { randomBytes } from "node:crypto";
+import { setTimeout as sleep } from "node:timers/promises";
+import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
+import { CONTRACT_VERSION, checkContract } from "../contract.js";
+import { MeshError } from "../errors.js";
+import {
+  AgentService,
+  type CollectRequestSchema,
+  type CollectResponse,
+  type CollectResponseSchema,
+  type RunRolloutRequest,
+  RunRolloutRequestSchema,
+} from "../gen/gymmesh/agent/v1/agent_pb.js";
+import type { RolloutEvent } from "../gen/gymmesh/rollout/v1/rollout_pb.js";
+import { type BidiCall, serviceClient } from "../rpc/client.js";
+import type { Connection } from "../rpc/dial.js";
+import { type Asked, type AttemptKey, Book } from "./book.js";
+
+/** Bounds of a stream; times in milliseconds. */
+export interface StreamLimits {
+  /** The most events on their way from the agent. */
+  readonly credit: bigint;
+  /** Within which an agent must answer hello. */
+  readonly helloMs: number;
+  /** Without a message, while attempts are in flight, after which a connection is dead. */
+  readonly silenceMs: number;
+  /** After which a lost agent is given up. */
+  readonly reconnectMs: number;
+  readonly backoffMs: number;
+  readonly backoffCapMs: number;
+  /** For which an acknowledgement waits for others. */
+  readonly acknowledgeMs: number;
+}
+
+export const STREAM_LIMITS: StreamLimits = {
+  credit: 8192n,
+  helloMs: 10_000,
+  silenceMs: 45_000,
+  reconnectMs: 30_000,
+  backoffMs: 100,
+  backoffCapMs: 2_000,
+  acknowledgeMs: 100,
+};
+
+/** After one of these, connecting again does not help. */
+const FINAL: ReadonlySet<string> = new Set([
+  "NOT_OFFERED",
+  "CONTRACT_MISMATCH",
+  "CONTRACT_VIOLATED",
+  "DRAINING",
+  "CREDENTIAL_INVALID",
+  "NOT_PERMITTED",
+  "REQUIRED_FIELD_MISSING",
+  "FIELD_INVALID",
+  "CALLER_CANCELLED",
+]);
+/** A connection lives as long as it is needed; after a week it is made anew. */
+const LONGEST_MS = 7 * 86_400_000;
+const CLOSE_MS = 2_000;
+const BATCH_BYTES = 256 * 1024;
+const BATCH_ITEMS = 256;
+
+type Call = BidiCall<typeof CollectRequestSchema, typeof CollectResponseSchema>;
+type Request = NonNullable<MessageInitShape<typeof CollectRequestSchema>["message"]>;
+
+/** How to run one attempt. */
+export interface RunOptions {
+  readonly timeoutMs: number;
+  readonly onEvent: (event: RolloutEvent) => void;
+  readonly signal?: AbortSignal | undefined;
+}
+
+/**
+ * Runs attempts over one `Collect` stream that outlives its connections: it goes on after the last
+ * event that came, and no attempt notices. When that cannot be, all attempts in flight end in a
+ * MeshError, and the stream is `broken`.
+ */
+export class CollectStream {
+  /** Why nothing more can be run on it. */
+  broken: MeshError | undefined;
+  /** The id of the agent's instance; empty: not known yet. */
+  instanceId = "";
+  private readonly book = new Book();
+  private readonly id = randomBytes(24).toString("base64url");
+  private readonly who: string;
+  private call: Call | undefined;
+  private serving: Promise<void> | undefined;
+  private capacity = 0;
+  private owed = 0n;
+  private acked = 0n;
+  private heardAt = 0;
+  /** Whether the connection brought anything after its welcome. */
+  private progressed = false;
+  private closing = false;
+  private starting: Asked[] = [];
+  private ackTimer: NodeJS.Timeout | undefined;
+
+  constructor(
+    private readonly connection: Connection,
+    private readonly limits: StreamLimits = STREAM_LIMITS,
+  ) {
+    this.who = `the agent at ${connection.target}`;
+  }
+
+  /** How many attempts are in flight. */
+  get inFlight(): number {
+    return this.book.inFlight.size;
+  }
+
+  /**
+   * Runs one attempt until its terminal event. Call `stored` once its outcome is safe: until then
+   * the agent keeps the events.
+   *
+   * @throws MeshError when the agent refused it or is lost; what `onEvent` threw.
+   */
+  run(request: RunRolloutRequest, options: RunOptions): Promise<void> {
+    return new Promise((resolve, reject) => {
+      if (this.broken) throw this.broken;
+      const { rolloutId } = request;
+      const attempt = request.attempt || 1;
+      const { signal, timeoutMs } = options;
+      const abort = (): void => {
+        if (this.book.abandon(asked)) this.cancel([asked]);
+        asked.done(new MeshError("CALLER_CANCELLED", "the rollout was cancelled"));
+      };
+      const asked: Asked = {
+        rolloutId,
+        attempt,
+        request,
+        size: toBinary(RunRolloutRequestSchema, request).length,
+        dueMs: performance.now() + timeoutMs,
+        onEvent: options.onEvent,
+        done: (error) => {
+          signal?.removeEventListener("abort", abort);
+          if (error === undefined) resolve();
+          else reject(error);
+        },
+        sent: false,
+        sequence: 0n,
+      };
+      this.book.enter(asked);
+      signal?.addEventListener("abort", abort, { once: true });
+      if (this.call) this.start(asked);
+      else this.serving ??= this.live();
+      if (signal?.aborted) abort();
+    });
+  }
+
+  /** The outcome of an attempt is stored. */
+  stored(attempt: AttemptKey): void {
+    this.book.stored(attempt);
+    this.acknowledgeSoon();
+  }
+
+  /** Ends the stream; attempts in flight are cancelled at the agent. */
+  async close(): Promise<void> {
+    this.closing = true;
+    const ended = new MeshError("CALLER_CANCELLED", "the collector has ended");
+    this.broken ??= ended;
+    this.cancel([...this.book.inFlight.values()].filter((asked) => asked.sent));
+    this.book.fail(ended);
+    this.acknowledge();
+    this.call?.end();
+    const limit = new AbortController();
+    const patience = sleep(CLOSE_MS, undefined, { signal: limit.signal }).catch(() => undefined);
+    await Promise.race([this.serving, patience]);
+    limit.abort();
+    this.call?.cancel();
+    clearTimeout(this.ackTimer);
+  }
+
+  /** Serves; whatever happens, nobody is left waiting. */
+  private async live(): Promise<void> {
+    const error = await this.serve();
+    this.broken ??= error;
+    this.book.fail(error);
+  }
+
+  /** Connects, and connects again for as long as that makes sense; returns why it ended. */
+  private async serve(): Promise<MeshError> {
+    const { limits } = this;
+    let failingSince = performance.now();
+    let waitMs = limits.backoffMs;
+    for (;;) {
+      this.progressed = false;
+      const error = await this.connect();
+      const now = performance.now();
+      if (this.progressed) {
+        failingSince = now;
+        waitMs = limits.backoffMs;
+      }
+      const worthIt = this.capacity > 0 && this.inFlight > 0 && !this.closing;
+      if (!worthIt || FINAL.has(error.reason) || now - failingSince >= limits.reconnectMs) {
+        return error;
+      }
+      // Half of the wait is drawn, so that many collectors do not come back as one.
+      await sleep(waitMs * (0.5 + Math.random() / 2));
+      waitMs = Math.min(2 * waitMs, limits.backoffCapMs);
+    }
+  }
+
+  /** One connection, from hello to its end; returns why it ended. */
+  private async connect(): Promise<MeshError> {
+    const call = serviceClient(AgentService, this.connection).collect({ timeoutMs: LONGEST_MS });
+    let silent = `did not answer hello in ${this.limits.helloMs} ms`;
+    let dead = false;
+    const giveUp = (): void => {
+      dead = true;
+      call.cancel();
+    };
+    const hello = setTimeout(giveUp, this.limits.helloMs);
+    const watch = setInterval(() => {
+      if (!this.inFlight) this.heardAt = performance.now();
+      silent = `sent nothing for ${this.limits.silenceMs} ms`;
+      if (this.call && performance.now() - this.heardAt > this.limits.silenceMs) giveUp();
+    }, this.limits.silenceMs / 4);
+    try {
+      this.owed = 0n;
+      call.send({ message: { case: "hello", value: this.hello() } });
+      for await (const response of call) {
+        clearTimeout(hello);
+        this.progressed = this.call !== undefined;
+        this.hear(response, call);
+        this.heardAt = performance.now();
+      }
+      return this.unavailable("ended the stream");
+    } catch (error) {
+      if (dead) return this.unavailable(silent);
+      if (error instanceof MeshError) return error;
+      return new MeshError("INTERNAL_FAULT", `${this.who}: ${String(error)}`, { cause: error });
+    } finally {
+      this.call = undefined;
+      this.starting = [];
+      clearTimeout(hello);
+      clearInterval(watch);
+    }
+  }
+
+  private hello() {
+    const { credit } = this.limits;
+    const lastCursor = this.book.received;
+    return { streamId: this.id, lastCursor, credit, contractVersion: CONTRACT_VERSION };
+  }
+
+  private hear(response: CollectResponse, call: Call): void {
+    const { case: kind, value } = response.message;
+    if ((kind === "welcome") === (this.call !== undefined) || kind === undefined) {
+      const expected = this.call ? "events, start_refused or load" : "welcome";
+      const metadata = { rule: "collect", expected, got: kind ?? "an unknown message" };
+      const sentence = `${this.who} broke the contract: ${expected} was due, ${metadata.got} came`;
+      throw new MeshError("CONTRACT_VIOLATED", sentence, { metadata });
+    }
+    switch (kind) {
+      case "welcome": {
+        checkContract(value.contractVersion, this.who);
+        this.capacity = value.capacity || 1;
+        this.instanceId = value.instanceId;
+        this.call = call;
+        const { starts, cancels } = this.book.welcomed(value.resumed, this.who);
+        for (const asked of starts) this.start(asked);
+        this.cancel(cancels);
+        this.acked = 0n;
+        this.acknowledge();
+        break;
+      }
+      case "events": {
+        const unwanted = this.book.take(value);
+        this.owed += BigInt(value.events.length);
+        if (2n * this.owed >= this.limits.credit) {
+          this.say({ case: "credit", value: { events: this.owed } });
+          this.owed = 0n;
+        }
+        this.cancel(unwanted);
+        this.acknowledgeSoon();
+        break;
+      }
+      case "startRefused":
+        this.book.refused(value);
+        break;
+      case "load":
+        break;
+    }
+  }
+
+  /** Has an attempt started, together with others of this turn of the event loop. */
+  private start(asked: Asked): void {
+    asked.sent = true;
+    if (!this.starting.length) setImmediate(() => this.flush());
+    this.starting.push(asked);
+  }
+
+  private flush(): void {
+    // What was abandoned meanwhile is cancelled, and so must have been started.
+    const waiting = this.starting;
+    this.starting = [];
+    while (this.call && waiting.length) {
+      let bytes = 0;
+      let count = 0;
+      for (const { size } of waiting) {
+        if (count && (count === BATCH_ITEMS || bytes + size > BATCH_BYTES)) break;
+        bytes += size;
+        count += 1;
+      }
+      const now = performance.now();
+      const starts = waiting.splice(0, count).map(({ request, dueMs }) => ({
+        request,
+        timeoutMs: BigInt(Math.max(1, Math.round(dueMs - now))),
+      }));
+      this.say({ case: "starts", value: { starts } });
+    }
+  }
+
+  private cancel(keys: readonly AttemptKey[]): void {
+    if (!keys.length) return;
+    this.flush(); // a cancel must not overtake its start
+    const attempts = keys.map(({ rolloutId, attempt }) => ({ rolloutId, attempt }));
+    this.say({ case: "cancels", value: { attempts } });
+  }
+
+  private acknowledgeSoon(): void {
+    if (this.book.acknowledged <= this.acked) return;
+    this.ackTimer ??= setTimeout(() => this.acknowledge(), this.limits.acknowledgeMs);
+  }
+
+  private acknowledge(): void {
+    clearTimeout(this.ackTimer);
+    this.ackTimer = undefined;
+    const cursor = this.book.acknowledged;
+    if (!this.call || cursor <= this.acked) return;
+    this.acked = cursor;
+    this.say({ case: "ack", value: { cursor } });
+  }
+
+  private say(message: Request): void {
+    this.call?.send({ message });
+  }
+
+  private unavailable(what: string): MeshError {
+    const metadata = { address: this.connection.target };
+    return new MeshError("PEER_UNAVAILABLE", `${this.who} ${what}`, { metadata });
+  }
+}
+
+/** A request as a message of its own, for `CollectStream.run`. */
+export function runRequest(
+  init: MessageInitShape<typeof RunRolloutRequestSchema>,
+): RunRolloutRequest {
+  return create(RunRolloutRequestSchema, init);
+}

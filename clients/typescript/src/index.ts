@@ -1,0 +1,44 @@
+/** gymmesh from TypeScript; see README.md. */
+export * from "./codec/index.js";
+export {
+  type Agent,
+  type CollectOptions,
+  connectAgent,
+  type Outcome,
+  rolloutIdOf,
+} from "./collect/collect.js";
+export { STREAM_LIMITS, type StreamLimits } from "./collect/stream.js";
+export { CONTRACT_VERSION } from "./contract.js";
+export * from "./conversation.js";
+export {
+  fromStatus,
+  MeshError,
+  type MeshErrorInit,
+  REASONS,
+  type ReasonRule,
+  toStatus,
+} from "./errors.js";
+export * from "./fold.js";
+export type { Item, ResponseParams } from "./gen/gymmesh/responses/v1/responses_pb.js";
+export type {
+  Failure,
+  Rollout,
+  RolloutEvent,
+  Task,
+  Verification,
+} from "./gen/gymmesh/rollout/v1/rollout_pb.js";
+export * from "./json.js";
+export { type Registration, register } from "./registration.js";
+export * from "./rows.js";
+export {
+  type BidiCall,
+  type CallOptions,
+  type ServiceClient,
+  serviceClient,
+} from "./rpc/client.js";
+export { type Connection, type DialOptions, dial, MESSAGE_BYTES } from "./rpc/dial.js";
+export { addService, type CallContext, newServer, type ServiceHandlers } from "./rpc/server.js";
+export { RunControl } from "./run_control.js";
+export * from "./tasks.js";
+export { bytesToText, textToBytes } from "./text.js";
+export * from "./tokens.js";

@@ -1,0 +1,260 @@
+/**
+ * JSON without loss: integers of any size and reals are told apart, unpaired surrogates are kept.
+ *
+ * `JSON.parse` makes one kind of number of both and rounds what is beyond 2^53; so documents are
+ * parsed here. Integers are `bigint`, reals are `number`, objects have no prototype.
+ */
+import { CodecError, under } from "./codec/errors.js";
+import { bytesToText, textToBytes } from "./text.js";
+
+/** A JSON value. A `number` is a real even where it is whole: it is written as `1.0`. */
+export type JsonValue = null | boolean | string | bigint | number | JsonValue[] | JsonObject;
+
+/** A JSON object, made without a prototype, so that no key is special. */
+export interface JsonObject {
+  [key: string]: JsonValue;
+}
+
+/** Documents may nest this many levels of objects and arrays. */
+export const MAX_DEPTH = 240;
+
+const MAX_DIGITS = 4300;
+// What a document's parts may gain when they are put together again.
+const WRITE_DEPTH = MAX_DEPTH + 24;
+const SPACES = " \t\n\r";
+const NUMBER = /-?(?:0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?/y;
+
+/** An object of these members, without a prototype. */
+export function jsonObject(members: Iterable<readonly [string, JsonValue]> = []): JsonObject {
+  const made: JsonObject = Object.create(null);
+  for (const [key, value] of members) made[key] = value;
+  return made;
+}
+
+/** Whether a value is an object; arrays and null are none. */
+export function isObject(value: JsonValue | undefined): value is JsonObject {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/**
+ * Parses JSON text; the last of several equal keys counts.
+ *
+ * @throws CodecError when it is not JSON, not UTF-8, nested too deeply, or has a number beyond the
+ * range of a double.
+ */
+export function parseJson(source: string | Uint8Array): JsonValue {
+  return new Parser(typeof source === "string" ? source : bytesToText(source)).document();
+}
+
+/** Parses JSON text that must hold an object; throws as `parseJson`, naming `what`. */
+export function parseObject(source: string | Uint8Array, what: string): JsonObject {
+  const value = under(what, () => parseJson(source));
+  if (!isObject(value)) throw new CodecError(`holds ${nameOf(value)}, not an object`, [what]);
+  return value;
+}
+
+/**
+ * Writes a value as compact JSON; an unpaired surrogate is written as its escape.
+ *
+ * @throws CodecError for NaN, an infinity, what is no JSON value, or what is nested too deeply.
+ */
+export function writeJson(value: JsonValue): string {
+  return write(value, WRITE_DEPTH);
+}
+
+/** `writeJson` for a message's `*_json` field, as bytes. */
+export function storeJson(value: JsonValue): Uint8Array {
+  return textToBytes(write(value, MAX_DEPTH));
+}
+
+/** Whether two values are equal: integers and reals differ, the order of keys does not count. */
+export function jsonEqual(left: JsonValue, right: JsonValue): boolean {
+  if (Array.isArray(left)) {
+    return (
+      Array.isArray(right) &&
+      left.length === right.length &&
+      left.every((value, at) => jsonEqual(value, right[at] as JsonValue))
+    );
+  }
+  if (isObject(left)) {
+    if (!isObject(right)) return false;
+    const keys = Object.keys(left);
+    return (
+      keys.length === Object.keys(right).length &&
+      keys.every(
+        (key) => Object.hasOwn(right, key) && jsonEqual(left[key] ?? null, right[key] ?? null),
+      )
+    );
+  }
+  return Object.is(left, right);
+}
+
+/** What a JSON value is called in an error. */
+export function nameOf(value: JsonValue): string {
+  if (value === null) return "null";
+  if (Array.isArray(value)) return "an array";
+  const names = { object: "an object", string: "a string", boolean: "a boolean" } as const;
+  return names[typeof value as keyof typeof names] ?? "a number";
+}
+
+function write(value: JsonValue, room: number): string {
+  switch (typeof value) {
+    case "string":
+      return JSON.stringify(value);
+    case "bigint":
+      return value.toString();
+    case "boolean":
+      return value ? "true" : "false";
+    case "number":
+      return writeReal(value);
+    case "object":
+      break;
+    default:
+      throw new CodecError(`${typeof value} is not a JSON type`);
+  }
+  if (value === null) return "null";
+  if (room === 0) throw new CodecError(`nested deeper than ${MAX_DEPTH} levels`);
+  if (Array.isArray(value)) {
+    return `[${value.map((member, at) => under(at, () => write(member, room - 1))).join(",")}]`;
+  }
+  const members = Object.entries(value).map(
+    ([key, member]) => `${JSON.stringify(key)}:${under(key, () => write(member, room - 1))}`,
+  );
+  return `{${members.join(",")}}`;
+}
+
+function writeReal(value: number): string {
+  if (!Number.isFinite(value)) throw new CodecError(`${value} is not a JSON number`);
+  if (Object.is(value, -0)) return "-0.0";
+  const written = String(value);
+  return /[.e]/.test(written) ? written : `${written}.0`;
+}
+
+class Parser {
+  private at = 0;
+
+  constructor(private readonly text: string) {}
+
+  document(): JsonValue {
+    const value = this.value(MAX_DEPTH);
+    this.space();
+    if (this.at < this.text.length) throw this.wrong("nothing more");
+    return value;
+  }
+
+  private value(room: number): JsonValue {
+    this.space();
+    switch (this.text[this.at]) {
+      case "{":
+        return this.object(room);
+      case "[":
+        return this.array(room);
+      case '"':
+        return this.string();
+      case "t":
+        return this.word("true", true);
+      case "f":
+        return this.word("false", false);
+      case "n":
+        return this.word("null", null);
+      default:
+        return this.number();
+    }
+  }
+
+  private object(room: number): JsonObject {
+    this.deeper(room);
+    const made = jsonObject();
+    if (this.closes("}")) return made;
+    do {
+      this.space();
+      if (this.text[this.at] !== '"') throw this.wrong("a key");
+      const key = this.string();
+      this.space();
+      this.expect(":");
+      made[key] = this.value(room - 1);
+    } while (this.goesOn("}"));
+    return made;
+  }
+
+  private array(room: number): JsonValue[] {
+    this.deeper(room);
+    const made: JsonValue[] = [];
+    if (this.closes("]")) return made;
+    do {
+      made.push(this.value(room - 1));
+    } while (this.goesOn("]"));
+    return made;
+  }
+
+  private string(): string {
+    const begin = this.at;
+    let end = begin + 1;
+    while (end < this.text.length && this.text[end] !== '"') {
+      end += this.text[end] === "\\" ? 2 : 1;
+    }
+    try {
+      const read = JSON.parse(this.text.slice(begin, end + 1)) as string;
+      this.at = end + 1;
+      return read;
+    } catch {
+      throw this.wrong("a string");
+    }
+  }
+
+  private number(): bigint | number {
+    NUMBER.lastIndex = this.at;
+    const found = NUMBER.exec(this.text);
+    if (found === null) throw this.wrong("a value");
+    this.at = NUMBER.lastIndex;
+    const literal = found[0];
+    if (found[1] === undefined && found[2] === undefined) {
+      if (literal.length > MAX_DIGITS) {
+        throw new CodecError("not readable: an integer has more than 4,300 digits");
+      }
+      return BigInt(literal);
+    }
+    const real = Number(literal);
+    if (!Number.isFinite(real)) {
+      throw new CodecError(`the number ${literal.slice(0, 40)} is beyond the range of a double`);
+    }
+    return real;
+  }
+
+  private word<T>(word: string, value: T): T {
+    if (!this.text.startsWith(word, this.at)) throw this.wrong("a value");
+    this.at += word.length;
+    return value;
+  }
+
+  private deeper(room: number): void {
+    if (room === 0) throw new CodecError(`nested deeper than ${MAX_DEPTH} levels`);
+    this.at += 1;
+  }
+
+  private closes(bracket: string): boolean {
+    this.space();
+    if (this.text[this.at] !== bracket) return false;
+    this.at += 1;
+    return true;
+  }
+
+  private goesOn(bracket: string): boolean {
+    if (this.closes(bracket)) return false;
+    this.expect(",");
+    return true;
+  }
+
+  private expect(character: string): void {
+    if (this.text[this.at] !== character) throw this.wrong(`'${character}'`);
+    this.at += 1;
+  }
+
+  private space(): void {
+    while (SPACES.includes(this.text[this.at] ?? "x")) this.at += 1;
+  }
+
+  private wrong(expected: string): CodecError {
+    return new CodecError(`not valid JSON at character ${this.at + 1}: ${expected} was due`);
+  }
+}

@@ -1,0 +1,164 @@
+"""Requests to a Consul agent, over py-consul: the one module that imports it.
+
+py-consul's own endpoints hide the status and the headers that blocking queries live by, so its
+HTTP client is used with answers as they come.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlencode
+
+import aiohttp
+import consul
+import consul.aio
+import consul.base
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh_discovery.config import ConsulConfig, read_token, split_address
+from gymmesh_runtime.conceal import conceal
+from gymmesh_runtime.config import ConfigError
+from gymmesh_runtime.errors import MeshError
+
+_CONNECT_S: Final = 2.0
+_MAX_SHOWN: Final = 200
+Params = Sequence[tuple[str, str]]
+
+
+class Answer(NamedTuple):
+    """An answer of Consul's: the status, the index header and the body."""
+
+    status: int
+    index_header: str | None
+    body: bytes
+
+    def json(self) -> Any:
+        """The body's JSON. Raises ValueError."""
+        return json.loads(self.body)
+
+
+class ConsulClient:
+    """One agent. Opens connections within an event loop; raises MeshError for every failure."""
+
+    def __init__(self, config: ConsulConfig) -> None:
+        scheme, host, port = split_address(config.address)
+        self.address = f"{host}:{port}"
+        self._datacenter = config.datacenter
+        self._headers = {}
+        token = read_token(config)
+        if token is not None:
+            self._headers["X-Consul-Token"] = str(token)
+        if config.namespace:
+            self._headers["X-Consul-Namespace"] = config.namespace
+        host = f"[{host}]" if ":" in host else host
+        self._http: Any = _Http(host, port, scheme, _ssl_context(config))
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        await self._http.close()
+
+    async def read(self, path: str, params: Params = (), *, timeout: float) -> Answer:
+        """GET, with the answer's status as it is but for 5xx and refusals."""
+        return await self._request("GET", path, params, None, timeout)
+
+    async def write(
+        self, path: str, params: Params = (), body: Any = None, *, timeout: float
+    ) -> Answer:
+        """PUT. A body is sent as JSON."""
+        data = "" if body is None else json.dumps(body)
+        return await self._request("PUT", path, params, data, timeout)
+
+    def strange(self, problem: str) -> MeshError:
+        """The error for an answer that no Consul gives."""
+        return _away(f"what answers at {self.address} is no Consul that can be read: {problem}")
+
+    async def _request(
+        self, method: str, path: str, params: Params, data: str | None, timeout: float
+    ) -> Answer:
+        if self._datacenter and method == "GET" and not path.startswith("/v1/agent"):
+            params = [*params, ("dc", self._datacenter)]
+        extra: dict[str, Any] = {"headers": self._headers, "connections_timeout": timeout}
+        extra |= {"raw": True} if data is None else {"data": data}
+        send = self._http.get if data is None else self._http.put
+        try:
+            answer: Answer = await send(_as_it_is, path, list(params), **extra)
+        except TimeoutError:
+            raise _away(f"Consul at {self.address} did not answer within {timeout:g} s") from None
+        except (aiohttp.ClientError, OSError, consul.Timeout) as error:
+            problem = str(error) or type(error).__name__
+            raise _away(f"Consul at {self.address} cannot be reached: {problem}") from None
+        except ValueError:  # text that is no UTF-8
+            raise self.strange("its answer is no text") from None
+        self._check(answer, path)
+        return answer
+
+    def _check(self, answer: Answer, path: str) -> None:
+        status, shown = answer.status, _shown(answer.body)
+        if status in (401, 403):
+            raise MeshError(
+                errors_pb2.ERROR_REASON_NOT_PERMITTED,
+                f"Consul at {self.address} refuses {path.split('?')[0]} ({status}: {shown}); "
+                "see discovery.consul.token_file and token_env",
+            )
+        if status == 400:
+            raise MeshError(
+                errors_pb2.ERROR_REASON_FIELD_INVALID,
+                f"Consul at {self.address} refuses what it was sent: {shown}",
+            )
+        # The agent's health endpoints say 429 and 503 for warning and critical, with a body.
+        says_health = path.startswith("/v1/agent/health/") and status in (429, 503)
+        unknown_check = path.startswith("/v1/agent/check/") and b"nknown check" in answer.body
+        if status in (200, 404) or says_health or unknown_check:
+            return
+        raise _away(f"Consul at {self.address} answers {status}: {shown}")
+
+
+class _Http(consul.aio.HTTPClient):  # type: ignore[misc]  # it has no types
+    """py-consul's client with a session of our own: bounded connecting, TLS and no redirects."""
+
+    def __init__(self, host: str, port: int, scheme: str, tls: ssl.SSLContext | bool) -> None:
+        consul.base.HTTPClient.__init__(self, host, port, scheme)
+        # Every watched name holds a connection.
+        connector = aiohttp.TCPConnector(limit=0, ssl=tls)
+        self._session = aiohttp.ClientSession(
+            connector=connector, timeout=aiohttp.ClientTimeout(connect=_CONNECT_S)
+        )
+
+    def uri(self, path: str, params: list[tuple[str, Any]] | None = None) -> str:
+        # Paths come quoted: an id may have a slash.
+        query = f"?{urlencode(params)}" if params else ""
+        return f"{self.base_uri}{path}{query}"
+
+
+def _as_it_is(response: Any) -> Answer:
+    body = response.body if isinstance(response.body, bytes) else response.body.encode()
+    return Answer(response.code, response.headers.get("X-Consul-Index"), body)
+
+
+def _ssl_context(config: ConsulConfig) -> ssl.SSLContext | bool:
+    tls = config.tls
+    if not config.address.startswith("https://"):
+        return True
+    if not tls.verify:
+        return False
+    try:
+        context = ssl.create_default_context(cafile=tls.ca_file or None)
+        if tls.cert_file:
+            context.load_cert_chain(tls.cert_file, tls.key_file or None)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"the TLS files for Consul cannot be used: {error}") from None
+    return context
+
+
+def _away(message: str) -> MeshError:
+    return MeshError(errors_pb2.ERROR_REASON_PEER_UNAVAILABLE, message)
+
+
+def _shown(body: bytes) -> str:
+    """The start of an answer, fit to be printed; Consul may quote a token."""
+    text = conceal(body[: 16 * _MAX_SHOWN].decode(errors="replace"))
+    plain = "".join(one if one.isprintable() else " " for one in text).strip()
+    return plain[:_MAX_SHOWN] or "(nothing)"

@@ -1,0 +1,83 @@
+"""The rules of Consul's blocking queries, as a pure state machine.
+
+A read with an index waits at Consul until something changed, or for ``wait_s``. What comes back
+has a new index, for the next read. The index says nothing else, and:
+
+- one that goes back means that Consul lost its state, or that another server answered which is
+  behind. The answer is not taken; the next read has no index and is answered at once;
+- 0 would make the next read return at once, for ever: that read has none, after a pause;
+- after a failure the next read has none: one from before a restart could be higher than the
+  restarted Consul's, and wait for nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+_FIRST_PAUSE_S: Final = 0.05
+_LONGEST_PAUSE_S: Final = 1.0
+_IDLE_PAUSE_S: Final = 1.0
+# Consul adds up to a sixteenth to the wait, and the answer takes its time.
+_WAIT_JITTER: Final = 1 / 16
+_ANSWER_S: Final = 5.0
+
+
+class BadIndexError(ValueError):
+    """An answer's index is missing, or no index."""
+
+
+def read_index(text: str | None) -> int:
+    """The index in an answer's header. Raises BadIndexError."""
+    if text is None or not (text.isascii() and text.isdigit()) or len(text) > 20:
+        raise BadIndexError("its index is missing, or no whole number")
+    return int(text)
+
+
+@dataclass(slots=True)
+class BlockingQuery:
+    """One query that is asked again and again. ``wait_s`` is the longest that Consul may wait."""
+
+    wait_s: float
+    index: int = 0
+    failures: int = 0
+    _idle: bool = False
+    _news: bool = False
+
+    def params(self) -> list[tuple[str, str]]:
+        """The parameters of the next read."""
+        if self.index == 0:
+            return []
+        return [("index", str(self.index)), ("wait", f"{round(self.wait_s * 1000)}ms")]
+
+    def timeout_s(self) -> float:
+        """How long the next read may take."""
+        return _ANSWER_S + (self.wait_s * (1 + _WAIT_JITTER) if self.index else 0.0)
+
+    def answered(self, index: int) -> bool:
+        """Notes an answer; whether it is to be taken."""
+        self.failures = 0
+        if index < self.index:
+            self.index, self._idle, self._news = 0, index == 0, False
+            return False
+        self._idle = index == 0
+        self._news = index > self.index
+        self.index = index
+        return True
+
+    def failed(self) -> None:
+        """Notes a read without an answer."""
+        self.failures += 1
+        self.index, self._idle, self._news = 0, False, False
+
+    def pause_s(self, took_s: float, draw: float) -> float:
+        """How long to wait before the next read; ``took_s`` is how long the last one took, and
+        ``draw`` a random number in [0, 1).
+        """
+        spread = 0.5 + draw / 2
+        if self.failures:
+            pause = min(_FIRST_PAUSE_S * 2.0 ** min(self.failures - 1, 16), _LONGEST_PAUSE_S)
+            return pause * spread
+        if self._idle or (not self._news and self.index and took_s < self.wait_s / 2):
+            return _IDLE_PAUSE_S * spread  # it answers at once although there is no news
+        return max(0.0, _FIRST_PAUSE_S * spread - took_s)

@@ -1,0 +1,46 @@
+"""Other ways to read the registry than DiscoveryService: each an edge, by configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from gymmesh_discovery.backends.base import RegistryBackend
+from gymmesh_discovery.config import DiscoveryConfig
+from gymmesh_runtime.config import ConfigError
+
+
+class Edge(Protocol):
+    """A protocol over the registry's backend."""
+
+    async def open(self, backend: RegistryBackend) -> None:
+        """Starts; the backend is open."""
+
+    async def close(self) -> None:
+        """Stops; harmless when called twice."""
+
+    def drain(self) -> None:
+        """Ends what would last as long as its callers."""
+
+    def extras(self) -> list[Callable[[Any], None]]:
+        """What adds its services to the discovery service's gRPC server."""
+
+
+def edges_of(config: DiscoveryConfig) -> list[Edge]:
+    """The edges of a configuration. Raises ConfigError."""
+    edges: list[Edge] = []
+    if config.xds:
+        try:
+            from gymmesh_discovery.xds.servicer import XdsEdge
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.partition(".")[0] != "envoy":
+                raise
+            raise ConfigError(
+                "needs the package xds-protos; install gymmesh[xds]", path="discovery.xds"
+            ) from None
+        edges.append(XdsEdge())
+    if config.http_sd:
+        from gymmesh_discovery.http_sd import HttpSdEdge
+
+        edges.append(HttpSdEdge(config.http_sd))
+    return edges

@@ -1,0 +1,131 @@
+"""The registry as Prometheus' HTTP service discovery: what is to be scraped, as JSON over HTTP.
+
+    GET /v1/http-sd -> [{"targets": ["127.0.0.1:40211"], "labels": {"__meta_gymmesh_name": …}}]
+
+A process has one endpoint for all its services: one target, with its services' facts, sorted and
+separated by commas, in labels for relabelling.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import orjson
+from aiohttp import web
+
+from gymmesh.discovery.v1 import discovery_pb2
+from gymmesh_discovery.backends.base import RegistryBackend
+from gymmesh_runtime.config import ConfigError
+from gymmesh_runtime.listening import at_port, log_exposure
+
+_log = logging.getLogger("gymmesh.discovery")
+
+PATH: Final = "/v1/http-sd"
+_STOP_S: Final = 1.0
+
+
+class HttpSdEdge:
+    """Serves the targets at an address, host and port; port 0: the system chooses."""
+
+    def __init__(self, address: str) -> None:
+        self._host, self._port = split_address(address)
+        self._runner: web.AppRunner | None = None
+        self._backend: RegistryBackend | None = None
+        self.address = ""
+
+    async def open(self, backend: RegistryBackend) -> None:
+        """Listens. Raises OSError when the port is taken."""
+        self._backend = backend
+        app = web.Application()
+        app.router.add_get(PATH, self._targets)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=_STOP_S)
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, self._host, self._port).start()
+        except OSError as error:
+            place = at_port(self._host, self._port)
+            await self._runner.cleanup()
+            raise OSError(
+                f"cannot serve HTTP service discovery on {place}: {error.strerror}"
+            ) from error
+        self.address = at_port(self._host, self._runner.addresses[0][1])
+        log_exposure("HTTP service discovery is served", self._host, "read where services are")
+        _log.info("HTTP service discovery is at http://%s%s", self.address, PATH)
+
+    async def close(self) -> None:
+        """Stops listening."""
+        if self._runner is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(2 * _STOP_S):
+                    await self._runner.cleanup()
+
+    def drain(self) -> None:
+        """Requests are short."""
+
+    def extras(self) -> list[Callable[[Any], None]]:
+        """Nothing over gRPC."""
+        return []
+
+    async def _targets(self, request: web.Request) -> web.Response:
+        assert self._backend is not None
+        _, instances = self._backend.snapshot("", "")
+        return web.Response(
+            body=orjson.dumps(targets_of(instances)), content_type="application/json"
+        )
+
+
+def targets_of(instances: list[discovery_pb2.Instance]) -> list[dict[str, Any]]:
+    """The targets, by address; an instance without a usable one is left out."""
+    by_address: dict[str, list[discovery_pb2.Instance]] = {}
+    for one in instances:
+        if one.metrics_address and _is_address(one.metrics_address):
+            by_address.setdefault(one.metrics_address, []).append(one)
+    return [
+        {"targets": [address], "labels": _labels(members)}
+        for address, members in sorted(by_address.items())
+    ]
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port. Raises ConfigError."""
+    if not _is_address(address):
+        raise ConfigError(f"'{address}' is no host and port", path="discovery.http_sd")
+    parts = urlsplit(f"//{address}")
+    assert parts.hostname is not None
+    assert parts.port is not None
+    return parts.hostname, parts.port
+
+
+def _is_address(text: str) -> bool:
+    try:
+        parts = urlsplit(f"//{text}")
+        return (
+            bool(parts.hostname)
+            and parts.port is not None
+            and parts.netloc == text
+            and ("@" not in text)
+        )
+    except ValueError:
+        return False
+
+
+def _labels(members: list[discovery_pb2.Instance]) -> dict[str, str]:
+    facts = {
+        "id": [one.id for one in members],
+        "service": [one.service for one in members],
+        "name": [one.name for one in members],
+        "health": [_health(one) for one in members],
+        "region": [one.locality.region for one in members],
+        "zone": [one.locality.zone for one in members],
+        "host": [one.locality.host for one in members],
+    }
+    return {f"__meta_gymmesh_{key}": ",".join(sorted(set(of))) for key, of in facts.items()}
+
+
+def _health(instance: discovery_pb2.Instance) -> str:
+    return discovery_pb2.Health.Name(instance.health).removeprefix("HEALTH_").lower()

@@ -1,0 +1,120 @@
+"""Keeps a catalog in step with a registry, and wakes the streams when it changed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from gymmesh_discovery.backends.base import RegistryBackend, Subscription
+from gymmesh_discovery.view import Change
+from gymmesh_discovery.xds.catalog import Catalog
+from gymmesh_runtime import metrics
+from gymmesh_runtime.plain_text import one_line
+
+_log = logging.getLogger("gymmesh.xds")
+
+# Changes of this time go out together; the first one after a pause goes out at once.
+_BATCH_S: Final = 0.05
+_PAUSE_S: Final = 1.0
+
+
+class RegistryFeed:
+    """The catalog of a registry.
+
+    For ``settle_s`` after the start it counts as not settled: services renew their leases every
+    five seconds, and a registry without a memory of its own hears of them only then.
+    """
+
+    def __init__(self, backend: RegistryBackend, *, settle_s: float) -> None:
+        self.catalog = Catalog()
+        self.streams: set[asyncio.Event] = set()  # set when there may be something to send
+        self._backend = backend
+        self._settle_s = settle_s
+        self._changed = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._logged: dict[str, str] = {}
+
+    async def open(self) -> None:
+        """Takes a snapshot and follows the changes from then on."""
+        self.catalog.settled = self._settle_s <= 0
+        subscription = self._backend.subscribe()
+        version = self._take_snapshot()
+        self.publish()
+        self._tasks = [
+            asyncio.create_task(self._follow(subscription, version)),
+            asyncio.create_task(self._publish_forever()),
+            asyncio.create_task(self._settle()),
+        ]
+
+    async def close(self) -> None:
+        """Stops."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+
+    def publish(self) -> None:
+        """Lets the streams see what has changed."""
+        if self.catalog.commit():
+            metrics.XDS_VIEW_VERSION.set(self.catalog.version)
+            self._wake()
+        self._log_problems()
+
+    async def _follow(self, subscription: Subscription, version: int) -> None:
+        while True:
+            try:
+                while True:
+                    change = await subscription.next()
+                    version = self._take(change, version)
+                    self._changed.set()
+            except Exception:
+                _log.exception("the registry's changes could not be followed; starting anew")
+            finally:
+                subscription.close()
+            await asyncio.sleep(_PAUSE_S)
+            subscription = self._backend.subscribe()
+            version = self._take_snapshot()
+            self._changed.set()
+
+    def _take(self, change: Change | None, version: int) -> int:
+        """Takes a change into the catalog, None for missed ones; returns the version it is at."""
+        if change is None:
+            return self._take_snapshot()
+        if change.version <= version:
+            return version  # in the snapshot already
+        if change.removed:
+            self.catalog.remove(change.instance.id)
+        else:
+            self.catalog.put(change.instance)
+        return change.version
+
+    def _take_snapshot(self) -> int:
+        version, instances = self._backend.snapshot("", "")
+        self.catalog.replace(instances)
+        return version
+
+    async def _publish_forever(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            self.publish()
+            await asyncio.sleep(_BATCH_S)
+
+    async def _settle(self) -> None:
+        await asyncio.sleep(self._settle_s)
+        self.catalog.settled = True
+        self._wake()
+
+    def _wake(self) -> None:
+        for stream in self.streams:
+            stream.set()
+
+    def _log_problems(self) -> None:
+        problems = self.catalog.problems
+        for instance_id, problem in problems.items():
+            if self._logged.get(instance_id) != problem:
+                _log.warning(
+                    "%s is not offered to xDS clients: %s", one_line(instance_id), one_line(problem)
+                )
+        self._logged = dict(problems)

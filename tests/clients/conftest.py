@@ -1,0 +1,15 @@
+"""The `collect` programs of the clients in other languages, against a mesh of ours.
+
+Opt-in (`make test-clients`, which builds them first): GYMMESH_TEST_CLIENTS names the languages,
+separated by spaces. Without it nothing is collected here; with it, a program that is not there is a
+failure, never a skip.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+LANGUAGES: Final = tuple(os.environ.get("GYMMESH_TEST_CLIENTS", "").split())
+
+collect_ignore_glob = [] if LANGUAGES else ["test_*.py"]

@@ -1,0 +1,65 @@
+"""The suite for collectors: `gym-cli collect` passes it, and collectors with a defect do not."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from gymmesh_conformance.collectors import (
+    Collector,
+    CollectorCase,
+    load_collector_cases,
+    run_collector_case,
+    select_collector_cases,
+)
+
+pytestmark = pytest.mark.timeout(180)
+
+_PLACES = "{agent} {input} {output} {failures}"
+_COLLECT = f"{sys.executable} -m gymmesh_cli collect --agent {{agent}} -i {{input}} -o {{output}}"
+_TAMPERING = f"{sys.executable} -m tests.conformance.tampering_collector"
+
+
+@pytest.mark.parametrize("case", load_collector_cases(), ids=lambda case: case.name)
+async def test_gym_cli_collects(case: CollectorCase) -> None:
+    result = await run_collector_case(case, Collector(_COLLECT, timeout_s=120))
+    assert result.outcome == "passed", "\n".join((result.rule, *result.problems))
+
+
+@pytest.mark.parametrize(
+    ("defect", "case", "seen"),
+    [
+        ("twice", "writes_a_row_for_each_rollout", "expected one, got 2"),
+        ("lossy", "writes_a_row_for_each_rollout", "expected one, got 0"),
+        ("zero_for_none", "not_judged_is_not_zero", "expected to be absent"),
+        ("zero_for_failed", "does_not_try_again_what_is_not_safe", "what is not data"),
+        ("zero_for_failed", "fails_on_what_it_may_not_ignore", "what is not data"),
+        ("zero_for_failed", "a_gap_is_not_data", "what is not data"),
+        ("always_one", "a_verdict_of_zero_is_a_reward", "expected 0.0, got 1.0"),
+        ("no_retries", "starts_anew_what_a_lost_stream_had", "expected one, got 0"),
+    ],
+)
+async def test_a_collector_with_a_defect_fails(defect: str, case: str, seen: str) -> None:
+    command = f"{_TAMPERING} {defect} {_PLACES}"
+    result = await run_collector_case(
+        select_collector_cases([case])[0], Collector(command, timeout_s=120)
+    )
+    assert any(seen in problem for problem in result.problems), result.problems
+
+
+@pytest.mark.parametrize(
+    ("command", "seen"),
+    [
+        ("/no/such/program {agent}", "cannot be started"),
+        (f"{sys.executable} -c 'import sys; sys.exit(7)'", "exit code 7"),
+        (f"{sys.executable} -c 'import time; time.sleep(60)'", "did not end within 1 s"),
+        (f"{sys.executable} -c 0", "expected one, got 0"),
+    ],
+)
+async def test_what_is_no_collector_fails(command: str, seen: str) -> None:
+    case = select_collector_cases(["not_judged_is_not_zero"])[0]
+    result = await run_collector_case(case, Collector(command, timeout_s=1))
+    if "-c 0" in command:
+        result = await run_collector_case(case, Collector(command))
+    assert any(seen in problem for problem in result.problems), result.problems

@@ -1,0 +1,117 @@
+"""`gym-cli conformance`, its reports, and the vectors that travel with the suites."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from gymmesh_conformance.reports import as_junit
+from gymmesh_conformance.runner import CaseResult
+from gymmesh_conformance.vectors import KINDS, copy_to, folder
+from tests.conformance.implementations import PROFILES
+from tests.conformance.minimal.capitals import Capitals
+from tests.conformance.minimal.registry import Registry
+from tests.conformance.minimal.serving import serving
+
+_ROOT = Path(__file__).parents[2]
+
+
+async def _gym_cli(*arguments: str) -> tuple[int | None, str, str]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "gymmesh_cli",
+        "conformance",
+        *arguments,
+        cwd=_ROOT,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(100):
+        out, err = await process.communicate()
+    return process.returncode, out.decode(), err.decode()
+
+
+async def test_a_registry_that_conforms(tmp_path: Path) -> None:
+    junit = tmp_path / "junit.xml"
+    async with serving(Registry()) as address:
+        code, out, err = await _gym_cli(
+            "--service", "discovery", "--target", address, "--junit", str(junit)
+        )
+    assert (code, err) == (0, "")
+    assert "ok    discovery/watches\n" in out
+    assert "skip  discovery/a_lease_runs_out  (needs short_leases)\n" in out
+    assert out.splitlines()[-1].endswith(" passed, 0 failed, 1 skipped")
+    (suite,) = ElementTree.parse(junit).getroot()
+    assert (suite.get("failures"), suite.get("skipped")) == ("0", "1")
+    assert int(suite.get("tests", "0")) == len(out.splitlines()) - 1
+
+
+async def test_an_environment_that_does_not() -> None:
+    class Forgetful(Capitals):
+        async def CloseSession(self, request: Any, context: Any) -> Any:
+            raise RuntimeError("nobody foresaw this")
+
+    async with serving(Forgetful()) as address:
+        code, out, _ = await _gym_cli(
+            *("--service", "resource", "--target", address, "--case", "closes_twice"),
+            *("--profile", str(PROFILES / "capitals.yaml"), "--json"),
+        )
+    (result,) = json.loads(out)
+    assert (code, result["outcome"]) == (1, "failed")
+    assert result["rule"] == "Closing a session that is not there is a success."
+    assert "resource.CloseSession" in result["problems"][0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("--service", "discovery"), 2, "--target is needed"),
+        (("--service", "tool", "--target", "127.0.0.1:9"), 2, "tool"),
+        (("--service", "resource", "--target", "127.0.0.1:9"), 2, "names a `task`"),
+        (("--service", "collector"), 2, "--command"),
+        (("--service", "collector", "--command", "x", "--case", "y"), 2, "no case named y"),
+        (
+            ("--service", "discovery", "--target", "127.0.0.1:9", "--wait", "0.2"),
+            1,
+            "nothing answers",
+        ),
+    ],
+)
+async def test_mistakes(arguments: tuple[str, ...], code: int, said: str) -> None:
+    returned, out, err = await _gym_cli(*arguments)
+    assert (returned, out) == (code, "")
+    assert said in err
+    assert "Traceback" not in err
+
+
+def test_junit_takes_whatever_a_server_wrote() -> None:
+    results = [
+        CaseResult("agent", "a", "A <rule> & more.", "failed", ("said \x00\ud800 <b>", "two")),
+        CaseResult("agent", "b", "Rule.", "skipped", lacks="collect"),
+        CaseResult("agent", "c", "Rule.", "passed", seconds=1.5),
+    ]
+    (suite,) = ElementTree.fromstring(as_junit(results))
+    assert [suite.get(name) for name in ("tests", "failures", "skipped")] == ["3", "1", "1"]
+    failed, skipped, passed = suite
+    assert failed[0].get("message") == "A <rule> & more."
+    assert failed[0].text == "said ?? <b>\ntwo"
+    assert skipped[0].get("message") == "needs collect"
+    assert (len(passed), passed.get("time")) == (0, "1.500")
+
+
+def test_the_vectors_can_be_copied(tmp_path: Path) -> None:
+    copied = copy_to(tmp_path)
+    names = [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.json")]
+    assert copied > len(names) >= 10
+    assert {"vectors/codec.json", "vectors/rows.json", "vectors/errors.json"} <= set(names)
+    for kind in KINDS:
+        assert list(folder(kind).glob("*.json"))
+    with pytest.raises(LookupError):
+        folder("others")

@@ -1,0 +1,332 @@
+"""The suites notice a server that breaks one rule: mutants of the minimal servers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health
+
+from gymmesh.agent.v1 import agent_pb2
+from gymmesh.discovery.v1 import discovery_pb2
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh.resource.v1 import resource_pb2
+from gymmesh.verify.v1 import verify_pb2_grpc
+from gymmesh_conformance.runner import CaseResult, Subject, run_case
+from gymmesh_conformance.suites import select
+from tests.conformance import implementations
+from tests.conformance.implementations import MINIMAL
+from tests.conformance.minimal import agent, attempt, capitals, collecting, serving
+from tests.conformance.minimal.agent import MinimalAgent
+from tests.conformance.minimal.capitals import Capitals
+from tests.conformance.minimal.registry import Registry
+from tests.conformance.minimal.status import fail
+
+
+async def _run(name: str, case: str, of: type[MinimalAgent] | None = None) -> CaseResult:
+    """Runs a case at a minimal server; `of`: another agent in its place."""
+    implementation = next(one for one in MINIMAL if one.name == name)
+    open_ = implementation.open if of is None else implementations._minimal_agent(of)
+    async with open_("plain") as target:
+        return await run_case(select(implementation.suite, [case])[0], await target.subject())
+
+
+def _always_safe(status: Any) -> errors_pb2.ReasonRule:
+    return errors_pb2.ReasonRule(retry_safe=True)
+
+
+def _never_safe(status: Any) -> errors_pb2.ReasonRule:
+    return errors_pb2.ReasonRule()
+
+
+async def _anything(*_: Any) -> None:
+    """Refuses nothing."""
+
+
+def _mean_of_turns(verdict: Any, rule: Any, rewards: Any) -> Any:
+    """Adds one turn only."""
+    if rule == resource_pb2.REWARD_RULE_SUM and rewards:
+        verdict.reward += rewards[-1]
+    return verdict
+
+
+def _always_added(verdict: Any, rule: Any, rewards: Any) -> Any:
+    verdict.reward += sum(rewards)
+    return verdict
+
+
+class _AnyName(MinimalAgent):
+    """Runs tasks of other agents, and attempts that run already."""
+
+    def _refusal(self, request: Any) -> Any:
+        request.task.agent = ""
+        self._running.clear()
+        return super()._refusal(request)
+
+
+class _LatestRewards(attempt.Attempt):
+    """Forgets what the environment says of retries."""
+
+    async def _open(self) -> None:
+        await super()._open()
+        about = resource_pb2.GetEnvironmentResponse()
+        about.CopyFrom(self._environment)
+        about.retry_safe = True
+        self._environment = about
+
+
+class _UncheckedGroups(MinimalAgent):
+    """Hands group verdicts on as they come."""
+
+    async def JudgeGroup(self, request: Any, context: Any) -> Any:
+        found = await self._finder.find(
+            "gymmesh.resource.v1.ResourceService", request.group.task.environment
+        )
+        assert found is not None
+        stub: Any = verify_pb2_grpc.VerifyServiceStub(self._finder.channel(found.address))
+        reply = await stub.VerifyGroup(request.group, timeout=10)
+        return agent_pb2.JudgeGroupResponse(verdicts=reply.verdicts)
+
+
+@pytest.mark.parametrize(
+    ("case", "owner", "name", "defect"),
+    [
+        ("adds_the_rewards_of_turns", attempt, "with_turns", _mean_of_turns),
+        ("adds_the_rewards_of_turns", attempt, "with_turns", lambda verdict, *_: verdict),
+        ("adds_no_rewards_elsewhere", attempt, "with_turns", _always_added),
+        ("a_pending_verdict_stays_without_a_reward", attempt, "with_turns", _always_added),
+        ("the_environment_says_what_may_be_retried", agent, "Attempt", _LatestRewards),
+        ("what_may_be_retried_says_so", attempt, "rule_of", _never_safe),
+        ("what_is_lasting_says_so", attempt, "rule_of", _always_safe),
+        ("another_agents_task", None, "", _AnyName),
+        ("runs_here_already", None, "", _AnyName),
+        ("stale_weights", attempt, "age_of", lambda versions: 0),
+        ("weights_that_are_fresh_enough", attempt, "age_of", lambda versions: 99),
+        ("a_group_with_a_verdict_too_few", None, "", _UncheckedGroups),
+        ("a_group_in_another_order", None, "", _UncheckedGroups),
+        ("a_group_with_a_bad_verdict", agent, "problem", lambda verdict: ""),
+        ("a_verdict_that_is_not_finite", attempt, "problem", lambda verdict: ""),
+        ("is_ready_for_large_answers", agent, "OPTIONS", ()),
+        ("takes_large_messages", serving, "OPTIONS", ()),
+    ],
+)
+async def test_an_agent_that_breaks_a_rule_fails(
+    case: str, owner: Any, name: str, defect: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gymmesh_conformance.runner._SETTLE_S", 0.5)
+    good = await _run("minimal", case)
+    assert good.outcome == "passed", good.problems
+    if owner is None:
+        assert (await _run("minimal", case, defect)).outcome == "failed"
+        return
+    monkeypatch.setattr(owner, name, defect)
+    assert (await _run("minimal", case)).outcome == "failed"
+
+
+@pytest.mark.parametrize(("between_ms", "passes"), [(330_000, True), (1_000, False)])
+async def test_an_agent_that_pings_too_often_fails(
+    between_ms: int, passes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gymmesh_conformance.runner._SETTLE_S", 0.5)
+    pings = (("grpc.keepalive_time_ms", between_ms), ("grpc.http2.max_pings_without_data", 0))
+    monkeypatch.setattr(agent, "OPTIONS", (*agent.OPTIONS, *pings))
+    implementation = next(one for one in MINIMAL if one.name == "minimal")
+    async with implementation.open("plain") as target:
+        subject = await target.subject()
+        slow = Subject(subject.path, {**subject.variables, "slow_s": 8}, subject.world)
+        result = await run_case(select("agent", ["waits_for_a_slow_model"])[0], slow)
+    assert (result.outcome == "passed") is passes, result.problems
+
+
+class _FromZero(collecting._Stream):
+    """Its first batch has the cursor 0."""
+
+    def batch(self) -> Any:
+        batch = super().batch()
+        if batch is not None:
+            batch.events.cursor -= 4
+        return batch
+
+
+class _FromAThousand(collecting._Stream):
+    """Counts in larger steps, which the contract allows."""
+
+    def batch(self) -> Any:
+        batch = super().batch()
+        if batch is not None:
+            batch.events.cursor = 1000 + 10 * batch.events.cursor
+        return batch
+
+
+@pytest.mark.parametrize(("stream", "passes"), [(_FromZero, False), (_FromAThousand, True)])
+async def test_cursors_grow_from_anywhere_above_zero(
+    stream: type[collecting._Stream], passes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collecting, "_Stream", stream)
+    found = await _run("minimal_collect", "collects_a_rollout")
+    assert (found.outcome == "passed") is passes, found.problems
+
+
+class _Unseeded(Capitals):
+    """Ignores the task's seed."""
+
+    async def CreateSession(self, request: Any, context: Any) -> Any:
+        request.task.ClearField("seed")
+        return await super().CreateSession(request, context)
+
+
+class _CutOff(Capitals):
+    """Ends a call with its caller."""
+
+    async def CallTool(self, request: Any, context: Any) -> Any:
+        session = await self._session(request.session_id, context)
+        try:
+            return await super().CallTool(request, context)
+        except asyncio.CancelledError:
+            session.calls.pop(request.request_id)[1].cancel()
+            raise
+
+
+class _ShortMemory(Capitals):
+    """Forgets the ids of calls together with their answers."""
+
+    async def CallTool(self, request: Any, context: Any) -> Any:
+        session = await self._session(request.session_id, context)
+        while len(session.calls) > 100:
+            del session.calls[next(iter(session.calls))]
+        return await super().CallTool(request, context)
+
+
+class _Guessing(Capitals):
+    """Takes any text for arguments."""
+
+    async def CallTool(self, request: Any, context: Any) -> Any:
+        request.arguments = b'{"country": "France"}'
+        return await super().CallTool(request, context)
+
+
+async def _last_page(elements: Any, request: Any, context: Any) -> tuple[Any, str]:
+    return elements, ""
+
+
+class _Unhealthy(health.aio.HealthServicer):
+    """Knows the server as a whole, and none of its services."""
+
+    async def set(self, service: str, status: Any) -> None:
+        if not service:
+            await super().set(service, status)
+
+
+class _Forgiving(Registry):
+    """Lets any instance take another's id."""
+
+    async def Register(self, request: Any, context: Any) -> Any:
+        self._listed.pop(request.instance.id, None)
+        return await super().Register(request, context)
+
+
+class _Eternal(Registry):
+    """Never lets a lease run out."""
+
+    def _sweep(self) -> None:
+        """Does nothing."""
+
+
+class _StandingStill(Registry):
+    """Its version does not grow."""
+
+    def _changed(self, before: Any, after: Any) -> None:
+        super()._changed(before, after)
+        self._version = 1
+
+
+class _Unfiltered(Registry):
+    """Sends every change to every watcher."""
+
+    async def WatchInstances(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        request.name = ""
+        async for response in super().WatchInstances(request, context):
+            yield response
+
+
+class _Unordered(Registry):
+    """Lists in the order of registration."""
+
+    def _matching(self, request: Any) -> list[discovery_pb2.Instance]:
+        return [one.instance for one in self._listed.values() if one.instance.service]
+
+
+class _PickyHealth(Registry):
+    """Refuses a health that it does not know."""
+
+    async def Renew(self, request: Any, context: Any) -> Any:
+        if request.health not in discovery_pb2.Health.values():
+            await fail(context, grpc.StatusCode.INVALID_ARGUMENT, "FIELD_INVALID", "no")
+        return await super().Renew(request, context)
+
+
+class _PastLives(Registry):
+    """Keeps the lease of an instance that was started again."""
+
+    async def Register(self, request: Any, context: Any) -> Any:
+        known = self._listed.get(request.instance.id)
+        if known is not None:
+            request.lease_id = known.lease_id
+        answer = await super().Register(request, context)
+        if known is not None:
+            self._listed[request.instance.id].lease_id = answer.lease_id = known.lease_id
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("server", "case", "owner", "name", "defect"),
+    [
+        ("capitals", "session_request_id_reused", capitals, "_compare", _anything),
+        ("capitals", "tool_request_id_reused", capitals, "_compare", _anything),
+        ("capitals_turns", "turn_request_id_reused", capitals, "_compare", _anything),
+        ("capitals", "refuses_odd_pages", capitals, "_page", _last_page),
+        ("capitals", "session_takes_the_tasks_seed", implementations, "Capitals", _Unseeded),
+        ("capitals", "a_late_caller_finds_its_call", implementations, "Capitals", _CutOff),
+        ("capitals", "answers_of_long_ago", implementations, "Capitals", _ShortMemory),
+        ("capitals", "empty_arguments", implementations, "Capitals", _Guessing),
+        ("capitals", "takes_large_messages", serving, "OPTIONS", ()),
+        ("capitals", "says_that_it_is_healthy", health.aio, "HealthServicer", _Unhealthy),
+        ("capitals", "cannot_be_decoded", serving, "DecodeError", ZeroDivisionError),
+        ("echo", "takes_large_messages", serving, "OPTIONS", ()),
+        (
+            "minimal_registry",
+            "another_instance_of_that_id",
+            implementations,
+            "Registry",
+            _Forgiving,
+        ),
+        ("minimal_registry", "a_lease_runs_out", implementations, "Registry", _Eternal),
+        ("minimal_registry", "watches", implementations, "Registry", _StandingStill),
+        ("minimal_registry", "watches_a_name_only", implementations, "Registry", _Unfiltered),
+        (
+            "minimal_registry",
+            "lists_all_kinds_of_health_in_order",
+            implementations,
+            "Registry",
+            _Unordered,
+        ),
+        (
+            "minimal_registry",
+            "unknown_health_counts_as_unspecified",
+            implementations,
+            "Registry",
+            _PickyHealth,
+        ),
+        ("minimal_registry", "started_again", implementations, "Registry", _PastLives),
+    ],
+)
+async def test_a_service_that_breaks_a_rule_fails(
+    server: str, case: str, owner: Any, name: str, defect: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = await _run(server, case)
+    assert good.outcome == "passed", good.problems
+    monkeypatch.setattr(owner, name, defect)
+    assert (await _run(server, case)).outcome == "failed"

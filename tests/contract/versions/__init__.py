@@ -1,0 +1,1 @@
+"""The contract as it may look one minor version later, and peers that speak it."""

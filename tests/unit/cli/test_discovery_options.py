@@ -1,0 +1,71 @@
+"""What --discovery and --agent consul://… refuse, and how."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.processes import free_port
+from tests.support.cli import gym, sums, write_tasks
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.mark.parametrize(
+    ("where", "problem"),
+    [
+        ("etcd", "--discovery is memory, consul or consul://HOST:PORT"),
+        ("consul://nowhere", "HOST:PORT"),
+        ("consul://127.0.0.1:1/tool_loop", "without a path"),
+    ],
+)
+async def test_a_place_that_is_none(where: str, problem: str) -> None:
+    done = await gym("up", "--discovery", where)
+    assert done.code == 2
+    done.said(problem)
+
+
+async def test_no_consul_answers(tmp_path: Path) -> None:
+    port = free_port()
+    done = await gym("up", "--discovery", f"consul://127.0.0.1:{port}")
+    assert done.code == 1
+    done.said(f"Consul at 127.0.0.1:{port} cannot be reached", "start a Consul agent")
+    sets = ["--set", f"discovery.consul.address=127.0.0.1:{port}"]
+    done = await gym("up", *sets, "--discovery", "consul", "--consul-binary", tmp_path / "none")
+    assert done.code == 1
+    done.said("cannot be run", "--consul-binary")
+
+
+async def test_targets_of_collect(tmp_path: Path) -> None:
+    collect: list[str | Path] = [
+        "collect",
+        "-i",
+        write_tasks(tmp_path, sums(1)),
+        "-o",
+        tmp_path / "rows.jsonl",
+    ]
+    done = await gym(*collect, "--agent", "consul://a:1/x", "--agent", "127.0.0.1:1")
+    assert done.code == 2
+    done.said("give it once and alone")
+    done = await gym(*collect, "--agent", "consul://a/x")
+    assert done.code == 2
+    done.said("consul://HOST:PORT/AGENT is expected")
+    done = await gym(*collect, "--agent", f"consul://127.0.0.1:{free_port()}/x")
+    assert done.code == 1
+    done.said("Consul at 127.0.0.1:", "cannot be reached")
+
+
+async def test_a_configuration_that_is_wrong(tmp_path: Path) -> None:
+    done = await gym("up", "--set", "discovery.consul.address=user:hunter2@h:1")
+    assert done.code == 2
+    done.said("the Consul address must be HOST:PORT")
+    assert "hunter2" not in done.err
+    done = await gym("up", "--set", "discovery.consul.prefix=No-Dash")
+    assert done.code == 2
+    done.said("discovery.consul.prefix")
+    token = tmp_path / "token"
+    sets = ["--set", f"discovery.consul.token_file={token}", "--set", "discovery.backend=consul"]
+    done = await gym("up", *sets)
+    assert done.code == 2
+    done.said("the Consul token file", "No such file")

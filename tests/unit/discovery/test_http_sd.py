@@ -1,0 +1,91 @@
+"""What Prometheus is told to scrape, over real HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import aiohttp
+import pytest
+
+from gymmesh.discovery.v1 import discovery_pb2 as pb
+from gymmesh_discovery.backends.memory import MemoryRegistry
+from gymmesh_discovery.config import DiscoveryConfig
+from gymmesh_discovery.edges import edges_of
+from gymmesh_discovery.http_sd import PATH, HttpSdEdge, targets_of
+from gymmesh_discovery.service import DiscoveryService
+from gymmesh_runtime.config import ConfigError
+from gymmesh_runtime.peers import PeerDirectory
+
+pytestmark = pytest.mark.timeout(30)
+
+
+def instance(instance_id: str, metrics: str, **fields: Any) -> pb.Instance:
+    usual = {"service": "x.Agent", "name": "loop", "address": "127.0.0.1:1", "health": 1}
+    return pb.Instance(id=instance_id, metrics_address=metrics, **{**usual, **fields})
+
+
+def test_a_process_is_scraped_once() -> None:
+    place = pb.Locality(region="r", zone="z", host="h")
+    [one] = targets_of(
+        [
+            instance("b", "10.0.0.1:9", health=3, locality=place),
+            instance("a", "10.0.0.1:9", name="math", service="x.Resource", locality=place),
+        ]
+    )
+    assert one == {
+        "targets": ["10.0.0.1:9"],
+        "labels": {
+            "__meta_gymmesh_id": "a,b",
+            "__meta_gymmesh_service": "x.Agent,x.Resource",
+            "__meta_gymmesh_name": "loop,math",
+            "__meta_gymmesh_health": "draining,serving",
+            "__meta_gymmesh_region": "r",
+            "__meta_gymmesh_zone": "z",
+            "__meta_gymmesh_host": "h",
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    "metrics", ["", "nowhere", "http://a:1", "a:1/path", "u:p@a:1", "a:99999", ":1", "a:1?x=y"]
+)
+def test_what_is_no_address_is_not_scraped(metrics: str) -> None:
+    good = instance("b", "[::1]:9")
+    assert [one["targets"] for one in targets_of([instance("a", metrics), good])] == [["[::1]:9"]]
+
+
+async def test_over_http() -> None:
+    registry = MemoryRegistry()
+    edge = HttpSdEdge("127.0.0.1:0")
+    service = DiscoveryService("registry", registry, edges=[edge])
+    await service.open(PeerDirectory())
+    try:
+        url = f"http://{edge.address}{PATH}"
+        async with aiohttp.ClientSession() as session:
+            async with session.get(url) as answer:
+                assert answer.status == 200
+                assert answer.content_type == "application/json"
+                assert await answer.json() == []
+            lease, _ = await registry.register(instance("a", "127.0.0.1:9"), 60, "")
+            async with session.get(url) as answer:
+                assert [one["targets"] for one in await answer.json()] == [["127.0.0.1:9"]]
+            await registry.deregister(lease)
+            async with session.get(url) as answer:
+                assert await answer.json() == []
+            async with session.post(url) as answer:
+                assert answer.status == 405
+            async with session.get(f"http://{edge.address}/") as answer:
+                assert answer.status == 404
+        with pytest.raises(OSError, match="HTTP service discovery"):
+            await HttpSdEdge(edge.address).open(registry)
+    finally:
+        await service.close()
+        await service.close()
+
+
+def test_edges_are_what_the_configuration_says() -> None:
+    assert edges_of(DiscoveryConfig()) == []
+    names = [type(one).__name__ for one in edges_of(DiscoveryConfig(xds=True, http_sd="[::1]:0"))]
+    assert names == ["XdsEdge", "HttpSdEdge"]
+    with pytest.raises(ConfigError, match=r"discovery\.http_sd"):
+        edges_of(DiscoveryConfig(http_sd="nowhere"))
