@@ -3,6 +3,7 @@
 mod fake;
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use fake::{FakeAgent, Fate, Script, serve};
@@ -133,30 +134,25 @@ async fn a_lost_stream_means_new_attempts() {
 
 #[tokio::test]
 async fn a_refusal_for_want_of_room_is_no_attempt() {
-    let fate = |request: &gymmesh_client::proto::agent::v1::RunRolloutRequest| {
-        let full = MeshError::new("QUEUE_FULL", "no room", &[]);
-        if request.attempt < 4 {
-            Fate::IsRefused(full)
-        } else {
-            Fate::Completes
-        }
+    static STARTS: AtomicUsize = AtomicUsize::new(0);
+    let fate = |_: &_| match STARTS.fetch_add(1, Ordering::Relaxed) {
+        0..9 => Fate::IsRefused(MeshError::new("QUEUE_FULL", "no room", &[])),
+        _ => Fate::Completes,
     };
     let (channel, agent) = serve(Script {
         fate,
         ..Default::default()
     })
     .await;
-    let outcomes = collect(
-        channel,
-        3,
-        CollectOptions {
-            max_attempts: 1,
-            ..options()
-        },
-    )
-    .await;
-    assert_completed(&outcomes, 3);
-    assert_attempts(&agent, 4);
+    let once = CollectOptions {
+        max_attempts: 1,
+        ..options()
+    };
+    assert_completed(&collect(channel, 3, once).await, 3);
+    assert_attempts(&agent, 1);
+    let seen = agent.seen.lock().expect("no test failed");
+    assert_eq!((seen.refused.len(), seen.starts.len()), (9, 3));
+    assert!(seen.refused.iter().all(|start| start.attempt == 1));
 }
 
 #[tokio::test]
