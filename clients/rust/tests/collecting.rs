@@ -8,10 +8,15 @@ use std::time::Duration;
 
 use fake::{FakeAgent, Fate, Script, serve};
 use futures_util::StreamExt;
-use gymmesh_client::collect::{Agents, CollectOptions, Collected, StreamLimits};
+use gymmesh_client::collect::{Agents, CollectOptions, Collected, FailedAttempt, StreamLimits};
 use gymmesh_client::dial::Channel;
 use gymmesh_client::errors::{MeshError, reason_of};
-use gymmesh_client::proto::rollout::v1::{Boundary, Task};
+use gymmesh_client::json::Json;
+use gymmesh_client::proto::rollout::v1::rollout::Outcome;
+use gymmesh_client::proto::rollout::v1::{
+    Boundary, Completed, Rollout, Task, Verification, Verified,
+};
+use gymmesh_client::rows::{completed_row, failure_row};
 use tonic::{Code, Status};
 
 fn tasks(count: usize) -> Vec<Task> {
@@ -289,6 +294,33 @@ async fn dropping_the_results_cancels_what_is_in_flight() {
     tokio::time::timeout(Duration::from_secs(30), cancelled)
         .await
         .expect("three cancels");
+}
+
+#[test]
+fn a_rollout_that_is_no_row_is_a_failure() {
+    let verification = Verification {
+        evidence_json: b"{".to_vec(),
+        ..Default::default()
+    };
+    let rollout = Rollout {
+        rollout_id: "r".into(),
+        verified: Some(Verified {
+            verification: Some(verification),
+            timings: None,
+        }),
+        outcome: Some(Outcome::Completed(Completed::default())),
+        ..Default::default()
+    };
+    let task = &tasks(1)[0];
+    let error = completed_row(task, &rollout).expect_err("evidence that is no JSON");
+    let failed = FailedAttempt::unwritable(&rollout, &error);
+    assert_eq!(
+        reason_of(&failed.failure.status.clone().expect("a status")),
+        "CONTRACT_VIOLATED"
+    );
+    let row = failure_row(task, &failed.failure, &failed.partial).expect("a row");
+    let row = Json::Object(row);
+    assert!(row.get("failure").is_some() && row.get("reward").is_none());
 }
 
 #[test]
