@@ -7,11 +7,11 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use futures_util::StreamExt;
-use gymmesh_client::collect::{Agents, CollectOptions, Collected, StreamLimits};
+use gymmesh_client::collect::{Agents, CollectOptions, Collected, FailedAttempt, StreamLimits};
 use gymmesh_client::dial::dial;
 use gymmesh_client::json::{Json, Object, object_bytes};
 use gymmesh_client::proto::rollout::v1::Task;
-use gymmesh_client::rows::{completed_row, failure_row};
+use gymmesh_client::rows::{RowError, completed_row, failure_row};
 use gymmesh_client::tasks::{TaskDefaults, TaskReader};
 
 const USAGE: &str = "usage: collect --agent TARGET --input tasks.jsonl --output rows.jsonl \
@@ -119,21 +119,23 @@ async fn collect(arguments: &Arguments) -> Result<ExitCode, Fault> {
     let mut instances: BTreeMap<String, u64> = BTreeMap::new();
     let mut outcomes = std::pin::pin!(agents.collect(tasks, options));
     while let Some(Collected { task, outcome, .. }) = outcomes.next().await {
+        let outcome = outcome.and_then(|rollout| {
+            let row = completed_row(&task, &rollout);
+            let row = row.map_err(|error| FailedAttempt::unwritable(&rollout, &error))?;
+            let started = rollout.started.as_ref();
+            let instance = started.map(|started| started.agent_instance_id.clone());
+            Ok((row, instance.unwrap_or_default()))
+        });
         match outcome {
-            Ok(rollout) => {
+            Ok((row, instance)) => {
                 completed += 1;
-                let started = rollout.started.as_ref();
-                let instance = started
-                    .map(|one| one.agent_instance_id.clone())
-                    .unwrap_or_default();
                 *instances.entry(instance).or_default() += 1;
-                write_line(&mut rows, &completed_row(&task, &rollout)?)?;
+                write_line(&mut rows, &row)?;
             }
             Err(attempt) => {
                 failed += 1;
-                let row = failure_row(&task, &attempt.failure, &attempt.partial)?;
                 match &mut failures {
-                    Some(file) => write_line(file, &row)?,
+                    Some(file) => write_line(file, &row_of_failure(&task, &attempt)?)?,
                     None => eprintln!("failed: {}: {:?}", task.task_id, attempt.failure),
                 }
             }
@@ -147,6 +149,14 @@ async fn collect(arguments: &Arguments) -> Result<ExitCode, Fault> {
         (_, 0) => 0,
         _ => 3,
     }))
+}
+
+/// The row of a failure; without the partial rollout where that cannot be written.
+fn row_of_failure(task: &Task, attempt: &FailedAttempt) -> Result<Object, RowError> {
+    failure_row(task, &attempt.failure, &attempt.partial).or_else(|error| {
+        let bare = FailedAttempt::unwritable(&attempt.partial, &error).partial;
+        failure_row(task, &attempt.failure, &bare)
+    })
 }
 
 fn print_summary(completed: u64, failed: u64, wall: Duration, agents: BTreeMap<String, u64>) {

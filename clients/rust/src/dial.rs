@@ -128,7 +128,7 @@ impl Service<Request<tonic::body::Body>> for Channel {
             #[cfg(feature = "xds")]
             Inner::Xds(channel) => {
                 let answer = channel.call(request);
-                Box::pin(async move { answer.await.map_err(Into::into) })
+                Box::pin(async move { answer.await })
             }
         }
     }

@@ -3,14 +3,20 @@
 mod fake;
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use fake::{FakeAgent, Fate, Script, serve};
 use futures_util::StreamExt;
-use gymmesh_client::collect::{Agents, CollectOptions, Collected, StreamLimits};
+use gymmesh_client::collect::{Agents, CollectOptions, Collected, FailedAttempt, StreamLimits};
 use gymmesh_client::dial::Channel;
 use gymmesh_client::errors::{MeshError, reason_of};
-use gymmesh_client::proto::rollout::v1::{Boundary, Task};
+use gymmesh_client::json::Json;
+use gymmesh_client::proto::rollout::v1::rollout::Outcome;
+use gymmesh_client::proto::rollout::v1::{
+    Boundary, Completed, Rollout, Task, Verification, Verified,
+};
+use gymmesh_client::rows::{completed_row, failure_row};
 use tonic::{Code, Status};
 
 fn tasks(count: usize) -> Vec<Task> {
@@ -133,30 +139,25 @@ async fn a_lost_stream_means_new_attempts() {
 
 #[tokio::test]
 async fn a_refusal_for_want_of_room_is_no_attempt() {
-    let fate = |request: &gymmesh_client::proto::agent::v1::RunRolloutRequest| {
-        let full = MeshError::new("QUEUE_FULL", "no room", &[]);
-        if request.attempt < 4 {
-            Fate::IsRefused(full)
-        } else {
-            Fate::Completes
-        }
+    static STARTS: AtomicUsize = AtomicUsize::new(0);
+    let fate = |_: &_| match STARTS.fetch_add(1, Ordering::Relaxed) {
+        0..9 => Fate::IsRefused(MeshError::new("QUEUE_FULL", "no room", &[])),
+        _ => Fate::Completes,
     };
     let (channel, agent) = serve(Script {
         fate,
         ..Default::default()
     })
     .await;
-    let outcomes = collect(
-        channel,
-        3,
-        CollectOptions {
-            max_attempts: 1,
-            ..options()
-        },
-    )
-    .await;
-    assert_completed(&outcomes, 3);
-    assert_attempts(&agent, 4);
+    let once = CollectOptions {
+        max_attempts: 1,
+        ..options()
+    };
+    assert_completed(&collect(channel, 3, once).await, 3);
+    assert_attempts(&agent, 1);
+    let seen = agent.seen.lock().expect("no test failed");
+    assert_eq!((seen.refused.len(), seen.starts.len()), (9, 3));
+    assert!(seen.refused.iter().all(|start| start.attempt == 1));
 }
 
 #[tokio::test]
@@ -293,6 +294,33 @@ async fn dropping_the_results_cancels_what_is_in_flight() {
     tokio::time::timeout(Duration::from_secs(30), cancelled)
         .await
         .expect("three cancels");
+}
+
+#[test]
+fn a_rollout_that_is_no_row_is_a_failure() {
+    let verification = Verification {
+        evidence_json: b"{".to_vec(),
+        ..Default::default()
+    };
+    let rollout = Rollout {
+        rollout_id: "r".into(),
+        verified: Some(Verified {
+            verification: Some(verification),
+            timings: None,
+        }),
+        outcome: Some(Outcome::Completed(Completed::default())),
+        ..Default::default()
+    };
+    let task = &tasks(1)[0];
+    let error = completed_row(task, &rollout).expect_err("evidence that is no JSON");
+    let failed = FailedAttempt::unwritable(&rollout, &error);
+    assert_eq!(
+        reason_of(&failed.failure.status.clone().expect("a status")),
+        "CONTRACT_VIOLATED"
+    );
+    let row = failure_row(task, &failed.failure, &failed.partial).expect("a row");
+    let row = Json::Object(row);
+    assert!(row.get("failure").is_some() && row.get("reward").is_none());
 }
 
 #[test]

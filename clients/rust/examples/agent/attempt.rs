@@ -13,7 +13,7 @@ use gymmesh_client::dial::{
 use gymmesh_client::errors::MeshError;
 use gymmesh_client::json::{Json, Text};
 use gymmesh_client::proto::agent::v1::{GetAgentResponse, RolloutOptions, RunRolloutRequest};
-use gymmesh_client::proto::model::v1::{CreateResponseRequest, TokenCapture};
+use gymmesh_client::proto::model::v1::{CreateResponseRequest, GetModelRequest, TokenCapture};
 use gymmesh_client::proto::resource::v1::{
     CallToolRequest, CloseSessionRequest, CreateSessionRequest, CreateSessionResponse,
     GetEnvironmentResponse, NextTurnRequest, RewardRule, call_tool_response,
@@ -64,6 +64,8 @@ pub struct Attempt {
     last_call: String,
     /// The tokens of the conversation so far, as captured.
     tokens: Vec<u8>,
+    /// The oldest and the newest weights that are known of.
+    weights: Option<(u64, u64)>,
 }
 
 /// An open session; it is closed when this is dropped, beside whatever comes next.
@@ -126,6 +128,7 @@ impl Attempt {
             session: None,
             last_call: String::new(),
             tokens: Vec::new(),
+            weights: None,
         }
     }
 
@@ -170,6 +173,7 @@ impl Attempt {
         self.open().await?;
         self.start();
         let stop_reason = self.converse().await?;
+        self.check_weights().await?;
         let sent = Instant::now();
         let verification = self.judge(stop_reason).await?;
         let timings = CallTimings {
@@ -385,6 +389,8 @@ impl Attempt {
         self.counts.input_tokens += usage.input_tokens.unwrap_or_default();
         self.counts.output_tokens += usage.output_tokens.unwrap_or_default();
         self.items.extend(response.output.iter().cloned());
+        let spans = said.tokens.iter().flat_map(|tokens| &tokens.weights);
+        let versions: Vec<u64> = spans.map(|span| span.version).collect();
         let parent_call_id = std::mem::replace(&mut self.last_call, call_id.clone());
         self.tell(Event::ModelCallCompleted(ModelCallCompleted {
             call_id: call_id.clone(),
@@ -400,7 +406,56 @@ impl Attempt {
             }),
             ..Default::default()
         }));
+        self.see_weights(&versions).map_err(at_model)?;
         Ok(Some(response))
+    }
+
+    /// Holds the rollout to `max_staleness`.
+    fn see_weights(&mut self, versions: &[u64]) -> Result<(), MeshError> {
+        for version in versions {
+            let (oldest, newest) = self.weights.unwrap_or((*version, *version));
+            self.weights = Some((oldest.min(*version), newest.max(*version)));
+        }
+        let (Some(limit), Some((oldest, current))) = (self.options.max_staleness, self.weights)
+        else {
+            return Ok(());
+        };
+        if current - oldest <= limit {
+            return Ok(());
+        }
+        let sentence = format!("the oldest weights are {oldest}, and the current ones {current}");
+        let metadata = [
+            ("oldest", oldest.to_string()),
+            ("current", current.to_string()),
+            ("max_staleness", limit.to_string()),
+        ];
+        let metadata = metadata
+            .each_ref()
+            .map(|(key, value)| (*key, value.as_str()));
+        Err(MeshError::new("WEIGHTS_STALE", sentence, &metadata))
+    }
+
+    /// Asks the model for its current weights, where that matters.
+    async fn check_weights(&mut self) -> Step<()> {
+        if self.options.max_staleness.is_none() || self.weights.is_none() {
+            return Ok(());
+        }
+        let model = self
+            .options
+            .models
+            .get(ROLE)
+            .cloned()
+            .unwrap_or_else(|| ROLE.to_owned());
+        let at_model = |error: MeshError| failure(&error, Boundary::Model, &model, "");
+        let instance = self.peers.find(MODEL, &model).await.map_err(at_model)?;
+        let mut client = model_client(self.peers.channel(&instance.address).map_err(at_model)?);
+        let about = answer(CALL, client.get_model(within(CALL, GetModelRequest {}))).await;
+        let current: Vec<u64> = about
+            .map_err(at_model)?
+            .weights_version
+            .into_iter()
+            .collect();
+        self.see_weights(&current).map_err(at_model)
     }
 
     /// The exact-token law: a prompt begins with the tokens of the call before, or says it forks.

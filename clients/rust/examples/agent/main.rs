@@ -18,6 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::Server;
+use tower::util::MapResponseLayer;
 
 const USAGE: &str = "usage: agent --registry HOST:PORT [--listen HOST:PORT] [--name NAME] \
     [--environment NAME]";
@@ -114,6 +115,7 @@ async fn serve(arguments: Arguments) -> Result<(), Fault> {
     let stopped = async move { drop(stopping.wait_for(|stop| *stop).await) };
     let serving = tokio::spawn(
         Server::builder()
+            .layer(MapResponseLayer::new(service::with_reason))
             .add_service(health_service)
             .add_service(agent)
             .serve_with_incoming_shutdown(TcpListenerStream::new(listener), stopped),

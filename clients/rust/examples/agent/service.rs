@@ -18,7 +18,9 @@ use gymmesh_client::proto::agent::v1::{
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::body::Body;
+use tonic::codegen::http;
+use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::attempt::{Attempt, Sink, check_verdict};
 use crate::collecting::Streams;
@@ -138,14 +140,6 @@ impl Shared {
                 &metadata,
             ));
         }
-        if options.max_staleness.is_some() {
-            let metadata = [("method", method)];
-            return Err(MeshError::new(
-                "NOT_OFFERED",
-                "max_staleness is not offered",
-                &metadata,
-            ));
-        }
         let key = (request.rollout_id.clone(), request.attempt.max(1));
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         if !running.insert(key.clone()) {
@@ -169,6 +163,23 @@ impl Shared {
     pub fn attempt(&self, request: RunRolloutRequest, emit: Sink) -> Attempt {
         Attempt::new(self.peers.clone(), self.about.clone(), request, emit)
     }
+}
+
+/// Gives the errors that tonic makes by itself a reason of the contract.
+pub fn with_reason(response: http::Response<Body>) -> http::Response<Body> {
+    let Some(status) = Status::from_header_map(response.headers()) else {
+        return response;
+    };
+    let said = status.message();
+    let reason = match status.code() {
+        Code::Ok => return response,
+        _ if !status.details().is_empty() => return response,
+        Code::Internal if said.starts_with("failed to decode") => "FIELD_INVALID",
+        Code::OutOfRange | Code::ResourceExhausted => "MESSAGE_TOO_LARGE",
+        Code::Unimplemented => "NOT_OFFERED",
+        _ => return response,
+    };
+    MeshError::new(reason, said, &[]).to_status().into_http()
 }
 
 /// What is left of a call's time, by its `grpc-timeout`.

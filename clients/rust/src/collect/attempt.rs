@@ -9,6 +9,7 @@ use crate::fold::{Fold, Identity, Rule, StreamViolation};
 use crate::proto::agent::v1::RunRolloutRequest;
 use crate::proto::rollout::v1::rollout::Outcome;
 use crate::proto::rollout::v1::{Boundary, Failure, Rollout};
+use crate::rows::RowError;
 
 /// A failed attempt, with what was known of the rollout before; it has no reward.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,6 +18,24 @@ pub struct FailedAttempt {
     pub failure: Failure,
     /// What there is of the rollout.
     pub partial: Rollout,
+}
+
+impl FailedAttempt {
+    /// The failure of a rollout that cannot be written as a row: it is the agent's fault, and only
+    /// its identity is kept.
+    pub fn unwritable(rollout: &Rollout, error: &RowError) -> Box<Self> {
+        let bare = Rollout {
+            run_id: rollout.run_id.clone(),
+            task_id: rollout.task_id.clone(),
+            repeat_index: rollout.repeat_index,
+            rollout_id: rollout.rollout_id.clone(),
+            attempt: rollout.attempt,
+            ..Default::default()
+        };
+        let sentence = format!("the agent's rollout cannot be written as a row: {error}");
+        let error = MeshError::new("CONTRACT_VIOLATED", sentence, &[("rule", "row")]);
+        failed(bare, error, false)
+    }
 }
 
 pub(super) type Ended = Result<Rollout, Box<FailedAttempt>>;

@@ -167,7 +167,7 @@ async fn run_job(
             && let Some(wait) = retries.wait(failed)
         {
             tokio::time::sleep(wait).await;
-            attempt += 1;
+            attempt += u32::from(!is_refused_start(failed));
             continue;
         }
         return Collected {
@@ -218,6 +218,12 @@ impl Retries {
         self.times += 1;
         (self.left > 0 && now + wait < until).then_some(wait)
     }
+}
+
+/// Whether the agent did not take the attempt: it is said again, by the same number.
+fn is_refused_start(failed: &FailedAttempt) -> bool {
+    let reason = failed.failure.status.as_ref().map(reason_of);
+    failed.partial.started.is_none() && reason.as_deref() == Some("QUEUE_FULL")
 }
 
 /// Whether a failure is one of the rollout's attempts: what was refused for want of room, or

@@ -112,7 +112,8 @@ pub enum ErrorReason {
     /// Example: {"reason": "CONTRACT_VIOLATED", "domain": "gymmesh",
     /// "metadata": {"rule": "sequence", "expected": "7", "got": "9"}}
     ContractViolated = 29,
-    /// UNAVAILABLE. The model endpoint cannot be reached or dropped the call.
+    /// UNAVAILABLE. The model endpoint cannot be reached or dropped the call. `sent`
+    /// is `true` when it had been sent the request by then.
     /// Example: {"reason": "MODEL_UNREACHABLE", "domain": "gymmesh",
     /// "metadata": {"model": "policy", "cause": "connection refused"}}
     ModelUnreachable = 40,

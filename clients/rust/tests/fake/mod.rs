@@ -61,6 +61,7 @@ impl Default for Script {
 #[derive(Default)]
 pub struct Seen {
     pub starts: Vec<RunRolloutRequest>,
+    pub refused: Vec<RunRolloutRequest>,
     pub timeouts_ms: Vec<u64>,
     pub cancels: Vec<AttemptRef>,
     pub hellos: Vec<(String, u64)>,
@@ -216,6 +217,12 @@ impl FakeAgent {
                             status: Some(error.to_rpc()),
                         };
                         say(reply, Down::StartRefused(refused)).await;
+                        self.seen
+                            .lock()
+                            .expect("no test failed")
+                            .refused
+                            .push(request);
+                        continue;
                     }
                     let mut seen = self.seen.lock().expect("no test failed");
                     let again = seen.starts.contains(&request) && !self.script.forgets;
