@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -166,11 +166,16 @@ async def test_components_evidence_and_stages() -> None:
     assert [(stage.name, stage.note) for stage in verification.stages] == [("format", "fine")]
 
 
+def nested(wrap: Callable[[Any], Any]) -> Any:
+    """A value wrapped five thousand times."""
+    return reduce(lambda inner, _: wrap(inner), range(5000), cast("Any", 1))
+
+
 @pytest.mark.parametrize(
     ("value", "kept"),
     [
-        (reduce(lambda inner, _: [inner], range(5000), 1), None),
-        (reduce(lambda inner, _: {"k": inner}, range(5000), 1), None),
+        (nested(lambda inner: [inner]), None),
+        (nested(lambda inner: {"k": inner}), None),
         (float("nan"), "nan"),
         (float("-inf"), "-inf"),
         (10**9000, "(an integer of 29898 bits)"),
