@@ -502,7 +502,10 @@ class CollectWelcome(_message.Message):
     capacity: _builtins.int
     """The most attempts that the agent runs side by side for this stream."""
     instance_id: _builtins.str
-    """The agent instance's id."""
+    """The agent instance's id. A collector whose connection is made anew at another
+    instance than before (behind a load balancer) has lost what it had in flight,
+    whatever `resumed` says.
+    """
     contract_version: _builtins.str
     """The contract's version that the agent speaks."""
     def __init__(
