@@ -126,10 +126,7 @@ impl Service<Request<tonic::body::Body>> for Channel {
                 Box::pin(async move { answer.await.map_err(Into::into) })
             }
             #[cfg(feature = "xds")]
-            Inner::Xds(channel) => {
-                let answer = channel.call(request);
-                Box::pin(async move { answer.await })
-            }
+            Inner::Xds(channel) => channel.call(request),
         }
     }
 }
