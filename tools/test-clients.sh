@@ -38,5 +38,11 @@ for language in "${languages[@]}"; do
     done
 done
 
+for language in "${languages[@]}"; do
+    if [ "$language" = go ]; then
+        go -C clients/go build -o ../../.cache/clients/go/collect ./cmd/collect
+    fi
+done
+
 echo "== all: collecting from a mesh"
 GYMMESH_TEST_CLIENTS="${languages[*]}" .venv/bin/python -m pytest tests/clients

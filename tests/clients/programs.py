@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, Final
 
 REPOSITORY: Final = Path(__file__).parents[2]
-BUILT: Final = REPOSITORY / ".cache" / "clients"
+CLIENTS: Final = REPOSITORY / "clients"
 
 #: As tools/test-clients.sh builds them.
 COMMANDS: Final[Mapping[str, list[str]]] = {
-    "go": [str(BUILT / "go" / "collect")],
-    "typescript": ["node", str(REPOSITORY / "clients/typescript/dist/examples/collect.js")],
-    "java": [str(REPOSITORY / "clients/java/bin/collect")],
-    "rust": [str(BUILT / "rust" / "debug" / "collect")],
+    "go": [str(REPOSITORY / ".cache/clients/go/collect")],
+    "typescript": ["node", str(CLIENTS / "typescript/.build/examples/collect/main.js")],
+    "java": [str(CLIENTS / "java/bin/collect")],
+    "rust": [str(CLIENTS / "rust/target/debug/examples/collect")],
 }
 _BOUND_S: Final = 180.0
 _TIMES: Final = ("timings", "stages")
