@@ -90,16 +90,6 @@ async def test_who_is_killed_is_gone_when_its_lease_is(
             assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
-@pytest.mark.parametrize("prefix", ["", "affinity."])
-async def test_an_unknown_name_fails_at_once(running: Plane, name: str, prefix: str) -> None:
-    async with grpc.aio.insecure_channel(f"xds:///{prefix}model.{name}") as channel:
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await ask(channel, timeout=BOUND_S)
-        # Not after the 15 seconds that gRPC waits for a resource that does not come.
-        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-        assert f"model.{name}" in str(caught.value.details())
-
-
 async def test_a_name_that_was_unknown_is_found_once_it_registers(
     running: Plane, name: str
 ) -> None:
@@ -195,3 +185,13 @@ async def test_the_control_plane_goes_and_comes_back(
             await second.register(c.instance)
             await until_asked(channel, lambda seen: seen == {"b", "c"})
         await channel.close()
+
+
+@pytest.mark.parametrize("prefix", ["", "affinity."])
+async def test_an_unknown_name_fails_at_once(running: Plane, name: str, prefix: str) -> None:
+    async with grpc.aio.insecure_channel(f"xds:///{prefix}model.{name}") as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await ask(channel, timeout=BOUND_S)
+        # Not after the 15 seconds that gRPC waits for a resource that does not come.
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert f"model.{name}" in str(caught.value.details())
