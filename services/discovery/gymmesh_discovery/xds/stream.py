@@ -25,6 +25,8 @@ _MOST_NAMES: Final = 10_000
 _LONGEST_NAME: Final = 1024
 # The version under which the client knows that there is no such resource.
 _ABSENT: Final = ""
+# No resource has this version: it is sent again, or said to be gone.
+_STALE: Final = "?"
 
 
 class TooManyNamesError(Exception):
@@ -113,12 +115,14 @@ class ClientStream:
                 known.sent.pop(name, None)  # who subscribes anew is sent it anew
         if _ANY in added:
             known.wildcard = type_url in WHOLE
+            # It may have given all up before, and dropped what it had.
+            known.sent = dict.fromkeys(known.sent, _STALE)
         if _ANY in dropped:
             known.wildcard = False
         known.names = _checked((known.names | added) - dropped - {_ANY})
         for name in dropped & known.sent.keys():
             if known.wildcard:
-                known.sent[name] = "?"  # sent again, or said to be gone
+                known.sent[name] = _STALE
             else:
                 del known.sent[name]
 
