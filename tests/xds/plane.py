@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -108,7 +109,12 @@ async def models(name: str, *ids: str, host: str = "127.0.0.1") -> AsyncIterator
 
 
 def use(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
-    """Makes a control plane the one of the channels that are opened from now on."""
+    """Makes a control plane the one of the channels that are opened from now on.
+
+    While a channel of another one lives, if only in the traceback of an error that was expected,
+    gRPC goes on with that one's bootstrap.
+    """
+    gc.collect()
     monkeypatch.setenv("GRPC_XDS_BOOTSTRAP_CONFIG", json.dumps(document(address, "test")))
 
 
