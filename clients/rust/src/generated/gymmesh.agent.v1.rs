@@ -202,7 +202,9 @@ pub struct CollectWelcome {
     /// The most attempts that the agent runs side by side for this stream.
     #[prost(uint32, tag = "3")]
     pub capacity: u32,
-    /// The agent instance's id.
+    /// The agent instance's id. A collector whose connection is made anew at another
+    /// instance than before (behind a load balancer) has lost what it had in flight,
+    /// whatever `resumed` says.
     #[prost(string, tag = "4")]
     pub instance_id: ::prost::alloc::string::String,
     /// The contract's version that the agent speaks.

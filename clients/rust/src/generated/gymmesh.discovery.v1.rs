@@ -174,8 +174,8 @@ pub struct InstanceSnapshot {
     #[prost(message, repeated, tag = "1")]
     pub instances: ::prost::alloc::vec::Vec<Instance>,
 }
-/// How an instance is. A registration with a value that the server does not know is
-/// INVALID_ARGUMENT / FIELD_INVALID: nobody should be sent calls by guess.
+/// How an instance is. A value that the server does not know counts as unspecified:
+/// for Register that is SERVING, and for Renew unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum Health {

@@ -928,7 +928,9 @@ type CollectWelcome struct {
 	ResumeWindowS uint32 `protobuf:"varint,2,opt,name=resume_window_s,json=resumeWindowS,proto3" json:"resume_window_s,omitempty"`
 	// The most attempts that the agent runs side by side for this stream.
 	Capacity uint32 `protobuf:"varint,3,opt,name=capacity,proto3" json:"capacity,omitempty"`
-	// The agent instance's id.
+	// The agent instance's id. A collector whose connection is made anew at another
+	// instance than before (behind a load balancer) has lost what it had in flight,
+	// whatever `resumed` says.
 	InstanceId string `protobuf:"bytes,4,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
 	// The contract's version that the agent speaks.
 	ContractVersion string `protobuf:"bytes,5,opt,name=contract_version,json=contractVersion,proto3" json:"contract_version,omitempty"`

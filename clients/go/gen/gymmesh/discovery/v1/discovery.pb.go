@@ -24,7 +24,8 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// How an instance is.
+// How an instance is. A value that the server does not know counts as unspecified:
+// for Register that is SERVING, and for Renew unchanged.
 type Health int32
 
 const (

@@ -118,7 +118,8 @@ const (
 	// Example: {"reason": "CONTRACT_VIOLATED", "domain": "gymmesh",
 	// "metadata": {"rule": "sequence", "expected": "7", "got": "9"}}
 	ErrorReason_ERROR_REASON_CONTRACT_VIOLATED ErrorReason = 29
-	// UNAVAILABLE. The model endpoint cannot be reached or dropped the call.
+	// UNAVAILABLE. The model endpoint cannot be reached or dropped the call. `sent`
+	// is `true` when it had been sent the request by then.
 	// Example: {"reason": "MODEL_UNREACHABLE", "domain": "gymmesh",
 	// "metadata": {"model": "policy", "cause": "connection refused"}}
 	ErrorReason_ERROR_REASON_MODEL_UNREACHABLE ErrorReason = 40

@@ -511,7 +511,9 @@ export type CollectWelcome = Message<"gymmesh.agent.v1.CollectWelcome"> & {
   capacity: number;
 
   /**
-   * The agent instance's id.
+   * The agent instance's id. A collector whose connection is made anew at another
+   * instance than before (behind a load balancer) has lost what it had in flight,
+   * whatever `resumed` says.
    *
    * @generated from field: string instance_id = 4;
    */

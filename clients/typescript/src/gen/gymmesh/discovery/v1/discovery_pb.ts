@@ -465,7 +465,8 @@ export const InstanceSnapshotSchema: GenMessage<InstanceSnapshot> = /*@__PURE__*
   messageDesc(file_gymmesh_discovery_v1_discovery, 12);
 
 /**
- * How an instance is.
+ * How an instance is. A value that the server does not know counts as unspecified:
+ * for Register that is SERVING, and for Renew unchanged.
  *
  * @generated from enum gymmesh.discovery.v1.Health
  */

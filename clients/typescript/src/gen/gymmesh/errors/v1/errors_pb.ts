@@ -270,7 +270,8 @@ export enum ErrorReason {
   CONTRACT_VIOLATED = 29,
 
   /**
-   * UNAVAILABLE. The model endpoint cannot be reached or dropped the call.
+   * UNAVAILABLE. The model endpoint cannot be reached or dropped the call. `sent`
+   * is `true` when it had been sent the request by then.
    * Example: {"reason": "MODEL_UNREACHABLE", "domain": "gymmesh",
    * "metadata": {"model": "policy", "cause": "connection refused"}}
    *

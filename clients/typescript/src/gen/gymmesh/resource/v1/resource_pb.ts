@@ -11,9 +11,10 @@
 //                          idle, or the server ends
 //
 // While open, everything is allowed. When an answer of CallTool or NextTurn said
-// `done`, the session takes Verify and CloseSession, and answers CallTool and
-// NextTurn with FAILED_PRECONDITION / SESSION_STATE (repeats of earlier calls
-// still get their answers). Closed: all is NOT_FOUND / SESSION_NOT_FOUND, except
+// `done`, NextTurn is FAILED_PRECONDITION / SESSION_STATE (repeats of earlier calls
+// still get their answers); CallTool is answered as before, since the tool calls of
+// one answer come side by side and the one that ends the episode need not be the
+// last. Closed: all is NOT_FOUND / SESSION_NOT_FOUND, except
 // CloseSession, which succeeds.
 //
 // Sessions live at the instance that created them
