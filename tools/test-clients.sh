@@ -4,11 +4,17 @@
 #
 #   tools/test-clients.sh               all of them
 #   tools/test-clients.sh go rust       these
+#   tools/test-clients.sh --build       set up, regenerate and compile only
 #
 # Each client sets itself up by its own Makefile, from its language's package registry; a toolchain
 # that is missing is named, and the command then fails before anything is built.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+steps=(setup check-generated build test)
+if [ "${1:-}" = --build ]; then
+    steps=(setup check-generated build)
+    shift
+fi
 languages=("$@")
 [ ${#languages[@]} -gt 0 ] || languages=(go typescript java rust)
 
@@ -32,11 +38,13 @@ for language in "${languages[@]}"; do
 done
 
 for language in "${languages[@]}"; do
-    for step in setup check-generated build test; do
+    for step in "${steps[@]}"; do
         echo "== $language: $step"
         make --no-print-directory -C "clients/$language" "$step"
     done
 done
+
+[ "${steps[-1]}" = test ] || exit 0
 
 for language in "${languages[@]}"; do
     if [ "$language" = go ]; then
