@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option(
     "--host",
     metavar="HOST",
-    help="The address to listen on; default: mesh.host, which is 127.0.0.1. Whoever can reach"
+    help="The address to listen on; default: mesh.host, which is 127.0.0.1. Anyone who can reach"
     " another one can use the mesh: there is no authentication and no encryption.",
 )
 @click.option(

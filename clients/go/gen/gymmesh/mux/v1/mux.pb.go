@@ -45,8 +45,8 @@
 // done. Calls in flight go on both ways. When none is left, the side that opened
 // the stream ends it; the other side waits for that, for a bounded time.
 //
-// Violations end the stream with INTERNAL / CONTRACT_VIOLATED, and all calls on it
-// with MUX_BROKEN: an empty batch or frame; a payload of more than 1 MiB; a call
+// Violations end the stream, and all calls on it, with UNAVAILABLE / MUX_BROKEN; the
+// message names the rule: an empty batch or frame; a payload of more than 1 MiB; a call
 // number that is zero, of the wrong parity or was used before; a frame for a call
 // that is not open (but for what crossed a `cancel` or an `end`); a message
 // without credit, a second response of a unary call, an `end` with OK and no
