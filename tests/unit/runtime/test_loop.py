@@ -27,7 +27,8 @@ def said(script: str) -> tuple[list[str], str]:
 
 
 def test_the_garbage_collector_is_as_it_was_afterwards() -> None:
-    script = "gc.set_threshold(500)\nrun(main())\nprint(gc.get_freeze_count(), gc.get_threshold()[0])"
+    after = "print(gc.get_freeze_count(), gc.get_threshold()[0])"
+    script = f"gc.set_threshold(500)\nrun(main())\n{after}"
     assert said(script) == (["True", "100000", "0", "500"], "")
 
 
