@@ -50,8 +50,8 @@ class _Subscription:
 
     ``sent`` holds the version by name, of what was sent last. ``owed``: a response is due even if
     there is nothing in it. ``had_cache``: the client came with what an earlier stream had sent.
-    ``nonce``: of the last response. ``given_up``: names that the client gave up before it had
-    acknowledged that one, which may thus still bring them.
+    ``nonce``: of the last response, until it is acknowledged. ``given_up``: names that the client
+    gave up before that, and that may thus still arrive.
     """
 
     names: set[str] = field(default_factory=set)
@@ -119,8 +119,8 @@ class ClientStream:
         else:
             for name in added:
                 known.sent.pop(name, None)  # who subscribes anew is sent it anew
-        arrived = nonce != "" and nonce == known.nonce
-        if arrived:
+        if nonce and nonce == known.nonce:
+            known.nonce = ""
             known.given_up.clear()
         if _ANY in added:
             known.wildcard = type_url in WHOLE
@@ -134,7 +134,7 @@ class ClientStream:
         for name in dropped & known.sent.keys():
             if known.wildcard:
                 known.sent[name] = _STALE
-            elif known.sent.pop(name) != _ABSENT and type_url in WHOLE and not arrived:
+            elif known.sent.pop(name) != _ABSENT and type_url in WHOLE and known.nonce:
                 known.given_up.add(name)
         _checked(known.given_up)
 
