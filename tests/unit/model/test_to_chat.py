@@ -104,7 +104,7 @@ def test_one_model_call_is_one_assistant_message() -> None:
     assert messages[1]["reasoning_content"] == "hm"
     assert messages[1]["content"] == "wait"
     calls = [(c["id"], c["function"]["arguments"]) for c in messages[1]["tool_calls"]]
-    assert calls == [("a", "{bad"), ("b", "{}")]
+    assert calls == [("a", '{"invalid_arguments":"{bad"}'), ("b", "{}")]
     assert messages[2] == {"role": "tool", "tool_call_id": "a", "content": "5"}
 
 

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from gymmesh.responses.v1 import responses_pb2 as pb
+from gymmesh_model.convert.calls import sent_arguments
 from gymmesh_model.convert.options import DEFAULT, ChatOptions
 from gymmesh_model.convert.parts import (
     check_keys,
@@ -228,7 +229,7 @@ class _Transcript:
 
     def _called(self, call_id: str, name: str, arguments: str) -> None:
         message = self._open or self._begin()
-        function = {"name": name, "arguments": arguments}
+        function = {"name": name, "arguments": sent_arguments(arguments)}
         call = {"id": call_id, "type": "function", "function": function}
         message.setdefault("tool_calls", []).append(call)
 
