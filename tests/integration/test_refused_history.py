@@ -21,7 +21,7 @@ from gymmesh_client import fold
 from gymmesh_mesh import MeshConfig, embedded
 from gymmesh_model.config import ModelConfig
 from gymmesh_resource.config import EnvironmentConfig
-from gymmesh_responses import item_to_dict, params_from_json
+from gymmesh_responses import params_from_json
 from tests.support import endpoint as fake
 from tests.support.endpoint import FakeEndpoint, Seen
 

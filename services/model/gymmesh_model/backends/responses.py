@@ -96,7 +96,11 @@ def _written(call: ModelCall, *, streamed: bool = False) -> bytes:
         rest = settings.made = b",%b" % write_whole(body, dumps)[1:-1] if body else b""
     items = call.params["input"] if call.items is None else _parsed(call.items)
     # Put together, it takes no more memory than its length.
-    return b'{"input":%b%b%b' % (write_whole(with_sent_arguments(items)), rest, _STREAMED if streamed else b"}")
+    return b'{"input":%b%b%b' % (
+        write_whole(with_sent_arguments(items)),
+        rest,
+        _STREAMED if streamed else b"}",
+    )
 
 
 def _parsed(items: Sequence[responses_pb2.Item]) -> list[Any]:

@@ -275,9 +275,9 @@ class _Transcript:
     def _close(self) -> None:
         message, self._open = self._open, None
         # Without calls endpoints want a text, and be it empty: an answer may be reasoning alone.
-        if message is not None and message["content"] is None:
-            if "tool_calls" not in message and message.get("refusal") is None:
-                message["content"] = ""
+        said = ("content", "tool_calls", "refusal")
+        if message is not None and all(message.get(key) is None for key in said):
+            message["content"] = ""
 
     def _close_with(self, message: Json) -> None:
         self._close()
