@@ -12,6 +12,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import orjson
 import pytest
 
@@ -22,6 +23,7 @@ from gymmesh_mesh import MeshConfig, embedded
 from gymmesh_model.config import ModelConfig
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_responses import params_from_json
+from gymmesh_runtime.config import Secret
 from tests.support import endpoint as fake
 from tests.support.endpoint import FakeEndpoint, Seen
 
@@ -114,9 +116,8 @@ async def run(folder: Path, backend: str, strict: Strict) -> tuple[rollout_pb2.R
     async with asyncio.timeout(BOUND_S), FakeEndpoint(default=strict) as endpoint:
         # Without exact tokens vLLM is not asked what it can, and renders the conversation itself.
         options = {"exact": False} if backend == "vllm" else {}
-        policy = ModelConfig(
-            backend=backend, url=endpoint.url, model="m", api_key="k", options=options
-        )
+        settings = {"backend": backend, "url": endpoint.url, "model": "m", "api_key": Secret("k")}
+        policy = msgspec.convert({**settings, "options": options}, ModelConfig)
         config = MeshConfig(
             models={"policy": policy},
             environments={"echoes": EnvironmentConfig(use=f"{folder}/echoes.py:Echoes")},
