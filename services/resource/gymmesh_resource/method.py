@@ -64,7 +64,7 @@ class Method:
         if self._within is None:
             call = self._call_plain(self._method, args, named, self._limit_s)
         else:
-            call = self._within(self._method(*args, **named), self._limit_s, self._owner)
+            call = self._within(self._method(*args, **named), self._limit_s, self._owner, deadline)
         return self._asking(call, deadline, ledger) if self._asks_models else call
 
     def call_at_once(
