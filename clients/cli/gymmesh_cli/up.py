@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     "advertise_host",
     metavar="HOST",
     help="The host that others are told to connect to; default: mesh.advertise_host, or else"
-    " --host. Where that is 0.0.0.0 or ::, this machine's one address; one with several must be told.",
+    " --host. Where that is 0.0.0.0 or ::, this machine's one address; with several, say which.",
 )
 @click.option(
     "--layout",
