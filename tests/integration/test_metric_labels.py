@@ -14,6 +14,7 @@ from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_agent import group, model_caller, session
 from gymmesh_agent.tokens import TokenLedger
 from gymmesh_discovery.backends.memory import MemoryRegistry
 from gymmesh_resource import EnvironmentConfig, ResourceService
@@ -30,9 +31,16 @@ pytestmark = pytest.mark.timeout(300)
 NAMES: Final = 10_000
 #: The most series that one kind of call may add: a few outcomes, and a histogram's buckets.
 FEW: Final = 100
-# An instance that is not known is waited for, some seconds.
-AT_ONCE: Final = 2500
+AT_ONCE: Final = 200
 Call = Callable[[int], Coroutine[Any, Any, None]]
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What nobody registered is waited for, for seconds each."""
+    monkeypatch.setattr(session, "PICK_S", 0.001)
+    monkeypatch.setattr(model_caller, "PICK_S", 0.001)
+    monkeypatch.setattr(group, "_PICK_S", 0.001)
 
 
 def series() -> int:
@@ -103,11 +111,11 @@ async def test_tools_that_a_model_makes_up() -> None:
         task_id="t", environment="math", payload_json=b'{"expected_answer": "4"}'
     )
     request = resource_pb2.CreateSessionRequest(task=task, request_id="s")
-    session = await peer.CreateSession(request, timeout=60.0)
+    opened = await peer.CreateSession(request, timeout=60.0)
 
     async def call(number: int) -> None:
         request = resource_pb2.CallToolRequest(
-            session_id=session.session_id,
+            session_id=opened.session_id,
             name=f"made_up_{number}",
             arguments=b"{}",
             request_id=f"r{number}",
@@ -127,10 +135,10 @@ async def test_groups_that_a_caller_makes_up() -> None:
     async with running("direct", TinyEnvironment(), policy()) as mesh:
 
         async def judge(number: int) -> None:
-            group = agent_pb2.JudgeGroupRequest()
-            group.group.task.environment = f"made-up-{number}"
+            request = agent_pb2.JudgeGroupRequest()
+            request.group.task.environment = f"made-up-{number}"
             with pytest.raises(MeshError):
-                await mesh.agent.JudgeGroup(group, timeout=60.0)
+                await mesh.agent.JudgeGroup(request, timeout=60.0)
 
         async with few_new_series():
             await each(judge)
@@ -159,7 +167,7 @@ def test_reasons_of_forks_that_a_model_makes_up() -> None:
         capture = tokens_pb2.TokenCapture()
         # As they come from a peer: the enum is open.
         capture.ParseFromString(tokens_pb2.TokenCapture(fork=fork_of(number)).SerializeToString())
-        settled = TokenLedger().settle("c", "", capture, prompt_items=(), output_items=())
+        settled = TokenLedger().settle("c", "", capture, prompt_items=0, output_items=0)
         found.add(settled.fork)
     assert len(found) < 20
 
