@@ -5,19 +5,18 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
+from gymmesh_discovery.counted import count_instances
 from gymmesh_discovery.view import (
     Change,
     InstanceExistsError,
     LeaseNotFoundError,
     RegistryView,
 )
-from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 
 _SWEEP_S: Final = 1.0
@@ -132,13 +131,7 @@ class MemoryRegistry:
     def _publish(self, change: Change) -> None:
         for watcher in self._watchers:
             watcher.put(change)
-        self._count()
-
-    def _count(self) -> None:
-        counts = Counter(instance.service for instance in self._view.instances())
-        metrics.INSTANCES.clear()
-        for service, count in counts.items():
-            metrics.INSTANCES.labels(service).set(count)
+        count_instances(self._view.instances())
 
     async def _sweep_forever(self) -> None:
         while True:

@@ -35,6 +35,7 @@ from gymmesh_discovery.backends.consul.query import BadIndexError, BlockingQuery
 from gymmesh_discovery.backends.consul.view import ConsulView
 from gymmesh_discovery.backends.memory import MemorySubscription
 from gymmesh_discovery.config import ConsulConfig, split_address
+from gymmesh_discovery.counted import count_instances
 from gymmesh_discovery.view import (
     DEFAULT_LEASE_S,
     LONGEST_LEASE_S,
@@ -416,10 +417,7 @@ class ConsulRegistry:
             for subscription in self._subscriptions:
                 subscription.put(change)
         if changes:
-            counts = Counter(instance.service for instance in self._view.instances())
-            metrics.INSTANCES.clear()
-            for service, count in counts.items():
-                metrics.INSTANCES.labels(service).set(count)
+            count_instances(self._view.instances())
 
     def _warn_once(self, line: str) -> None:
         if line not in self._warned and len(self._warned) < _MAX_WARNED:
