@@ -62,7 +62,7 @@ bench: setup ## measure what a rollout costs, beside a bare loop and peers (ARGS
 	$(BIN)/python tests/scale/bench_rollout.py $(ARGS)
 
 bench-clients: setup ## measure the collectors in all languages; builds them first (ARGS=…)
-	@tools/test-clients.sh --collectors
+	@tools/build-collectors.sh
 	$(BIN)/python tests/scale/bench_clients.py $(ARGS)
 
 bench-codec: setup ## measure the codec against orjson

@@ -5,7 +5,6 @@
 #   tools/test-clients.sh               all of them
 #   tools/test-clients.sh go rust       these
 #   tools/test-clients.sh --build       set up, regenerate and compile only
-#   tools/test-clients.sh --collectors  set up and compile the `collect` programs, Rust's optimised
 #
 # Each client sets itself up by its own Makefile, from its language's package registry; a toolchain
 # that is missing is named, and the command then fails before anything is built.
@@ -14,9 +13,6 @@ cd "$(dirname "$0")/.."
 steps=(setup check-generated build test)
 if [ "${1:-}" = --build ]; then
     steps=(setup check-generated build)
-    shift
-elif [ "${1:-}" = --collectors ]; then
-    steps=(setup collector)
     shift
 fi
 languages=("$@")
@@ -52,7 +48,7 @@ done
 
 for language in "${languages[@]}"; do
     if [ "$language" = go ]; then
-        make --no-print-directory -C clients/go collector
+        go -C clients/go build -o ../../.cache/clients/go/collect ./cmd/collect
     fi
 done
 

@@ -47,7 +47,7 @@ class Target:
 
 @asynccontextmanager
 async def mesh(url: str) -> AsyncIterator[Target]:
-    """Agent, environment, model and registry, as `gym-cli up` starts them; the model is at `url`."""
+    """Agent, environment, model and registry, as `gym-cli up` starts them, over `url`."""
     async with up(configuration(url, "mesh")) as running:
         (agent,) = [one for one in running.infos if one.kind == "agent"]
         pids = sorted({one.pid for one in running.infos})
