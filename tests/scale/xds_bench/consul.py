@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -157,18 +158,18 @@ async def _control_plane(consul: str) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def _process(module: str, *args: str) -> AsyncIterator[tuple[Any, str]]:
+async def _process(module: str, *args: str) -> AsyncIterator[tuple[subprocess.Popen[str], str]]:
     """A process of ours that has said its address; it is killed in the end."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", module, *args, stdout=asyncio.subprocess.PIPE
+    # By Popen: the event loop would fork, which gRPC says it cannot follow.
+    process = await asyncio.to_thread(
+        subprocess.Popen, [sys.executable, "-m", module, *args], stdout=subprocess.PIPE, text=True
     )
     try:
         assert process.stdout is not None
-        line = await asyncio.wait_for(process.stdout.readline(), _BOUND_S)
+        line = await asyncio.wait_for(asyncio.to_thread(process.stdout.readline), _BOUND_S)
         if not line:
-            raise RuntimeError(f"{module} ended with {await process.wait()}")
-        yield process, line.decode().strip()
+            raise RuntimeError(f"{module} ended with {await asyncio.to_thread(process.wait)}")
+        yield process, line.strip()
     finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
+        process.kill()
+        await asyncio.to_thread(process.wait)
