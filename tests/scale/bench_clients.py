@@ -10,7 +10,7 @@ Collectors take turns, in another order each round. CPU time is user and system 
 collector's process alone, after its first quarter of the rollouts, in which a process starts, and a
 virtual machine compiles what it runs; the mesh's is that of its processes meanwhile, without the
 endpoint's. Before the rounds, each runs once while the agent is asked how many rollouts are in
-flight, and by which RPC; one that never reaches what was asked for fails the bench. All but
+flight, and by which RPC; one that stays below what was asked for fails the bench. All but
 `--quick` and `--only` write their section of docs/performance.md.
 """
 
@@ -47,6 +47,9 @@ from tests.scale.rollout_bench.model import Endpoint, endpoint
 
 _LATENCIES_S: Final = (0.0, 0.1)
 _LOOK_TICKS: Final = 5  # samples between two looks at the agent
+# Of what is to be in flight, the share that the agent must have seen at once: between the end of a
+# rollout and the start of the next, one is on its way.
+_SEEN: Final = 0.95
 TASK: Final = {
     "task_id": "sum",
     "environment": "adder",
@@ -118,7 +121,7 @@ def _look(target: Target, name: str, order: Order, found: Found) -> None:
     watch = Watch(target)
     collect(name, order, target.pids, watch)
     found.in_flight, found.rpc = watch.most, watch.rpcs()
-    if found.in_flight < order.in_flight:
+    if found.in_flight < _SEEN * order.in_flight:
         raise CollectorFailed(
             f"{name} had at most {found.in_flight} rollouts in flight of {order.in_flight}"
         )
@@ -161,12 +164,14 @@ def report(found: dict[str, Found], options: argparse.Namespace) -> str:
                 cells.append(text if name == OURS else f"{text} ({against:.2f} ×)")
             rows.append(cells)
     compiled = [f"{TITLES[name]}: {toolchain(name)}" for name in found if name != OURS]
+    seen = min(one.in_flight for one in found.values())
     rpcs = sorted({one.rpc for one in found.values()})
     return "\n\n".join(
         [
-            f"{options.in_flight} rollouts in flight, which the agent saw of every collector; "
-            f"{options.rollouts:,} in each run, all completed; by {' and '.join(rpcs)}. Medians of "
-            f"{options.rounds} rounds, and the median ratio to gym-cli in the same round:",
+            f"{options.in_flight} rollouts in flight by {' and '.join(rpcs)}, of which the agent saw "
+            f"{seen} or more at once from every collector; {options.rollouts:,} in each run, all "
+            f"completed. Medians of {options.rounds} rounds, and the median ratio to gym-cli in the "
+            "same round:",
             table(heads, rows),
             f"{'; '.join(compiled)}. {machine()} `make bench-clients`.",
         ]
