@@ -168,10 +168,10 @@ def report(found: dict[str, Found], options: argparse.Namespace) -> str:
     rpcs = sorted({one.rpc for one in found.values()})
     return "\n\n".join(
         [
-            f"{options.in_flight} rollouts in flight by {' and '.join(rpcs)}, of which the agent saw "
-            f"{seen} or more at once from every collector; {options.rollouts:,} in each run, all "
-            f"completed. Medians of {options.rounds} rounds, and the median ratio to gym-cli in the "
-            "same round:",
+            f"{options.in_flight} rollouts in flight by {' and '.join(rpcs)}, of which the agent "
+            f"saw {seen} or more at once from every collector; {options.rollouts:,} in each run, "
+            f"all completed. Medians of {options.rounds} rounds, and the median ratio to gym-cli in "
+            "the same round:",
             table(heads, rows),
             f"{'; '.join(compiled)}. {machine()} `make bench-clients`.",
         ]
