@@ -170,8 +170,8 @@ def report(found: dict[str, Found], options: argparse.Namespace) -> str:
         [
             f"{options.in_flight} rollouts in flight by {' and '.join(rpcs)}, of which the agent "
             f"saw {seen} or more at once from every collector; {options.rollouts:,} in each run, "
-            f"all completed. Medians of {options.rounds} rounds, and the median ratio to gym-cli in "
-            "the same round:",
+            f"all completed. Medians of {options.rounds} rounds, and the median ratio to gym-cli "
+            "in the same round:",
             table(heads, rows),
             f"{'; '.join(compiled)}. {machine()} `make bench-clients`.",
         ]
