@@ -11,7 +11,7 @@ WORKERS ?= 2
 DEVICE ?= cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-clients test-consul test-vllm check format proto wheel test-wheel lock release-image bench bench-codec bench-instructions bench-journal bench-model bench-peers bench-resource bench-routing bench-scale bench-tokens bench-transport bench-xds chaos clean
+.PHONY: help setup demo test test-clients test-consul test-vllm check format proto wheel test-wheel lock release-image bench bench-clients bench-codec bench-instructions bench-journal bench-model bench-peers bench-resource bench-routing bench-scale bench-tokens bench-transport bench-xds chaos clean
 
 help: ## list the targets
 	@echo "gymmesh: the targets of make"
@@ -60,6 +60,10 @@ release-image: setup ## write the contract's image, which buf breaking compares 
 
 bench: setup ## measure what a rollout costs, beside a bare loop and peers (ARGS=… as the script's)
 	$(BIN)/python tests/scale/bench_rollout.py $(ARGS)
+
+bench-clients: setup ## measure the collectors in all languages; builds them first (ARGS=…)
+	@tools/build-collectors.sh
+	$(BIN)/python tests/scale/bench_clients.py $(ARGS)
 
 bench-codec: setup ## measure the codec against orjson
 	$(BIN)/python tests/scale/bench_codec.py
