@@ -69,13 +69,23 @@ async def test_an_environment_that_does_not() -> None:
     assert "resource.CloseSession" in result["problems"][0]
 
 
+async def test_a_collector_that_nobody_starts() -> None:
+    code, out, err = await _gym_cli(
+        *("--service", "collector", "--case", "a_gap_is_not_data", "--wait", "0.2")
+    )
+    assert code == 1
+    assert "FAIL  collector/a_gap_is_not_data" in out
+    assert "no collector came to 127.0.0.1:" in out
+    assert "collector/a_gap_is_not_data: within" in err
+    assert "rows.jsonl" in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
         (("--service", "discovery"), 2, "--target is needed"),
         (("--service", "tool", "--target", "127.0.0.1:9"), 2, "tool"),
         (("--service", "resource", "--target", "127.0.0.1:9"), 2, "names a `task`"),
-        (("--service", "collector"), 2, "--command"),
         (("--service", "collector", "--command", "x", "--case", "y"), 2, "no case named y"),
         (
             ("--service", "discovery", "--target", "127.0.0.1:9", "--wait", "0.2"),

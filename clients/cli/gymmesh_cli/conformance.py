@@ -41,7 +41,8 @@ _SERVICES = ("resource", "model", "agent", "discovery", "collector")
     "--command",
     default="",
     help="With --service collector: its command line, in which {agent}, {input}, {output} and "
-    "{failures} stand for what it is given.",
+    "{failures} stand for what it is given. Without one, each case waits for a collector that "
+    "you start, and says what to give it.",
 )
 @click.option("--case", "cases", multiple=True, help="Only this case. Repeatable.")
 @click.option(
@@ -56,10 +57,9 @@ _SERVICES = ("resource", "model", "agent", "discovery", "collector")
     "--wait",
     "wait_s",
     type=click.FloatRange(0, 3600),
-    default=30.0,
-    show_default=True,
     metavar="SECONDS",
-    help="How long to wait for the server, or for one run of a collector.",
+    help="How long to wait for the server, or for one run of a collector: 30 unless given, and 300 "
+    "for a collector without --command.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Results as a JSON array.")
 @click.option(
@@ -77,7 +77,7 @@ def conformance(
     command: str,
     cases: tuple[str, ...],
     slow_s: float | None,
-    wait_s: float,
+    wait_s: float | None,
     as_json: bool,
     junit: Path | None,
 ) -> int:
@@ -91,6 +91,8 @@ def conformance(
     A collector, which is run once for each case:
       gym-cli conformance --service collector \\
           --command 'gym-cli collect --agent {agent} --input {input} --output {output}'
+    A collector that you start yourself, as often as there are cases:
+      gym-cli conformance --service collector --target 127.0.0.1:9403
 
     A case names the rule of the contract that it checks; a failure says what was seen instead.
 

@@ -23,7 +23,13 @@ from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh.verify.v1 import verify_pb2, verify_pb2_grpc
 from tests.conformance.minimal.params import first_items, merged_params
 from tests.conformance.minimal.status import make_status, reason_of, status_of
-from tests.conformance.minimal.verdicts import age_of, problem, rule_of, with_turns
+from tests.conformance.minimal.verdicts import (
+    age_of,
+    of_group,
+    problem,
+    rule_of,
+    with_turns,
+)
 
 _CALL_S: Final = 600.0
 _CUT: Final = {
@@ -330,7 +336,7 @@ class Attempt:
             status = make_status(code, "CONTRACT_VIOLATED", "no verdict", rule=broken)
             failure = pb.Failure(boundary=pb.BOUNDARY_VERIFIER, status=status)
             raise Failed(failure)
-        return verdict
+        return of_group(verdict, judges_groups=self._environment.judges_groups)
 
     async def _channel(
         self, boundary: pb.Boundary.ValueType, service: str, name: str

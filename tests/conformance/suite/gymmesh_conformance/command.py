@@ -33,6 +33,8 @@ from gymmesh_conformance.suites import (
 CONFORMS: Final = 0
 FAILED: Final = 1
 USAGE: Final = 2
+_WAIT_S: Final = 30.0
+_BY_HAND_S: Final = 300.0
 #: The targets for which the suite need not serve anything.
 _ALONE: Final[Mapping[str, Callable[[AddressPath, dict[str, Any]], Target]]] = {
     "resource": ResourceTarget,
@@ -46,9 +48,9 @@ class Options:
     """What is tested and how.
 
     `target`: the server's HOST:PORT; for a collector where its agent is served, and `command` its
-    command line. `registry`: where an agent finds its peers. `slow_s`: seconds that a slow call
-    takes (None: what the suite has). `wait_s`: how long to wait for the server, or for one run of
-    a collector.
+    command line (empty: it is started by hand). `registry`: where an agent finds its peers.
+    `slow_s`: seconds that a slow call takes (None: what the suite has). `wait_s`: how long to wait
+    for the server, or for one run of a collector (None: 30, and 300 for one started by hand).
     """
 
     service: str
@@ -58,7 +60,7 @@ class Options:
     command: str = ""
     cases: tuple[str, ...] = ()
     slow_s: float | None = None
-    wait_s: float = 30.0
+    wait_s: float | None = None
     json: bool = False
     junit: Path | None = None
 
@@ -90,11 +92,6 @@ def _checked(options: Options) -> dict[str, Any]:
         select(options.service, options.cases)
         return profile
     select_collector_cases(options.cases)
-    if not options.command:
-        raise LookupError(
-            "a collector is tested by its --command, such as "
-            "'my-collector {agent} {input} {output} {failures}'"
-        )
     return profile
 
 
@@ -107,8 +104,10 @@ async def _results(
 
     if options.service == "collector":
         slow_s = Collector.slow_s if options.slow_s is None else options.slow_s
-        timeout_s = options.wait_s + 2 * slow_s
-        collector = Collector(options.command, options.target, timeout_s, slow_s)
+        wait_s = options.wait_s or (_WAIT_S if options.command else _BY_HAND_S)
+        collector = Collector(
+            options.command, options.target, wait_s + 2 * slow_s, slow_s, announce=_aside
+        )
         return await run_collector_suite(collector, only=options.cases, report=report)
     async with _target(options, profile) as target:
         return await run_suite(target, only=options.cases, report=report)
@@ -120,15 +119,20 @@ async def _target(options: Options, profile: dict[str, Any]) -> AsyncIterator[Ta
         make = _ALONE.get(options.service)
         if make is not None:
             made = make(path, profile)
-            await _ready(path, options.wait_s)
+            await _ready(path, options.wait_s or _WAIT_S)
             yield made
             return
         world = World()
         roles = [profile.get("role", "policy")]
         async with served_world(rooms(world, roles), options.registry) as registry:
-            print(f"discovery for the agent is at {registry}", file=sys.stderr, flush=True)
-            await _ready(path, options.wait_s)
+            _aside(f"discovery for the agent is at {registry}")
+            await _ready(path, options.wait_s or _WAIT_S)
             yield AgentTarget(path, world, profile)
+
+
+def _aside(text: str) -> None:
+    """Says what is no result."""
+    print(text, file=sys.stderr, flush=True)
 
 
 async def _ready(path: AddressPath, timeout: float) -> None:

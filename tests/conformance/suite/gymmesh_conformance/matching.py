@@ -15,7 +15,8 @@ the rest:
     !big N          a text of N characters
 
 `${name}` stands for a variable, alone with its type kept or inside a string; `${id:label}` for a
-string that is unique to the run of the case and the same wherever the label is.
+string that is unique to the run of the case and the same wherever the label is. A variable's name
+may have a variable in it: `${lease_${time}}`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ import yaml
 from google.protobuf import json_format
 from google.protobuf.message import Message
 
-_VARIABLE: Final = re.compile(r"\$\{([^}]+)\}")
+_VARIABLE: Final = re.compile(r"\$\{([^${}]+)\}")
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,8 @@ def _render_text(text: str, lookup: Callable[[str], Any]) -> Any:
     whole = _VARIABLE.fullmatch(text)
     if whole:
         return render(lookup(whole[1]), lookup)
-    return _VARIABLE.sub(lambda found: str(lookup(found[1])), text)
+    filled = _VARIABLE.sub(lambda found: str(lookup(found[1])), text)
+    return filled if filled == text else _render_text(filled, lookup)
 
 
 def to_plain(message: Message) -> dict[str, Any]:

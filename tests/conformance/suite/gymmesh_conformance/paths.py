@@ -8,7 +8,8 @@ that the same cases run over every way in which our own services can be called.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import copy
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, Protocol
 
 import grpc
@@ -46,6 +47,7 @@ class AddressPath:
     def __init__(self, address: str) -> None:
         self.address = address
         self._channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
+        self._metadata: tuple[tuple[str, str], ...] = ()
 
     async def __aenter__(self) -> AddressPath:
         return self
@@ -61,6 +63,12 @@ class AddressPath:
                 await self._channel.wait_for_state_change(state)
                 state = self._channel.get_state(try_to_connect=True)
 
+    def sending(self, metadata: Mapping[str, str]) -> AddressPath:
+        """The same path, whose calls have this metadata."""
+        other = copy.copy(self)
+        other._metadata = tuple(metadata.items())
+        return other
+
     async def unary(self, rpc: Rpc, request: Message, timeout: float) -> Message:
         """See Path."""
         call = self._channel.unary_unary(
@@ -69,7 +77,7 @@ class AddressPath:
             response_deserializer=rpc.response_class.FromString,
         )
         try:
-            response: Message = await call(request, timeout=timeout)
+            response: Message = await call(request, timeout=timeout, metadata=self._metadata)
         except grpc.aio.AioRpcError as exc:
             raise from_rpc_error(exc) from None
         return response
@@ -100,7 +108,8 @@ class AddressPath:
             response_deserializer=rpc.response_class.FromString,
         )
         only = rpc.streams_up and isinstance(request, Message)
-        running = call(iter((request,)) if only else request, timeout=timeout)
+        given = iter((request,)) if only else request
+        running = call(given, timeout=timeout, metadata=self._metadata)
         try:
             async for response in running:
                 yield response

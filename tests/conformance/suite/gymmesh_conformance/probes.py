@@ -14,6 +14,7 @@ from grpc_health.v1 import health_pb2
 from gymmesh_conformance import laws
 from gymmesh_conformance.errors import CallError
 from gymmesh_conformance.matching import mismatches
+from gymmesh_conformance.paths import Path
 from gymmesh_conformance.services import full_name, rpc
 
 _TIMEOUT_S: Final = 10.0
@@ -21,8 +22,11 @@ _CHECK: Final = "/grpc.health.v1.Health/Check"
 
 
 @runtime_checkable
-class WirePath(Protocol):
-    """A path that can send any bytes to any method."""
+class WirePath(Path, Protocol):
+    """A path that can send any bytes to any method, and metadata with any call."""
+
+    def sending(self, metadata: Mapping[str, str]) -> Path:
+        """The same path, whose calls have this metadata."""
 
     async def raw(self, method: str, data: bytes, timeout: float, *, streams: bool) -> bytes:
         """Sends a request; gives the first response. Raises CallError."""

@@ -6,6 +6,7 @@ A step calls an RPC and says what is expected:
     request: {…}                     proto JSON
     timeout: 5                       the deadline in seconds; `longer_by: 5`: added to it
     set: {task.tags.x: y}            values put into the request, by path
+    metadata: {key: value}           metadata of the call, over plain gRPC
     unknown_field: 5000000           the request has a field of so many bytes that nobody knows
     pause: 0.1                       seconds to wait before the call, to let another one begin
     expect: {response: {…}}          what the answer has at least (the default: any success)
@@ -24,8 +25,8 @@ A step calls an RPC and says what is expected:
 
 `times: N` repeats a step, with the variable `time` from 0. `together: [step, …]` runs steps side
 by side; `pages: RPC` with `of: field` walks a listing in pages of one and of the server's own size
-and compares. A step with `talk` is a connection of a collector (see talks.py), one with `watch`,
-`hear` or `quiet` is of a watch (see watches.py), one with `raw` or `health` is below the contract's
+and compares. A step with `talk` is a connection of a collector (see talks.py), one with `watch`
+and the like is of a watch (see watches.py), one with `raw` or `health` is below the contract's
 messages (see probes.py). Every answer and error goes through the laws besides.
 """
 
@@ -51,12 +52,12 @@ from gymmesh_conformance.cases import Case, CaseError
 from gymmesh_conformance.errors import CallError
 from gymmesh_conformance.matching import mismatches, render, to_plain
 from gymmesh_conformance.paths import Path
-from gymmesh_conformance.probes import check_health, send_raw
+from gymmesh_conformance.probes import WirePath, check_health, send_raw
 from gymmesh_conformance.scripted.script import Script
 from gymmesh_conformance.scripted.world import World
 from gymmesh_conformance.services import Rpc, rpc, with_unknown_field
 from gymmesh_conformance.talks import Collected, Talk
-from gymmesh_conformance.watches import Watches
+from gymmesh_conformance.watches import WATCH_WORDS, Watches
 
 _TIMEOUT_S: Final = 10.0
 _OVERTIME_S: Final = 10.0  # how long after its deadline a call may still take to come back
@@ -178,7 +179,7 @@ class _Run:
             self._add(f"{where} ({step['raw']})", await send_raw(self._path, step))
         elif "health" in step:
             self._add(where, await check_health(self._path, step))
-        elif "watch" in step or "hear" in step or "quiet" in step:
+        elif any(word in step for word in WATCH_WORDS):
             await self._watch_step(step, where)
         elif "talk" in step:
             await self._talk_step(step, f"{where} ({step['call']})")
@@ -210,6 +211,8 @@ class _Run:
         request = None
         if "watch" in step:
             request = self._request(rpc("discovery.WatchInstances"), step.get("request", {}))
+        elif "read_on" in step:
+            request = self._request(rpc("discovery.ListInstances"), step["until"])
         shown = step if request is not None else render(dict(step), self._lookup)
         self._add(where, await self._watches.step(shown, request))
 
@@ -244,6 +247,8 @@ class _Run:
             self._collected.forget(int(render(value, self._lookup)))
         elif action == "quiet":
             return await talk.quiet(float(value))
+        elif action == "loads":
+            return await talk.loads(int(value))
         elif action == "finish":
             return await talk.finish()
         elif action == "drop":
@@ -259,7 +264,8 @@ class _Run:
             return
         for name, path in step.get("save", {}).items():
             try:
-                self._variables[name] = _walk(to_plain(answer.responses[-1]), path)
+                value = _walk(to_plain(answer.responses[-1]), path)
+                self._variables[render(name, self._lookup)] = value
             except LookupError:
                 self._add(where, [f"the answer has no {path}"])
 
@@ -269,7 +275,11 @@ class _Run:
         answer = _Answer(request)
         timeout = float(render(step.get("timeout", _TIMEOUT_S), self._lookup))
         timeout += float(render(step.get("longer_by", 0), self._lookup))
-        work = asyncio.create_task(self._collect(method, answer, timeout))
+        path = self._path
+        if "metadata" in step:
+            assert isinstance(path, WirePath)
+            path = path.sending(render(step["metadata"], self._lookup))
+        work = asyncio.create_task(self._collect(path, method, answer, timeout))
         try:
             async with asyncio.timeout(timeout + _OVERTIME_S):
                 if "cancel_when" in step:
@@ -287,15 +297,15 @@ class _Run:
             work.cancel()
         return answer
 
-    async def _collect(self, method: Rpc, answer: _Answer, timeout: float) -> None:
+    async def _collect(self, path: Path, method: Rpc, answer: _Answer, timeout: float) -> None:
         try:
             if not method.streams_down:
-                response: Any = await self._path.unary(method, answer.request, timeout)
+                response: Any = await path.unary(method, answer.request, timeout)
                 answer.responses.append(response)
                 if method.method.name == "CreateSession":
                     self._sessions.add(response.session_id)
                 return
-            stream: Any = self._path.stream(method, answer.request, timeout)
+            stream: Any = path.stream(method, answer.request, timeout)
             async with aclosing(stream):
                 async for response in stream:
                     answer.responses.append(response)

@@ -129,6 +129,7 @@ class AgentTarget:
             "task_with_turns": _task("conformance-turns"),
             "task_of_sums": _task("conformance-sum"),
             "task_to_run_once": _task("conformance-once"),
+            "task_of_groups": _task("conformance-groups"),
             **self._profile,
         }
         return Subject(self._path, variables, self._world)

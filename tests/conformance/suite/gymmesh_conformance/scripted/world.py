@@ -82,9 +82,11 @@ class ScriptedModel:
             contract_version=VERSION,
         )
 
-    async def CreateResponse(self, request: model_pb2.CreateResponseRequest, _: Any) -> Any:
+    async def CreateResponse(self, request: model_pb2.CreateResponseRequest, context: Any) -> Any:
         """The script's next answer."""
-        return await self._world.of_prompt(request.params).model(self._name, request)
+        script = self._world.of_prompt(request.params)
+        script.credentials += credentials(context)
+        return await script.model(self._name, request)
 
     async def StreamResponse(
         self, request: model_pb2.StreamResponseRequest, context: Any
@@ -106,6 +108,7 @@ class Kind:
     name: str
     multi_turn: bool = False
     retry_safe: bool = True
+    judges_groups: bool = False
     reward_rule: resource_pb2.RewardRule.ValueType = resource_pb2.REWARD_RULE_VERIFIER_ONLY
 
 
@@ -114,6 +117,7 @@ KINDS: Final = (
     Kind("conformance-turns", multi_turn=True),
     Kind("conformance-sum", multi_turn=True, reward_rule=resource_pb2.REWARD_RULE_SUM),
     Kind("conformance-once", retry_safe=False),
+    Kind("conformance-groups", judges_groups=True),
 )
 
 
@@ -143,6 +147,7 @@ class ScriptedEnvironment:
             multi_turn=self._multi_turn,
             verify_needs_session=True,
             retry_safe=self._kind.retry_safe,
+            judges_groups=self._kind.judges_groups,
             reward_rule=self._kind.reward_rule,
             instance_id=f"{self._name}-0",
             contract_version=VERSION,
@@ -156,9 +161,10 @@ class ScriptedEnvironment:
         """Has none but those of the sessions."""
         return resource_pb2.ListToolsResponse()
 
-    async def CreateSession(self, request: resource_pb2.CreateSessionRequest, _: Any) -> Any:
+    async def CreateSession(self, request: resource_pb2.CreateSessionRequest, context: Any) -> Any:
         """Opens a session, or does what the script says instead."""
         script = self._world.of_task(request.task)
+        script.credentials += credentials(context)
         self._require(script, request.request_id, "CreateSession.request_id")
         for session in self._sessions.values():
             if session.request_id == request.request_id:
@@ -239,6 +245,12 @@ class ScriptedEnvironment:
     def _require(self, script: Script, value: str, name: str) -> None:
         if not value:
             script.violations.append(f"{name} is required and was not set")
+
+
+def credentials(context: Any) -> list[str]:
+    """The values of `authorization` that a call came with."""
+    metadata: Any = getattr(context, "invocation_metadata", tuple)() or ()
+    return [str(value) for key, value in metadata if key == "authorization"]
 
 
 def _no_session(session_id: str) -> CallError:
