@@ -102,21 +102,26 @@ async def _model(path: str) -> AsyncIterator[Target]:
         yield ModelTarget(way, variables)
 
 
-@asynccontextmanager
-async def _agent(path: str) -> AsyncIterator[Target]:
-    world = World()
-    scripted = rooms(world, ["policy"])
-    variables = {"side_by_side": True, "role_in_options": True}
-    service = AgentService(AgentConfig(), "tool_loop", "ours-0")
-    async with AsyncExitStack() as stack:
-        directory = await stack.enter_async_context(_directory())
-        registry = ""
-        if path != "direct":
-            registry = await stack.enter_async_context(served_world(scripted))
-        else:
-            add_rooms(directory, scripted)
-        way = await stack.enter_async_context(_way(service, path, directory, registry))
-        yield AgentTarget(way, world, variables)
+def agent_of(config: AgentConfig) -> _Open:
+    """Our agent, configured so."""
+
+    @asynccontextmanager
+    async def open_(path: str) -> AsyncIterator[Target]:
+        world = World()
+        scripted = rooms(world, ["policy"])
+        variables = {"side_by_side": True, "role_in_options": True}
+        service = AgentService(config, "tool_loop", "ours-0")
+        async with AsyncExitStack() as stack:
+            directory = await stack.enter_async_context(_directory())
+            registry = ""
+            if path != "direct":
+                registry = await stack.enter_async_context(served_world(scripted))
+            else:
+                add_rooms(directory, scripted)
+            way = await stack.enter_async_context(_way(service, path, directory, registry))
+            yield AgentTarget(way, world, variables)
+
+    return open_
 
 
 @asynccontextmanager
@@ -155,6 +160,6 @@ OURS: Final = (
         only=(LIMIT_CASE,),
     ),
     Implementation("model", "replay", _PATHS, _model),
-    Implementation("agent", "tool_loop", _PATHS, _agent),
+    Implementation("agent", "tool_loop", _PATHS, agent_of(AgentConfig())),
     Implementation("discovery", "registry", _PATHS, _registry),
 )

@@ -9,7 +9,7 @@ import click
 from gymmesh_cli.exits import speaks_plainly
 from gymmesh_cli.terminal import echo
 
-_SERVICES = ("resource", "model", "agent", "discovery", "collector")
+_SERVICES = ("resource", "model", "agent", "discovery", "mux", "collector")
 
 
 @click.command(short_help="Test whether a server or a collector keeps to the contract.")
@@ -54,6 +54,13 @@ _SERVICES = ("resource", "model", "agent", "discovery", "collector")
     "that pings too often.",
 )
 @click.option(
+    "--stop",
+    default="",
+    metavar="COMMAND",
+    help="Tells the server to go down, such as 'kill -TERM 1234', for the case about that, which runs "
+    "last.",
+)
+@click.option(
     "--wait",
     "wait_s",
     type=click.FloatRange(0, 3600),
@@ -77,6 +84,7 @@ def conformance(
     command: str,
     cases: tuple[str, ...],
     slow_s: float | None,
+    stop: str,
     wait_s: float | None,
     as_json: bool,
     junit: Path | None,
@@ -86,6 +94,8 @@ def conformance(
     \b
     An environment, and what the suite may use there:
       gym-cli conformance --service resource --target 127.0.0.1:9402 --profile capitals.yaml
+    A server of any kind that offers the mux:
+      gym-cli conformance --service mux --target 127.0.0.1:9400
     An agent, which is started with the suite's registry as its own:
       gym-cli conformance --service agent --target 127.0.0.1:9403 --registry 127.0.0.1:9400
     A collector, which is run once for each case:
@@ -114,6 +124,7 @@ def conformance(
         command=command,
         cases=cases,
         slow_s=slow_s,
+        stop=stop,
         wait_s=wait_s,
         json=as_json,
         junit=junit,

@@ -4,6 +4,7 @@
     python -m gymmesh_conformance --model 127.0.0.1:9401 --profile my_model.yaml
     python -m gymmesh_conformance --agent 127.0.0.1:9403 --registry 127.0.0.1:9400
     python -m gymmesh_conformance --discovery 127.0.0.1:9400
+    python -m gymmesh_conformance --mux 127.0.0.1:9400
     python -m gymmesh_conformance --collector 127.0.0.1:0 \
         --command 'my-collector --agent {agent} --input {input} --output {output}'
     python -m gymmesh_conformance --collector 127.0.0.1:9403    # and start it by hand
@@ -25,6 +26,7 @@ _WHAT = {
     "model": "a model",
     "agent": "an agent",
     "discovery": "a registry",
+    "mux": "a server of any of these that offers the mux",
     "collector": "a collector: where the agent for it is served",
 }
 
@@ -41,6 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
         command=given.command,
         cases=tuple(given.case),
         slow_s=given.slow,
+        stop=given.stop,
         wait_s=given.wait,
         json=given.json,
         junit=given.junit,
@@ -75,6 +78,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--slow", type=float, help="seconds that a slow call takes; over 120 finds out pings"
+    )
+    parser.add_argument(
+        "--stop",
+        default="",
+        help="a command that tells the server to go down, for the cases about that, which run last",
     )
     parser.add_argument(
         "--wait",

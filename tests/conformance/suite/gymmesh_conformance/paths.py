@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
 from typing import Any, Protocol
 
 import grpc
@@ -89,13 +90,24 @@ class AddressPath:
             if not streams:
                 response: bytes = await channel.unary_unary(method)(data, timeout=timeout)
                 return response
-            call = channel.unary_stream(method)(data, timeout=timeout)
-            async for response in call:
-                call.cancel()
-                return response
+            async with aclosing(self.raw_stream(method, data, timeout)) as responses:
+                async for response in responses:
+                    return response
         except grpc.aio.AioRpcError as exc:
             raise from_rpc_error(exc) from None
         return b""
+
+    async def raw_stream(self, method: str, data: bytes, timeout: float) -> AsyncGenerator[bytes]:
+        """Sends bytes as they are; gives all responses'. Raises CallError."""
+        channel: Any = self._channel
+        call = channel.unary_stream(method)(data, timeout=timeout)
+        try:
+            async for response in call:
+                yield response
+        except grpc.aio.AioRpcError as exc:
+            raise from_rpc_error(exc) from None
+        finally:
+            call.cancel()
 
     async def stream(
         self, rpc: Rpc, request: Message | AsyncIterator[Message], timeout: float

@@ -27,7 +27,9 @@ A step calls an RPC and says what is expected:
 by side; `pages: RPC` with `of: field` walks a listing in pages of one and of the server's own size
 and compares. A step with `talk` is a connection of a collector (see talks.py), one with `watch`
 and the like is of a watch (see watches.py), one with `raw` or `health` is below the contract's
-messages (see probes.py). Every answer and error goes through the laws besides.
+messages (see probes.py). `stop: true` tells the server to go
+down while the step under `running` runs: its health becomes NOT_SERVING, and the step under
+`refused` is for new work. Every answer and error goes through the laws besides.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -52,7 +54,7 @@ from gymmesh_conformance.cases import Case, CaseError
 from gymmesh_conformance.errors import CallError
 from gymmesh_conformance.matching import mismatches, render, to_plain
 from gymmesh_conformance.paths import Path
-from gymmesh_conformance.probes import WirePath, check_health, send_raw
+from gymmesh_conformance.probes import HealthWatch, WirePath, check_health, send_raw
 from gymmesh_conformance.scripted.script import Script
 from gymmesh_conformance.scripted.world import World
 from gymmesh_conformance.services import Rpc, rpc, with_unknown_field
@@ -63,16 +65,22 @@ _TIMEOUT_S: Final = 10.0
 _OVERTIME_S: Final = 10.0  # how long after its deadline a call may still take to come back
 _SETTLE_S: Final = 5.0  # how long the world may take to be as `seen` says
 _POLL_S: Final = 0.02
+#: Tells the server under test to go down.
+Stop = Callable[[], Awaitable[None]]
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What is tested: a path to it, the variables that cases use, and the suite's own world."""
+    """What is tested: a path to it, the variables that cases use, and the suite's own world.
+
+    `stop` tells the server to go down; None: nobody can.
+    """
 
     path: Path
     variables: Mapping[str, Any]
     world: World | None = None
+    stop: Stop | None = None
 
 
 @dataclass(frozen=True)
@@ -103,7 +111,7 @@ class _Answer:
 
 async def run_case(case: Case, subject: Subject) -> CaseResult:
     """Runs one case. Never raises for what the server does; raises CaseError for a bad case."""
-    lacks = case.lacks(subject.variables)
+    lacks = case.lacks({**subject.variables, "stop": subject.stop})
     if lacks:
         return CaseResult(case.suite, case.name, case.rule, "skipped", lacks=lacks)
     started = time.monotonic()
@@ -125,6 +133,7 @@ class _Run:
     def __init__(self, case: Case, subject: Subject) -> None:
         self._case = case
         self._path = subject.path
+        self._stop = subject.stop
         self._token = secrets.token_hex(4)
         self._id = f"{case.name.replace('_', '-')}-{self._token}"
         self._variables: dict[str, Any] = {**subject.variables, "case": self._id}
@@ -177,6 +186,8 @@ class _Run:
             await self._pages(rpc(step["pages"]), step["of"], where)
         elif "raw" in step:
             self._add(f"{where} ({step['raw']})", await send_raw(self._path, step))
+        elif "stop" in step:
+            await self._stop_step(step, where)
         elif "health" in step:
             self._add(where, await check_health(self._path, step))
         elif any(word in step for word in WATCH_WORDS):
@@ -215,6 +226,22 @@ class _Run:
             request = self._request(rpc("discovery.ListInstances"), step["until"])
         shown = step if request is not None else render(dict(step), self._lookup)
         self._add(where, await self._watches.step(shown, request))
+
+    async def _stop_step(self, step: dict[str, Any], where: str) -> None:
+        assert self._stop is not None  # the case needs it
+        assert isinstance(self._path, WirePath)
+        running = asyncio.create_task(self._step(step["running"], f"{where}, running"))
+        watch = HealthWatch(self._path)
+        try:
+            self._add(where, await watch.becomes("SERVING"))
+            await asyncio.sleep(step.get("pause", 0.5))  # what is to run has begun
+            await self._stop()
+            self._add(where, await watch.becomes("NOT_SERVING"))
+            await self._step(step["refused"], f"{where}, refused")
+            await running
+        finally:
+            running.cancel()
+            await watch.close()
 
     async def _talk_step(self, step: dict[str, Any], where: str) -> None:
         await asyncio.sleep(step.get("pause", 0))

@@ -2,6 +2,7 @@
 
     send: [frame, …]             a batch, in proto JSON; `times: 3` sends it so often
     with_unknown_fields: [frame] the same, each with a field that nobody knows, and the batch, too
+    begin_many: {calls: 9, method: …}   so many calls from 1 on, whose requests are not complete
     bytes: "ff"                  what is no batch
     answered: 1                  the unary call 1 ends well, with the answer that a plain RPC gives
     message: 1                   one whole message of call 1 comes
@@ -10,7 +11,7 @@
     broken: true                 the stream ends with UNAVAILABLE / MUX_BROKEN, and a new one works
     finish: true                 all is said; the server ends the stream well
     greeting: true               the server's first metadata offer the mux, before anything is sent
-    leave: true                  the server is told to go down
+    stop: true                   the server is told to go down
     go_away: true                it says that it takes no new calls
 
 Frames that come go through `laws` besides.
@@ -25,7 +26,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from google.protobuf import json_format
-from google.rpc import error_details_pb2
 
 from gymmesh.mux.v1 import mux_pb2
 from gymmesh_conformance.cases import Case, CaseError, read_cases
@@ -34,15 +34,15 @@ from gymmesh_conformance.laws import error_problems
 from gymmesh_conformance.matching import mismatches, render
 from gymmesh_conformance.mux.exchange import Exchange
 from gymmesh_conformance.mux.target import MuxTarget, streams
-from gymmesh_conformance.runner import CaseResult
+from gymmesh_conformance.runner import CaseResult, Stop
 from gymmesh_conformance.services import with_unknown_field
 
 SUITE: Final = "mux"
 _FILE: Final = Path(__file__).parents[1] / "case_files" / "mux.yaml"
 _HEAR_S: Final = 15.0
+_BATCH: Final = 1024  # frames
 _OFFERED: Final = "gymmesh-mux"
 _VERSION: Final = "1"
-Leave = Callable[[], Awaitable[None]]
 
 
 @cache
@@ -65,17 +65,17 @@ async def run_mux_suite(
     target: MuxTarget,
     *,
     only: Iterable[str] = (),
-    leave: Leave | None = None,
+    stop: Stop | None = None,
     report: Callable[[CaseResult], None] | None = None,
 ) -> list[CaseResult]:
-    """Runs the cases in order, or only those named; `leave` tells the server to go down.
+    """Runs the cases in order, or only those named; `stop` tells the server to go down.
 
     Raises LookupError for a case that there is not, TargetError as `MuxTarget.variables`.
     """
     variables = await target.variables()
     results = []
     for case in select_mux_cases(only):
-        result = await run_mux_case(case, target, variables, leave)
+        result = await run_mux_case(case, target, variables, stop)
         results.append(result)
         if report is not None:
             report(result)
@@ -83,14 +83,14 @@ async def run_mux_suite(
 
 
 async def run_mux_case(
-    case: Case, target: MuxTarget, variables: Mapping[str, Any], leave: Leave | None = None
+    case: Case, target: MuxTarget, variables: Mapping[str, Any], stop: Stop | None = None
 ) -> CaseResult:
     """Runs one case. Never raises for what the server does; raises CaseError for a bad case."""
-    lacks = case.lacks({**variables, "leave": leave})
+    lacks = case.lacks({**variables, "stop": stop})
     if lacks:
         return CaseResult(case.suite, case.name, case.rule, "skipped", lacks=lacks)
     started = time.monotonic()
-    run = _Run(target, variables, leave)
+    run = _Run(target, variables, stop)
     try:
         for number, step in enumerate(case.steps, 1):
             for _ in range(step.get("times", 1)):
@@ -108,12 +108,10 @@ async def run_mux_case(
 class _Run:
     """One run of one case."""
 
-    def __init__(
-        self, target: MuxTarget, variables: Mapping[str, Any], leave: Leave | None
-    ) -> None:
+    def __init__(self, target: MuxTarget, variables: Mapping[str, Any], stop: Stop | None) -> None:
         self._target = target
         self._variables = variables
-        self._leave = leave
+        self._stop = stop
         self.stream = Exchange(target.channel, streams)
         self.problems: list[str] = []
 
@@ -136,9 +134,19 @@ class _Run:
 
     async def _send_more(self, frames: Any) -> list[str]:
         read = [json_format.ParseDict(one, mux_pb2.Frame()) for one in frames]
-        more = [with_unknown_field(frame, 3) for frame in read]
-        batch = with_unknown_field(mux_pb2.ExchangeRequest(frames=more), 3)
+        more = mux_pb2.ExchangeRequest()
+        for frame in read:
+            more.frames.add().MergeFromString(with_unknown_field(frame, 3).SerializeToString())
+        batch = with_unknown_field(more, 3)
         await self.stream.send_bytes(batch.SerializeToString(), read)
+        return []
+
+    async def _begin_many(self, given: Any) -> list[str]:
+        begin = mux_pb2.Begin(method=given["method"], more=True)
+        numbers = range(1, 2 * given["calls"], 2)
+        for first in range(0, len(numbers), _BATCH):
+            some = numbers[first : first + _BATCH]
+            await self.stream.send([mux_pb2.Frame(call=number, begin=begin) for number in some])
         return []
 
     async def _bytes(self, text: str) -> list[str]:
@@ -213,9 +221,9 @@ class _Run:
         got = found.get(_OFFERED)
         return [] if got == _VERSION else [f"the first metadata have {_OFFERED}={got!r}, not '1'"]
 
-    async def _told_to_leave(self, _: Any) -> list[str]:
-        assert self._leave is not None  # the case needs it
-        await self._leave()
+    async def _told_to_stop(self, _: Any) -> list[str]:
+        assert self._stop is not None  # the case needs it
+        await self._stop()
         return []
 
     async def _go_away(self, _: Any) -> list[str]:
@@ -247,6 +255,7 @@ class _Run:
     _steps: Final[Mapping[str, Callable[[_Run, Any], Awaitable[list[str]]]]] = {
         "send": _send,
         "with_unknown_fields": _send_more,
+        "begin_many": _begin_many,
         "bytes": _bytes,
         "answered": _answered,
         "message": _came,
@@ -255,7 +264,7 @@ class _Run:
         "broken": _broken,
         "finish": _finish,
         "greeting": _greeting,
-        "leave": _told_to_leave,
+        "stop": _told_to_stop,
         "go_away": _go_away,
     }
 
@@ -274,4 +283,4 @@ def _said(frame: mux_pb2.Frame | None) -> str:
 
 def _has_retry_info(error: CallError) -> bool:
     details = error.status.details if error.status is not None else ()
-    return any(detail.Is(error_details_pb2.RetryInfo.DESCRIPTOR) for detail in details)
+    return any(detail.type_url.endswith("/google.rpc.RetryInfo") for detail in details)

@@ -33,7 +33,7 @@ _LARGE: Final = 3 * MIB - 100
 
 class MuxTarget:
     """A server at an address. The profile may hold `stream` and `pending`, each {call, request}:
-    a call with a response stream, and one that does not end by itself.
+    a call with a response stream, and one that does not end by itself. An async context manager.
     """
 
     def __init__(self, path: AddressPath, profile: Mapping[str, Any] | None = None) -> None:
@@ -41,8 +41,10 @@ class MuxTarget:
         self._profile = profile or {}
         self.channel = grpc.aio.insecure_channel(path.address, options=_OPTIONS)
 
-    async def close(self) -> None:
-        """Closes its connection."""
+    async def __aenter__(self) -> MuxTarget:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
         await self.channel.close()
 
     async def variables(self) -> dict[str, Any]:
@@ -104,7 +106,7 @@ def streams(method: str) -> bool:
 def _call(name: str, given: Mapping[str, Any]) -> dict[str, str]:
     try:
         method = rpc(given["call"])
-        data = render(given.get("request", {}), {}.__getitem__)
+        data = render(given.get("request", {}), _no_variable)
         request = json_format.ParseDict(data, method.request_class())
     except (LookupError, TypeError, json_format.ParseError) as error:
         raise TargetError(
@@ -112,6 +114,10 @@ def _call(name: str, given: Mapping[str, Any]) -> dict[str, str]:
             f"`request`: {error}"
         ) from None
     return {"method": _name(method), "payload": _base64(request.SerializeToString())}
+
+
+def _no_variable(name: str) -> Any:
+    raise LookupError(f"there is no variable '{name}' here")
 
 
 def _name(method: Rpc) -> str:
