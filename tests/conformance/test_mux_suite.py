@@ -44,7 +44,8 @@ async def _server() -> AsyncIterator[tuple[MuxTarget, dict[str, Any], Stop]]:
     service = DiscoveryService("ours-0")
     async with (
         stoppable(serving(service, options)) as (served, stop),
-        AddressPath(served.instance.address) as path,MuxTarget(path) as target
+        AddressPath(served.instance.address) as path,
+        MuxTarget(path) as target,
     ):
         yield target, await target.variables(), stop
 

@@ -57,8 +57,8 @@ _SERVICES = ("resource", "model", "agent", "discovery", "mux", "collector")
     "--stop",
     default="",
     metavar="COMMAND",
-    help="Tells the server to go down, such as 'kill -TERM 1234', for the case about that, which runs "
-    "last.",
+    help="Tells the server to go down, such as 'kill -TERM 1234', for the case about that, which "
+    "runs last.",
 )
 @click.option(
     "--wait",
