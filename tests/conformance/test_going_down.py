@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -30,13 +31,14 @@ from gymmesh_runtime import serve
 from gymmesh_runtime.serve import ServeOptions
 from tests.conformance import capitals_sdk
 from tests.conformance.implementations import PROFILES
-from tests.conformance.minimal import serving
+from tests.conformance.minimal import draining, serving
 from tests.conformance.minimal.agent import MinimalAgent
 from tests.conformance.minimal.capitals import Capitals
 from tests.conformance.minimal.collecting import CollectingAgent
 from tests.conformance.minimal.draining import Draining
 from tests.conformance.minimal.echo import Echo
 from tests.conformance.minimal.registry import Registry
+from tests.conformance.minimal.status import fail
 from tests.conformance.stopping import stoppable
 
 pytestmark = pytest.mark.timeout(120)
@@ -108,29 +110,22 @@ class _StillServing(health.aio.HealthServicer):
 
 
 class _TakesAll(Draining):
-    """Takes new calls as long as it lives."""
+    """Takes new calls, as if it had time."""
 
     async def drain(self, grace_s: float) -> None:
-        await super().drain(grace_s)
-        self._refuses = False
-
-    async def unary(self, call: Any, context: Any) -> Any:
-        self._refuses = False
-        return await super().unary(call, context)
+        await asyncio.sleep(8)
 
 
 class _AtOnce(Draining):
-    """Ends what runs at once, without a reason."""
+    """Ends what runs at once."""
 
     async def drain(self, grace_s: float) -> None:
-        self._refuses = True
+        self._time_is_up.set()
+        await super().drain(grace_s)
 
-    async def _in_time(self, call: Any, context: Any) -> Any:
-        try:
-            return await super()._in_time(call, context)
-        except BaseException:
-            await context.abort(grpc.StatusCode.INTERNAL, "gone")
-            raise
+
+async def _inside(context: Any) -> None:
+    await fail(context, grpc.StatusCode.INTERNAL, "INTERNAL_FAULT", "something is gone")
 
 
 @pytest.mark.parametrize(
@@ -138,13 +133,16 @@ class _AtOnce(Draining):
     [
         (health.aio, "HealthServicer", _StillServing),
         (serving, "Draining", _TakesAll),
-        (serving, "Draining", _AtOnce),
+        (draining, "_fail", _inside),
     ],
 )
 async def test_a_server_that_goes_down_wrongly_fails(
     owner: Any, name: str, defect: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gymmesh_conformance.probes._TIMEOUT_S", 3.0)
+    monkeypatch.setattr("gymmesh_conformance.runner._SETTLE_S", 3.0)
+    if owner is draining:
+        monkeypatch.setattr(serving, "Draining", _AtOnce)
     monkeypatch.setattr(owner, name, defect)
     result = await _goes_down("resource", _minimal(lambda _: Capitals()))
     assert result.outcome == "failed"

@@ -18,13 +18,13 @@ from gymmesh.verify.v1 import verify_pb2_grpc
 from gymmesh_conformance.runner import CaseResult, Subject, run_case
 from gymmesh_conformance.suites import select
 from tests.conformance import implementations
-from tests.conformance.implementations import MINIMAL
-from tests.conformance.minimal import agent, attempt, capitals, collecting, serving
+from tests.conformance.implementations import JUDGED_CASES, MINIMAL
+from tests.conformance.minimal import agent, attempt, capitals, collecting, serving, status
 from tests.conformance.minimal.agent import MinimalAgent
 from tests.conformance.minimal.capitals import Capitals
 from tests.conformance.minimal.echo import Echo
 from tests.conformance.minimal.registry import Registry
-from tests.conformance.minimal.status import OPTIONS, fail
+from tests.conformance.minimal.status import OPTIONS, fail, make_status
 
 
 async def _run(name: str, case: str, of: type[MinimalAgent] | None = None) -> CaseResult:
@@ -240,6 +240,23 @@ class _Dropping(Registry):
         self._watchers = all_
 
 
+class _Free(Capitals):
+    """Does not count what its judge consumes, but asks it."""
+
+    async def _consult(self, task: Any, items: Any) -> Any:
+        await super()._consult(task, items)
+        return []
+
+
+def _usage_of_nobody(
+    code: Any, reason: str, message: str, usage: Any = (), /, **metadata: str
+) -> Any:
+    """A status whose usage names no model."""
+    for one in usage:
+        one.model = ""
+    return make_status(code, reason, message, usage, **metadata)
+
+
 class _Unseeded(Capitals):
     """Ignores the task's seed."""
 
@@ -425,6 +442,10 @@ class _PastLives(Registry):
             "Registry",
             _Dropping,
         ),
+        ("capitals_judged", "what_the_verifier_asked", implementations, "Capitals", _Free),
+        ("capitals_judged", JUDGED_CASES[1], implementations, "Capitals", _Free),
+        ("capitals_judged", JUDGED_CASES[1], status, "make_status", _usage_of_nobody),
+        ("capitals_judged", JUDGED_CASES[2], implementations, "Capitals", _Free),
         ("minimal_collect", "collect_says_its_load", collecting, "_LOAD_S", 600),
     ],
 )
