@@ -122,6 +122,7 @@ def _always_marked(verdict: Any, **_: Any) -> Any:
 @pytest.mark.parametrize(
     ("case", "owner", "name", "defect"),
     [
+        ("hands_its_deadline_on", attempt.Attempt, "_left", lambda self: 600.0),
         ("metadata_that_nobody_knows", agent, "Finder", _LeakingFinder),
         ("a_pending_verdict_awaits_its_group", attempt, "of_group", _unmarked),
         ("a_pending_verdict_awaits_no_group", attempt, "of_group", _always_marked),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 import secrets
 from collections.abc import AsyncIterator, Mapping
@@ -85,7 +86,7 @@ class ScriptedModel:
     async def CreateResponse(self, request: model_pb2.CreateResponseRequest, context: Any) -> Any:
         """The script's next answer."""
         script = self._world.of_prompt(request.params)
-        script.credentials += credentials(context)
+        _note(script, context)
         return await script.model(self._name, request)
 
     async def StreamResponse(
@@ -164,7 +165,7 @@ class ScriptedEnvironment:
     async def CreateSession(self, request: resource_pb2.CreateSessionRequest, context: Any) -> Any:
         """Opens a session, or does what the script says instead."""
         script = self._world.of_task(request.task)
-        script.credentials += credentials(context)
+        _note(script, context)
         self._require(script, request.request_id, "CreateSession.request_id")
         for session in self._sessions.values():
             if session.request_id == request.request_id:
@@ -180,9 +181,10 @@ class ScriptedEnvironment:
         script.counts["opened"] += 1
         return script.give(answer)
 
-    async def CallTool(self, request: resource_pb2.CallToolRequest, _: Any) -> Any:
+    async def CallTool(self, request: resource_pb2.CallToolRequest, context: Any) -> Any:
         """The script's answer to the call."""
         script = self._open(request.session_id, "CallTool")
+        _note(script, context)
         self._require(script, request.request_id, "CallTool.request_id")
         return await script.tool(request)
 
@@ -204,9 +206,10 @@ class ScriptedEnvironment:
             session.script.counts["closed"] += 1
         return resource_pb2.CloseSessionResponse()
 
-    async def Verify(self, request: verify_pb2.VerifyRequest, _: Any) -> Any:
+    async def Verify(self, request: verify_pb2.VerifyRequest, context: Any) -> Any:
         """The script's verdict."""
         script = self._open(request.session_id, "Verify")
+        _note(script, context)
         if request.stop_reason == rollout_pb2.STOP_REASON_UNSPECIFIED:
             script.violations.append("Verify was called without a stop reason")
         if self._world.of_task(request.task) is not script:
@@ -247,10 +250,12 @@ class ScriptedEnvironment:
             script.violations.append(f"{name} is required and was not set")
 
 
-def credentials(context: Any) -> list[str]:
-    """The values of `authorization` that a call came with."""
+def _note(script: Script, context: Any) -> None:
+    """Notes what a call came with: a credential, and the time that remains."""
     metadata: Any = getattr(context, "invocation_metadata", tuple)() or ()
-    return [str(value) for key, value in metadata if key == "authorization"]
+    script.credentials += [str(value) for key, value in metadata if key == "authorization"]
+    remaining = context.time_remaining()
+    script.longest_s = max(script.longest_s, math.inf if remaining is None else remaining)
 
 
 def _no_session(session_id: str) -> CallError:
