@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from google.protobuf.unknown_fields import UnknownFieldSet
 
+from gymmesh.model.v1 import model_pb2
 from gymmesh.mux.v1 import mux_pb2
 from gymmesh_conformance.cases import Case
 from gymmesh_conformance.mux import runner
@@ -23,7 +25,7 @@ from gymmesh_conformance.mux.runner import (
 from gymmesh_conformance.mux.target import MuxTarget
 from gymmesh_conformance.paths import AddressPath
 from gymmesh_conformance.runner import CaseResult, Stop
-from gymmesh_conformance.suites import TargetError
+from gymmesh_conformance.suites import TargetError, load_profile
 from gymmesh_discovery.service import DiscoveryService
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.serve import ServeOptions, serving
@@ -31,6 +33,7 @@ from gymmesh_runtime.timers import call_within
 from gymmesh_runtime.wire.mux import callee, link, pipes, servicer, table
 from gymmesh_runtime.wire.mux.frames import unpack
 from gymmesh_runtime.wire.mux.table import CallTable, TableLimits, Violation
+from tests.conformance.implementations import PROFILES
 from tests.conformance.stopping import stoppable
 
 pytestmark = pytest.mark.timeout(120)
@@ -337,6 +340,15 @@ async def test_a_server_that_serves_none_of_the_contract() -> None:
     async with AddressPath("127.0.0.1:9") as path, MuxTarget(path) as target:
         with pytest.raises(TargetError, match="serves none of"):
             await run_mux_suite(target)
+
+
+async def test_a_profile_names_calls() -> None:
+    async with _server() as (target, _, _):
+        target._profile = load_profile(PROFILES / "mux_of_a_model.yaml")
+        found = await target.variables()
+    assert found["stream"]["method"] == "gymmesh.model.v1.ModelService/StreamResponse"
+    request = model_pb2.CreateResponseRequest.FromString(b64decode(found["pending"]["payload"]))
+    assert request.params.input[0].message.text == "Be slow."
 
 
 async def test_a_profile_with_a_call_that_there_is_not() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import grpc
@@ -72,7 +73,8 @@ class Exchange:
 
     async def finish(self, timeout: float) -> bool:
         """Says no more; whether the server ended the stream in time."""
-        await self._call.done_writing()
+        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # it has ended already
+            await self._call.done_writing()
         return await self.wait(timeout)
 
     async def wait(self, timeout: float) -> bool:

@@ -11,6 +11,7 @@ from google.protobuf import json_format
 
 from gymmesh_conformance.errors import CallError
 from gymmesh_conformance.matching import render
+from gymmesh_conformance.mux.exchange import METHOD, Exchange
 from gymmesh_conformance.mux.laws import MIB
 from gymmesh_conformance.paths import AddressPath
 from gymmesh_conformance.services import Rpc, full_name, rpc, with_unknown_field
@@ -48,8 +49,11 @@ class MuxTarget:
         await self.channel.close()
 
     async def variables(self) -> dict[str, Any]:
-        """What cases use. Raises TargetError when none of the contract's services is served."""
+        """What cases use. Raises TargetError when none of the contract's services is served, and
+        when the mux is not offered.
+        """
         kind, answer = await self._kind()
+        await self._check_offer()
         unary, required = (rpc(name) for name in _SAFE[kind])
         large = with_unknown_field(unary.request_class(), _LARGE).SerializeToString()
         found: dict[str, Any] = {
@@ -75,6 +79,19 @@ class MuxTarget:
         for name, given in calls.items():
             found[name] = _call(name, given) if given else None
         return found
+
+    async def _check_offer(self) -> None:
+        stream = Exchange(self.channel, streams)
+        try:
+            # What is refused ends at once; what is offered, with the last word.
+            await stream.finish(_ASK_S)
+        finally:
+            await stream.close()
+        if stream.error is not None and stream.error.code is grpc.StatusCode.UNIMPLEMENTED:
+            raise TargetError(
+                f"{self._path.address} answers {METHOD.lstrip('/')} with UNIMPLEMENTED: it does "
+                "not offer the mux, and need not"
+            )
 
     async def _kind(self) -> tuple[str, bytes]:
         """The kind of service that answers, and its answer. Raises TargetError."""
