@@ -31,6 +31,7 @@ from gymmesh_runtime.wire.mux.frames import MAX_MESSAGE, MAX_PAYLOAD_BYTES
 from gymmesh_runtime.wire.sizes import too_large
 
 _MAX_CREDIT: Final = 2**31
+_RETRY_S: Final = 1.0
 # Of their classes: a message looks through the names of its fields to find its own.
 _which = mux_pb2.Frame.WhichOneof
 _is_set = mux_pb2.End.HasField
@@ -438,4 +439,5 @@ def _queue_full(limit: int) -> MeshError:
         errors_pb2.ERROR_REASON_QUEUE_FULL,
         f"{limit} calls are in flight on this connection already; try again later",
         metadata={"queue": "mux", "limit": str(limit)},
+        retry_after_s=_RETRY_S,
     )
