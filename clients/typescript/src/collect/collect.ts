@@ -46,6 +46,11 @@ export interface CollectOptions {
   readonly rollout?: MessageInitShape<typeof RolloutOptionsSchema>;
   /** The most `Collect` streams; 1 for `host:port`, 8 for a target that is resolved to many. */
   readonly streams?: number;
+  /**
+   * Runs each attempt by a call of RunRollout rather than over streams, so that gRPC balances every
+   * rollout by itself; it costs more, and a connection that breaks takes its attempts along.
+   */
+  readonly callPerRollout?: boolean;
   /** Cancels all that is in flight and ends the collection. */
   readonly signal?: AbortSignal;
   /** Gets every event as it comes. What it throws fails the attempt. */
@@ -278,7 +283,7 @@ function runnerFor(
   about: GetAgentResponse,
   options: CollectOptions,
 ): RolloutRunner {
-  if (!about.collect) return plainRunner(connection);
+  if (!about.collect || options.callPerRollout) return plainRunner(connection);
   const isOne = /^[^/]*$/.test(connection.target);
   const most = options.streams ?? (isOne ? 1 : 8);
   const pool = new StreamPool(connection, most, options.streamLimits);

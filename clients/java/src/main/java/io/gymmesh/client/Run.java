@@ -86,7 +86,7 @@ final class Run implements Flow.Subscription {
       Executors.newSingleThreadScheduledExecutor(daemon("gymmesh-collect"));
   private final ExecutorService delivery =
       Executors.newSingleThreadExecutor(daemon("gymmesh-outcomes"));
-  private final List<AgentStream> streams = new ArrayList<>();
+  private final List<AttemptRunner> runners = new ArrayList<>();
   private final Deque<Job> again = new ArrayDeque<>();
   private final Deque<Ready> ready = new ArrayDeque<>();
   private Task task;
@@ -107,8 +107,12 @@ final class Run implements Flow.Subscription {
     this.options = options;
     this.tasks = tasks;
     this.subscriber = subscriber;
+    if (options.callPerRollout()) {
+      runners.add(new AgentCalls(channel, loop));
+      return;
+    }
     for (int i = 0; i < options.streams(); i++) {
-      streams.add(new AgentStream(channel, loop, limits));
+      runners.add(new AgentStream(channel, loop, limits));
     }
   }
 
@@ -179,7 +183,7 @@ final class Run implements Flow.Subscription {
 
   /** How many attempts may be in flight, going by what the agents say. */
   private long places() {
-    long offered = streams.stream().mapToLong(AgentStream::places).sum();
+    long offered = runners.stream().mapToLong(AttemptRunner::places).sum();
     return Math.max(1, Math.min(options.concurrency(), offered));
   }
 
@@ -229,8 +233,8 @@ final class Run implements Flow.Subscription {
     Fold fold =
         new Fold(job.rolloutId, job.number, options.runId(), job.task.getTaskId(), job.repeat);
     inFlight++;
-    AgentStream stream =
-        streams.stream().min(Comparator.comparingDouble(AgentStream::busyness)).orElseThrow();
+    AttemptRunner runner =
+        runners.stream().min(Comparator.comparingDouble(AttemptRunner::busyness)).orElseThrow();
     ScheduledFuture<?>[] alarm = new ScheduledFuture<?>[1];
     long due = System.nanoTime() + options.timeout().toNanos();
     Attempt attempt =
@@ -246,12 +250,12 @@ final class Run implements Flow.Subscription {
     alarm[0] =
         loop.schedule(
             () -> {
-              stream.cancel(attempt.key);
+              runner.cancel(attempt.key);
               attempt.done.accept(overdue());
             },
             options.timeout().toMillis() + DEADLINE_SLACK_MS,
             TimeUnit.MILLISECONDS);
-    stream.start(attempt);
+    runner.start(attempt);
   }
 
   // -- ending -------------------------------------------------------------------------------------
@@ -273,7 +277,7 @@ final class Run implements Flow.Subscription {
       if (wait == null) {
         hand(new Outcome.Failed(job.task, rollout, failure), key);
       } else {
-        streams.forEach(stream -> stream.stored(key));
+        runners.forEach(runner -> runner.stored(key));
         waiting++;
         loop.schedule(() -> guarded(() -> tryAgain(job)), wait.toMillis(), TimeUnit.MILLISECONDS);
       }
@@ -398,8 +402,8 @@ final class Run implements Flow.Subscription {
 
   private void delivered(Key key) {
     delivering = false;
-    for (AgentStream stream : streams) {
-      if (stream.stored(key)) {
+    for (AttemptRunner runner : runners) {
+      if (runner.stored(key)) {
         break;
       }
     }
@@ -429,7 +433,7 @@ final class Run implements Flow.Subscription {
       return;
     }
     over = true;
-    streams.forEach(AgentStream::close);
+    runners.forEach(AttemptRunner::close);
     loop.schedule(
         () -> {
           loop.shutdownNow();
