@@ -1,4 +1,4 @@
-"""Two agents of one name behind xDS: two cells, each with the shop and a policy that is recorded."""
+"""Two agents of one name behind xDS: two cells, each with the shop and a recorded policy."""
 
 from __future__ import annotations
 

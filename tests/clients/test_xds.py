@@ -1,4 +1,4 @@
-"""Every language over `xds:///` from two agents of one name: they share the rollouts, row for row."""
+"""Every language over `xds:///` from two agents of one name: they share the rollouts evenly."""
 
 from __future__ import annotations
 
