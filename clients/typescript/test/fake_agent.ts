@@ -281,7 +281,7 @@ export function gate(): { readonly opened: Promise<void>; open(): void } {
 export async function until(
   holds: () => boolean,
   what: string,
-  patienceMs = 20_000,
+  patienceMs = 120_000,
 ): Promise<void> {
   const late = performance.now() + patienceMs;
   while (!holds()) {
