@@ -16,8 +16,6 @@ from tests.clients.conftest import LANGUAGES
 from tests.clients.programs import COMMANDS
 from tests.clients.services import PROGRAMS, service
 
-pytestmark = pytest.mark.timeout(600)
-
 _BOUND_S: Final = 540.0
 _PLACES: Final = "--agent {agent} --input {input} --output {output} --failures {failures}"
 #: The cases that ask for what an example does not offer, by language.

@@ -7,12 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.clients.conftest import LANGUAGES
 from tests.clients.mixed import mixed
-
-pytestmark = pytest.mark.timeout(300)
 
 
 async def test_every_agent_runs_the_tasks_of_every_environment(tmp_path: Path) -> None:
