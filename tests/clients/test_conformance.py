@@ -7,6 +7,7 @@ import json
 import shlex
 import sys
 from collections.abc import Collection
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -18,8 +19,13 @@ from tests.clients.services import PROGRAMS, service
 
 _BOUND_S: Final = 540.0
 _PLACES: Final = "--agent {agent} --input {input} --output {output} --failures {failures}"
-#: The cases that ask for what an example does not offer, by language.
-_LACKS: Final[dict[str, set[str]]] = {"go": set(), "typescript": set(), "rust": set()}
+#: What the examples do not offer, so that cases are skipped: it must stay this.
+_LACKS: Final[dict[str, set[str]]] = {
+    "go": {"not verify_needs_session", "limit_of_two", "multi_turn", "judges_groups"},
+    "typescript": {"not verify_needs_session", "limit_of_two", "multi_turn", "judges_groups"},
+    "rust": set(),
+}
+_ENVIRONMENTS: Final = [one for one, program in PROGRAMS.items() if program.kind == "resource"]
 
 
 def those_with(programs: Collection[str]) -> list[str]:
@@ -56,8 +62,22 @@ async def test_a_service(language: str) -> None:
         if program.profile is not None:
             suite += ["--profile", str(program.profile)]
         results = await results_of(*suite)
-    assert {one["name"] for one in results if one["outcome"] == "skipped"} == _LACKS[language]
+    assert {one["lacks"] for one in results if one["outcome"] == "skipped"} == _LACKS[language]
     print(f"{language} {program.kind}: {len(results)} cases")
+
+
+@pytest.mark.parametrize("language", those_with(_ENVIRONMENTS))
+async def test_a_limit_of_sessions(language: str, tmp_path: Path) -> None:
+    profile = PROGRAMS[language].profile
+    assert profile is not None
+    limited = tmp_path / "profile.yaml"
+    limited.write_text(f"{profile.read_text()}\nlimit_of_two: true\n")
+    async with service(language, "--session-limit", "2") as running:
+        results = await results_of(
+            *("--service", "resource", "--target", running.address, "--profile", str(limited)),
+            *("--case", "keeps_its_limit_of_sessions"),
+        )
+    assert [one["outcome"] for one in results] == ["passed"]
 
 
 @pytest.mark.parametrize("language", those_with(COMMANDS))

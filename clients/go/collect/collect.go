@@ -362,12 +362,20 @@ func (c *collector) outcomeOf(ended *result) *Outcome {
 	return outcome
 }
 
+// isRefusal says whether an agent that gives this reason has not taken the attempt.
+func isRefusal(reason errorsv1.ErrorReason) bool {
+	return reason == errorsv1.ErrorReason_ERROR_REASON_QUEUE_FULL ||
+		reason == errorsv1.ErrorReason_ERROR_REASON_DRAINING
+}
+
 // retry has another attempt follow, where that is safe and there is one left.
 func (c *collector) retry(ended *result, err *mesherr.Error) bool {
 	work := ended.attempt.work
 	work.failures++
 	if !ended.refused {
 		work.counted++
+	} else if isRefusal(err.Reason) {
+		work.attempts-- // it was not taken: it is said again by the same number
 	}
 	wait := c.options.RetryWait << min(work.failures-1, 16)
 	wait = min(max(wait/2+rand.N(wait/2), err.RetryAfter), longestRetryWait)

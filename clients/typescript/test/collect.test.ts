@@ -135,7 +135,7 @@ describe("collect", () => {
     });
     const agent = await connected(`127.0.0.1:${fake.port}`);
     const [outcome] = await all(agent, tasks(1), { maxAttempts: 1, patienceMs: 60_000 });
-    assert.equal(outcome?.kind, "completed");
+    assert.deepEqual([outcome?.kind, outcome?.attempt], ["completed", 1]);
   });
 
   it("takes a stream that breaks the law for a failure of the agent, never for data", async () => {

@@ -209,7 +209,7 @@ async function rolloutOf(
   let counted = 0;
   let refusals = 0;
   let refusedSince = 0;
-  for (let attempt = 1; ; attempt++) {
+  for (let attempt = 1; ; ) {
     const request = requestOf(job, attempt, options.runId, options.rollout);
     const how = { repeatIndex, timeoutMs, signal, onEvent };
     const ended = await runAttempt((...given) => runner.run(timeoutMs, ...given), request, how);
@@ -226,12 +226,19 @@ async function rolloutOf(
       if (performance.now() - refusedSince > patienceMs) return outcomeOf(job, attempt, ended);
     }
     runner.stored({ request });
+    if (!wasRefused(ended)) attempt += 1;
     const asked = ended.failure.status ? fromStatus(ended.failure.status).retryAfterMs : 0;
     const doubled = FIRST_WAIT_MS * 2 ** Math.min(counted + refusals - 1, 16);
     const waitMs = Math.min(LONGEST_WAIT_MS, Math.max(doubled, asked ?? 0));
     await sleep(waitMs * (0.75 + Math.random() / 4), undefined, { signal }).catch(() => undefined);
     if (signal.aborted) return outcomeOf(job, attempt, ended);
   }
+}
+
+/** Whether the agent has not taken it: then it is said again by the same number. */
+function wasRefused(ended: AttemptOutcome): boolean {
+  if (ended.kind === "completed" || ended.partial.started) return false;
+  return ended.error?.reason === "QUEUE_FULL" || ended.error?.reason === "DRAINING";
 }
 
 function wasTried(ended: AttemptOutcome): boolean {

@@ -50,6 +50,9 @@ final class Run implements Flow.Subscription {
           ErrorReason.ERROR_REASON_MUX_BROKEN,
           ErrorReason.ERROR_REASON_DRAINING,
           ErrorReason.ERROR_REASON_QUEUE_FULL);
+  // An agent's answer to an attempt that it has not taken.
+  private static final Set<ErrorReason> REFUSALS =
+      EnumSet.of(ErrorReason.ERROR_REASON_QUEUE_FULL, ErrorReason.ERROR_REASON_DRAINING);
   // A call that failed with one of these before any event came may fare better the next time.
   private static final Set<Status.Code> PASSING =
       EnumSet.of(
@@ -308,6 +311,9 @@ final class Run implements Flow.Subscription {
       job.refusedSince = job.refusedSince == null ? Long.valueOf(now) : job.refusedSince;
       if (now - job.refusedSince > options.patience().toNanos()) {
         return null;
+      }
+      if (!begun && REFUSALS.contains(reason)) {
+        job.number--; // it was not taken: it is said again by the same number
       }
     } else {
       job.refusedSince = null;
