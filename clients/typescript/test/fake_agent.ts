@@ -210,6 +210,7 @@ export class FakeAgent {
       }
     } catch (error) {
       if (!(error instanceof MeshError)) throw error;
+      kept.seen.delete(`${rolloutId}#${attempt}`);
       const value: MessageInitShape<typeof AgentService.method.collect.output>["message"] = {
         case: "startRefused",
         value: {

@@ -215,14 +215,15 @@ class CollectorTest {
   void whatIsRefusedForWantOfRoomDoesNotCount() {
     agent.behaviour =
         (stream, request) -> {
-          if (request.getAttempt() == 1) {
+          if (agent.starts.size() == 1) {
             stream.refuse(request, ErrorReason.ERROR_REASON_QUEUE_FULL);
           } else {
             FakeAgent.complete(stream, request);
           }
         };
     List<Outcome> outcomes = collect(options().withMaxAttempts(1), 1);
-    assertInstanceOf(Outcome.Completed.class, outcomes.get(0));
+    Outcome outcome = assertInstanceOf(Outcome.Completed.class, outcomes.get(0));
+    assertEquals(1, outcome.rollout().getAttempt());
     assertEquals(2, agent.starts.size());
   }
 
