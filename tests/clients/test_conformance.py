@@ -21,8 +21,22 @@ _BOUND_S: Final = 540.0
 _PLACES: Final = "--agent {agent} --input {input} --output {output} --failures {failures}"
 #: What the examples do not offer, so that cases are skipped: it must stay this.
 _LACKS: Final[dict[str, set[str]]] = {
-    "go": {"not verify_needs_session", "limit_of_two", "multi_turn", "judges_groups"},
-    "typescript": {"not verify_needs_session", "limit_of_two", "multi_turn", "judges_groups"},
+    "go": {
+        "not verify_needs_session",
+        "limit_of_two",
+        "multi_turn",
+        "judges_groups",
+        "short_call",
+        "fault_call",
+    },
+    "typescript": {
+        "not verify_needs_session",
+        "limit_of_two",
+        "multi_turn",
+        "judges_groups",
+        "short_call",
+        "fault_call",
+    },
     "rust": set(),
 }
 _ENVIRONMENTS: Final = [one for one, program in PROGRAMS.items() if program.kind == "resource"]
