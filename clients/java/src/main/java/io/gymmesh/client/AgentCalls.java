@@ -66,7 +66,8 @@ final class AgentCalls implements AttemptRunner {
   }
 
   /** One call; hands what comes to the loop. */
-  private final class Call implements ClientResponseObserver<RunRolloutRequest, RunRolloutResponse> {
+  private final class Call
+      implements ClientResponseObserver<RunRolloutRequest, RunRolloutResponse> {
     final Attempt attempt;
     ClientCallStreamObserver<RunRolloutRequest> request;
 

@@ -86,29 +86,13 @@ public record CollectOptions(
   /** These options with another number of attempts in flight. */
   public CollectOptions withConcurrency(int value) {
     return new CollectOptions(
-        runId,
-        repeats,
-        value,
-        maxAttempts,
-        timeout,
-        patience,
-        streams,
-        callPerRollout,
-        rollout);
+        runId, repeats, value, maxAttempts, timeout, patience, streams, callPerRollout, rollout);
   }
 
   /** These options with another bound of attempts. */
   public CollectOptions withMaxAttempts(int value) {
     return new CollectOptions(
-        runId,
-        repeats,
-        concurrency,
-        value,
-        timeout,
-        patience,
-        streams,
-        callPerRollout,
-        rollout);
+        runId, repeats, concurrency, value, timeout, patience, streams, callPerRollout, rollout);
   }
 
   /** These options with another time for an attempt. */
@@ -128,15 +112,7 @@ public record CollectOptions(
   /** These options with another patience. */
   public CollectOptions withPatience(Duration value) {
     return new CollectOptions(
-        runId,
-        repeats,
-        concurrency,
-        maxAttempts,
-        timeout,
-        value,
-        streams,
-        callPerRollout,
-        rollout);
+        runId, repeats, concurrency, maxAttempts, timeout, value, streams, callPerRollout, rollout);
   }
 
   /** These options with another number of streams. */
@@ -156,15 +132,7 @@ public record CollectOptions(
   /** These options with, or without, a call for each attempt. */
   public CollectOptions withCallPerRollout(boolean value) {
     return new CollectOptions(
-        runId,
-        repeats,
-        concurrency,
-        maxAttempts,
-        timeout,
-        patience,
-        streams,
-        value,
-        rollout);
+        runId, repeats, concurrency, maxAttempts, timeout, patience, streams, value, rollout);
   }
 
   /** These options with other options for each rollout. */

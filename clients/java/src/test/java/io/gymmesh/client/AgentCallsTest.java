@@ -41,9 +41,7 @@ class AgentCallsTest {
   }
 
   private static CollectOptions options() {
-    return CollectOptions.defaults()
-        .withCallPerRollout(true)
-        .withTimeout(Duration.ofSeconds(120));
+    return CollectOptions.defaults().withCallPerRollout(true).withTimeout(Duration.ofSeconds(120));
   }
 
   private List<Outcome> collect(CollectOptions options, int count) {
@@ -111,8 +109,7 @@ class AgentCallsTest {
           call.end();
         };
     Outcome.Failed failed =
-        assertInstanceOf(
-            Outcome.Failed.class, collect(options().withMaxAttempts(1), 1).get(0));
+        assertInstanceOf(Outcome.Failed.class, collect(options().withMaxAttempts(1), 1).get(0));
     assertEquals(ErrorReason.ERROR_REASON_PEER_UNAVAILABLE, failed.error().reason());
     assertTrue(failed.failure().getRetrySafe());
   }
@@ -142,8 +139,7 @@ class AgentCallsTest {
   void closingCancelsWhatIsInFlight() throws InterruptedException {
     agent.behaviour = (call, request) -> call.send(FakeAgent.started(request));
     Task task = Task.newBuilder().setTaskId("t").setEnvironment("shop").build();
-    Results results =
-        new Collector(channel, options().withRepeats(3)).collect(List.of(task));
+    Results results = new Collector(channel, options().withRepeats(3)).collect(List.of(task));
     await(() -> agent.starts.size() == 3);
     results.close();
     await(() -> agent.cancels.size() == 3);

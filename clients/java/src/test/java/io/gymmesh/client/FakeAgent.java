@@ -212,8 +212,7 @@ final class FakeAgent extends AgentServiceGrpc.AgentServiceImplBase implements A
   }
 
   @Override
-  public void runRollout(
-      RunRolloutRequest request, StreamObserver<RunRolloutResponse> observer) {
+  public void runRollout(RunRolloutRequest request, StreamObserver<RunRolloutResponse> observer) {
     ((ServerCallStreamObserver<RunRolloutResponse>) observer)
         .setOnCancelHandler(() -> cancelled(request));
     synchronized (this) {
