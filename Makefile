@@ -30,7 +30,10 @@ test-clients: setup ## build and test the clients in Go, TypeScript, Java and Ru
 	@tools/test-clients.sh $(LANGUAGES)
 
 test-consul: setup ## run the tests that need a real Consul agent, which is built from source first
-	GYMMESH_TEST_CONSUL="$$(tools/setup-consul.sh)" $(BIN)/python -m pytest tests/consul $(ARGS)
+	@tools/test-clients.sh --build $(or $(LANGUAGES),go typescript rust)
+	GYMMESH_TEST_CONSUL="$$(tools/setup-consul.sh)" \
+		GYMMESH_TEST_CLIENTS="$(or $(LANGUAGES),go typescript rust)" \
+		$(BIN)/python -m pytest tests/consul $(ARGS)
 
 test-vllm: setup ## run the tests that need a real vLLM (DEVICE=gpu where there is one)
 	@DEVICE=$(DEVICE) tools/setup-vllm.sh >/dev/null

@@ -3,9 +3,10 @@
  *
  *   collect --agent TARGET --input tasks.jsonl --output rows.jsonl
  *           [--failures failures.jsonl] [--num-repeats N] [--concurrency C] [--deadline-s S]
+ *           [--call-per-rollout]
  *
- * TARGET is host:port or xds:///agent.NAME; S is what one attempt of a rollout may take. Exit codes:
- * 0 all completed, 1 nothing did, 2 usage, 3 some failed.
+ * TARGET is host:port or xds:///agent.NAME; S is what one attempt of a rollout may take. With
+ * --call-per-rollout each rollout is a call of its own, which gRPC balances. Exit codes: 0 all completed, 1 nothing did, 2 usage, 3 some failed.
  */
 import { open } from "node:fs/promises";
 import { parseArgs } from "node:util";
@@ -26,6 +27,7 @@ const OPTIONS = {
   "num-repeats": { type: "string", default: "1" },
   concurrency: { type: "string", default: "64" },
   "deadline-s": { type: "string", default: "900" },
+  "call-per-rollout": { type: "boolean", default: false },
 } as const;
 
 class UsageError extends Error {}
@@ -36,6 +38,7 @@ async function main(): Promise<number> {
   const repeats = positive("num-repeats", given["num-repeats"]);
   const concurrency = positive("concurrency", given.concurrency);
   const timeoutMs = positive("deadline-s", given["deadline-s"], false) * 1000;
+  const callPerRollout = given["call-per-rollout"];
   const stop = new AbortController();
   process.once("SIGINT", () => stop.abort());
   process.once("SIGTERM", () => stop.abort());
@@ -48,7 +51,7 @@ async function main(): Promise<number> {
   const agents = new Map<string, number>();
   let completed = 0;
   let failed = 0;
-  const how = { repeats, concurrency, timeoutMs, signal: stop.signal };
+  const how = { repeats, concurrency, timeoutMs, callPerRollout, signal: stop.signal };
   for await (const outcome of agent.collect(tasks, how)) {
     const file = outcome.kind === "completed" ? rows : failureRows;
     if (outcome.kind === "completed") completed += 1;
