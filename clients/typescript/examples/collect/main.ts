@@ -6,9 +6,12 @@
  *           [--call-per-rollout]
  *
  * TARGET is host:port or xds:///agent.NAME; S is what one attempt of a rollout may take. With
- * --call-per-rollout each rollout is a call of its own, which gRPC balances. Exit codes: 0 all completed, 1 nothing did, 2 usage, 3 some failed.
+ * --call-per-rollout each rollout is a call of its own, which gRPC balances. Exit codes: 0 all
+ * completed, 1 nothing did, 2 usage, 3 some failed.
  */
-import { open } from "node:fs/promises";
+import { once } from "node:events";
+import { createWriteStream, type WriteStream } from "node:fs";
+import { finished } from "node:stream/promises";
 import { parseArgs } from "node:util";
 import {
   connectAgent,
@@ -46,8 +49,8 @@ async function main(): Promise<number> {
   const agent = await connectAgent(target);
   const tasks: Task[] = [];
   for await (const task of readTasks(input, agent.defaults)) tasks.push(task);
-  const rows = await open(output, "w");
-  const failureRows = failures === undefined ? undefined : await open(failures, "w");
+  const rows = await created(output);
+  const failureRows = failures === undefined ? undefined : await created(failures);
   const agents = new Map<string, number>();
   let completed = 0;
   let failed = 0;
@@ -56,18 +59,30 @@ async function main(): Promise<number> {
     const file = outcome.kind === "completed" ? rows : failureRows;
     if (outcome.kind === "completed") completed += 1;
     else failed += 1;
-    await file?.appendFile(`${writeJson(outcome.row())}\n`);
+    // Waiting for each row to be written would start the rollouts after it one by one.
+    if (file?.write(`${writeJson(outcome.row())}\n`) === false) await once(file, "drain");
     const { agentInstanceId: id } = outcome;
     if (id) agents.set(id, (agents.get(id) ?? 0) + 1);
   }
-  await rows.close();
-  await failureRows?.close();
+  await closed(rows);
+  if (failureRows) await closed(failureRows);
   agent.close();
   const wall_s = Math.round(performance.now() - began) / 1000;
   console.log(JSON.stringify({ completed, failed, wall_s, agents: Object.fromEntries(agents) }));
   if (stop.signal.aborted) return 130;
   if (!completed) return 1;
   return failed ? 3 : 0;
+}
+
+async function created(path: string): Promise<WriteStream> {
+  const file = createWriteStream(path);
+  await once(file, "open");
+  return file;
+}
+
+async function closed(file: WriteStream): Promise<void> {
+  file.end();
+  await finished(file);
 }
 
 function optionsOf(args: string[]) {
