@@ -29,7 +29,7 @@ from gymmesh_runtime.peers import PeerDirectory, Transport
 from gymmesh_runtime.serve import ServeOptions, serving
 from gymmesh_runtime.wire import channels
 from gymmesh_runtime.wire.batch import MIB
-from gymmesh_runtime.wire.channels import Line
+from gymmesh_runtime.wire.channels import Connection, Line
 from gymmesh_runtime.wire.mux.assembly import AssemblyBudget
 from gymmesh_runtime.wire.mux.frames import (
     BEGIN,
@@ -281,9 +281,9 @@ class CountingLine(Line):
 
     attempts = 0
 
-    def enter_raw(self, full_name: str) -> Any:
+    def enter(self) -> Connection:
         self.attempts += 1
-        return super().enter_raw(full_name)
+        return super().enter()
 
 
 @pytest.mark.parametrize("transport", ["auto", "plain"])

@@ -339,6 +339,7 @@ async def test_a_host_that_others_can_reach_is_said_on_stderr(
         *command,
         "--layout",
         "embedded",
+        *(["--insecure"] if sentences else []),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         cwd=REPOSITORY,

@@ -22,10 +22,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+import msgspec
+
 from gymmesh_mesh.compose import ServiceSpec
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_mesh.layout import ProcessPlan, in_consul, plan_processes
 from gymmesh_runtime.listening import METRICS_HARM, SERVICES_HARM, TOOLS_HARM, exposure
+from gymmesh_runtime.security.credentials import Credentials
+from gymmesh_runtime.security.exposure import check_exposure
 
 _log = logging.getLogger("gymmesh.mesh")
 
@@ -259,7 +263,9 @@ class Up:
 
 def _exposures(config: MeshConfig, host: str) -> list[str]:
     """What others than this machine could reach of a mesh, a sentence for each; none: nothing."""
-    found = [exposure("the services listen", host, SERVICES_HARM)]
+    found = []
+    if config.security is None or config.security.tls is None:
+        found.append(exposure("the services listen", host, SERVICES_HARM))
     if config.mesh.metrics:
         found.append(exposure("metrics are served", host, METRICS_HARM))
     for name, environment in config.environments.items():
@@ -275,10 +281,13 @@ async def up(
 ) -> AsyncIterator[Up]:
     """Starts the processes and waits until all services are SERVING.
 
-    ``echo`` is given each line of the services' logs. Raises StartError.
+    ``echo`` is given each line of the services' logs. Raises StartError, and ConfigError where the
+    services would be open to others, or their certificates cannot be used.
     """
     settings = config.mesh
     host = host or settings.host
+    check_exposure(host, config.security, metrics=settings.metrics)
+    Credentials(config.security).server()
     for sentence in _exposures(config, host):
         _log.warning("%s", sentence)  # the workers' own logs may be shown to nobody
     async with AsyncExitStack() as stack:
@@ -328,6 +337,7 @@ async def _serve_all(slots: list[_Slot], config: MeshConfig, host: str) -> None:
         "metrics_port": 0 if settings.metrics else None,
         "drain_s": settings.drain_s,
         "transport": settings.transport,
+        "security": msgspec.to_builtins(config.security),
     }
     if in_consul(config):
         await asyncio.gather(*(slot.serve(common) for slot in slots))

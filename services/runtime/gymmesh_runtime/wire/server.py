@@ -15,6 +15,8 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.binding import Binding, BoundMethod
 from gymmesh_runtime.errors import STATUS_DETAILS_KEY, MeshError, to_status
 from gymmesh_runtime.listening import SERVICES_HARM, at_port, log_exposure
+from gymmesh_runtime.security.credentials import Credentials
+from gymmesh_runtime.security.exposure import check_exposure
 from gymmesh_runtime.wire.library_log import quiet_cancellations
 from gymmesh_runtime.wire.mux.frames import EXCHANGE
 from gymmesh_runtime.wire.mux.servicer import MuxServicer
@@ -29,6 +31,7 @@ class MeshServer:
 
     Health is NOT_SERVING until ``set_serving(True)``. ``mux`` False: plain RPCs only. ``extras``
     add services that are not of the contract, as generated ``add_…_to_server`` functions do.
+    ``credentials``: what it listens with; without any it is plain.
     """
 
     def __init__(
@@ -37,9 +40,11 @@ class MeshServer:
         *,
         mux: bool = True,
         extras: Iterable[Callable[[Any], None]] = (),
+        credentials: Credentials | None = None,
     ) -> None:
         bindings = list(bindings)
         quiet_cancellations()
+        self._credentials = credentials or Credentials()
         self._server = grpc.aio.server(options=server_options())
         self._health = health.aio.HealthServicer()
         self._names = [""]  # the empty name stands for the server as a whole
@@ -61,18 +66,25 @@ class MeshServer:
     async def start(self, host: str, port: int) -> int:
         """Binds and starts; returns the port (``port`` 0: the system chooses).
 
-        Raises OSError when the address cannot be bound.
+        Raises OSError when the address cannot be bound, and ConfigError when others could reach it
+        without TLS (see security/exposure.py).
         """
+        check_exposure(host, self._credentials.config)
         await self.set_serving(False)
+        secure = self._credentials.server()
         try:
-            bound = self._server.add_insecure_port(at_port(host, port))
+            if secure is None:
+                bound = self._server.add_insecure_port(at_port(host, port))
+            else:
+                bound = self._server.add_secure_port(at_port(host, port), secure)
         except RuntimeError as exc:
             raise OSError(
                 f"cannot listen on {at_port(host, port)}: the port is taken, or the host is not "
                 "an address of this machine"
             ) from exc
         await self._server.start()
-        log_exposure(f"{self._names[1]} is served", host, SERVICES_HARM)
+        if secure is None:
+            log_exposure(f"{self._names[1]} is served", host, SERVICES_HARM)
         return bound
 
     async def set_serving(self, serving: bool) -> None:

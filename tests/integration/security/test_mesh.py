@@ -1,0 +1,125 @@
+"""A mesh of processes over mutual TLS, started and used as its operators do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.certificates import Authority, Pair
+from tests.support.cli import ended, gym, rows_of, start, sums, write_tasks
+
+pytestmark = pytest.mark.timeout(300)
+_READY_S = 120.0
+
+
+@asynccontextmanager
+async def mesh(folder: Path, security: str, *options: str) -> AsyncIterator[str]:
+    """`gym-cli up` with the security of a configuration; gives the agent's address."""
+    answers = [
+        {"match": f"What is {number} + 1?", "answers": [{"text": str(number + 1)}]}
+        for number in range(8)
+    ]
+    recorded = folder / "recorded.jsonl"
+    recorded.write_text("".join(json.dumps(one) + "\n" for one in answers))
+    (folder / "mesh.yaml").write_text(
+        f"models: {{policy: {{backend: replay, path: {recorded}}}}}\n"
+        f"mesh: {{drain_s: 2}}\nsecurity: {security}\n"
+    )
+    process = await start("up", "--config", folder / "mesh.yaml", "--json", *options)
+    try:
+        yield await _agent_of(process)
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGINT)
+        await ended(process)
+
+
+async def _agent_of(process: Process) -> str:
+    assert process.stdout is not None
+    said = ""
+    async with asyncio.timeout(_READY_S):
+        while True:
+            line = (await process.stdout.readline()).decode()
+            if not line:
+                done = await ended(process)
+                raise AssertionError(done.err)
+            said += line
+            try:
+                services = json.loads(said)
+            except ValueError:
+                continue
+            address: str = next(one["address"] for one in services if one["kind"] == "agent")
+            return address
+
+
+def files_of(authority: Authority, pair: Pair, more: str = "") -> str:
+    files = f"authority: {authority.path}, certificate: {pair.certificate}, key: {pair.key}"
+    return f"{{tls: {{{files}}}{more}}}"
+
+
+def shown(authority: Authority, pair: Pair | None) -> Sequence[str | Path]:
+    if pair is None:
+        return ["--ca", authority.path]
+    return ["--ca", authority.path, "--cert", pair.certificate, "--key", pair.key]
+
+
+async def test_collecting_over_mutual_tls(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    tasks = write_tasks(tmp_path, sums(8))
+    rows = tmp_path / "rows.jsonl"
+    asked: list[str | Path] = ["collect", "-i", tasks, "-q"]
+    collector = authority.issue("collector")
+    async with mesh(tmp_path, files_of(authority, authority.issue("services"))) as agent:
+        done = await gym(*asked, "-o", rows, "--agent", agent, *shown(authority, collector))
+        assert done.code == 0, done.err
+        assert [row["reward"] for row in rows_of(rows)] == [1.0] * 8
+
+        for given, problem in (
+            ([], "serves TLS; give the authority"),
+            (shown(authority, None), "wants a certificate of its callers"),
+        ):
+            none = await gym(*asked, "-o", tmp_path / "none", "--agent", agent, *given)
+            assert none.code == 1
+            none.said(problem)
+
+        expired = authority.issue("old", days=-1)
+        none = await gym(
+            *asked, "-o", tmp_path / "none", "--agent", agent, *shown(authority, expired)
+        )
+        assert none.code == 2
+        none.said(f"{expired.certificate} has expired")
+
+
+async def test_up_refuses_what_would_be_open(tmp_path: Path) -> None:
+    done = await gym("up", "--host", "0.0.0.0")
+    assert done.code == 2
+    done.said("will not listen on 0.0.0.0 without TLS", "--insecure")
+    authority = Authority(tmp_path)
+    pair = authority.issue("services", days=-1)
+    sets = f"security={files_of(authority, pair)}"
+    done = await gym("up", "--set", sets)
+    assert done.code == 2
+    done.said(f"{pair.certificate} has expired")
+
+
+async def test_flags_that_do_not_fit_together(tmp_path: Path) -> None:
+    tasks = write_tasks(tmp_path, sums(1))
+    collect: list[str | Path] = ["collect", "-i", tasks, "-o", tmp_path / "rows.jsonl"]
+    cases: list[tuple[list[str | Path], str]] = [
+        (["--ca", "x"], "give --agent, too"),
+        (["--agent", "127.0.0.1:9", "--cert", "x", "--key", "y"], "--ca"),
+        (["--agent", "127.0.0.1:9", "--ca", "x", "--cert", "x"], "--cert and --key"),
+        (["--agent", "127.0.0.1:9", "--ca", tmp_path / "none"], "cannot be read"),
+        (["--agent", "127.0.0.1:9", "--token-file", tmp_path / "none"], "cannot be read"),
+    ]
+    for flags, problem in cases:
+        done = await gym(*collect, *flags)
+        assert done.code == 2, done.err
+        done.said(problem)
