@@ -97,6 +97,39 @@ async def test_collecting_over_mutual_tls(tmp_path: Path) -> None:
         none.said(f"{expired.certificate} has expired")
 
 
+async def test_collecting_as_somebody(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    tasks = write_tasks(tmp_path, sums(8))
+    token = tmp_path / "token"
+    token.write_text("a-token-of-the-nightly-run\n")
+    identities = (
+        "services: {certificates: [services], may: [register, serve]}, "
+        "collector: {certificates: [collector], may: [collect]}, "
+        "viewer: {certificates: [viewer], may: [observe]}, "
+        f"nightly: {{token_file: {token}, may: [collect]}}"
+    )
+    pair = authority.issue("services")
+    security = files_of(authority, pair, f", identities: {{{identities}}}")
+    viewer = shown(authority, authority.issue("viewer"))
+    async with mesh(tmp_path, security) as agent:
+        for who in ("collector", "nightly"):
+            flags = shown(authority, authority.issue(who))
+            if who == "nightly":
+                flags = [*viewer, "--token-file", token]
+            rows = tmp_path / f"{who}.jsonl"
+            done = await gym("collect", "-i", tasks, "-o", rows, "-q", "--agent", agent, *flags)
+            assert done.code == 0, done.err
+            assert [row["reward"] for row in rows_of(rows)] == [1.0] * 8
+        none = tmp_path / "none.jsonl"
+        done = await gym("collect", "-i", tasks, "-o", none, "-q", "--agent", agent, *viewer)
+        assert done.code == 1
+        done.said("'viewer' may not call", "takes the permission 'collect'")
+        stranger = shown(authority, authority.issue("stranger"))
+        done = await gym("collect", "-i", tasks, "-o", none, "--agent", agent, *stranger)
+        assert done.code == 1
+        done.said("the caller is not known here")
+
+
 async def test_up_refuses_what_would_be_open(tmp_path: Path) -> None:
     done = await gym("up", "--host", "0.0.0.0")
     assert done.code == 2

@@ -8,6 +8,6 @@ refusals      why a connection over TLS came to nothing, as a sentence
 exposure      where a server may listen without TLS
 """
 
-from gymmesh_runtime.security.config import SecurityConfig, TlsConfig
+from gymmesh_runtime.security.config import IdentityConfig, SecurityConfig, TlsConfig
 
-__all__ = ["SecurityConfig", "TlsConfig"]
+__all__ = ["IdentityConfig", "SecurityConfig", "TlsConfig"]

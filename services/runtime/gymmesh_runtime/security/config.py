@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import re
+from typing import Final, Literal, TypeAlias
 
 import msgspec
+
+#: What callers may do: run rollouts and take them; steer runs and weights; register services; call
+#: models, environments and verifiers, as agents do; look at what there is.
+Permission: TypeAlias = Literal["collect", "control", "register", "serve", "observe"]
+
+_SHA256: Final = re.compile(r"[0-9a-fA-F]{64}")
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class TlsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -29,15 +37,65 @@ class TlsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             raise ValueError("authority is missing: the file of the authority that others trust")
 
 
+class IdentityConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who somebody is, and what they may do.
+
+    Known by a name in their certificate (a URI such as a SPIFFE id, a DNS name, or the common
+    name), or by a bearer token: the file that holds it, or its SHA-256 in hexadecimal digits.
+    Whoever may do anything may ``observe``.
+    """
+
+    certificates: tuple[str, ...] = ()
+    token_file: str = ""
+    token_sha256: str = ""
+    may: tuple[Permission, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not (self.certificates or self.token_file or self.token_sha256):
+            raise ValueError("an identity needs certificates, token_file or token_sha256")
+        if self.token_sha256 and not _SHA256.fullmatch(self.token_sha256):
+            raise ValueError("token_sha256 must be 64 hexadecimal digits: the token's SHA-256")
+        if not self.may:
+            raise ValueError("may is empty: say at least observe")
+
+
 class SecurityConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How services and their callers know one another.
 
-    ``token_file`` holds the bearer token that this process presents. ``insecure`` allows to listen
-    without TLS where others than this machine can connect, and to send tokens there;
-    ``plain_metrics`` allows the same for metrics alone.
+    ``token_file`` holds the bearer token that this process presents. ``identities``, by name, are
+    the only ones who may call; without any, whoever can connect may do all. ``insecure`` allows to
+    listen without TLS where others than this machine can connect, and to send tokens there;
+    ``plain_metrics`` allows the same for metrics alone. ``reflection``: whether servers say what
+    they offer; by default those that are plain and know no identities do.
     """
 
     tls: TlsConfig | None = None
     token_file: str = ""
+    identities: dict[str, IdentityConfig] = {}
     insecure: bool = False
     plain_metrics: bool = False
+    reflection: bool | None = None
+
+    def __post_init__(self) -> None:
+        owners: dict[str, str] = {}
+        for name, one in self.identities.items():
+            if not _NAME.fullmatch(name):
+                raise ValueError(f"the identity {name!r} must be letters, digits, '.', '_' and '-'")
+            for key in (*one.certificates, one.token_sha256.lower()):
+                if key and owners.setdefault(key, name) != name:
+                    raise ValueError(
+                        f"the identities {owners[key]!r} and {name!r} are both known by {key}"
+                    )
+            certain = self.tls is not None and self.tls.client_certificates == "required"
+            if one.certificates and not certain:
+                raise ValueError(
+                    f"the identity {name!r} is known by certificates, which callers show with tls "
+                    "and client_certificates: required"
+                )
+
+    @property
+    def offers_reflection(self) -> bool:
+        """Whether servers say what they offer."""
+        if self.reflection is not None:
+            return self.reflection
+        return self.tls is None and not self.identities

@@ -15,6 +15,8 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.binding import Binding, BoundMethod
 from gymmesh_runtime.errors import STATUS_DETAILS_KEY, MeshError, to_status
 from gymmesh_runtime.listening import SERVICES_HARM, at_port, log_exposure
+from gymmesh_runtime.security.audit import audited
+from gymmesh_runtime.security.authorizer import Authorizer, without_token
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.security.exposure import check_exposure
 from gymmesh_runtime.wire.library_log import quiet_cancellations
@@ -29,9 +31,10 @@ _MAX_DETAILS: Final = 200
 class MeshServer:
     """A gRPC server with health and reflection for a set of bindings, and the mux to them.
 
+    Callers are let in as the credentials' configuration says, and control actions are logged.
     Health is NOT_SERVING until ``set_serving(True)``. ``mux`` False: plain RPCs only. ``extras``
     add services that are not of the contract, as generated ``add_…_to_server`` functions do.
-    ``credentials``: what it listens with; without any it is plain.
+    ``credentials``: what it listens with; without any it is plain, and open to whoever connects.
     """
 
     def __init__(
@@ -45,21 +48,27 @@ class MeshServer:
         bindings = list(bindings)
         quiet_cancellations()
         self._credentials = credentials or Credentials()
+        security = self._credentials.config
+        authorizer = Authorizer.of(security)
         self._server = grpc.aio.server(options=server_options())
         self._health = health.aio.HealthServicer()
         self._names = [""]  # the empty name stands for the server as a whole
         for binding in bindings:
             self._names.append(binding.service)
-            self._server.add_generic_rpc_handlers((_handler(binding),))
-        self._mux = MuxServicer(bindings) if mux else None
+            for method in binding.methods.values():
+                method.wrap(audited)
+            self._server.add_generic_rpc_handlers((_handler(binding, authorizer),))
+        self._mux = MuxServicer(bindings, authorizer=authorizer) if mux else None
         if self._mux is not None:
             self._names.append(EXCHANGE.partition("/")[0])
             self._server.add_generic_rpc_handlers((self._mux.handler(),))
-        generic: Any = _Generic(self._server)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, generic)
-        reflected = (*self._names[1:], "grpc.health.v1.Health", reflection.SERVICE_NAME)
-        add_reflection: Any = reflection_pb2_grpc.add_ServerReflectionServicer_to_server
-        add_reflection(reflection.aio.ReflectionServicer(reflected), generic)
+        open_to_all: Any = _Generic(self._server, None)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, open_to_all)
+        generic: Any = _Generic(self._server, authorizer)
+        if security.offers_reflection:
+            reflected = (*self._names[1:], "grpc.health.v1.Health", reflection.SERVICE_NAME)
+            add_reflection: Any = reflection_pb2_grpc.add_ServerReflectionServicer_to_server
+            add_reflection(reflection.aio.ReflectionServicer(reflected), generic)
         for add in extras:
             add(generic)
 
@@ -104,12 +113,14 @@ class MeshServer:
         await self._server.stop(grace)
 
 
-def _handler(binding: Binding) -> Any:
-    handlers = {name: _method_handler(method) for name, method in binding.methods.items()}
+def _handler(binding: Binding, authorizer: Authorizer | None) -> Any:
+    handlers = {
+        name: _method_handler(method, authorizer) for name, method in binding.methods.items()
+    }
     return grpc.method_handlers_generic_handler(binding.service, handlers)
 
 
-def _method_handler(method: BoundMethod) -> Any:
+def _method_handler(method: BoundMethod, authorizer: Authorizer | None) -> Any:
     spec = method.spec
     if spec.client_streaming:
         make: Any = grpc.stream_stream_rpc_method_handler
@@ -117,37 +128,56 @@ def _method_handler(method: BoundMethod) -> Any:
         make = grpc.unary_stream_rpc_method_handler
     else:
         make = grpc.unary_unary_rpc_method_handler
-    serve = _serve_stream(method) if spec.server_streaming else _serve_unary(method)
+    serve = _serve_stream if spec.server_streaming else _serve_unary
     response = spec.response_class
     # No request_deserializer: gRPC would log a traceback and answer a bare INTERNAL where one
     # fails. The handlers decode by themselves.
     return make(
-        serve,
+        serve(method, authorizer),
         response_serializer=packer(response)
         if spec.client_streaming
         else response.SerializeToString,
     )
 
 
-def _serve_unary(method: BoundMethod) -> Any:
+def _admit(
+    authorizer: Authorizer | None, rpc: grpc.aio.ServicerContext[Any, Any], method: str
+) -> tuple[Mapping[str, str], str]:
+    """A call's metadata and its caller's name. Raises MeshError for one that is not let in."""
+    metadata = _metadata(rpc)
+    if authorizer is None:
+        return metadata, ""
+    identity = authorizer.admit(authorizer.caller(rpc, metadata), method)
+    return without_token(metadata), identity.name
+
+
+def _serve_unary(method: BoundMethod, authorizer: Authorizer | None) -> Any:
+    name = method.spec.full_name
+
     async def serve(data: bytes, rpc: grpc.aio.ServicerContext[Any, Any]) -> Any:
         try:
+            metadata, identity = _admit(authorizer, rpc, name)
             request = method.read(data)
-            return await method.call(request, timeout=rpc.time_remaining(), metadata=_metadata(rpc))
+            return await method.call(
+                request, timeout=rpc.time_remaining(), metadata=metadata, identity=identity
+            )
         except MeshError as error:
             await _abort(rpc, error)
 
     return serve
 
 
-def _serve_stream(method: BoundMethod) -> Any:
+def _serve_stream(method: BoundMethod, authorizer: Authorizer | None) -> Any:
+    name = method.spec.full_name
+
     async def serve(data: Any, rpc: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
         responses: Any = None
         try:
+            metadata, identity = _admit(authorizer, rpc, name)
             many = method.spec.client_streaming
             request = _Requests(data, method.spec.request_of) if many else method.read(data)
             responses = method.stream(
-                request, timeout=rpc.time_remaining(), metadata=_metadata(rpc)
+                request, timeout=rpc.time_remaining(), metadata=metadata, identity=identity
             )
             async for response in responses:
                 yield response
@@ -182,11 +212,12 @@ class _Generic:
     """Adds services that are not bindings (health, reflection) to a server.
 
     The generated ``add_…_to_server`` functions take it for one. A request that cannot be decoded
-    is answered as everywhere else.
+    is answered as everywhere else. ``authorizer`` None: they are open to all.
     """
 
-    def __init__(self, server: grpc.aio.Server) -> None:
+    def __init__(self, server: grpc.aio.Server, authorizer: Authorizer | None) -> None:
         self._server = server
+        self._authorizer = authorizer
 
     def add_generic_rpc_handlers(self, _handlers: Any) -> None:
         """The same methods come once more by name."""
@@ -194,14 +225,15 @@ class _Generic:
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
         """Adds a service's methods."""
         decoding = {
-            name: _decoding(f"{service}/{name}", handler) for name, handler in handlers.items()
+            name: _decoding(f"{service}/{name}", handler, self._authorizer)
+            for name, handler in handlers.items()
         }
         added = grpc.method_handlers_generic_handler(service, decoding)
         self._server.add_generic_rpc_handlers((added,))
 
 
-def _decoding(name: str, handler: Any) -> Any:
-    """The handler of a method, whose requests are decoded inside it."""
+def _decoding(name: str, handler: Any, authorizer: Authorizer | None) -> Any:
+    """The handler of a method, whose callers are let in and requests decoded inside it."""
 
     def read(data: bytes) -> Any:
         try:
@@ -215,6 +247,7 @@ def _decoding(name: str, handler: Any) -> Any:
 
     async def unary(data: bytes, rpc: grpc.aio.ServicerContext[Any, Any]) -> Any:
         try:
+            _admit(authorizer, rpc, name)
             request = read(data)
         except MeshError as error:
             await _abort(rpc, error)
@@ -223,6 +256,7 @@ def _decoding(name: str, handler: Any) -> Any:
     async def stream(data: Any, rpc: grpc.aio.ServicerContext[Any, Any]) -> None:
         serve = handler.stream_stream or handler.unary_stream
         try:
+            _admit(authorizer, rpc, name)
             request = _Requests(data, read) if handler.request_streaming else read(data)
             served = serve(request, rpc)
             if isawaitable(served):

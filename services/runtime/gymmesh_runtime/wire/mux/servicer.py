@@ -9,12 +9,14 @@ from typing import Any
 import grpc
 
 from gymmesh_runtime.binding import Binding
-from gymmesh_runtime.errors import STATUS_DETAILS_KEY, to_status
+from gymmesh_runtime.errors import STATUS_DETAILS_KEY, MeshError, to_status
+from gymmesh_runtime.security.authorizer import Authorizer, without_token
 from gymmesh_runtime.wire.mux.assembly import AssemblyBudget
+from gymmesh_runtime.wire.mux.callee import Admit
 from gymmesh_runtime.wire.mux.frames import EXCHANGE, OFFERED, VERSION
 from gymmesh_runtime.wire.mux.link import Link
 from gymmesh_runtime.wire.mux.pipes import GrpcPipe
-from gymmesh_runtime.wire.mux.table import TableLimits
+from gymmesh_runtime.wire.mux.table import TableLimits, Theirs
 
 
 class MuxServicer:
@@ -25,7 +27,9 @@ class MuxServicer:
         bindings: Iterable[Binding],
         limits: TableLimits | None = None,
         budget: AssemblyBudget | None = None,
+        authorizer: Authorizer | None = None,
     ) -> None:
+        self._authorizer = authorizer
         self._methods = {
             method.spec.full_name: method
             for binding in bindings
@@ -56,6 +60,13 @@ class MuxServicer:
             link.leave(reason)
 
     async def _exchange(self, _requests: Any, rpc: grpc.aio.ServicerContext[Any, Any]) -> None:
+        admit: Admit | None = None
+        if self._authorizer is not None:
+            try:
+                admit = self._admission(self._authorizer, rpc)
+            except MeshError as error:
+                await _abort(rpc, error)
+                return
         await rpc.send_initial_metadata(((OFFERED, VERSION),))
         peer = rpc.peer()
         pipe = GrpcPipe(rpc, peer, opener=False)
@@ -66,6 +77,7 @@ class MuxServicer:
             methods=self._methods,
             limits=self._limits,
             budget=self._budget,
+            admit=admit,
         )
         self._links.add(link)
         try:
@@ -75,11 +87,24 @@ class MuxServicer:
         finally:
             self._links.discard(link)
         if link.broken:
-            await _abort(rpc, link)
+            await _abort(rpc, link.error())
+
+    def _admission(self, authorizer: Authorizer, rpc: Any) -> Admit:
+        """What lets the calls of a stream in. Raises MeshError for a caller that is not known."""
+        metadata = {
+            key: value for key, value in rpc.invocation_metadata() or () if isinstance(value, str)
+        }
+        stream = authorizer.admit(authorizer.caller(rpc, metadata), EXCHANGE)
+
+        def admit(call: Theirs) -> None:
+            caller = authorizer.caller_on(stream, call.metadata)
+            call.identity = authorizer.admit(caller, call.method).name
+            call.metadata = without_token(call.metadata)
+
+        return admit
 
 
-async def _abort(rpc: grpc.aio.ServicerContext[Any, Any], link: Link) -> None:
-    error = link.error()
+async def _abort(rpc: grpc.aio.ServicerContext[Any, Any], error: MeshError) -> None:
     trailers = ((STATUS_DETAILS_KEY, to_status(error).SerializeToString()),)
     try:
         await rpc.abort(error.code, error.message[:200], trailing_metadata=trailers)
