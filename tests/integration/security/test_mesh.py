@@ -121,11 +121,12 @@ async def test_collecting_as_somebody(tmp_path: Path) -> None:
             assert done.code == 0, done.err
             assert [row["reward"] for row in rows_of(rows)] == [1.0] * 8
         none = tmp_path / "none.jsonl"
+        unheard = tmp_path / "unheard.jsonl"
         done = await gym("collect", "-i", tasks, "-o", none, "-q", "--agent", agent, *viewer)
         assert done.code == 1
         done.said("'viewer' may not call", "takes the permission 'collect'")
         stranger = shown(authority, authority.issue("stranger"))
-        done = await gym("collect", "-i", tasks, "-o", none, "--agent", agent, *stranger)
+        done = await gym("collect", "-i", tasks, "-o", unheard, "--agent", agent, *stranger)
         assert done.code == 1
         done.said("the caller is not known here")
 
