@@ -29,7 +29,7 @@ from gymmesh_mesh.config import MeshConfig
 from gymmesh_mesh.layout import ProcessPlan, in_consul, plan_processes
 from gymmesh_runtime.listening import METRICS_HARM, SERVICES_HARM, TOOLS_HARM, exposure
 from gymmesh_runtime.security.credentials import Credentials
-from gymmesh_runtime.security.exposure import check_exposure
+from gymmesh_runtime.security.exposure import check_exposure, check_plain
 
 _log = logging.getLogger("gymmesh.mesh")
 
@@ -287,6 +287,9 @@ async def up(
     settings = config.mesh
     host = host or settings.host
     check_exposure(host, config.security, metrics=settings.metrics)
+    if config.discovery.http_sd:
+        http_sd_host = config.discovery.http_sd.rpartition(":")[0].strip("[]")
+        check_plain(http_sd_host, config.security, "HTTP service discovery")
     Credentials(config.security).server()
     for sentence in _exposures(config, host):
         _log.warning("%s", sentence)  # the workers' own logs may be shown to nobody

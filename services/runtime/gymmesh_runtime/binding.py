@@ -67,9 +67,9 @@ class BoundMethod:
         self._ok: Count | None = None  # of those, the one that nearly all calls want
         self._wheel: Wheel | None = None
 
-    def wrap(self, wrapper: Callable[[str, Any], Any]) -> None:
-        """Puts what ``wrapper`` makes of the method's name and handler in the handler's place."""
-        self._handler = wrapper(self._name, self._handler)
+    def wrap(self, wrapper: Callable[[MethodSpec, Any], Any]) -> None:
+        """Puts what ``wrapper`` makes of the method and its handler in the handler's place."""
+        self._handler = wrapper(self.spec, self._handler)
 
     @property
     def pushes(self) -> bool:

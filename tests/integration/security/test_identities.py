@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Callable
@@ -20,12 +21,12 @@ from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory, Transport
-from gymmesh_runtime.security import IdentityConfig, SecurityConfig, audit
+from gymmesh_runtime.security import IdentityConfig, LimitsConfig, SecurityConfig, audit
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.wire.mux.frames import EXCHANGE
 from gymmesh_runtime.wire.server import MeshServer
 from tests.support.certificates import Authority
-from tests.unit.runtime.probe import MODEL, Probe, instance_at, stream, unary
+from tests.unit.runtime.probe import MODEL, Probe, instance_at, stream, unary, until
 
 pytestmark = pytest.mark.timeout(120)
 Reason = errors_pb2.ErrorReason
@@ -276,3 +277,33 @@ async def test_actions_and_refusals_leave_a_line(
     assert line["outcome"] == outcome
     assert line["target"] == ({} if version is None else {"version": version})
     assert TRAINERS not in caplog.text
+
+
+@both
+async def test_limits_hold_for_each_by_itself(
+    known: SecurityConfig, by_token: Callable[[str], SecurityConfig], transport: Transport
+) -> None:
+    identities = {
+        name: IdentityConfig(token_file=one.token_file, may=("serve",))
+        for name, one in known.identities.items()
+    }
+    limits = LimitsConfig(calls=1, message_bytes=2_000_000)
+    security = SecurityConfig(identities=identities, limits=limits)
+    model = Model()
+    async with (
+        served(security, model) as address,
+        calling(address, by_token(TOKEN), transport) as agents,
+        calling(address, by_token(TRAINERS), transport) as trainer,
+    ):
+        hanging = asyncio.create_task(agents.CreateResponse(unary("hang"), timeout=60.0))
+        await until(lambda: model.contexts)
+        error = await refusal(agents.CreateResponse(unary("ok"), timeout=30.0))
+        assert error.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert error.reason == Reason.ERROR_REASON_QUEUE_FULL
+        assert error.retry_after_s
+        await trainer.CreateResponse(unary("ok"), timeout=30.0)
+        large = unary("ok", call_id="x" * 3_000_000)
+        error = await refusal(trainer.CreateResponse(large, timeout=30.0))
+        assert error.reason == Reason.ERROR_REASON_MESSAGE_TOO_LARGE
+        hanging.cancel()
+        await asyncio.wait((hanging,))

@@ -18,6 +18,7 @@ from time import monotonic
 from typing import Any, Final
 
 from gymmesh_runtime.context import CallContext
+from gymmesh_runtime.contract import MethodSpec
 from gymmesh_runtime.errors import MeshError
 
 _log = logging.getLogger("gymmesh.audit")
@@ -53,8 +54,9 @@ ACTIONS: Final[Mapping[str, Callable[[Any, Any], dict[str, Any]]]] = {
 }
 
 
-def audited(method: str, handler: Any) -> Any:
+def audited(spec: MethodSpec, handler: Any) -> Any:
     """A servicer's method that writes a line for each call; what is no action stays as it is."""
+    method = spec.full_name
     target = ACTIONS.get(method)
     if target is None:
         return handler

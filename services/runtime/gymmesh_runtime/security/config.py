@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -11,6 +11,7 @@ import msgspec
 #: models, environments and verifiers, as agents do; look at what there is.
 Permission: TypeAlias = Literal["collect", "control", "register", "serve", "observe"]
 
+_Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 _SHA256: Final = re.compile(r"[0-9a-fA-F]{64}")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -59,6 +60,28 @@ class IdentityConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             raise ValueError("may is empty: say at least observe")
 
 
+class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What each identity may take of one process at a time; 0: as much as there is.
+
+    ``calls`` in flight, those on the mux and streams included; ``calls_per_s``, of which a second's
+    worth may come at once; ``streams``: calls with streams, and connections of the mux.
+    ``message_bytes`` is the largest message that anybody may send. Callers without identities are
+    counted as one.
+    """
+
+    calls: _Count = 0
+    calls_per_s: Annotated[float, msgspec.Meta(ge=0, le=1e6)] = 0.0
+    streams: _Count = 0
+    message_bytes: Annotated[int, msgspec.Meta(ge=1024 * 1024, le=64 * 1024 * 1024)] = (
+        64 * 1024 * 1024
+    )
+
+    @property
+    def any(self) -> bool:
+        """Whether anything is counted."""
+        return bool(self.calls or self.calls_per_s or self.streams)
+
+
 class SecurityConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How services and their callers know one another.
 
@@ -72,6 +95,7 @@ class SecurityConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     tls: TlsConfig | None = None
     token_file: str = ""
     identities: dict[str, IdentityConfig] = {}
+    limits: LimitsConfig = msgspec.field(default_factory=LimitsConfig)
     insecure: bool = False
     plain_metrics: bool = False
     reflection: bool | None = None

@@ -20,8 +20,15 @@ def check_exposure(host: str, security: SecurityConfig | None, *, metrics: bool 
             f"will not listen on {host} without TLS, where others could read and call all; give "
             "security.tls (see docs/security.md), or --insecure (security.insecure: true)"
         )
-    if metrics and not security.plain_metrics:
+    if metrics:
+        check_plain(host, security, "metrics", "; or turn them off with mesh.metrics: false")
+
+
+def check_plain(host: str, security: SecurityConfig | None, what: str, else_: str = "") -> None:
+    """Raises ConfigError for plain HTTP that others could reach and nobody asked for."""
+    security = security or SecurityConfig()
+    if not (is_local(host) or security.insecure or security.plain_metrics):
         raise ConfigError(
-            f"will not serve metrics on {host}, which are plain HTTP; allow it with "
-            "security.plain_metrics: true, or turn them off with mesh.metrics: false"
+            f"will not serve {what} on {host} over plain HTTP, where others could read it; allow "
+            f"it with security.plain_metrics: true{else_}"
         )

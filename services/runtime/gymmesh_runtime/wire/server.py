@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from dataclasses import dataclass
 from inspect import isawaitable
 from typing import Any, Final
 
@@ -19,10 +20,12 @@ from gymmesh_runtime.security.audit import audited
 from gymmesh_runtime.security.authorizer import Authorizer, without_token
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.security.exposure import check_exposure
+from gymmesh_runtime.security.limits import Limiter
 from gymmesh_runtime.wire.library_log import quiet_cancellations
 from gymmesh_runtime.wire.mux.frames import EXCHANGE
 from gymmesh_runtime.wire.mux.servicer import MuxServicer
-from gymmesh_runtime.wire.options import server_options
+from gymmesh_runtime.wire.mux.table import TableLimits, too_large
+from gymmesh_runtime.wire.options import MAX_MESSAGE_BYTES, server_options
 from gymmesh_runtime.wire.packed import packer
 
 _MAX_DETAILS: Final = 200
@@ -50,6 +53,8 @@ class MeshServer:
         self._credentials = credentials or Credentials()
         security = self._credentials.config
         authorizer = Authorizer.of(security)
+        access = _Access(authorizer, security.limits.message_bytes)
+        limiter = Limiter(security.limits) if security.limits.any else None
         self._server = grpc.aio.server(options=server_options())
         self._health = health.aio.HealthServicer()
         self._names = [""]  # the empty name stands for the server as a whole
@@ -57,14 +62,17 @@ class MeshServer:
             self._names.append(binding.service)
             for method in binding.methods.values():
                 method.wrap(audited)
-            self._server.add_generic_rpc_handlers((_handler(binding, authorizer),))
-        self._mux = MuxServicer(bindings, authorizer=authorizer) if mux else None
+                if limiter is not None:
+                    method.wrap(limiter.limited)
+            self._server.add_generic_rpc_handlers((_handler(binding, access),))
+        limits = TableLimits(message_bytes=security.limits.message_bytes)
+        self._mux = MuxServicer(bindings, limits, None, authorizer, limiter) if mux else None
         if self._mux is not None:
             self._names.append(EXCHANGE.partition("/")[0])
             self._server.add_generic_rpc_handlers((self._mux.handler(),))
-        open_to_all: Any = _Generic(self._server, None)
+        open_to_all: Any = _Generic(self._server, _Access(None, MAX_MESSAGE_BYTES))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, open_to_all)
-        generic: Any = _Generic(self._server, authorizer)
+        generic: Any = _Generic(self._server, access)
         if security.offers_reflection:
             reflected = (*self._names[1:], "grpc.health.v1.Health", reflection.SERVICE_NAME)
             add_reflection: Any = reflection_pb2_grpc.add_ServerReflectionServicer_to_server
@@ -113,14 +121,37 @@ class MeshServer:
         await self._server.stop(grace)
 
 
-def _handler(binding: Binding, authorizer: Authorizer | None) -> Any:
-    handlers = {
-        name: _method_handler(method, authorizer) for name, method in binding.methods.items()
-    }
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """What calls are let in, and how large their messages may be."""
+
+    authorizer: Authorizer | None  # None: all are
+    most_bytes: int
+
+    def admit(
+        self, rpc: grpc.aio.ServicerContext[Any, Any], method: str
+    ) -> tuple[Mapping[str, str], str]:
+        """A call's metadata and its caller's name. Raises MeshError for one that is not let in."""
+        metadata = {
+            key: value for key, value in rpc.invocation_metadata() or () if isinstance(value, str)
+        }
+        if self.authorizer is None:
+            return metadata, ""
+        identity = self.authorizer.admit(self.authorizer.caller(rpc, metadata), method)
+        return without_token(metadata), identity.name
+
+    def check_size(self, data: bytes) -> None:
+        """Raises MESSAGE_TOO_LARGE."""
+        if len(data) > self.most_bytes:
+            raise too_large(self.most_bytes)
+
+
+def _handler(binding: Binding, access: _Access) -> Any:
+    handlers = {name: _method_handler(method, access) for name, method in binding.methods.items()}
     return grpc.method_handlers_generic_handler(binding.service, handlers)
 
 
-def _method_handler(method: BoundMethod, authorizer: Authorizer | None) -> Any:
+def _method_handler(method: BoundMethod, access: _Access) -> Any:
     spec = method.spec
     if spec.client_streaming:
         make: Any = grpc.stream_stream_rpc_method_handler
@@ -133,30 +164,20 @@ def _method_handler(method: BoundMethod, authorizer: Authorizer | None) -> Any:
     # No request_deserializer: gRPC would log a traceback and answer a bare INTERNAL where one
     # fails. The handlers decode by themselves.
     return make(
-        serve(method, authorizer),
+        serve(method, access),
         response_serializer=packer(response)
         if spec.client_streaming
         else response.SerializeToString,
     )
 
 
-def _admit(
-    authorizer: Authorizer | None, rpc: grpc.aio.ServicerContext[Any, Any], method: str
-) -> tuple[Mapping[str, str], str]:
-    """A call's metadata and its caller's name. Raises MeshError for one that is not let in."""
-    metadata = _metadata(rpc)
-    if authorizer is None:
-        return metadata, ""
-    identity = authorizer.admit(authorizer.caller(rpc, metadata), method)
-    return without_token(metadata), identity.name
-
-
-def _serve_unary(method: BoundMethod, authorizer: Authorizer | None) -> Any:
+def _serve_unary(method: BoundMethod, access: _Access) -> Any:
     name = method.spec.full_name
 
     async def serve(data: bytes, rpc: grpc.aio.ServicerContext[Any, Any]) -> Any:
         try:
-            metadata, identity = _admit(authorizer, rpc, name)
+            metadata, identity = access.admit(rpc, name)
+            access.check_size(data)
             request = method.read(data)
             return await method.call(
                 request, timeout=rpc.time_remaining(), metadata=metadata, identity=identity
@@ -167,15 +188,22 @@ def _serve_unary(method: BoundMethod, authorizer: Authorizer | None) -> Any:
     return serve
 
 
-def _serve_stream(method: BoundMethod, authorizer: Authorizer | None) -> Any:
+def _serve_stream(method: BoundMethod, access: _Access) -> Any:
     name = method.spec.full_name
+
+    def read(data: bytes) -> Any:
+        access.check_size(data)
+        return method.spec.request_of(data)
 
     async def serve(data: Any, rpc: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
         responses: Any = None
         try:
-            metadata, identity = _admit(authorizer, rpc, name)
-            many = method.spec.client_streaming
-            request = _Requests(data, method.spec.request_of) if many else method.read(data)
+            metadata, identity = access.admit(rpc, name)
+            if method.spec.client_streaming:
+                request: Any = _Requests(data, read)
+            else:
+                access.check_size(data)
+                request = method.read(data)
             responses = method.stream(
                 request, timeout=rpc.time_remaining(), metadata=metadata, identity=identity
             )
@@ -212,12 +240,12 @@ class _Generic:
     """Adds services that are not bindings (health, reflection) to a server.
 
     The generated ``add_…_to_server`` functions take it for one. A request that cannot be decoded
-    is answered as everywhere else. ``authorizer`` None: they are open to all.
+    is answered as everywhere else.
     """
 
-    def __init__(self, server: grpc.aio.Server, authorizer: Authorizer | None) -> None:
+    def __init__(self, server: grpc.aio.Server, access: _Access) -> None:
         self._server = server
-        self._authorizer = authorizer
+        self._access = access
 
     def add_generic_rpc_handlers(self, _handlers: Any) -> None:
         """The same methods come once more by name."""
@@ -225,17 +253,18 @@ class _Generic:
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
         """Adds a service's methods."""
         decoding = {
-            name: _decoding(f"{service}/{name}", handler, self._authorizer)
+            name: _decoding(f"{service}/{name}", handler, self._access)
             for name, handler in handlers.items()
         }
         added = grpc.method_handlers_generic_handler(service, decoding)
         self._server.add_generic_rpc_handlers((added,))
 
 
-def _decoding(name: str, handler: Any, authorizer: Authorizer | None) -> Any:
+def _decoding(name: str, handler: Any, access: _Access) -> Any:
     """The handler of a method, whose callers are let in and requests decoded inside it."""
 
     def read(data: bytes) -> Any:
+        access.check_size(data)
         try:
             return handler.request_deserializer(data)
         except DecodeError:
@@ -247,7 +276,7 @@ def _decoding(name: str, handler: Any, authorizer: Authorizer | None) -> Any:
 
     async def unary(data: bytes, rpc: grpc.aio.ServicerContext[Any, Any]) -> Any:
         try:
-            _admit(authorizer, rpc, name)
+            access.admit(rpc, name)
             request = read(data)
         except MeshError as error:
             await _abort(rpc, error)
@@ -256,7 +285,7 @@ def _decoding(name: str, handler: Any, authorizer: Authorizer | None) -> Any:
     async def stream(data: Any, rpc: grpc.aio.ServicerContext[Any, Any]) -> None:
         serve = handler.stream_stream or handler.unary_stream
         try:
-            _admit(authorizer, rpc, name)
+            access.admit(rpc, name)
             request = _Requests(data, read) if handler.request_streaming else read(data)
             served = serve(request, rpc)
             if isawaitable(served):
@@ -273,10 +302,6 @@ def _decoding(name: str, handler: Any, authorizer: Authorizer | None) -> Any:
     if handler.response_streaming:
         return grpc.unary_stream_rpc_method_handler(stream, response_serializer=serializer)
     return grpc.unary_unary_rpc_method_handler(unary, response_serializer=serializer)
-
-
-def _metadata(rpc: grpc.aio.ServicerContext[Any, Any]) -> dict[str, str]:
-    return {key: value for key, value in rpc.invocation_metadata() or () if isinstance(value, str)}
 
 
 async def _abort(rpc: grpc.aio.ServicerContext[Any, Any], error: MeshError) -> None:

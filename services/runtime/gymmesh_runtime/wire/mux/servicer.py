@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,6 +12,7 @@ import grpc
 from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.errors import STATUS_DETAILS_KEY, MeshError, to_status
 from gymmesh_runtime.security.authorizer import Authorizer, without_token
+from gymmesh_runtime.security.limits import Limiter
 from gymmesh_runtime.wire.mux.assembly import AssemblyBudget
 from gymmesh_runtime.wire.mux.callee import Admit
 from gymmesh_runtime.wire.mux.frames import EXCHANGE, OFFERED, VERSION
@@ -28,8 +30,10 @@ class MuxServicer:
         limits: TableLimits | None = None,
         budget: AssemblyBudget | None = None,
         authorizer: Authorizer | None = None,
+        limiter: Limiter | None = None,
     ) -> None:
         self._authorizer = authorizer
+        self._limiter = limiter
         self._methods = {
             method.spec.full_name: method
             for binding in bindings
@@ -60,13 +64,20 @@ class MuxServicer:
             link.leave(reason)
 
     async def _exchange(self, _requests: Any, rpc: grpc.aio.ServicerContext[Any, Any]) -> None:
-        admit: Admit | None = None
-        if self._authorizer is not None:
-            try:
-                admit = self._admission(self._authorizer, rpc)
-            except MeshError as error:
-                await _abort(rpc, error)
-                return
+        try:
+            name, admit = self._admission(rpc)
+            with contextlib.ExitStack() as stack:
+                if self._limiter is not None:
+                    stack.enter_context(self._limiter.connected(name))
+                link = await self._carry(rpc, admit)
+        except MeshError as error:
+            await _abort(rpc, error)
+            return
+        if link.broken:
+            await _abort(rpc, link.error())
+
+    async def _carry(self, rpc: Any, admit: Admit | None) -> Link:
+        """Carries the calls of a stream until it ends; returns its link."""
         await rpc.send_initial_metadata(((OFFERED, VERSION),))
         peer = rpc.peer()
         pipe = GrpcPipe(rpc, peer, opener=False)
@@ -86,11 +97,13 @@ class MuxServicer:
             await link.run()
         finally:
             self._links.discard(link)
-        if link.broken:
-            await _abort(rpc, link.error())
+        return link
 
-    def _admission(self, authorizer: Authorizer, rpc: Any) -> Admit:
-        """What lets the calls of a stream in. Raises MeshError for a caller that is not known."""
+    def _admission(self, rpc: Any) -> tuple[str, Admit | None]:
+        """A stream's caller, and what lets its calls in. Raises MeshError for one not known."""
+        authorizer = self._authorizer
+        if authorizer is None:
+            return "", None
         metadata = {
             key: value for key, value in rpc.invocation_metadata() or () if isinstance(value, str)
         }
@@ -101,7 +114,7 @@ class MuxServicer:
             call.identity = authorizer.admit(caller, call.method).name
             call.metadata = without_token(call.metadata)
 
-        return admit
+        return stream.name, admit
 
 
 async def _abort(rpc: grpc.aio.ServicerContext[Any, Any], error: MeshError) -> None:
