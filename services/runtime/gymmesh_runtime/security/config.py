@@ -11,6 +11,7 @@ import msgspec
 #: models, environments and verifiers, as agents do; look at what there is.
 Permission: TypeAlias = Literal["collect", "control", "register", "serve", "observe"]
 
+_MIB: Final = 1024 * 1024
 _Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 _SHA256: Final = re.compile(r"[0-9a-fA-F]{64}")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -72,9 +73,7 @@ class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     calls: _Count = 0
     calls_per_s: Annotated[float, msgspec.Meta(ge=0, le=1e6)] = 0.0
     streams: _Count = 0
-    message_bytes: Annotated[int, msgspec.Meta(ge=1024 * 1024, le=64 * 1024 * 1024)] = (
-        64 * 1024 * 1024
-    )
+    message_bytes: Annotated[int, msgspec.Meta(ge=_MIB, le=64 * _MIB)] = 64 * _MIB
 
     @property
     def any(self) -> bool:

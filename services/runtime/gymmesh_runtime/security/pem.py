@@ -94,7 +94,8 @@ class PemFiles:
         if pem != self._pem:
             self._pem = pem
             self.version += 1
-            _log.info("the certificates were read anew: %s", ", ".join(map(str, self._paths)))
+            paths = ", ".join(map(str, self._paths))
+            _log.info("the certificates were read anew (change %d): %s", self.version - 1, paths)
 
 
 def _stamp(paths: Sequence[Path]) -> _Stamp:
