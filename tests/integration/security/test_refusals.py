@@ -161,6 +161,22 @@ async def test_a_peer_that_is_gone_is_no_matter_of_tls(world: World) -> None:
     assert caught.value.reason == Reason.ERROR_REASON_PEER_UNAVAILABLE
 
 
+@both
+async def test_one_behind_something_that_hangs_up_is_no_matter_of_tls(
+    world: World, transport: Transport
+) -> None:
+    """As a proxy does whose service is being started again."""
+
+    async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as proxy:
+        address = f"127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
+        with pytest.raises(MeshError) as caught:
+            await call(address, world.ours.tls(world.ours.issue("collector")), transport)
+    assert caught.value.reason == Reason.ERROR_REASON_PEER_UNAVAILABLE
+
+
 async def test_strangers_do_not_hold_up_others(world: World) -> None:
     """Connections that never say anything, or nonsense."""
     async with served(world.ours.tls(world.ours.issue("services"))) as address:

@@ -80,10 +80,19 @@ async def _find(address: str, tls: TlsConfig | None) -> str:
 
 def _said(host: str, port: int, tls: TlsConfig | None) -> str:
     try:
-        with socket.create_connection((host, port), _TIMEOUT_S) as connection:
-            return _of_plain(connection) if tls is None else _of_tls(connection, host, tls)
+        if tls is None:
+            with socket.create_connection((host, port), _TIMEOUT_S) as connection:
+                return _of_plain(connection)
+        # One that is being stopped may hang up, too, but not twice in the same way.
+        first = _once(host, port, tls)
+        return first if first and first == _once(host, port, tls) else ""
     except OSError:
         return ""  # nobody answers there: no matter of TLS
+
+
+def _once(host: str, port: int, tls: TlsConfig) -> str:
+    with socket.create_connection((host, port), _TIMEOUT_S) as connection:
+        return _of_tls(connection, host, tls)
 
 
 def _of_plain(connection: socket.socket) -> str:
@@ -99,23 +108,27 @@ def _of_plain(connection: socket.socket) -> str:
 
 
 def _of_tls(connection: socket.socket, host: str, tls: TlsConfig) -> str:
+    """Raises OSError where it is no matter of TLS, as of one who hangs up before he answers."""
     name = tls.server_name or host
     try:
-        context = _context(tls)
-        with context.wrap_socket(connection, server_hostname=name) as stream:
-            stream.settimeout(_TIMEOUT_S)
-            # A gRPC server speaks first, unless it refuses our certificate, and then it hangs up.
-            return "" if stream.recv(1) else _of_ours(tls)
-    except TimeoutError:
-        return ""
+        stream = _context(tls).wrap_socket(connection, server_hostname=name)
     except ssl.SSLCertVerificationError as error:
         return _of_theirs(error.verify_code, name, tls)
+    except ssl.SSLEOFError:
+        return ""
     except ssl.SSLError as error:
         if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
             return "does not speak TLS; start it with security.tls, or connect without"
-        return _of_ours(tls)
-    except ConnectionResetError:
-        return _of_ours(tls)
+        return _of_ours(tls) if "ALERT" in (error.reason or "") else ""
+    with stream:
+        stream.settimeout(_TIMEOUT_S)
+        try:
+            # A gRPC server speaks first, unless it refuses our certificate, and then it hangs up.
+            return "" if stream.recv(1) else _of_ours(tls)
+        except TimeoutError:
+            return ""
+        except (ssl.SSLError, ConnectionResetError):
+            return _of_ours(tls)
 
 
 def _context(tls: TlsConfig) -> ssl.SSLContext:
