@@ -22,6 +22,13 @@ _READY_S = 120.0
 @asynccontextmanager
 async def mesh(folder: Path, security: str, *options: str) -> AsyncIterator[str]:
     """`gym-cli up` with the security of a configuration; gives the agent's address."""
+    async with services(folder, security, *options) as addresses:
+        yield addresses["agent"]
+
+
+@asynccontextmanager
+async def services(folder: Path, security: str, *options: str) -> AsyncIterator[dict[str, str]]:
+    """The same; gives all addresses, by kind."""
     answers = [
         {"match": f"What is {number} + 1?", "answers": [{"text": str(number + 1)}]}
         for number in range(8)
@@ -34,14 +41,14 @@ async def mesh(folder: Path, security: str, *options: str) -> AsyncIterator[str]
     )
     process = await start("up", "--config", folder / "mesh.yaml", "--json", *options)
     try:
-        yield await _agent_of(process)
+        yield await _addresses_of(process)
     finally:
         if process.returncode is None:
             process.send_signal(signal.SIGINT)
         await ended(process)
 
 
-async def _agent_of(process: Process) -> str:
+async def _addresses_of(process: Process) -> dict[str, str]:
     assert process.stdout is not None
     said = ""
     async with asyncio.timeout(_READY_S):
@@ -52,11 +59,9 @@ async def _agent_of(process: Process) -> str:
                 raise AssertionError(done.err)
             said += line
             try:
-                services = json.loads(said)
+                return {one["kind"]: one["address"] for one in json.loads(said)}
             except ValueError:
                 continue
-            address: str = next(one["address"] for one in services if one["kind"] == "agent")
-            return address
 
 
 def files_of(authority: Authority, pair: Pair, more: str = "") -> str:
@@ -129,6 +134,25 @@ async def test_collecting_as_somebody(tmp_path: Path) -> None:
         done = await gym("collect", "-i", tasks, "-o", unheard, "--agent", agent, *stranger)
         assert done.code == 1
         done.said("the caller is not known here")
+
+
+async def test_the_control_plane_over_mutual_tls(tmp_path: Path) -> None:
+    """gRPC's own xDS client finds the agent and calls it, both over TLS."""
+    authority = Authority(tmp_path)
+    tasks = write_tasks(tmp_path, sums(8))
+    rows, bootstrap = tmp_path / "rows.jsonl", tmp_path / "bootstrap.json"
+    flags = shown(authority, authority.issue("collector"))
+    security = files_of(authority, authority.issue("services"))
+    async with services(tmp_path, security, "--set", "discovery.xds=true") as addresses:
+        done = await gym("xds", "bootstrap", "--server", addresses["discovery"], *flags)
+        assert done.code == 0, done.err
+        bootstrap.write_text(done.out)
+        done = await gym(
+            "collect", "-i", tasks, "-o", rows, "-q", "--agent", "xds:///agent.tool_loop", *flags,
+            "--server-name", "services", env={"GRPC_XDS_BOOTSTRAP": str(bootstrap)},
+        )  # fmt: skip
+    assert done.code == 0, done.err
+    assert [row["reward"] for row in rows_of(rows)] == [1.0] * 8
 
 
 async def test_up_refuses_what_would_be_open(tmp_path: Path) -> None:
