@@ -21,6 +21,8 @@ from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.registration import DirectoryWatch
+from gymmesh_runtime.security import SecurityConfig
+from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.serve import close_bounded, instance_of
 
 AGENT: Final = "gymmesh.agent.v1.AgentService"
@@ -52,15 +54,17 @@ async def discovered(
     defaults: Defaults | None = None,
     *,
     reconnect_s: float = 30.0,
+    security: SecurityConfig | None = None,
 ) -> AsyncIterator[Mesh]:
     """Watches Consul for agents, and uses all instances of the one called ``agent``.
 
-    Its default environment is that of tasks that name none, unless ``defaults`` says so. Raises
-    ConfigError, and when there is no such agent within ten seconds SERVICE_NOT_FOUND, or
-    PEER_UNAVAILABLE where Consul does not answer.
+    Its default environment is that of tasks that name none, unless ``defaults`` says so.
+    ``security``: the certificates and the token to show the agents. Raises ConfigError, and when
+    there is no such agent within ten seconds SERVICE_NOT_FOUND, or PEER_UNAVAILABLE where Consul
+    does not answer.
     """
     async with AsyncExitStack() as stack:
-        directory = PeerDirectory(watched=True)
+        directory = PeerDirectory(watched=True, credentials=Credentials(security))
         stack.push_async_callback(directory.close)
         config = DiscoveryConfig(backend="consul", consul=consul)
         registry = registry_service("registry-of-collector", config)
