@@ -73,7 +73,7 @@ async def test_targets_of_collect(tmp_path: Path) -> None:
     done.said("discovery://HOST:PORT/AGENT is expected")
     done = await gym(*collect, "--agent", f"discovery://127.0.0.1:{free_port()}/x")
     assert done.code == 1
-    done.said("PEER_UNAVAILABLE")
+    done.said("127.0.0.1:", "failed to connect")
     server = ["--set", f"discovery.kubernetes.server=http://127.0.0.1:{free_port()}"]
     done = await gym(*collect, *server, "--agent", "kubernetes:///x")
     assert done.code == 1
