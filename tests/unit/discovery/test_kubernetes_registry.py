@@ -20,6 +20,7 @@ from gymmesh_discovery.backends.kubernetes import (
     problem_of,
     registry,
 )
+from gymmesh_discovery.backends.kubernetes.access import find_access
 from gymmesh_discovery.config import KubernetesConfig
 from gymmesh_runtime import metrics
 from gymmesh_runtime.config import ConfigError
@@ -447,10 +448,9 @@ async def test_a_token_is_read_for_each_request(
     token.write_text("first-token-of-the-pod\n")
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
     seen: list[str | None] = []
-    access = client.find_access
 
     def here(config: KubernetesConfig) -> Any:
-        found = access(config, {"KUBERNETES_SERVICE_HOST": "x"}, tmp_path)
+        found = find_access(config, {"KUBERNETES_SERVICE_HOST": "x"}, tmp_path)
         return type(found)(kubernetes.url, "lab", token_file=str(token), hint="the pod's")
 
     async def notes(request: web.Request) -> web.StreamResponse:
