@@ -147,6 +147,16 @@ async def until_rows(path: Path, count: int) -> None:
             await asyncio.sleep(0.05)
 
 
+async def test_the_discovery_service_conforms(
+    cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    elsewhere = over(cluster, namespace, tmp_path)
+    nothing = sets(models="{}", environments="{}", agents="{}")
+    async with up(*elsewhere, *nothing, "--discovery", "kubernetes") as (_, (registry,)):
+        done = await gym("conformance", "--target", registry["address"], "--service", "discovery")
+    assert done.code == 0, done.out
+
+
 async def test_up_says_why_it_does_not_start(
     cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:

@@ -20,7 +20,7 @@ from gymmesh_discovery.backends.kubernetes import (
     problem_of,
     registry,
 )
-from gymmesh_discovery.backends.kubernetes.access import find_access
+from gymmesh_discovery.backends.kubernetes.access import Access
 from gymmesh_discovery.config import KubernetesConfig
 from gymmesh_runtime import metrics
 from gymmesh_runtime.config import ConfigError
@@ -171,7 +171,7 @@ async def test_a_view_follows_its_watch(kubernetes: FakeKubernetes) -> None:
         await until(lambda: len(addresses(backend)) == 2)
         kubernetes.delete("policy-abc12")
         await until(lambda: addresses(backend) == {"10.0.0.9:9400": pb.HEALTH_SERVING})
-        assert metrics.INSTANCES.labels(MODEL).value == 1
+        await until(lambda: metrics.INSTANCES.labels(MODEL).value == 1)
         watcher.close()
 
 
@@ -446,18 +446,15 @@ async def test_a_token_is_read_for_each_request(
     """A pod's token lives for an hour."""
     token = tmp_path / "token"
     token.write_text("first-token-of-the-pod\n")
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
     seen: list[str | None] = []
 
-    def here(config: KubernetesConfig) -> Any:
-        found = find_access(config, {"KUBERNETES_SERVICE_HOST": "x"}, tmp_path)
-        return type(found)(kubernetes.url, "lab", token_file=str(token), hint="the pod's")
+    def here(config: KubernetesConfig) -> Access:
+        return Access(kubernetes.url, "lab", token_file=str(token))
 
     async def notes(request: web.Request) -> web.StreamResponse:
         seen.append(request.headers.get("Authorization"))
         return web.json_response({"metadata": {"resourceVersion": "1"}})
 
-    (tmp_path / "ca.crt").write_text("")
     monkeypatch.setattr(registry, "find_access", here)
     kubernetes.wrong = notes
     backend = KubernetesRegistry(KubernetesConfig())

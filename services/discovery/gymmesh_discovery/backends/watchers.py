@@ -58,19 +58,21 @@ class Watchers:
         self._watchers.add(watcher)
         return watcher
 
-    def publish(
-        self, changes: Collection[Change], listed: Iterable[discovery_pb2.Instance]
-    ) -> None:
-        """Tells of changes; ``listed``, all instances after them, are counted by their kind."""
+    def publish(self, changes: Collection[Change]) -> None:
+        """Tells all of changes."""
         for change in changes:
             for watcher in self._watchers:
                 watcher.put(change)
-        counts = Counter(instance.service for instance in listed)
-        metrics.INSTANCES.clear()
-        for service, count in counts.items():
-            metrics.INSTANCES.labels(service).set(count)
 
     def missed(self) -> None:
         """Says that changes were missed: everybody looks again."""
         for watcher in self._watchers:
             watcher.miss()
+
+
+def count_instances(listed: Iterable[discovery_pb2.Instance]) -> None:
+    """Says in the metrics how many instances of each kind there are."""
+    counts = Counter(instance.service for instance in listed)
+    metrics.INSTANCES.clear()
+    for service, count in counts.items():
+        metrics.INSTANCES.labels(service).set(count)

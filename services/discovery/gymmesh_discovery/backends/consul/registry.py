@@ -34,7 +34,7 @@ from gymmesh_discovery.backends.consul.entry import (
 from gymmesh_discovery.backends.consul.query import BadIndexError, BlockingQuery, read_index
 from gymmesh_discovery.backends.consul.view import ConsulView
 from gymmesh_discovery.backends.leases import instance_exists
-from gymmesh_discovery.backends.watchers import Watcher, Watchers
+from gymmesh_discovery.backends.watchers import Watcher, Watchers, count_instances
 from gymmesh_discovery.config import ConsulConfig, split_address
 from gymmesh_discovery.view import (
     DEFAULT_LEASE_S,
@@ -407,7 +407,8 @@ class ConsulRegistry:
 
     def _publish(self, changes: Collection[Change]) -> None:
         if changes:
-            self._watchers.publish(changes, self._view.instances())
+            self._watchers.publish(changes)
+            count_instances(self._view.instances())
 
     def _warn_once(self, line: str) -> None:
         if line not in self._warned and len(self._warned) < _MAX_WARNED:
