@@ -36,7 +36,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = Path(PROGRAMS)
     missing = [
         name
-        for name in ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
+        for name in ("etcd", "kube-apiserver", "kube-controller-manager")
         if not os.access(folder / name, os.X_OK)
     ]
     if missing:
