@@ -192,7 +192,7 @@ class Cluster:
         kinds = {"EndpointSlice": "endpointslices", "RoleBinding": "rolebindings"}
         plural = kinds.get(document["kind"], f"{document['kind'].lower()}s")
         path = f"{root}/namespaces/{space}/{plural}" if space else f"{root}/{plural}"
-        return await self.ask("POST", path, document)
+        return await self.ask("POST", f"{path}?fieldValidation=Strict", document)
 
     async def token_of(self, namespace: str, account: str) -> str:
         """A token of a service account, as a pod gets one."""

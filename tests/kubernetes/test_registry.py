@@ -310,11 +310,7 @@ async def test_the_manifests_of_the_page(cluster: Cluster, namespace: str) -> No
             continue
         for one in yaml.safe_load_all(text):
             one["metadata"]["namespace"] = namespace
-            group = one["apiVersion"]
-            root = "/api/v1" if group == "v1" else f"/apis/{group}"
-            kind = f"{one['kind'].lower()}s"
-            path = f"{root}/namespaces/{namespace}/{kind}?fieldValidation=Strict"
-            await cluster.ask("POST", path, one)
+            await cluster.apply(one)
     # Its pods were made, by the controllers that make them.
     path = f"/api/v1/namespaces/{namespace}/pods"
     async with asyncio.timeout(LONG_S):
