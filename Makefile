@@ -11,7 +11,7 @@ WORKERS ?= 2
 DEVICE ?= cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-clients test-consul test-kubernetes test-vllm check format proto wheel test-wheel lock release-image bench bench-codec bench-instructions bench-journal bench-model bench-peers bench-resource bench-routing bench-scale bench-tokens bench-transport bench-xds chaos clean
+.PHONY: help setup demo test test-clients test-consul test-kubernetes test-vllm check format proto wheel test-wheel lock release-image bench bench-clients bench-codec bench-instructions bench-journal bench-model bench-peers bench-resource bench-routing bench-scale bench-tokens bench-transport bench-xds chaos clean
 
 help: ## list the targets
 	@echo "gymmesh: the targets of make"
@@ -30,7 +30,10 @@ test-clients: setup ## build and test the clients in Go, TypeScript, Java and Ru
 	@tools/test-clients.sh $(LANGUAGES)
 
 test-consul: setup ## run the tests that need a real Consul agent, which is built from source first
-	GYMMESH_TEST_CONSUL="$$(tools/setup-consul.sh)" $(BIN)/python -m pytest tests/consul $(ARGS)
+	@tools/test-clients.sh --build $(or $(LANGUAGES),go typescript rust)
+	GYMMESH_TEST_CONSUL="$$(tools/setup-consul.sh)" \
+		GYMMESH_TEST_CLIENTS="$(or $(LANGUAGES),go typescript rust)" \
+		$(BIN)/python -m pytest tests/consul $(ARGS)
 
 test-kubernetes: setup ## run the tests that need a real Kubernetes API server, built from source first
 	GYMMESH_TEST_KUBERNETES="$$(tools/setup-kubernetes.sh)" $(BIN)/python -m pytest tests/kubernetes $(ARGS)
@@ -63,6 +66,10 @@ release-image: setup ## write the contract's image, which buf breaking compares 
 
 bench: setup ## measure what a rollout costs, beside a bare loop and peers (ARGS=… as the script's)
 	$(BIN)/python tests/scale/bench_rollout.py $(ARGS)
+
+bench-clients: setup ## measure the collectors in all languages; builds them first (ARGS=…)
+	@tools/build-collectors.sh
+	$(BIN)/python tests/scale/bench_clients.py $(ARGS)
 
 bench-codec: setup ## measure the codec against orjson
 	$(BIN)/python tests/scale/bench_codec.py

@@ -26,6 +26,13 @@ if TYPE_CHECKING:
     " another one can use the mesh: there is no authentication and no encryption.",
 )
 @click.option(
+    "--advertise",
+    "advertise_host",
+    metavar="HOST",
+    help="The host that others are told to connect to; default: mesh.advertise_host, or else"
+    " --host. Where that is 0.0.0.0 or ::, this machine's one address; with several, say which.",
+)
+@click.option(
     "--layout",
     type=click.Choice(["embedded", "cell", "mesh"]),
     help="What shares a process: everything; an agent with its environments and models, in"
@@ -63,6 +70,7 @@ if TYPE_CHECKING:
 def up(
     mesh: MeshOptions,
     host: str | None,
+    advertise_host: str | None,
     layout: Layout | None,
     cells: int | None,
     discovery: str | None,
@@ -109,6 +117,7 @@ def up(
         settings,
         layout=layout or settings.layout,
         cells=settings.cells if cells is None else cells,
+        advertise_host=settings.advertise_host if advertise_host is None else advertise_host,
         restarts=settings.restarts if restarts is None else restarts,
     )
     config = msgspec.structs.replace(

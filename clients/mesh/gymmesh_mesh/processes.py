@@ -26,6 +26,7 @@ from typing import Any, Final
 from gymmesh_mesh.compose import ServiceSpec
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_mesh.layout import ProcessPlan, in_consul, plan_processes
+from gymmesh_runtime.advertised import advertised
 from gymmesh_runtime.listening import METRICS_HARM, SERVICES_HARM, TOOLS_HARM, exposure
 
 _log = logging.getLogger("gymmesh.mesh")
@@ -276,10 +277,12 @@ async def up(
 ) -> AsyncIterator[Up]:
     """Starts the processes and waits until all services are SERVING.
 
-    ``echo`` is given each line of the services' logs. Raises StartError.
+    ``echo`` is given each line of the services' logs. Raises StartError, and ConfigError where what
+    others connect to cannot be told.
     """
     settings = config.mesh
     host = host or settings.host
+    advertise_host = advertised(host, settings.advertise_host)
     for sentence in _exposures(config, host):
         _log.warning("%s", sentence)  # the workers' own logs may be shown to nobody
     async with AsyncExitStack() as stack:
@@ -300,7 +303,7 @@ async def up(
         ready_s = _ready_seconds(config)
         try:
             async with asyncio.timeout(ready_s):
-                await _serve_all(slots, config, host)
+                await _serve_all(slots, config, host, advertise_host)
         except TimeoutError:
             raise StartError(
                 f"the services were not ready within {ready_s:.0f} s (mesh.ready_s)"
@@ -335,10 +338,13 @@ def _ready_seconds(config: MeshConfig) -> float:
     return max([config.mesh.ready_s, *(one.ready_s + _LOADED_S for one in own)])
 
 
-async def _serve_all(slots: list[_Slot], config: MeshConfig, host: str) -> None:
+async def _serve_all(
+    slots: list[_Slot], config: MeshConfig, host: str, advertise_host: str
+) -> None:
     settings = config.mesh
     common: dict[str, Any] = {
         "host": host,
+        "advertise_host": advertise_host,
         "metrics_port": 0 if settings.metrics else None,
         "drain_s": settings.drain_s,
         "transport": settings.transport,
@@ -360,7 +366,7 @@ async def run_up(
 ) -> None:
     """Runs a mesh of processes until SIGINT or SIGTERM, then stops it in reverse order.
 
-    Raises StartError when a service does not start or dies.
+    Raises StartError when a service does not start or dies, and ConfigError as `up` does.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

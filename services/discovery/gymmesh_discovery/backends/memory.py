@@ -9,7 +9,8 @@ from typing import Final
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_discovery.backends.leases import Leases
-from gymmesh_discovery.backends.watchers import Watcher, Watchers, count_instances
+from gymmesh_discovery.backends.watchers import Watcher, Watchers
+from gymmesh_discovery.counted import count_instances
 from gymmesh_discovery.view import Change
 
 _SWEEP_S: Final = 1.0

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Final
 
-from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_discovery.view import Change
-from gymmesh_runtime import metrics
 
 _QUEUE: Final = 1024
 
@@ -68,11 +65,3 @@ class Watchers:
         """Says that changes were missed: everybody looks again."""
         for watcher in self._watchers:
             watcher.miss()
-
-
-def count_instances(listed: Iterable[discovery_pb2.Instance]) -> None:
-    """Says in the metrics how many instances of each kind there are."""
-    counts = Counter(instance.service for instance in listed)
-    metrics.INSTANCES.clear()
-    for service, count in counts.items():
-        metrics.INSTANCES.labels(service).set(count)

@@ -34,8 +34,9 @@ from gymmesh_discovery.backends.consul.entry import (
 from gymmesh_discovery.backends.consul.query import BadIndexError, BlockingQuery, read_index
 from gymmesh_discovery.backends.consul.view import ConsulView
 from gymmesh_discovery.backends.leases import instance_exists
-from gymmesh_discovery.backends.watchers import Watcher, Watchers, count_instances
+from gymmesh_discovery.backends.watchers import Watcher, Watchers
 from gymmesh_discovery.config import ConsulConfig, split_address
+from gymmesh_discovery.counted import count_instances
 from gymmesh_discovery.view import (
     DEFAULT_LEASE_S,
     LONGEST_LEASE_S,

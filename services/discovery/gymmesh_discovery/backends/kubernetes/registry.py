@@ -27,8 +27,9 @@ from gymmesh_discovery.backends.kubernetes.entry import read_slice
 from gymmesh_discovery.backends.kubernetes.objects import EndpointSlice
 from gymmesh_discovery.backends.kubernetes.view import KubernetesView
 from gymmesh_discovery.backends.leases import Leases, instance_exists
-from gymmesh_discovery.backends.watchers import Watcher, Watchers, count_instances
+from gymmesh_discovery.backends.watchers import Watcher, Watchers
 from gymmesh_discovery.config import KubernetesConfig
+from gymmesh_discovery.counted import count_instances
 from gymmesh_runtime import metrics
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
