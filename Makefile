@@ -11,11 +11,11 @@ WORKERS ?= 2
 DEVICE ?= cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-clients test-consul test-vllm check format proto wheel test-wheel lock release-image bench bench-clients bench-codec bench-instructions bench-journal bench-model bench-peers bench-resource bench-routing bench-scale bench-tokens bench-transport bench-xds chaos clean
+.PHONY: help setup demo test test-clients test-consul test-kubernetes test-vllm check format proto wheel test-wheel lock release-image bench bench-clients bench-codec bench-instructions bench-journal bench-model bench-peers bench-resource bench-routing bench-scale bench-tokens bench-transport bench-xds chaos clean
 
 help: ## list the targets
 	@echo "gymmesh: the targets of make"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## make .venv from the locked requirements (nothing to do when it is up to date)
 	@PYTHON="$(PYTHON)" tools/setup.sh
@@ -34,6 +34,9 @@ test-consul: setup ## run the tests that need a real Consul agent, which is buil
 	GYMMESH_TEST_CONSUL="$$(tools/setup-consul.sh)" \
 		GYMMESH_TEST_CLIENTS="$(or $(LANGUAGES),go typescript rust)" \
 		$(BIN)/python -m pytest tests/consul $(ARGS)
+
+test-kubernetes: setup ## run the tests that need a real Kubernetes API server, built from source first
+	GYMMESH_TEST_KUBERNETES="$$(tools/setup-kubernetes.sh)" $(BIN)/python -m pytest tests/kubernetes $(ARGS)
 
 test-vllm: setup ## run the tests that need a real vLLM (DEVICE=gpu where there is one)
 	@DEVICE=$(DEVICE) tools/setup-vllm.sh >/dev/null
