@@ -77,8 +77,8 @@ class MeshPlan:
             raise click.UsageError(f"--agent {shown}… finds all instances; give it once and alone")
         said = bool(options.config or options.sets)
         config = options.load() if said or not agents else None
-        shown = security.over(config.security if config else None)
-        return MeshPlan(config, agents, options.environment, options.config, shown)
+        presented = security.over(config.security if config else None)
+        return MeshPlan(config, agents, options.environment, options.config, presented)
 
     def checks(self) -> TaskChecks | None:
         """What the environments say of tasks; None where they are elsewhere."""
