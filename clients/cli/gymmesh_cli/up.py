@@ -48,7 +48,8 @@ if TYPE_CHECKING:
     metavar="WHERE",
     help="Where services register: memory (a discovery service of their own, the default), consul"
     " (the Consul agent at discovery.consul.address, started for development where none answers),"
-    " or consul://HOST:PORT (one that is there).",
+    " consul://HOST:PORT (one that is there), kubernetes or kubernetes://NAMESPACE (as memory, with"
+    " the services that Kubernetes lists beside).",
 )
 @click.option(
     "--consul-binary",
@@ -141,15 +142,19 @@ def _discovery(config: MeshConfig, where: str | None, binary: str | None) -> Dis
         return msgspec.structs.replace(found, backend="memory")
     if where == "consul":
         return msgspec.structs.replace(found, backend="consul", start=True)
-    if not where.startswith("consul://"):
-        raise click.UsageError("--discovery is memory, consul or consul://HOST:PORT")
+    if where == "kubernetes":
+        return msgspec.structs.replace(found, backend="kubernetes")
+    if not where.startswith(("consul://", "kubernetes://")):
+        raise click.UsageError(
+            "--discovery is memory, consul, consul://HOST:PORT, kubernetes or kubernetes://NAMESPACE"
+        )
     try:
-        consul, name = read_target(where, found.consul)
+        target = read_target(where, found)
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
-    if name:
-        raise click.UsageError("--discovery is consul://HOST:PORT, without a path")
-    return msgspec.structs.replace(found, backend="consul", start=False, consul=consul)
+    if target.agent:
+        raise click.UsageError(f"--discovery is {where.rpartition('/')[0]}, without a path")
+    return msgspec.structs.replace(target.discovery, start=False)
 
 
 def _documents(services: list[ServiceInfo]) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ import base64
 import contextlib
 import json
 import logging
+import os
 import secrets
 import signal
 import sys
@@ -289,6 +290,10 @@ async def up(
         if in_consul(config):
             await _enter_consul(stack, config)
             suffix = secrets.token_hex(3)  # other meshes may share the Consul
+        elif config.discovery.backend == "kubernetes":
+            await _check_kubernetes(config)
+            # Kubernetes lists a pod's services under its UID, and they are to call themselves so.
+            suffix = os.environ.get("POD_UID", "0")
         slots = []
         for plan in plan_processes(config, suffix):
             slot = _Slot(plan, config, echo)
@@ -316,6 +321,15 @@ async def _enter_consul(stack: AsyncExitStack, config: MeshConfig) -> None:
         await stack.enter_async_context(agent)
     except ConsulError as error:
         raise StartError(str(error)) from None
+
+
+async def _check_kubernetes(config: MeshConfig) -> None:
+    """Raises StartError where the slices cannot be listed, and ConfigError."""
+    from gymmesh_discovery.backends.kubernetes import problem_of
+
+    problem = await problem_of(config.discovery.kubernetes)
+    if problem is not None:
+        raise StartError(problem.message)
 
 
 def _ready_seconds(config: MeshConfig) -> float:
