@@ -138,7 +138,7 @@ async def test_the_health_port_has_the_health_of_the_process_and_nothing_else(me
         (["discovery", "--discovery", "127.0.0.1:1"], "registers nowhere: leave out --discovery"),
         (
             ["model", "policy", "--discovery", "127.0.0.1:1", "--set", "discovery.backend=consul"],
-            "services register in consul by themselves (discovery.backend): leave out --discovery",
+            "services register in Consul by themselves (discovery.backend): leave out --discovery",
         ),
         (["agent"], "NAME is missing: which agent of the configuration?"),
     ],

@@ -98,13 +98,12 @@ def _specs(config: MeshConfig, kind: Kind, name: str, place: Place) -> Sequence[
     if in_consul(config):
         if place.discovery_address:
             raise ConfigError(
-                f"services register in {config.discovery.backend} by themselves "
-                "(discovery.backend): leave out --discovery"
+                "services register in Consul by themselves (discovery.backend): leave out --discovery"
             )
         return [registry_spec(config, f"{kind}-{name}-{place.instance}"), spec]
     if not place.discovery_address:
         raise ConfigError(
-            "the registry is a discovery service (discovery.backend: memory): give its address "
-            "with --discovery HOST:PORT"
+            f"the registry is a discovery service (discovery.backend: {config.discovery.backend}): "
+            "give its address with --discovery HOST:PORT"
         )
     return [spec]

@@ -219,6 +219,8 @@ seccompProfile:
 {{- define "gymmesh.env" -}}
 - name: POD_NAME
   valueFrom: {fieldRef: {fieldPath: metadata.name}}
+- name: POD_UID
+  valueFrom: {fieldRef: {fieldPath: metadata.uid}}
 - name: POD_IP
   valueFrom: {fieldRef: {fieldPath: status.podIP}}
 - name: HOST_IP
