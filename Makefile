@@ -11,7 +11,7 @@ WORKERS ?= 2
 DEVICE ?= cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-clients test-consul test-deploy test-vllm check format proto wheel test-wheel lock release-image bench bench-codec bench-instructions bench-journal bench-model bench-peers bench-resource bench-routing bench-scale bench-tokens bench-transport bench-xds chaos clean
+.PHONY: help setup demo test test-clients test-consul test-deploy test-vllm check format proto wheel test-wheel lock release-image sbom bench bench-codec bench-instructions bench-journal bench-model bench-peers bench-resource bench-routing bench-scale bench-tokens bench-transport bench-xds chaos clean
 
 help: ## list the targets
 	@echo "gymmesh: the targets of make"
@@ -60,6 +60,9 @@ lock: setup ## resolve requirements/*.txt anew from pyproject.toml (ARGS=--upgra
 
 release-image: setup ## write the contract's image, which buf breaking compares with from then on
 	$(BIN)/python tools/buf_check.py release-image
+
+sbom: setup ## write what the images hold, as CycloneDX, to dist/sbom.cdx.json
+	@tools/sbom.sh
 
 bench: setup ## measure what a rollout costs, beside a bare loop and peers (ARGS=… as the script's)
 	$(BIN)/python tests/scale/bench_rollout.py $(ARGS)

@@ -87,6 +87,17 @@ one and serves its own part of it.
 {{- if .Values.tokenSecret.name -}}
 {{- $_ := set $config "token_file" (printf "/etc/gymmesh-token/%s" .Values.tokenSecret.key) -}}
 {{- end -}}
+{{- $identities := dict -}}
+{{- if eq .Values.tls.mode "certManager" -}}
+{{- /* Each kind of certificate has a name of its own, beside the one that all servers share. */ -}}
+{{- range $name, $may := dict "services" (list "register" "serve") "collector" (list "collect") -}}
+{{- $_ := set $identities $name (dict
+    "certificates" (list (printf "%s.%s" $name (include "gymmesh.serverName" $))) "may" $may) -}}
+{{- end -}}
+{{- end -}}
+{{- with mergeOverwrite $identities (deepCopy .Values.identities) -}}
+{{- $_ := set $config "identities" . -}}
+{{- end -}}
 {{- toJson $config -}}
 {{- end -}}
 
