@@ -130,7 +130,7 @@ class Chart:
 
     def template(self, name: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
         """`helm template` with a value file and more."""
-        common = ["template", RELEASE, self.path, "--namespace", NAMESPACE]
+        common: list[str | Path] = ["template", RELEASE, self.path, "--namespace", NAMESPACE]
         return self.run(*common, "--values", self.values(name), *arguments)
 
     def render(self, name: str, *arguments: str) -> Rendered:

@@ -74,7 +74,7 @@ async def test_a_mesh_of_single_services_collects(mesh: Path, tmp_path: Path) ->
             serving("discovery", "--config", mesh, "--instance", "host-1")
         )
         assert registry["id"] == "registry-host-1"
-        found = ["--config", mesh, "--discovery", registry["address"]]
+        found: list[str | Path] = ["--config", mesh, "--discovery", registry["address"]]
         for kind, name in (("model", "policy"), ("environment", "math")):
             await stack.enter_async_context(serving(kind, name, *found))
         agents = []
@@ -104,7 +104,7 @@ async def test_it_is_found_at_what_it_advertises(mesh: Path) -> None:
 async def test_the_health_port_has_the_health_of_the_process_and_nothing_else(mesh: Path) -> None:
     port = free_port(taken=set())
     absent = f"127.0.0.1:{free_port(taken={port})}"
-    where = ["--config", mesh, "--health-port", str(port)]
+    where: list[str | Path] = ["--config", mesh, "--health-port", str(port)]
     async with serving("discovery", *where):
         assert await health_at(port) == SERVING
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:

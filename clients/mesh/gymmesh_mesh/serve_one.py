@@ -98,7 +98,8 @@ def _specs(config: MeshConfig, kind: Kind, name: str, place: Place) -> Sequence[
     if in_consul(config):
         if place.discovery_address:
             raise ConfigError(
-                "services register in Consul by themselves (discovery.backend): leave out --discovery"
+                "services register in Consul by themselves (discovery.backend): leave out "
+                "--discovery"
             )
         return [registry_spec(config, f"{kind}-{name}-{place.instance}"), spec]
     if not place.discovery_address:
