@@ -11,7 +11,7 @@ WORKERS ?= 2
 DEVICE ?= cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-clients test-consul test-deploy test-slurm test-vllm check format proto wheel test-wheel lock release-image sbom bench bench-codec bench-instructions bench-journal bench-model bench-peers bench-resource bench-routing bench-scale bench-tokens bench-transport bench-xds chaos clean
+.PHONY: help setup demo test test-clients test-consul test-deploy test-images test-slurm test-vllm check format proto wheel test-wheel lock release-image sbom bench bench-codec bench-instructions bench-journal bench-model bench-peers bench-resource bench-routing bench-scale bench-tokens bench-transport bench-xds chaos clean
 
 help: ## list the targets
 	@echo "gymmesh: the targets of make"
@@ -34,6 +34,9 @@ test-consul: setup ## run the tests that need a real Consul agent, which is buil
 
 test-deploy: setup ## lint, render and check the Helm chart and the images in deploy/, with Helm itself
 	GYMMESH_TEST_HELM="$$(tools/setup-helm.sh)" $(BIN)/python -m pytest tests/deploy $(ARGS)
+
+test-images: setup ## build the images without an engine's daemon, and try them (root, buildah, runc)
+	@tools/test-images.sh
 
 test-slurm: setup ## run a mesh in a real Slurm, whose daemons must be installed
 	GYMMESH_TEST_SLURM=1 $(BIN)/python -m pytest tests/slurm $(ARGS)
