@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -23,6 +24,7 @@ VERSIONS = ("1.30", "1.37")
 # Kinds that others define; Kubernetes has no schemas of theirs.
 FOREIGN = {
     "Certificate": "cert-manager.io/v1",
+    "PrometheusRule": "monitoring.coreos.com/v1",
     "ScaledObject": "keda.sh/v1alpha1",
     "ServiceMonitor": "monitoring.coreos.com/v1",
 }
@@ -124,15 +126,22 @@ def test_its_version_is_the_projects() -> None:
     assert chart["version"] == chart["appVersion"] == project["version"]
 
 
-def test_dashboards_become_config_maps(chart: Chart) -> None:
-    folder = chart.path / "dashboards"
-    folder.mkdir()
+def test_dashboards_and_rules_are_taken_as_they_are(chart: Chart) -> None:
+    dashboard = '{"title": "{{ mesh }}"}'
+    rules = "groups: [{name: mesh, rules: [{record: a, expr: 'sum({{ x }})'}]}]"
+    files = {"dashboards/mesh.json": dashboard, "rules/mesh.yaml": rules}
+    for name, text in files.items():
+        path = chart.path / name
+        path.parent.mkdir()
+        path.write_text(text)
     try:
-        (folder / "mesh.json").write_text('{"title": "{{ mesh }}"}')
-        found = chart.render("ha", "--set", "nameOverride=gymmesh").of("ConfigMap")
+        rendered = chart.render("ha", "--set", "nameOverride=gymmesh")
     finally:
-        (folder / "mesh.json").unlink()
-        folder.rmdir()
-    (dashboard,) = (one for one in found if "mesh.json" in one["data"])
-    assert dashboard["data"]["mesh.json"].strip() == '{"title": "{{ mesh }}"}'
-    assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
+        for name in files:
+            shutil.rmtree((chart.path / name).parent)
+    (found,) = (one for one in rendered.of("ConfigMap") if "mesh.json" in one["data"])
+    assert found["data"]["mesh.json"].strip() == dashboard
+    assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
+    (rule,) = rendered.of("PrometheusRule")
+    assert rule["spec"] == yaml.safe_load(rules)
+    assert rule["metadata"]["labels"]["release"] == "prometheus"
