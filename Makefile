@@ -11,11 +11,11 @@ WORKERS ?= 2
 DEVICE ?= cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-clients test-consul test-deploy test-images test-slurm test-vllm check format proto wheel test-wheel lock release-image sbom bench bench-codec bench-instructions bench-journal bench-model bench-peers bench-resource bench-routing bench-scale bench-tokens bench-transport bench-xds chaos clean
+.PHONY: help setup demo test test-clients test-consul test-deploy test-images test-kubernetes test-slurm test-vllm check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-instructions bench-journal bench-model bench-peers bench-resource bench-routing bench-scale bench-tokens bench-transport bench-xds chaos clean
 
 help: ## list the targets
 	@echo "gymmesh: the targets of make"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## make .venv from the locked requirements (nothing to do when it is up to date)
 	@PYTHON="$(PYTHON)" tools/setup.sh
@@ -30,7 +30,13 @@ test-clients: setup ## build and test the clients in Go, TypeScript, Java and Ru
 	@tools/test-clients.sh $(LANGUAGES)
 
 test-consul: setup ## run the tests that need a real Consul agent, which is built from source first
-	GYMMESH_TEST_CONSUL="$$(tools/setup-consul.sh)" $(BIN)/python -m pytest tests/consul $(ARGS)
+	@tools/test-clients.sh --build $(or $(LANGUAGES),go typescript rust)
+	GYMMESH_TEST_CONSUL="$$(tools/setup-consul.sh)" \
+		GYMMESH_TEST_CLIENTS="$(or $(LANGUAGES),go typescript rust)" \
+		$(BIN)/python -m pytest tests/consul $(ARGS)
+
+test-kubernetes: setup ## run the tests that need a real Kubernetes API server, built from source first
+	GYMMESH_TEST_KUBERNETES="$$(tools/setup-kubernetes.sh)" $(BIN)/python -m pytest tests/kubernetes $(ARGS)
 
 test-deploy: setup ## lint, render and check the Helm chart and the images in deploy/, with Helm itself
 	GYMMESH_TEST_HELM="$$(tools/setup-helm.sh)" $(BIN)/python -m pytest tests/deploy $(ARGS)
@@ -72,6 +78,10 @@ sbom: setup ## write what the images hold, as CycloneDX, to dist/sbom.cdx.json
 
 bench: setup ## measure what a rollout costs, beside a bare loop and peers (ARGS=… as the script's)
 	$(BIN)/python tests/scale/bench_rollout.py $(ARGS)
+
+bench-clients: setup ## measure the collectors in all languages; builds them first (ARGS=…)
+	@tools/build-collectors.sh
+	$(BIN)/python tests/scale/bench_clients.py $(ARGS)
 
 bench-codec: setup ## measure the codec against orjson
 	$(BIN)/python tests/scale/bench_codec.py

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Builds what the tests' Kubernetes cluster is made of (etcd, kube-apiserver,
-# kube-controller-manager, kubectl) from the Go module proxy into .cache/kubernetes, once. Prints
-# that folder. Needs Go; the first build takes 10 to 40 minutes and 5 GB of Go's own caches.
+# Builds the tests' Kubernetes control plane (etcd, kube-apiserver, kube-controller-manager) from
+# the Go module proxy into .cache/kubernetes, once. Prints that folder. Needs Go; the first build takes 10 to 40 minutes and 5 GB of Go's own caches.
 #
 # Kubernetes names its own libraries by paths of its repository; tools/kubernetes/go.mod puts their
 # published versions in place. Another version: change v1.X.Y and each v0.X.Y there, then run
@@ -25,10 +24,10 @@ if [ "$(cat "$out/key" 2>/dev/null)" != "$key" ]; then
     ldflags="-s -w -X $stamp.gitVersion=$version -X $stamp.gitMajor=$major -X $stamp.gitMinor=$minor"
     build() { # PROGRAM PACKAGE
         echo "setup-kubernetes: building $1" >&2
-        CGO_ENABLED=0 go build -mod=readonly -trimpath -p 2 -ldflags "$ldflags" -o "$out/$1" "$2"
+        CGO_ENABLED=0 go build -mod=readonly -trimpath -ldflags "$ldflags" -o "$out/$1" "$2"
     }
     build etcd go.etcd.io/etcd/server/v3
-    for program in kube-apiserver kube-controller-manager kubectl; do
+    for program in kube-apiserver kube-controller-manager; do
         build "$program" "k8s.io/kubernetes/cmd/$program"
     done
     echo "$key" >"$out/key"

@@ -178,6 +178,15 @@ class _Outlet:
         """Which registry to enter; a registry itself enters none."""
         if self._service.kind != DISCOVERY:
             self._registration = Registration(discovery, self.instance)
+            follow = getattr(self._service, "follow_meta", None)
+            if follow is not None:
+                follow(self._meta_changed)
+
+    def _meta_changed(self) -> None:
+        """Tells the registry what the service says of itself now."""
+        _set_meta(self.instance, self._service)
+        if self._registration is not None:
+            self._registration.register_soon()
 
     async def enter(self) -> None:
         """Registers, then says SERVING."""
@@ -314,8 +323,14 @@ def _served_instance(
     instance = instance_of(service)
     instance.address = at_port(options.advertise_host, port)
     instance.metrics_address = metrics_address
-    instance.meta[KEEPALIVE_KEY] = str(KEEPALIVE_S)
+    _set_meta(instance, service)
     return instance
+
+
+def _set_meta(instance: discovery_pb2.Instance, service: Service) -> None:
+    instance.meta.clear()
+    instance.meta.update(getattr(service, "meta", {}))
+    instance.meta[KEEPALIVE_KEY] = str(KEEPALIVE_S)
 
 
 async def close_bounded(service: Service) -> None:

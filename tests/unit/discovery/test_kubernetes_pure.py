@@ -131,6 +131,7 @@ def test_health(conditions: tuple[bool | None, ...], health: int) -> None:
         ),
         ({"ports": None}, "no port named 'grpc'; those that it has: none"),
         ({"called": "x" * 513}, "has more than 512 characters"),
+        ({"labels": {"gymmesh.io/a\0": ""}}, "zone or its node has control characters"),
     ],
 )
 def test_a_slice_that_is_left_out(change: dict[str, Any], problem: str) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -20,107 +19,22 @@ from gymmesh_discovery.backends.kubernetes import (
     problem_of,
     registry,
 )
+from gymmesh_discovery.backends.kubernetes.access import Access
 from gymmesh_discovery.config import KubernetesConfig
 from gymmesh_runtime import metrics
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
+from tests.unit.discovery.fake_kubernetes import Answer, FakeKubernetes, answering
 from tests.unit.discovery.kubernetes_slices import MODEL, endpoint, slice_of
 from tests.unit.runtime.probe import until
 
 pytestmark = pytest.mark.timeout(60)
 
-PATH = "/apis/discovery.k8s.io/v1/namespaces/lab/endpointslices"
-Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-class FakeKubernetes:
-    """Lists ``slices``, and sends watches what the test puts into their queues.
-
-    ``wrong`` answers every request instead, when it is set.
-    """
-
-    def __init__(self) -> None:
-        self.slices: dict[str, dict[str, Any]] = {}
-        self.version = 7
-        self.wrong: Answer | None = None
-        self.requests: list[web.Request] = []
-        self.watches: list[asyncio.Queue[Any]] = []
-        self.url = ""
-        self.page = 500
-
-    def send(self, kind: str, what: dict[str, Any]) -> None:
-        """An event for every watch that is open."""
-        line = json.dumps({"type": kind, "object": what}).encode() + b"\n"
-        for queue in self.watches:
-            queue.put_nowait(line)
-
-    def put(self, found: dict[str, Any], kind: str = "MODIFIED") -> None:
-        """A slice that is new or different."""
-        self.version += 1
-        found["metadata"]["resourceVersion"] = str(self.version)
-        self.slices[found["metadata"]["name"]] = found
-        self.send(kind, found)
-
-    def delete(self, name: str) -> None:
-        """A slice that is gone."""
-        self.version += 1
-        found = self.slices.pop(name)
-        found["metadata"]["resourceVersion"] = str(self.version)
-        self.send("DELETED", found)
-
-    def cut(self) -> None:
-        """Ends every watch."""
-        for queue in self.watches:
-            queue.put_nowait(None)
-
-    def lists(self) -> int:
-        """How often everything was listed."""
-        return sum(not {"watch", "continue"} & one.query.keys() for one in self.requests)
-
-    async def answer(self, request: web.Request) -> web.StreamResponse:
-        self.requests.append(request)
-        if self.wrong is not None:
-            return await self.wrong(request)
-        assert request.path == PATH
-        if "watch" in request.query:
-            return await self._watched(request)
-        start = int(request.query.get("continue", "0"))
-        end = start + self.page
-        names = sorted(self.slices)
-        metadata = {"resourceVersion": str(self.version)}
-        if end < len(names):
-            metadata["continue"] = str(end)
-        items = [self.slices[name] for name in names[start:end]]
-        return web.json_response({"metadata": metadata, "items": items})
-
-    async def _watched(self, request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse()
-        await response.prepare(request)
-        queue: asyncio.Queue[Any] = asyncio.Queue()
-        self.watches.append(queue)
-        try:
-            async with asyncio.timeout(float(request.query["timeoutSeconds"])):
-                while (line := await queue.get()) is not None:
-                    await response.write(line)
-        except TimeoutError:
-            pass
-        finally:
-            self.watches.remove(queue)
-        return response
-
 
 @pytest.fixture
 async def kubernetes() -> AsyncIterator[FakeKubernetes]:
-    fake = FakeKubernetes()
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", fake.answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    fake.url = "http://{}:{}".format(*runner.addresses[0])
-    yield fake
-    fake.cut()
-    await runner.cleanup()
+    async with answering() as fake:
+        yield fake
 
 
 @asynccontextmanager
@@ -170,7 +84,7 @@ async def test_a_view_follows_its_watch(kubernetes: FakeKubernetes) -> None:
         await until(lambda: len(addresses(backend)) == 2)
         kubernetes.delete("policy-abc12")
         await until(lambda: addresses(backend) == {"10.0.0.9:9400": pb.HEALTH_SERVING})
-        assert metrics.INSTANCES.labels(MODEL).value == 1
+        await until(lambda: metrics.INSTANCES.labels(MODEL).value == 1)
         watcher.close()
 
 
@@ -445,19 +359,15 @@ async def test_a_token_is_read_for_each_request(
     """A pod's token lives for an hour."""
     token = tmp_path / "token"
     token.write_text("first-token-of-the-pod\n")
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
     seen: list[str | None] = []
-    access = client.find_access
 
-    def here(config: KubernetesConfig) -> Any:
-        found = access(config, {"KUBERNETES_SERVICE_HOST": "x"}, tmp_path)
-        return type(found)(kubernetes.url, "lab", token_file=str(token), hint="the pod's")
+    def here(config: KubernetesConfig) -> Access:
+        return Access(kubernetes.url, "lab", token_file=str(token))
 
     async def notes(request: web.Request) -> web.StreamResponse:
         seen.append(request.headers.get("Authorization"))
         return web.json_response({"metadata": {"resourceVersion": "1"}})
 
-    (tmp_path / "ca.crt").write_text("")
     monkeypatch.setattr(registry, "find_access", here)
     kubernetes.wrong = notes
     backend = KubernetesRegistry(KubernetesConfig())

@@ -10,6 +10,7 @@ from typing import Final
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_discovery.backends.leases import Leases
 from gymmesh_discovery.backends.watchers import Watcher, Watchers
+from gymmesh_discovery.counted import count_instances
 from gymmesh_discovery.view import Change
 
 _SWEEP_S: Final = 1.0
@@ -70,7 +71,8 @@ class MemoryRegistry:
 
     def _publish(self, changes: list[Change]) -> None:
         if changes:
-            self._watchers.publish(changes, self._leases.view.instances())
+            self._watchers.publish(changes)
+            count_instances(self._leases.view.instances())
 
     async def _sweep_forever(self) -> None:
         while True:

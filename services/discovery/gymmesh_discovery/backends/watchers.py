@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Final
 
-from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_discovery.view import Change
-from gymmesh_runtime import metrics
 
 _QUEUE: Final = 1024
 
@@ -58,17 +55,11 @@ class Watchers:
         self._watchers.add(watcher)
         return watcher
 
-    def publish(
-        self, changes: Collection[Change], listed: Iterable[discovery_pb2.Instance]
-    ) -> None:
-        """Tells of changes; ``listed``, all instances after them, are counted by their kind."""
+    def publish(self, changes: Collection[Change]) -> None:
+        """Tells all of changes."""
         for change in changes:
             for watcher in self._watchers:
                 watcher.put(change)
-        counts = Counter(instance.service for instance in listed)
-        metrics.INSTANCES.clear()
-        for service, count in counts.items():
-            metrics.INSTANCES.labels(service).set(count)
 
     def missed(self) -> None:
         """Says that changes were missed: everybody looks again."""

@@ -10,7 +10,6 @@ import grpc
 
 from gymmesh_runtime.contract import MethodSpec
 from gymmesh_runtime.wire.options import channel_options
-from gymmesh_runtime.wire.packed import packer
 
 _CLOSE_GRACE_S: Final = 1.0
 
@@ -47,8 +46,8 @@ class Line:
     def enter(self, spec: MethodSpec) -> Any:
         """Starts a call; returns what sends it. Each ``enter`` needs one ``leave``.
 
-        Responses come as bytes: gRPC itself would log one that cannot be decoded, and hand over
-        None in its place.
+        Requests and responses are bytes: gRPC itself would log a response that cannot be decoded,
+        and hand over None in its place, and calls a request that is too large an internal error.
         """
         self._in_flight += 1
         call = self._calls.get(spec.full_name)
@@ -99,13 +98,11 @@ class Line:
 
 
 def _multicallable(channel: grpc.aio.Channel, spec: MethodSpec) -> Any:
-    serialize: Any = spec.request_class.SerializeToString
     if spec.client_streaming:
         make: Any = channel.stream_stream
-        serialize = packer(spec.request_class)
     else:
         make = channel.unary_stream if spec.server_streaming else channel.unary_unary
-    return make(f"/{spec.full_name}", request_serializer=serialize)
+    return make(f"/{spec.full_name}")
 
 
 class ChannelPool:

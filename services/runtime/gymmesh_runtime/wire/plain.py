@@ -12,6 +12,7 @@ from gymmesh_runtime.context import NO_METADATA
 from gymmesh_runtime.contract import MethodSpec, methods_of
 from gymmesh_runtime.errors import bounded_timeout, connection_closed, from_rpc_error
 from gymmesh_runtime.wire.channels import Line
+from gymmesh_runtime.wire.sizes import PackedRequests, packed_request
 
 
 class PlainPeer:
@@ -38,7 +39,8 @@ def _unary(line: Line, spec: MethodSpec) -> Any:
         timeout = bounded_timeout(timeout, spec.full_name)  # gRPC takes zero for no deadline
         send = line.enter(spec)
         try:
-            data = await send(request, timeout=timeout, metadata=tuple(metadata.items()))
+            data = packed_request(spec, request)
+            data = await send(data, timeout=timeout, metadata=tuple(metadata.items()))
             return spec.response_of(data, line.address)
         except grpc.aio.AioRpcError as exc:
             raise from_rpc_error(exc, line.address, spec.full_name) from None
@@ -59,8 +61,15 @@ def _stream(line: Line, spec: MethodSpec, *, packed: bool = False) -> Any:
         timeout = bounded_timeout(timeout, spec.full_name)
         send = line.enter(spec)
         rpc: Any = None
+        sent: PackedRequests | None = None
         try:
+            if spec.client_streaming:
+                request = sent = PackedRequests(request, spec)
+            else:
+                request = packed_request(spec, request)
             rpc = send(request, timeout=timeout, metadata=tuple(metadata.items()))
+            if sent is not None:
+                sent.give_up = rpc.cancel
             async for data in rpc:
                 yield data if packed else spec.response_of(data, line.address)
         except grpc.aio.AioRpcError as exc:
@@ -68,6 +77,8 @@ def _stream(line: Line, spec: MethodSpec, *, packed: bool = False) -> Any:
         except asyncio.CancelledError:
             if cancelled_by_caller():
                 raise
+            if sent is not None and sent.error is not None:
+                raise sent.error from None
             raise connection_closed(line.address) from None
         finally:
             # Leaving the loop early would otherwise park the handler for ever.

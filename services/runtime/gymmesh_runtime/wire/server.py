@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from functools import partial
 from inspect import isawaitable
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from gymmesh_runtime.wire.library_log import quiet_cancellations
 from gymmesh_runtime.wire.mux.frames import EXCHANGE
 from gymmesh_runtime.wire.mux.servicer import MuxServicer
 from gymmesh_runtime.wire.options import server_options
-from gymmesh_runtime.wire.packed import packer
+from gymmesh_runtime.wire.sizes import packed_response, read_request
 
 _MAX_DETAILS: Final = 200
 
@@ -106,22 +107,20 @@ def _method_handler(method: BoundMethod) -> Any:
     else:
         make = grpc.unary_unary_rpc_method_handler
     serve = _serve_stream(method) if spec.server_streaming else _serve_unary(method)
-    response = spec.response_class
     # No request_deserializer: gRPC would log a traceback and answer a bare INTERNAL where one
-    # fails. The handlers decode by themselves.
-    return make(
-        serve,
-        response_serializer=packer(response)
-        if spec.client_streaming
-        else response.SerializeToString,
-    )
+    # fails. The handlers decode by themselves, and pack by themselves what may be too large.
+    return make(serve)
 
 
 def _serve_unary(method: BoundMethod) -> Any:
     async def serve(data: bytes, rpc: grpc.aio.ServicerContext[Any, Any]) -> Any:
         try:
             request = method.read(data)
-            return await method.call(request, timeout=rpc.time_remaining(), metadata=_metadata(rpc))
+            del data  # not to be kept for as long as the call takes
+            response = await method.call(
+                request, timeout=rpc.time_remaining(), metadata=_metadata(rpc)
+            )
+            return packed_response(method.spec, response)
         except MeshError as error:
             await _abort(rpc, error)
 
@@ -133,12 +132,13 @@ def _serve_stream(method: BoundMethod) -> Any:
         responses: Any = None
         try:
             many = method.spec.client_streaming
-            request = _Requests(data, method.spec.request_of) if many else method.read(data)
+            read = partial(read_request, method.spec)
+            request = _Requests(data, read) if many else method.read(data)
             responses = method.stream(
                 request, timeout=rpc.time_remaining(), metadata=_metadata(rpc)
             )
             async for response in responses:
-                yield response
+                yield packed_response(method.spec, response)
         except MeshError as error:
             await _abort(rpc, error)
         finally:

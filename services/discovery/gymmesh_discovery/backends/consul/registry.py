@@ -36,6 +36,7 @@ from gymmesh_discovery.backends.consul.view import ConsulView
 from gymmesh_discovery.backends.leases import instance_exists
 from gymmesh_discovery.backends.watchers import Watcher, Watchers
 from gymmesh_discovery.config import ConsulConfig, split_address
+from gymmesh_discovery.counted import count_instances
 from gymmesh_discovery.view import (
     DEFAULT_LEASE_S,
     LONGEST_LEASE_S,
@@ -407,7 +408,8 @@ class ConsulRegistry:
 
     def _publish(self, changes: Collection[Change]) -> None:
         if changes:
-            self._watchers.publish(changes, self._view.instances())
+            self._watchers.publish(changes)
+            count_instances(self._view.instances())
 
     def _warn_once(self, line: str) -> None:
         if line not in self._warned and len(self._warned) < _MAX_WARNED:

@@ -15,7 +15,7 @@ What else begins with ``gymmesh.io/`` is the instance's meta.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from gymmesh.discovery.v1 import discovery_pb2
@@ -151,7 +151,7 @@ def _instance(
     if endpoint.zone or endpoint.node_name:
         instance.locality.zone = endpoint.zone or ""
         instance.locality.host = endpoint.node_name or ""
-    _check(instance, instance.meta.values())
+    _check(instance)
     return instance
 
 
@@ -159,11 +159,13 @@ def _at(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _check(instance: Instance, meta: Iterable[str]) -> None:
+def _check(instance: Instance) -> None:
+    """Raises EntryError for texts that are too long or that nobody can see."""
+    where = instance.locality
     try:
         for field in ("id", "name", "address", "contract_version"):
             check_name(field, getattr(instance, field))
-        for text in meta:
-            check_name("meta", text)
+        for text in (*instance.meta, *instance.meta.values(), where.zone, where.host):
+            check_name("a label, its zone or its node", text)
     except MeshError as error:
         raise EntryError(error.message) from None

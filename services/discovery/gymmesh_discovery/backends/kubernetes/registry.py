@@ -29,7 +29,7 @@ from gymmesh_discovery.backends.kubernetes.view import KubernetesView
 from gymmesh_discovery.backends.leases import Leases, instance_exists
 from gymmesh_discovery.backends.watchers import Watcher, Watchers
 from gymmesh_discovery.config import KubernetesConfig
-from gymmesh_discovery.view import Change
+from gymmesh_discovery.counted import count_instances
 from gymmesh_runtime import metrics
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
@@ -95,7 +95,7 @@ class KubernetesRegistry:
             raise instance_exists(instance.id)
         self.sweep()
         lease_id, length, change = self._leases.register(instance, lease_s, held_lease)
-        self._publish(self._view.lease(change))
+        self._watchers.publish(self._view.lease(change))
         return lease_id, length
 
     async def renew(self, lease_id: str, health: discovery_pb2.Health.ValueType) -> int:
@@ -103,14 +103,14 @@ class KubernetesRegistry:
         self.sweep()
         length, change = self._leases.renew(lease_id, health)
         if change is not None:
-            self._publish(self._view.lease(change))
+            self._watchers.publish(self._view.lease(change))
         return length
 
     async def deregister(self, lease_id: str) -> None:
         """Gives a lease back."""
         change = self._leases.view.deregister(lease_id)
         if change is not None:
-            self._publish(self._view.lease(change))
+            self._watchers.publish(self._view.lease(change))
 
     # ---- what watchers see
 
@@ -130,7 +130,7 @@ class KubernetesRegistry:
     def sweep(self) -> None:
         """Removes registrations whose lease has run out."""
         for change in self._leases.expire():
-            self._publish(self._view.lease(change))
+            self._watchers.publish(self._view.lease(change))
 
     # ---- watching
 
@@ -157,7 +157,7 @@ class KubernetesRegistry:
         version, found = await self._open_client().slices()
         self._answers()
         slices = {one.metadata.name: self._instances(one) for one in found}
-        self._publish(self._view.replace(slices))
+        self._watchers.publish(self._view.replace(slices))
         self._version = version
         self._first_view.set()
 
@@ -172,9 +172,9 @@ class KubernetesRegistry:
     def _take(self, event: Event) -> None:
         name = event.slice.metadata.name
         if event.type == "DELETED":
-            self._publish(self._view.put(name, []))
+            self._watchers.publish(self._view.put(name, []))
         elif event.type != "BOOKMARK":
-            self._publish(self._view.put(name, self._instances(event.slice)))
+            self._watchers.publish(self._view.put(name, self._instances(event.slice)))
         self._version = event.slice.metadata.resource_version
 
     def _instances(self, found: EndpointSlice) -> list[Instance]:
@@ -214,20 +214,20 @@ class KubernetesRegistry:
         if client is not None:
             await client.close()
 
-    def _publish(self, changes: list[Change]) -> None:
-        if changes:
-            self._watchers.publish(changes, self._view.instances())
-
     def _warn_once(self, line: str) -> None:
         if line not in self._warned and len(self._warned) < _MAX_WARNED:
             self._warned.add(line)
             _log.warning("%s", "".join(one if one.isprintable() else " " for one in line)[:1000])
 
     async def _sweep_forever(self) -> None:
+        counted = 0
         while True:
             await asyncio.sleep(_SWEEP_S)
             metrics.REGISTRY_VIEW_AGE.set(self.age_s())
             self.sweep()
+            if counted != self._view.version:  # not at each change: a large mesh has many
+                counted = self._view.version
+                count_instances(self._view.instances())
 
 
 def _pause_s(failures: int, draw: float) -> float:
