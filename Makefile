@@ -11,7 +11,7 @@ WORKERS ?= 2
 DEVICE ?= cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-clients test-consul test-kubernetes test-vllm check format proto wheel test-wheel lock release-image bench bench-clients bench-codec bench-instructions bench-journal bench-model bench-peers bench-resource bench-routing bench-scale bench-tokens bench-transport bench-xds chaos clean
+.PHONY: help setup demo test test-clients test-consul test-deploy test-images test-kubernetes test-slurm test-vllm check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-instructions bench-journal bench-model bench-peers bench-resource bench-routing bench-scale bench-tokens bench-transport bench-xds chaos clean
 
 help: ## list the targets
 	@echo "gymmesh: the targets of make"
@@ -38,6 +38,15 @@ test-consul: setup ## run the tests that need a real Consul agent, which is buil
 test-kubernetes: setup ## run the tests that need a real Kubernetes API server, built from source first
 	GYMMESH_TEST_KUBERNETES="$$(tools/setup-kubernetes.sh)" $(BIN)/python -m pytest tests/kubernetes $(ARGS)
 
+test-deploy: setup ## lint, render and check the Helm chart and the images in deploy/, with Helm itself
+	GYMMESH_TEST_HELM="$$(tools/setup-helm.sh)" $(BIN)/python -m pytest tests/deploy $(ARGS)
+
+test-images: setup ## build the images without an engine's daemon, and try them (root, buildah, runc)
+	@tools/test-images.sh
+
+test-slurm: setup ## run a mesh in a real Slurm, whose daemons must be installed
+	GYMMESH_TEST_SLURM=1 $(BIN)/python -m pytest tests/slurm $(ARGS)
+
 test-vllm: setup ## run the tests that need a real vLLM (DEVICE=gpu where there is one)
 	@DEVICE=$(DEVICE) tools/setup-vllm.sh >/dev/null
 	GYMMESH_TEST_VLLM=$(DEVICE) $${VLLM_ENV:-.cache/vllm/env}/bin/python -m pytest tests/vllm $(ARGS)
@@ -63,6 +72,9 @@ lock: setup ## resolve requirements/*.txt anew from pyproject.toml (ARGS=--upgra
 
 release-image: setup ## write the contract's image, which buf breaking compares with from then on
 	$(BIN)/python tools/buf_check.py release-image
+
+sbom: setup ## write what the images hold, as CycloneDX, to dist/sbom.cdx.json
+	@tools/sbom.sh
 
 bench: setup ## measure what a rollout costs, beside a bare loop and peers (ARGS=… as the script's)
 	$(BIN)/python tests/scale/bench_rollout.py $(ARGS)

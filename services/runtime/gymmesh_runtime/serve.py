@@ -28,6 +28,7 @@ from gymmesh_runtime.security.config import SecurityConfig
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.security.exposure import check_exposure
 from gymmesh_runtime.service import Service
+from gymmesh_runtime.wire.health_port import HealthPort
 from gymmesh_runtime.wire.options import KEEPALIVE_KEY, KEEPALIVE_S
 from gymmesh_runtime.wire.server import MeshServer
 
@@ -48,6 +49,7 @@ class ServeOptions:
     port: int = 0  # of a service that is served alone
     ports: Mapping[str, int] = field(default_factory=dict)  # by instance id, of several
     metrics_port: int | None = 0  # None: no Prometheus endpoint
+    health_port: int | None = None  # a second, plain port with nothing but health; None: none
     discovery_address: str = ""  # empty: neither registered nor watching
     drain_s: float = 10.0
     advertise_host: str = ""  # what others connect to; empty: see advertised.py
@@ -110,6 +112,7 @@ async def serving(
     options = replace(options, advertise_host=advertised(options.host, options.advertise_host))
     async with AsyncExitStack() as stack:
         metrics_address = _start_metrics(stack, options)
+        health = await _start_health(stack, options)
         directory = PeerDirectory(
             watched=bool(options.discovery_address) or any(map(_is_shared, services)),
             transport=options.transport,
@@ -146,6 +149,9 @@ async def serving(
         for outlet in outlets:
             stack.push_async_callback(outlet.leave)
             await outlet.enter()
+        if health is not None:
+            stack.push_async_callback(health.set_serving, False)
+            await health.set_serving(True)
         if watch is not None:
             # A registry that came back without its memory hears of us at once.
             watch.on_snapshot = lambda: _renew(outlets)
@@ -277,6 +283,15 @@ def _start_metrics(stack: AsyncExitStack, options: ServeOptions) -> str:
     endpoint = MetricsEndpoint.start(options.host, options.metrics_port)
     stack.callback(endpoint.stop)
     return at_port(options.advertise_host, endpoint.port)
+
+
+async def _start_health(stack: AsyncExitStack, options: ServeOptions) -> HealthPort | None:
+    if options.health_port is None:
+        return None
+    health = HealthPort()
+    stack.push_async_callback(health.stop)
+    await health.start(options.host, options.health_port)
+    return health
 
 
 def _discovery_peer(
