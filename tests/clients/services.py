@@ -83,7 +83,8 @@ async def service(language: str, *arguments: str) -> AsyncIterator[Service]:
             await listening.wait()
         assert running.address, f"{language} did not start:\n{''.join(running.log)}"
         yield running
-        process.terminate()
+        if process.returncode is None:  # else it was told to go down already
+            process.terminate()
         await asyncio.wait_for(process.wait(), _STOP_S)
         await reader
         assert process.returncode == 0, "".join(running.log)

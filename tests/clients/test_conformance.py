@@ -28,6 +28,8 @@ _LACKS: Final[dict[str, set[str]]] = {
         "judges_groups",
         "short_call",
         "fault_call",
+        "judged",
+        "judged_in_vain",
     },
     "typescript": {
         "not verify_needs_session",
@@ -36,8 +38,10 @@ _LACKS: Final[dict[str, set[str]]] = {
         "judges_groups",
         "short_call",
         "fault_call",
+        "judged",
+        "judged_in_vain",
     },
-    "rust": set(),
+    "rust": {"not collect", "role_in_options", "sends_deltas", "side_by_side"},
 }
 _ENVIRONMENTS: Final = [one for one, program in PROGRAMS.items() if program.kind == "resource"]
 
@@ -73,6 +77,7 @@ async def test_a_service(language: str) -> None:
     serves = ["--registry", registry] if program.kind == "agent" else []
     async with service(language, *serves) as running:
         suite = ["--service", program.kind, "--target", running.address, *serves]
+        suite += ["--stop", f"kill -TERM {running.process.pid}"]
         if program.profile is not None:
             suite += ["--profile", str(program.profile)]
         results = await results_of(*suite)

@@ -34,6 +34,8 @@ use tokio::sync::oneshot;
 use crate::peers::{MODEL, Peers, RESOURCE};
 
 const CALL: Duration = Duration::from_secs(600);
+// A call that took all the time that was left fails about when the deadline passes.
+const OVERDUE: Duration = Duration::from_millis(100);
 const CLOSE: Duration = Duration::from_secs(5);
 const ROLE: &str = "policy";
 
@@ -50,6 +52,8 @@ pub struct Attempt {
     options: RolloutOptions,
     emit: Sink,
     began: Instant,
+    /// When its deadline passes; its calls get no more time than is left until then.
+    ends: Option<Instant>,
     sequence: u64,
     counts: Counts,
     params: ResponseParams,
@@ -118,6 +122,7 @@ impl Attempt {
             options: request.options.unwrap_or_default(),
             emit,
             began: Instant::now(),
+            ends: None,
             sequence: 0,
             counts: Counts::default(),
             params: ResponseParams::default(),
@@ -139,6 +144,8 @@ impl Attempt {
             .max_wall_s
             .filter(|seconds| seconds.is_finite());
         let budget = budget.map(|seconds| Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
+        let least = [deadline, budget].into_iter().flatten().min();
+        self.ends = least.and_then(|limit| Instant::now().checked_add(limit));
         let never = async |limit: Option<Duration>| match limit {
             Some(limit) => tokio::time::sleep(limit).await,
             None => std::future::pending().await,
@@ -148,8 +155,17 @@ impl Attempt {
                 std::future::pending::<()>().await; // nobody can cancel it any more
             }
         };
+        let ends = self.ends;
+        let work = async {
+            let ended = self.work().await;
+            let left = ends.map(|ends| ends.saturating_duration_since(Instant::now()));
+            if ended.is_err() && left.is_some_and(|left| left < OVERDUE) {
+                std::future::pending::<()>().await; // the deadline is the cause, and will be said
+            }
+            ended
+        };
         let ended = tokio::select! {
-            ended = self.work() => ended,
+            ended = work => ended,
             () = never(deadline) => {
                 let error = MeshError::new("DEADLINE_PASSED", "the rollout's deadline passed", &[]);
                 Err(failure(&error, Boundary::Deadline, "", ""))
@@ -167,6 +183,14 @@ impl Attempt {
         if let Err(cause) = ended {
             self.fail(*cause);
         }
+    }
+
+    /// The time that a call may take.
+    fn left(&self) -> Duration {
+        let left = self
+            .ends
+            .map_or(CALL, |ends| ends.saturating_duration_since(Instant::now()));
+        left.clamp(Duration::from_millis(1), CALL)
     }
 
     async fn work(&mut self) -> Step<()> {
@@ -255,7 +279,11 @@ impl Attempt {
             attempt: self.attempt,
         };
         let mut client = resource_client(channel.clone());
-        let opened = answer(CALL, client.create_session(within(CALL, request))).await;
+        let opened = answer(
+            self.left(),
+            client.create_session(within(self.left(), request)),
+        )
+        .await;
         let opened = opened.map_err(at_resource)?;
         self.params = params_in_force(&self.task, &self.options, &opened)?;
         self.session = Some(Session {
@@ -363,7 +391,12 @@ impl Attempt {
         };
         let sent = Instant::now();
         let mut client = model_client(channel);
-        let said = match answer(CALL, client.create_response(within(CALL, request))).await {
+        let said = match answer(
+            self.left(),
+            client.create_response(within(self.left(), request)),
+        )
+        .await
+        {
             Ok(said) => said,
             Err(error) if error.reason == "MODEL_CONTEXT_EXCEEDED" => return Ok(None),
             Err(error) => return Err(at_model(error)),
@@ -449,7 +482,11 @@ impl Attempt {
         let at_model = |error: MeshError| failure(&error, Boundary::Model, &model, "");
         let instance = self.peers.find(MODEL, &model).await.map_err(at_model)?;
         let mut client = model_client(self.peers.channel(&instance.address).map_err(at_model)?);
-        let about = answer(CALL, client.get_model(within(CALL, GetModelRequest {}))).await;
+        let about = answer(
+            self.left(),
+            client.get_model(within(self.left(), GetModelRequest {})),
+        )
+        .await;
         let current: Vec<u64> = about
             .map_err(at_model)?
             .weights_version
@@ -511,9 +548,10 @@ impl Attempt {
                 request_id: self.name(&format!("{}/{place}", self.last_call)),
             };
             let mut client = resource_client(channel.clone());
+            let limit = self.left();
             waiting.push(async move {
                 let sent = Instant::now();
-                let said = answer(CALL, client.call_tool(within(CALL, request))).await;
+                let said = answer(limit, client.call_tool(within(limit, request))).await;
                 (place, call_id, name, micros(sent), said)
             });
         }
@@ -556,7 +594,7 @@ impl Attempt {
             request_id: self.name(&format!("turn-{turn}")),
         };
         let mut client = resource_client(session.channel.clone());
-        let said = answer(CALL, client.next_turn(within(CALL, request))).await;
+        let said = answer(self.left(), client.next_turn(within(self.left(), request))).await;
         let environment = &self.task.environment;
         let said = said.map_err(|error| failure(&error, Boundary::Resource, environment, ""))?;
         self.counts.turns = turn;
@@ -597,7 +635,7 @@ impl Attempt {
         let environment = &self.task.environment;
         let at_verifier = |error: MeshError| failure(&error, Boundary::Verifier, environment, "");
         let mut client = verify_client(session.channel.clone());
-        let said = answer(CALL, client.verify(within(CALL, request)))
+        let said = answer(self.left(), client.verify(within(self.left(), request)))
             .await
             .map_err(at_verifier)?;
         let mut verdict = said.verification.unwrap_or_default();
