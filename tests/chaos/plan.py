@@ -20,6 +20,7 @@ class World:
     """What is up: its layout, the endpoint's API, the output's form, and how much is asked for.
 
     `apart`: the agent (or the second cell) has a network namespace of its own, where that can be.
+    `secured`: all is over mutual TLS, and callers have identities.
     """
 
     seed: int
@@ -35,6 +36,7 @@ class World:
     transport: str = "auto"
     attempts: int = 6
     slowest_s: float = 0.25
+    secured: bool = False
 
     @property
     def rollouts(self) -> int:
@@ -95,6 +97,7 @@ def world_of(seed: int, rollouts: int) -> World:
         apart=seed % 4 in (0, 3),
         transport="plain" if chance.random() < 0.2 else "auto",
         attempts=chance.choice((2, 4, 6)),
+        secured=seed % 3 == 0,
     )
 
 

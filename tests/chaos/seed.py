@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from gymmesh_cli.development_certificates import issue
 from gymmesh_mesh import MeshConfig
 from gymmesh_mesh.layout import ProcessPlan, plan_processes
 from gymmesh_responses import loads
@@ -81,6 +82,7 @@ async def run_seed(
     async with _world(world, path, notes) as up:
         agents = [wire.address for wire in up.to_agents]
         arguments = arguments_of(world, up.config, tasks, folder, agents, TIMEOUT_S)
+        arguments = [*arguments, *up.shown]
         collecting = Collecting(world, folder, arguments, plant)
         if not await collecting.disk.make():
             notes.append("no disk of its own: a full one is played by a limit of file sizes")
@@ -114,6 +116,7 @@ class _Up:
     to_endpoint: Proxy
     to_agents: list[Proxy]
     apart: Apart | None
+    shown: list[str]  # by which the collector shows who it is
 
 
 @asynccontextmanager
@@ -121,6 +124,7 @@ async def _world(world: World, path: Path, notes: list[str]) -> AsyncIterator[_U
     async with AsyncExitStack() as stack:
         apart = await _apart(world, stack, notes)
         host = "127.0.0.1" if apart is None else apart.here
+        security, shown = _security(world, path, () if apart is None else (apart.here, apart.there))
         taken: set[int] = set()
         endpoint = Endpoint("127.0.0.1", free_port(taken=taken), world.slowest_s, path)
         stack.push_async_callback(endpoint.end)
@@ -136,7 +140,7 @@ async def _world(world: World, path: Path, notes: list[str]) -> AsyncIterator[_U
             at = apart.there if far and apart is not None else host
             ports = {spec: free_port(taken=taken) for spec in sorted(plan.exposed)}
             registry = registry or f"{at}:{ports[plan.specs[0].instance_id]}"
-            options = _options(at, ports, plan, registry, world)
+            options = _options(at, ports, plan, registry, world) | {"security": security}
             prefix = apart.prefix if far and apart is not None else ()
             worker = Worker(plan, options, path, prefix=prefix)
             services[plan.name] = worker
@@ -150,7 +154,34 @@ async def _world(world: World, path: Path, notes: list[str]) -> AsyncIterator[_U
         first, *others = services.values()
         await first.begin()
         await asyncio.gather(*(worker.begin() for worker in others))
-        yield _Up(file, services, endpoint, to_endpoint, to_agents, apart)
+        yield _Up(file, services, endpoint, to_endpoint, to_agents, apart, shown)
+
+
+def _security(world: World, path: Path, hosts: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """What the services are started with, and the options of a collector that they let in."""
+    if not world.secured:
+        return {"insecure": True}, []  # namespaces have addresses of their own
+    certificates = path / "certificates"
+    issue(certificates, ("services", "collector"), hosts, days=1)
+    authority = str(certificates / "ca.pem")
+    files = {
+        name: [str(certificates / f"{name}.{kind}") for kind in ("pem", "key")]
+        for name in ("services", "collector")
+    }
+    security = {
+        "tls": {
+            "authority": authority,
+            "certificate": files["services"][0],
+            "key": files["services"][1],
+        },
+        "identities": {
+            "services": {"certificates": ["services"], "may": ["register", "serve"]},
+            "collector": {"certificates": ["collector"], "may": ["collect"]},
+        },
+        "plain_metrics": True,
+    }
+    certificate, key = files["collector"]
+    return security, ["--ca", authority, "--cert", certificate, "--key", key]
 
 
 async def _apart(world: World, stack: AsyncExitStack, notes: list[str]) -> Apart | None:

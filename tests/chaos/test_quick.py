@@ -50,6 +50,21 @@ async def test_one_outcome_each_whatever_is_killed_cut_or_full(tmp_path: Path) -
     assert len(result.sessions) > 1
 
 
+async def test_over_mutual_tls(tmp_path: Path) -> None:
+    schedule = [
+        Fault(0.3, "cut", TO_AGENT),
+        Fault(0.8, "kill", "tool_loop"),
+        Fault(2.0, "power cut", COLLECTOR),
+        Fault(2.6, "kill", "policy"),
+        Fault(3.0, "kill", "registry"),
+    ]
+    world = small(seed=97, layout="mesh", secured=True)
+    result = await run_seed(world, schedule, tmp_path, within_s=WITHIN_S)
+    assert result.violations == [], shown(result)
+    assert result.verdict["completed"] + result.verdict["failed"] == world.rollouts
+    assert {"cut", "kill"} <= {one["kind"] for one in result.faults}
+
+
 async def test_a_partition_of_an_agent(tmp_path: Path) -> None:
     schedule = [Fault(0.5, "partition", "tool_loop", 1.5), Fault(0.9, "kill", "registry")]
     world = small(seed=98, layout="mesh", api="chat", apart=True)

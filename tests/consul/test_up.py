@@ -120,6 +120,7 @@ async def test_the_advertised_host_stands_in_consul(consul: Agent, tmp_path: Pat
     sets = ["models.policy.backend=replay", f"models.policy.path={path}"]
     options = [word for one in sets for word in ("--set", one)]
     where = ["--discovery", f"consul://{consul.address}", "--host", "0.0.0.0"]
+    where += ["--insecure"]
     async with up(*options, *where, "--advertise", "127.0.0.1", cwd=tmp_path):
         assert len(await consul.passing()) == 3
         listed = await consul.get("/v1/agent/services")

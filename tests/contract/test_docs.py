@@ -41,6 +41,7 @@ from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_runtime import metrics
 from gymmesh_runtime.config import load_config
 from gymmesh_runtime.instruments import Family
+from gymmesh_runtime.security import IdentityConfig, LimitsConfig, SecurityConfig, TlsConfig
 from tests.support.docs import (
     ANSWERS,
     ROOT,
@@ -280,6 +281,10 @@ def test_the_readme_shows_the_first_environment_as_it_is() -> None:
         ("Keys of `consul`", ConsulConfig),
         ("Keys of `kubernetes`", KubernetesConfig),
         ("Keys of `tls`", ConsulTls),
+        ("## security", SecurityConfig),
+        ("Keys of an identity", IdentityConfig),
+        ("Keys of `limits`", LimitsConfig),
+        ("Keys of `tls` between services", TlsConfig),
     ],
 )
 def test_every_key_is_documented_with_its_default(

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import msgspec
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
@@ -28,6 +29,7 @@ from gymmesh_model.config import ModelConfig
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_runtime.config import Secret
 from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.security import SecurityConfig
 from tests.conftest import require
 from tests.support.cli import gym
 from tests.unit.runtime.probe import DISCOVERY, instance_at, until
@@ -342,6 +344,7 @@ async def test_a_host_that_others_can_reach_is_said_on_stderr(
         *command,
         "--layout",
         "embedded",
+        *(["--insecure"] if sentences else []),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         cwd=REPOSITORY,
@@ -359,6 +362,7 @@ async def test_a_host_that_others_can_reach_is_said_on_stderr(
 async def test_all_get_the_advertised_host_and_no_wildcard(tmp_path: Path) -> None:
     """The table, the registry and the metrics; and what is registered can be called."""
     config = config_of(replaying(tmp_path), host="0.0.0.0", advertise_host="127.0.0.1")
+    config = msgspec.structs.replace(config, security=SecurityConfig(insecure=True))
     directory = PeerDirectory()
     async with up(config) as mesh:
         registry = instance_at(mesh.address_of("discovery"), service=DISCOVERY)
@@ -376,7 +380,7 @@ async def test_all_get_the_advertised_host_and_no_wildcard(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("advertised", ["0.0.0.0", "127.0.0.1:9401"])
 async def test_a_host_that_nobody_could_connect_to_is_one_sentence(advertised: str) -> None:
-    done = await gym("up", "--host", "0.0.0.0", "--advertise", advertised)
+    done = await gym("up", "--host", "0.0.0.0", "--insecure", "--advertise", advertised)
     assert done.code == 2
     assert done.err.count("\n") == 1
     done.said("mesh.advertise_host", advertised, "--advertise HOST")

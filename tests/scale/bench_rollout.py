@@ -193,6 +193,7 @@ def _title(name: str, one: Found) -> str:
         "floor": "bare aiohttp",
         "nemo": "NeMo Gym",
         "plain": "mesh, plain RPCs",
+        "mtls": "mesh over mTLS",
         "cell": _cells(usual_cells(usable_processors())) + " (default)",
         "cells": _cells(CELLS),
     }
@@ -240,6 +241,7 @@ def report(found: dict[str, Found], points: Sequence[_Point]) -> str:
         table(["in flight, latency", *heads], cost),
         "Rollouts per second:",
         table(["in flight, latency", *heads], speeds),
+        *_of_tls(found, points),
         *_counted(found, points),
         *_against_peers(found, points),
         "Memory (PSS, MB) and seconds from the command to ready, the collector's process included:",
@@ -252,6 +254,17 @@ def report(found: dict[str, Found], points: Sequence[_Point]) -> str:
         machine(),
     ]
     return "\n\n".join(sections)
+
+
+def _of_tls(found: dict[str, Found], points: Sequence[_Point]) -> list[str]:
+    if "mtls" not in found or "mesh" not in found:
+        return []
+    ratios = [_shown(ratio(found["mtls"], found["mesh"], point), 2) for point in points]
+    heads = ["in flight, latency", *map(_label, points)]
+    return [
+        "Mutual TLS and authorisation, times the mesh without:",
+        table(heads, [["mesh over mTLS", *ratios]]),
+    ]
 
 
 def _counted(found: dict[str, Found], points: Sequence[_Point]) -> list[str]:
@@ -310,7 +323,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="a tenth of the work; writes nothing")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--in-flight", type=int, nargs="+", default=[1, 64, 512])
-    everyone = ["floor", *LAYOUTS, "plain", *PEERS]
+    everyone = ["floor", *LAYOUTS, "mtls", "plain", *PEERS]
     parser.add_argument("--only", nargs="+", choices=everyone, default=everyone)
     parser.add_argument("--one-processor", action="store_true", help="all on one processor")
     arguments = parser.parse_args()

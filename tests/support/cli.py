@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,12 +34,14 @@ class Ended:
             assert word in self.err, self.err
 
 
-async def start(*args: str | Path, cwd: Path | None = None) -> Process:
-    """Starts gym-cli in a process group of its own, as a terminal does."""
+async def start(
+    *args: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> Process:
+    """Starts gym-cli in a process group of its own, as a terminal does; `env` is added."""
     return await asyncio.create_subprocess_exec(
         sys.executable, "-m", "gymmesh_cli", *map(str, args),
         stdin=asyncio.subprocess.DEVNULL, stdout=PIPE, stderr=PIPE, cwd=cwd,
-        start_new_session=True,
+        start_new_session=True, env=None if env is None else {**os.environ, **env},
     )  # fmt: skip
 
 
@@ -54,8 +56,10 @@ async def ended(process: Process) -> Ended:
     return Ended(process.returncode, out.decode(), err.decode())
 
 
-async def gym(*args: str | Path, cwd: Path | None = None) -> Ended:
-    return await ended(await start(*args, cwd=cwd))
+async def gym(
+    *args: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> Ended:
+    return await ended(await start(*args, cwd=cwd, env=env))
 
 
 def sums(count: int) -> list[dict[str, Any]]:

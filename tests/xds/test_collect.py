@@ -84,6 +84,8 @@ def test_the_bootstrap() -> None:
         ["--server", "a:99999"], ["--server", "u@a:1"], ["--server", ""], [],
         ["--server", "a:1", "--node-id", ""], ["--server", "a:1", "--node-id", "\x1b[0m"],
         ["--server", "a:1", "--node-id", "x" * 257],
+        ["--server", "a:1", "--ca", "x", "--cert", "y"],
+        ["--server", "a:1", "--cert", "x", "--key", "y"],
     ],
 )  # fmt: skip
 def test_wrong_usage_of_bootstrap(args: list[str]) -> None:

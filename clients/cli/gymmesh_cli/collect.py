@@ -36,6 +36,7 @@ from gymmesh_cli.options import (
 from gymmesh_cli.pace_options import PaceOptions, pace_options
 from gymmesh_cli.progress import Progress
 from gymmesh_cli.resuming import RemembersArguments, resume_command
+from gymmesh_cli.security_options import SecurityOptions, security_options
 from gymmesh_cli.session import MeshPlan, connector
 from gymmesh_cli.task_choice import TaskChoice, choose_tasks
 from gymmesh_cli.terminal import echo, echo_json, one_line
@@ -84,6 +85,7 @@ class CollectCommand:
 @click.command(cls=RemembersArguments, short_help="Collect verified rollouts of a task file.")
 @mesh_options
 @agent_option
+@security_options
 @click.option(
     "--input",
     "-i",
@@ -116,6 +118,7 @@ class CollectCommand:
 def collect(
     mesh: MeshOptions,
     agent: tuple[str, ...],
+    security: SecurityOptions,
     tasks: Path,
     output: OutputOptions,
     pace: PaceOptions,
@@ -149,7 +152,7 @@ def collect(
     Ctrl-C once lets rollouts in flight end within --grace, twice stops at once; `gym-cli runs`
     looks at the run and steers it from another terminal.
     """
-    plan = MeshPlan.of(mesh, agent)
+    plan = MeshPlan.of(mesh, agent, security)
     inputs = {"--input": [tasks], **plan.inputs()}
     if pace.lengths is not None and not output.resume:  # rows that are gone on with may say it
         inputs["--longest-first-from"] = OutputFiles(pace.lengths).everything()

@@ -10,6 +10,7 @@ import click
 
 from gymmesh_cli.exits import DONE, NOTHING_DONE, WITH_FAILURES, speaks_plainly
 from gymmesh_cli.options import MeshOptions, json_option, mesh_options
+from gymmesh_cli.security_options import SecurityOptions, security_options
 from gymmesh_cli.terminal import echo, echo_json, one_line
 
 if TYPE_CHECKING:
@@ -146,9 +147,12 @@ def check_models(
     metavar="HOST:PORT",
     help="A model service, as `gym-cli up` shows it; again for each replica.",
 )
+@security_options
 @json_option
 @speaks_plainly
-def set_weights(version: int, addresses: tuple[str, ...], as_json: bool) -> int:
+def set_weights(
+    version: int, addresses: tuple[str, ...], security: SecurityOptions, as_json: bool
+) -> int:
     """Say that a model's weights are of VERSION from now on.
 
     For trainers that swap weights and don't call SetWeightsVersion themselves. Calls that begin
@@ -159,7 +163,7 @@ def set_weights(version: int, addresses: tuple[str, ...], as_json: bool) -> int:
     """
     from gymmesh_mesh.models import set_weights as tell
 
-    before = asyncio.run(tell(addresses, version))
+    before = asyncio.run(tell(addresses, version, security.over(None)))
     if as_json:
         rows = [{"address": one, "before": was, "now": version} for one, was in before.items()]
         echo_json({"models": rows})

@@ -24,6 +24,7 @@ _COMMANDS: Final = {
         "gymmesh_cli.conformance:conformance",
         "Test whether a server or a collector keeps to the contract.",
     ),
+    "certs": ("gymmesh_cli.certs:certs", "Make certificates for trying TLS."),
     "xds": ("gymmesh_cli.xds:xds", "Let gRPC clients of any language find services."),
     "data": ("gymmesh_cli.data:data", "Check and generate task files."),
 }

@@ -15,6 +15,7 @@ from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_cli.events import EventPrinter
 from gymmesh_cli.exits import DONE, NOTHING_DONE, speaks_plainly
 from gymmesh_cli.options import MeshOptions, agent_option, json_option, mesh_options
+from gymmesh_cli.security_options import SecurityOptions, security_options
 from gymmesh_cli.session import MeshPlan, connector
 from gymmesh_cli.terminal import echo_json_line, one_line
 from gymmesh_client import (
@@ -33,6 +34,7 @@ from gymmesh_responses import CodecError, JsonValue, dumps, loads
 @click.command(short_help="Run one task and watch it live.")
 @mesh_options
 @agent_option
+@security_options
 @click.option("--prompt", metavar="TEXT", help="The task: a question of your own.")
 @click.option(
     "--with",
@@ -73,6 +75,7 @@ from gymmesh_responses import CodecError, JsonValue, dumps, loads
 def run(
     mesh: MeshOptions,
     agent: tuple[str, ...],
+    security: SecurityOptions,
     prompt: str | None,
     extras: tuple[str, ...],
     place: str | None,
@@ -96,7 +99,7 @@ def run(
     if extras and prompt is None:
         raise click.UsageError("--with adds keys to the task of --prompt; give that, too")
     row = prompt_row(prompt or "", extras)
-    plan = MeshPlan.of(mesh, agent)
+    plan = MeshPlan.of(mesh, agent, security)
 
     def find(reader: TaskReader) -> rollout_pb2.Task:
         if prompt is not None:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import click
 
 from gymmesh_cli.options import MeshOptions
+from gymmesh_cli.security_options import SecurityOptions
 from gymmesh_client import AgentConnector, TaskDefaults, TaskReader
 from gymmesh_client.collect_stream import StreamLimits
 from gymmesh_mesh import (
@@ -27,6 +28,9 @@ from gymmesh_mesh import (
 )
 from gymmesh_mesh.task_checks import TaskChecks
 from gymmesh_runtime.config import public_view
+from gymmesh_runtime.security import SecurityConfig
+
+_NOTHING_SAID: Final = SecurityOptions()
 
 # Where and how fast models are called does not change what a run is.
 _NOT_IDENTITY: Final = frozenset(
@@ -57,18 +61,24 @@ class MeshPlan:
     agents: tuple[str, ...]
     environment: str | None
     files: tuple[Path, ...] = ()
+    security: SecurityConfig | None = None
 
     @staticmethod
-    def of(options: MeshOptions, agents: tuple[str, ...]) -> MeshPlan:
+    def of(
+        options: MeshOptions, agents: tuple[str, ...], security: SecurityOptions = _NOTHING_SAID
+    ) -> MeshPlan:
         """The plan that a command's options make; raises ConfigError and UsageError."""
         if agents:
             options.refuse_model_flags()
+        else:
+            security.refuse()
         if len(agents) > 1 and any(one.startswith(SCHEMES) for one in agents):
             shown = next(one for one in SCHEMES if any(agent.startswith(one) for agent in agents))
             raise click.UsageError(f"--agent {shown}… finds all instances; give it once and alone")
         said = bool(options.config or options.sets)
         config = options.load() if said or not agents else None
-        return MeshPlan(config, agents, options.environment, options.config)
+        presented = security.over(config.security if config else None)
+        return MeshPlan(config, agents, options.environment, options.config, presented)
 
     def checks(self) -> TaskChecks | None:
         """What the environments say of tasks; None where they are elsewhere."""
@@ -104,6 +114,7 @@ class MeshPlan:
         view = {} if self.config is None else public_view(self.config)
         view.pop("mesh", None)
         view.pop("discovery", None)
+        view.pop("security", None)
         models = view.get("models", {})
         view["models"] = {
             name: {key: value for key, value in model.items() if key not in _NOT_IDENTITY}
@@ -137,11 +148,11 @@ class MeshPlan:
         self, defaults: Defaults | None, reconnect_s: float
     ) -> AbstractAsyncContextManager[Mesh]:
         if not self.agents[0].startswith(SCHEMES):
-            return remote(self.agents, defaults, reconnect_s=reconnect_s)
+            return remote(self.agents, defaults, reconnect_s=reconnect_s, security=self.security)
         config = self.config or MeshConfig()
         target = read_target(self.agents[0], config.discovery)
         target = replace(target, agent=target.agent or config.defaults.agent)
-        return discovered(target, defaults, reconnect_s=reconnect_s)
+        return discovered(target, defaults, reconnect_s=reconnect_s, security=self.security)
 
 
 def files_named(config: Any, files: Iterable[Path]) -> list[Path]:

@@ -22,8 +22,13 @@ if TYPE_CHECKING:
 @click.option(
     "--host",
     metavar="HOST",
-    help="The address to listen on; default: mesh.host, which is 127.0.0.1. Anyone who can reach"
-    " another one can use the mesh: there is no authentication and no encryption.",
+    help="The address to listen on; default: mesh.host, which is 127.0.0.1. Another one needs TLS"
+    " (see docs/security.md), or --insecure.",
+)
+@click.option(
+    "--insecure",
+    is_flag=True,
+    help="Listen at --host without TLS: anyone who can reach it can read and use the mesh.",
 )
 @click.option(
     "--advertise",
@@ -71,6 +76,7 @@ def up(
     mesh: MeshOptions,
     host: str | None,
     advertise_host: str | None,
+    insecure: bool,
     layout: Layout | None,
     cells: int | None,
     discovery: str | None,
@@ -97,6 +103,7 @@ def up(
       gym-cli collect -i tasks.jsonl -o rollouts.jsonl --agent 127.0.0.1:9401
     """
     from gymmesh_mesh import run_up
+    from gymmesh_runtime.security import SecurityConfig
 
     def say_line(line: str) -> None:
         echo(one_line(line), err=True)
@@ -123,6 +130,9 @@ def up(
     config = msgspec.structs.replace(
         config, mesh=settings, discovery=_discovery(config, discovery, consul_binary)
     )
+    if insecure:
+        security = msgspec.structs.replace(config.security or SecurityConfig(), insecure=True)
+        config = msgspec.structs.replace(config, security=security)
     if logs:
         asyncio.run(run_up(config, host=host, on_ready=on_ready, echo=say_line))
     else:

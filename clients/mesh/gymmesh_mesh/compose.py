@@ -57,7 +57,13 @@ def specs_of(config: MeshConfig, *, suffix: str = "0") -> list[ServiceSpec]:
 
 def registry_spec(config: MeshConfig, suffix: str) -> ServiceSpec:
     """The registry of a configuration."""
-    encoded = _encode("discovery", "registry", config.discovery)
+    found = config.discovery
+    encrypted = config.security is not None and config.security.tls is not None
+    if encrypted and found.consul.check == "auto":
+        # Consul's own checks show no certificate.
+        consul = msgspec.structs.replace(found.consul, check="ttl")
+        found = msgspec.structs.replace(found, consul=consul)
+    encoded = _encode("discovery", "registry", found)
     return ServiceSpec("discovery", "registry", f"registry-{suffix}", encoded)
 
 

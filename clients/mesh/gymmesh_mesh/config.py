@@ -11,6 +11,7 @@ from gymmesh_discovery.config import DiscoveryConfig as DiscoveryConfig
 from gymmesh_model.config import ModelConfig
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_runtime.peers import Transport
+from gymmesh_runtime.security import SecurityConfig
 
 _Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Layout = Literal["embedded", "cell", "mesh"]
@@ -78,3 +79,4 @@ class MeshConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     defaults: Defaults = msgspec.field(default_factory=Defaults)
     mesh: MeshSettings = msgspec.field(default_factory=MeshSettings)
     discovery: DiscoveryConfig = msgspec.field(default_factory=DiscoveryConfig)
+    security: SecurityConfig | None = None

@@ -27,6 +27,8 @@ from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.registration import DirectoryWatch
+from gymmesh_runtime.security import SecurityConfig
+from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.serve import close_bounded, instance_of
 
 AGENT: Final = "gymmesh.agent.v1.AgentService"
@@ -70,16 +72,21 @@ def read_target(text: str, config: DiscoveryConfig) -> Target:
 
 @asynccontextmanager
 async def discovered(
-    target: Target, defaults: Defaults | None = None, *, reconnect_s: float = 30.0
+    target: Target,
+    defaults: Defaults | None = None,
+    *,
+    reconnect_s: float = 30.0,
+    security: SecurityConfig | None = None,
 ) -> AsyncIterator[Mesh]:
     """Watches a registry for agents, and uses all instances of the one that is meant.
 
-    Its default environment is that of tasks that name none, unless ``defaults`` says so. Raises
-    ConfigError, and when there is no such agent within ten seconds SERVICE_NOT_FOUND, or why the
-    registry cannot be asked, such as PEER_UNAVAILABLE.
+    Its default environment is that of tasks that name none, unless ``defaults`` says so.
+    ``security``: the certificates and the token to show the agents, and a discovery service.
+    Raises ConfigError, and when there is no such agent within ten seconds SERVICE_NOT_FOUND, or
+    why the registry cannot be asked, such as PEER_UNAVAILABLE.
     """
     async with AsyncExitStack() as stack:
-        directory = PeerDirectory(watched=True)
+        directory = PeerDirectory(watched=True, credentials=Credentials(security))
         stack.push_async_callback(directory.close)
         discovery = await _discovery_peer(target, directory, stack)
         watch = DirectoryWatch(discovery, directory)

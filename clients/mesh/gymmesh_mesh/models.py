@@ -26,6 +26,8 @@ from gymmesh_runtime.config.errors import nearest
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.security import SecurityConfig
+from gymmesh_runtime.security.credentials import Credentials
 
 PROMPT: Final = "Reply with the single word: ready"
 _AT_A_TIME: Final = 4
@@ -108,18 +110,21 @@ def named(config: MeshConfig, names: Sequence[str]) -> dict[str, ModelConfig]:
     return {name: one for name, one in config.models.items() if not names or name in names}
 
 
-async def set_weights(addresses: Sequence[str], version: int) -> dict[str, int | None]:
+async def set_weights(
+    addresses: Sequence[str], version: int, security: SecurityConfig | None = None
+) -> dict[str, int | None]:
     """Tells running model services that their weights are of this version from now on.
 
     Args:
         addresses: host and port of each.
+        security: the certificates and the token to show them.
 
     Returns:
         The version before, by address; None where there was none. Raises MeshError, whose
         message names the address, when one refuses or cannot be reached; those before it have
         been told.
     """
-    directory = PeerDirectory()
+    directory = PeerDirectory(credentials=Credentials(security))
     before: dict[str, int | None] = {}
     try:
         for address in addresses:

@@ -23,11 +23,15 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+import msgspec
+
 from gymmesh_mesh.compose import ServiceSpec
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_mesh.layout import ProcessPlan, in_consul, plan_processes
 from gymmesh_runtime.advertised import advertised
 from gymmesh_runtime.listening import METRICS_HARM, SERVICES_HARM, TOOLS_HARM, exposure
+from gymmesh_runtime.security.credentials import Credentials
+from gymmesh_runtime.security.exposure import check_exposure, check_plain
 
 _log = logging.getLogger("gymmesh.mesh")
 
@@ -261,7 +265,9 @@ class Up:
 
 def _exposures(config: MeshConfig, host: str) -> list[str]:
     """What others than this machine could reach of a mesh, a sentence for each; none: nothing."""
-    found = [exposure("the services listen", host, SERVICES_HARM)]
+    found = []
+    if config.security is None or config.security.tls is None:
+        found.append(exposure("the services listen", host, SERVICES_HARM))
     if config.mesh.metrics:
         found.append(exposure("metrics are served", host, METRICS_HARM))
     for name, environment in config.environments.items():
@@ -278,10 +284,16 @@ async def up(
     """Starts the processes and waits until all services are SERVING.
 
     ``echo`` is given each line of the services' logs. Raises StartError, and ConfigError where what
-    others connect to cannot be told.
+    others connect to cannot be told, the services would be open to others, or their certificates
+    cannot be used.
     """
     settings = config.mesh
     host = host or settings.host
+    check_exposure(host, config.security, metrics=settings.metrics)
+    if config.discovery.http_sd:
+        http_sd_host = config.discovery.http_sd.rpartition(":")[0].strip("[]")
+        check_plain(http_sd_host, config.security, "HTTP service discovery")
+    Credentials(config.security).server()
     advertise_host = advertised(host, settings.advertise_host)
     for sentence in _exposures(config, host):
         _log.warning("%s", sentence)  # the workers' own logs may be shown to nobody
@@ -348,6 +360,7 @@ async def _serve_all(
         "metrics_port": 0 if settings.metrics else None,
         "drain_s": settings.drain_s,
         "transport": settings.transport,
+        "security": msgspec.to_builtins(config.security),
     }
     if in_consul(config):
         await asyncio.gather(*(slot.serve(common) for slot in slots))

@@ -18,9 +18,16 @@ from gymmesh_mesh.mesh import Mesh
 from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.security import SecurityConfig, TlsConfig
+from gymmesh_runtime.security.credentials import Credentials
+from gymmesh_runtime.security.refusals import Refusals
 
 AGENT = "gymmesh.agent.v1.AgentService"
 _HELLO_S = 5.0
+_REFUSALS: Final = (
+    errors_pb2.ERROR_REASON_CREDENTIAL_INVALID,
+    errors_pb2.ERROR_REASON_NOT_PERMITTED,
+)
 _BOOTSTRAP: Final = ("GRPC_XDS_BOOTSTRAP", "GRPC_XDS_BOOTSTRAP_CONFIG")
 
 
@@ -30,21 +37,25 @@ async def remote(
     defaults: Defaults | None = None,
     *,
     reconnect_s: float = 30.0,
+    security: SecurityConfig | None = None,
 ) -> AsyncIterator[Mesh]:
     """Connects to agent services and asks each who it is.
 
     An address is ``host:port``, or ``xds:///agent.NAME`` for the instance that gRPC chooses. The
     first one is the default agent, and its default environment the
     environment of tasks that name none, unless ``defaults`` says so. One that
-    was lost for ``reconnect_s`` seconds is given up with all that runs there. Raises
-    PEER_UNAVAILABLE when one can't be reached, and CONTRACT_MISMATCH when one
-    speaks another major version of the contract.
+    was lost for ``reconnect_s`` seconds is given up with all that runs there. ``security``: the
+    certificates and the token to show. Raises
+    PEER_UNAVAILABLE when one can't be reached, CREDENTIAL_INVALID when either side refuses the
+    other, CONTRACT_MISMATCH when one speaks another major version of the contract, and
+    ConfigError for certificates that cannot be used.
     """
+    tls = None if security is None else security.tls
     addresses = [agents] if isinstance(agents, str) else list(agents)
-    directory = PeerDirectory()
+    directory = PeerDirectory(credentials=Credentials(security))
     pool = AgentPool(directory, StreamLimits(reconnect_s=reconnect_s))
     try:
-        first, *_ = [await _add(directory, address) for address in addresses]
+        first, *_ = [await _add(directory, address, tls) for address in addresses]
         if defaults is None:
             defaults = Defaults(environment=first.default_environment)
         yield Mesh(directory, msgspec.structs.replace(defaults, agent=first.name), pool)
@@ -53,7 +64,9 @@ async def remote(
         await directory.close()
 
 
-async def _add(directory: PeerDirectory, address: str) -> agent_pb2.GetAgentResponse:
+async def _add(
+    directory: PeerDirectory, address: str, tls: TlsConfig | None
+) -> agent_pb2.GetAgentResponse:
     _check_bootstrap(address)
     unknown = discovery_pb2.Instance(id=address, service=AGENT, address=address)
     peer = directory.peer(unknown)
@@ -62,6 +75,9 @@ async def _add(directory: PeerDirectory, address: str) -> agent_pb2.GetAgentResp
             agent_pb2.GetAgentRequest(), timeout=_HELLO_S
         )
     except MeshError as error:
+        if error.reason == errors_pb2.ERROR_REASON_PEER_UNAVAILABLE:
+            # One that serves TLS hangs up without a word on callers that do not.
+            error = await Refusals(tls).find(address) or error
         raise _no_agent(address, error) from None
     _check_contract(about.contract_version, address)
     instance = discovery_pb2.Instance(
@@ -85,6 +101,8 @@ def _no_agent(address: str, error: MeshError) -> MeshError:
         problem = f"nothing answered within {_HELLO_S:g} s"
     else:
         problem = error.message.removeprefix(f"{address}: ")
+    if error.reason in _REFUSALS:
+        return error
     return MeshError(
         error.reason,
         f"no agent at {address} ({problem}); give the HOST:PORT of the agent that `gym-cli up` "

@@ -19,11 +19,14 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from gymmesh_mesh.compose import ServiceSpec, make_service
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.logs import Concealing, OneOfEach
 from gymmesh_runtime.loop import run
+from gymmesh_runtime.security import SecurityConfig
 from gymmesh_runtime.serve import Served, ServeOptions, serve
 from gymmesh_runtime.service import Service
 
@@ -43,7 +46,7 @@ def main() -> int:
         # Imports the rooms while the registry starts.
         services = [make_service(_spec(one)) for one in first["services"]]
         exposed = frozenset(first["exposed"])
-        options = ServeOptions(**json.loads(sys.stdin.readline()))
+        options = _options(json.loads(sys.stdin.readline()))
     except json.JSONDecodeError:
         return 1  # the parent went away before it said everything
     except (MeshError, ConfigError) as error:
@@ -75,6 +78,12 @@ def _spec(message: dict[str, str]) -> ServiceSpec:
     config = base64.b64decode(message["config"])
     kind: Any = message["kind"]
     return ServiceSpec(kind, message["name"], message["instance_id"], config)
+
+
+def _options(message: dict[str, Any]) -> ServeOptions:
+    security = message.pop("security", None)
+    config = None if security is None else msgspec.convert(security, SecurityConfig)
+    return ServeOptions(**message, security=config)
 
 
 async def _serve(

@@ -154,7 +154,7 @@ class AgentService:
     ) -> AsyncIterator[agent_pb2.CollectResponse | bytes]:
         """Run many attempts over one stream; see agent.proto."""
         self._opened()
-        async with aclosing(self._desk.serve(requests)) as responses:
+        async with aclosing(self._desk.serve(requests, context.identity)) as responses:
             async for response in responses:
                 yield response
 

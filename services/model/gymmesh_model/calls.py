@@ -22,6 +22,7 @@ import msgspec
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.model.v1 import model_pb2
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.security.ownership import shown
 
 Answer = model_pb2.CreateResponseResponse
 WorkT = TypeVar("WorkT")
@@ -70,7 +71,10 @@ _SERIALIZED: Final[Callable[[Answer], bytes]] = Answer.SerializeToString
 
 
 class CallTable:
-    """The running calls and the answers kept. `clock` gives seconds, monotonic."""
+    """The running calls and the answers kept. `clock` gives seconds, monotonic.
+
+    A request_id is its caller's own: see gymmesh_runtime.security.ownership.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -222,6 +226,6 @@ def _require_same(request_id: str, digest: Hashable, known: Hashable) -> None:
     if digest != known:
         raise MeshError(
             errors.ERROR_REASON_REQUEST_ID_REUSED,
-            f"the request_id '{request_id}' was used for another request before",
-            metadata={"request_id": request_id},
+            f"the request_id '{shown(request_id)}' was used for another request before",
+            metadata={"request_id": shown(request_id)},
         )

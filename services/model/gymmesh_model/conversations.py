@@ -22,6 +22,7 @@ from gymmesh_model.tokens.arrays import WIDTH, count
 from gymmesh_model.tokens.record import Prefix, Rendered, TokenRecord
 from gymmesh_responses import items_to_list
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.security.ownership import owned
 
 Json = dict[str, Any]
 _OVERHEAD: Final = 4
@@ -128,28 +129,33 @@ class Conversations:
         """What they take, by the estimate above."""
         return self._bytes
 
-    def find(self, request: model_pb2.CreateResponseRequest, params: Mapping[str, Any]) -> Turn:
+    def find(
+        self,
+        request: model_pb2.CreateResponseRequest,
+        params: Mapping[str, Any],
+        identity: str = "",
+    ) -> Turn:
         """The place of a call in its conversation.
 
         request: with a `conversation`. params: its parameters, parsed; their `input` is taken
-        over and must not be changed afterwards. Raises MeshError CONVERSATION_UNKNOWN, or
-        FIELD_INVALID for prefix tokens that cannot be.
+        over and must not be changed afterwards. identity: the caller's, to whom it belongs.
+        Raises MeshError CONVERSATION_UNKNOWN, or FIELD_INVALID for prefix tokens that cannot be.
         """
         ref = request.conversation
-        key = (request.rollout_id, ref.id)
+        key = (owned(identity, request.rollout_id), ref.id)
         new = _items_of(params)
         size = request.ByteSize()
         if not ref.parent_call_id:
             prefix = _sent_prefix(ref.prefix_tokens, len(new)) if _has_tokens(ref) else None
             return Turn(key, None, prefix, None, new, size)
-        parent = self.check(request)
+        parent = self.check(request, identity)
         items = [*parent.all_items(), *new]
         return Turn(key, items, _held_prefix(parent), parent, new, size)
 
-    def check(self, request: model_pb2.CreateResponseRequest) -> _Call:
+    def check(self, request: model_pb2.CreateResponseRequest, identity: str = "") -> _Call:
         """The call that this one goes on from. Raises MeshError CONVERSATION_UNKNOWN."""
         ref = request.conversation
-        key = (request.rollout_id, ref.id)
+        key = (owned(identity, request.rollout_id), ref.id)
         conversation = self._held.get(key)
         parent = conversation.calls.get(ref.parent_call_id) if conversation else None
         if parent is None:

@@ -33,6 +33,7 @@ from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.security.ownership import owned
 
 KIND: Final = "gymmesh.model.v1.ModelService"
 
@@ -171,7 +172,8 @@ class ModelService:
         self, request: model_pb2.AbortResponseRequest, context: CallContext
     ) -> model_pb2.AbortResponseResponse:
         """Stops a generation by its request_id."""
-        if not self._calls.runs(request.request_id):
+        own_id = owned(context.identity, request.request_id)
+        if not self._calls.runs(own_id):
             raise MeshError(
                 errors.ERROR_REASON_RESPONSE_NOT_FOUND,
                 f"no call with the request_id '{request.request_id}' runs here",
@@ -181,9 +183,9 @@ class ModelService:
         if stop is not None and await stop(request.request_id):
             # The call ends by itself, with what it has; unless it takes no notice.
             loop = asyncio.get_running_loop()
-            loop.call_later(_ABORT_SECONDS, self._calls.abort, request.request_id)
+            loop.call_later(_ABORT_SECONDS, self._calls.abort, own_id)
         else:
-            self._calls.abort(request.request_id)
+            self._calls.abort(own_id)
         return model_pb2.AbortResponseResponse()
 
     async def GetModel(
@@ -242,15 +244,17 @@ class ModelService:
             has_conversation,
             _seconds_for(context, self._most_s),
             progress,
+            context.identity,
         )
-        if self._ends_in_time and progress is None and not self._calls.runs(work.request_id):
+        own_id = owned(context.identity, work.request_id)
+        if self._ends_in_time and progress is None and not self._calls.runs(own_id):
             # Then there is but the wait for a place, and the backend: both are bounded.
             context.deadline = None
         if not work.request_id:
             return self._generate(work)
         parent = request.conversation.parent_call_id if has_conversation else ""
         digest = _digest(raw, seed, parent)
-        return self._calls.ask(work.request_id, digest, work, self._generate, self._aborted)
+        return self._calls.ask(own_id, digest, work, self._generate, self._aborted)
 
     async def _generate(self, work: Work) -> Answer:
         """One coroutine for all of it: thousands of calls wait here, each frame in memory."""
@@ -286,7 +290,7 @@ class ModelService:
         request = work.request
         if request is not None and work.has_conversation and request.conversation.parent_call_id:
             try:
-                self._conversations.check(request)
+                self._conversations.check(request, work.identity)
             except MeshError:
                 self._unknown.inc()
                 raise
@@ -363,7 +367,7 @@ class ModelService:
     ) -> None:
         """Finds the call's conversation, and puts all of it into its parameters."""
         try:
-            work.turn = self._conversations.find(request, params)
+            work.turn = self._conversations.find(request, params, work.identity)
         except MeshError as error:
             if error.reason == errors.ERROR_REASON_CONVERSATION_UNKNOWN:
                 self._unknown.inc()

@@ -29,6 +29,7 @@ class Work(msgspec.Struct, eq=False):
         has_conversation: whether the request names its conversation.
         timeout: seconds for all of it, waiting included.
         progress: of a call that is streamed; None for one that is not.
+        identity: the caller's, to whom its conversation belongs.
         queue_s: seconds that it waited for a place.
         turn: its place in its conversation, where it has one.
         record: its tokens, where they are wanted and can be had.
@@ -48,6 +49,7 @@ class Work(msgspec.Struct, eq=False):
     has_conversation: bool
     timeout: float
     progress: Progress | None
+    identity: str = ""
     queue_s: float = 0.0
     turn: Turn | None = None
     record: TokenRecord | None = None

@@ -18,6 +18,7 @@ from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.entropy import token_hex, token_number
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.security.ownership import owned
 
 from .environment import Said, Turn
 from .errors import WrongResult
@@ -101,20 +102,22 @@ class ResourceServicer:
     def CreateSession(
         self, request: resource_pb2.CreateSessionRequest, context: CallContext
     ) -> _Answering[resource_pb2.CreateSessionResponse]:
-        message, request_id, rollout_id = request.task, request.request_id, request.rollout_id
+        message, rollout_id = request.task, request.rollout_id
+        owner = context.identity
+        request_id = owned(owner, request.request_id)
         seed = request.seed if _ASKS_FOR(request, "seed") else None
         payload = message.payload_json
         mark = _mark(request)
         task = Task(message, payload)
         opened = self._hosted.sessions.create(
-            request_id, mark, self._open, request_id, rollout_id, task, seed
+            request_id, mark, self._open, request_id, owner, rollout_id, task, seed
         )
         return opened.answer if isinstance(opened, Open) else _answer_of(opened)
 
     def CallTool(
         self, request: resource_pb2.CallToolRequest, context: CallContext
     ) -> _Answering[resource_pb2.CallToolResponse]:
-        opened = self._hosted.sessions.using(request.session_id)
+        opened = self._hosted.sessions.using(request.session_id, context.identity)
         answer = opened.tools.run(
             request.request_id,
             _mark(request),
@@ -134,14 +137,14 @@ class ResourceServicer:
                 f"The environment {self._hosted.name!r} takes no turns.",
                 metadata={"method": "gymmesh.resource.v1.ResourceService/NextTurn"},
             )
-        opened = self._hosted.sessions.using(request.session_id)
+        opened = self._hosted.sessions.using(request.session_id, context.identity)
         answer = opened.turns.run(request.request_id, _mark(request), self._turn, opened, request)
         return _in_use(opened, answer) if isinstance(answer, CoroutineType) else answer
 
     def CloseSession(
         self, request: resource_pb2.CloseSessionRequest, context: CallContext
     ) -> _Answering[resource_pb2.CloseSessionResponse]:
-        closing = self._hosted.sessions.close(request.session_id)
+        closing = self._hosted.sessions.close(request.session_id, context.identity)
         return _CLOSED if closing is None else _closed_after(closing)
 
     # What acts on a session runs on after its caller's deadline, for a repeat to find: the limits
@@ -152,6 +155,7 @@ class ResourceServicer:
     def _open(
         self,
         request_id: str,
+        owner: str,
         rollout_id: str,
         task: Task,
         seed: int | None,
@@ -163,9 +167,9 @@ class ResourceServicer:
             seed = message.seed if _TASK_HAS(message, "seed") else token_number()
         session_id = token_hex(_ID_BYTES)
         if not hosted.opens_at_once:
-            return self._open_in_steps(request_id, rollout_id, session_id, task, seed)
+            return self._open_in_steps(request_id, owner, rollout_id, session_id, task, seed)
         session = hosted.plain_session(session_id, task, seed, rollout_id)
-        return hosted.sessions.add(session, request_id, self._answer(session))
+        return hosted.sessions.add(session, request_id, self._answer(session), owner)
 
     def _answer(self, session: Session[Any]) -> resource_pb2.CreateSessionResponse:
         answer = resource_pb2.CreateSessionResponse()
@@ -177,6 +181,7 @@ class ResourceServicer:
     async def _open_in_steps(
         self,
         request_id: str,
+        owner: str,
         rollout_id: str,
         session_id: str,
         task: Task,
@@ -197,7 +202,7 @@ class ResourceServicer:
             if isinstance(error, Exception):
                 hosted.host.raise_fault(error, stage)
             raise
-        return hosted.sessions.add(session, request_id, answer)
+        return hosted.sessions.add(session, request_id, answer, owner)
 
     async def _opening(self, session: Session[Any]) -> list[responses_pb2.Item]:
         said = await self._environment_opening.call((session,))

@@ -18,6 +18,7 @@ import msgspec
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.security.ownership import may_use, shown
 
 from .asking import Asking
 from .models import Models
@@ -80,6 +81,7 @@ class Open(msgspec.Struct, Generic[S], eq=False):
     tools: Once[resource_pb2.CallToolResponse]
     last_used: float
     clock: Callable[[], float]
+    owner: str = ""  # the caller's identity that opened it
     busy: int = 0
     # Made when they are first needed, which for most sessions is never.
     _turns: Once[resource_pb2.NextTurnResponse] | None = None
@@ -155,7 +157,8 @@ class SessionStore(Generic[S]):
         make: Callable[[*Ts], Coroutine[Any, Any, Open[S]] | Open[S]],
         *arguments: *Ts,
     ) -> Coroutine[Any, Any, Open[S]] | Open[S]:
-        """The session of this request; unless there is one, `make` makes and adds it.
+        """The session of this request; unless there is one, `make` makes and adds it. `request_id`
+        is the caller's own (see gymmesh_runtime.security.ownership).
 
         `make`, with the arguments, gives a coroutine, which then runs in a task of its own to
         outlive its caller, or the session where there is nothing to wait for, and so does this.
@@ -174,7 +177,7 @@ class SessionStore(Generic[S]):
             raise MeshError(
                 errors_pb2.ERROR_REASON_REQUEST_ID_REUSED,
                 "The request_id opened a session for another task; give each attempt its own.",
-                metadata={"request_id": request_id},
+                metadata={"request_id": shown(request_id)},
             )
         elif isinstance(known[1], Open):
             return known[1]
@@ -187,16 +190,18 @@ class SessionStore(Generic[S]):
         session: Session[S],
         request_id: str,
         answer: resource_pb2.CreateSessionResponse,
+        owner: str = "",
     ) -> Open[S]:
         """Take a session in that was made for a request; from here on it is open."""
         session_id, clock = session.id, self._clock
-        opened = Open(session, request_id, answer, Once(session_id), clock(), clock)
+        opened = Open(session, request_id, answer, Once(session_id), clock(), clock, owner)
         self._open[session_id] = opened
         return opened
 
-    def has(self, session_id: str) -> bool:
-        """Whether the session is open here."""
-        return session_id in self._open
+    def has(self, session_id: str, identity: str = "") -> bool:
+        """Whether the session is open here, for this caller."""
+        found = self._open.get(session_id)
+        return found is not None and may_use(identity, found.owner)
 
     def find(self, session_id: str) -> Open[S]:
         """An open session. Raises SESSION_NOT_FOUND."""
@@ -205,25 +210,26 @@ class SessionStore(Generic[S]):
             raise session_closed(session_id)
         return found
 
-    def using(self, session_id: str) -> Open[S]:
+    def using(self, session_id: str, identity: str = "") -> Open[S]:
         """An open session that is used now; in a `with` block of it, it is not idle.
 
-        Raises SESSION_NOT_FOUND.
+        Raises SESSION_NOT_FOUND, also for a session that another identity opened.
         """
         found = self._open.get(session_id)
-        if found is None:
+        if found is None or (identity and found.owner != identity):
             raise session_closed(session_id)
         found.last_used = self._clock()
         return found
 
-    def close(self, session_id: str) -> Awaitable[None] | None:
-        """Close a session, if it is there, and what runs in it is cancelled.
+    def close(self, session_id: str, identity: str = "") -> Awaitable[None] | None:
+        """Close a session, if it is there for this caller, and what runs in it is cancelled.
 
         Gives what is to be awaited where that takes time; nobody finds the session any more.
         """
-        found = self._open.pop(session_id, None)
-        if found is None:
+        found = self._open.get(session_id)
+        if found is None or (identity and found.owner != identity):
             return None
+        del self._open[session_id]
         self._by_request.pop(found.request_id, None)
         return self._close_session(found.session) if found.is_idle() else self._close_busy(found)
 

@@ -62,9 +62,9 @@ class VerifyServicer:
     ) -> Coroutine[Any, Any, verify_pb2.VerifyResponse] | verify_pb2.VerifyResponse:
         hosted, deadline, session_id = self._hosted, context.deadline, request.session_id
         rollout = Rollout.told_by(request, hosted.models)
-        if not (hosted.verify_needs_session or hosted.sessions.has(session_id)):
+        if not (hosted.verify_needs_session or hosted.sessions.has(session_id, context.identity)):
             return self._judge_afresh(request, rollout, deadline)
-        opened = hosted.sessions.using(session_id)
+        opened = hosted.sessions.using(session_id, context.identity)
         if self._judges_at_once and (not hosted.in_order or opened.is_idle()):
             return self._judge_at_once(opened.session, rollout, deadline)
         return self._judge_in(opened, rollout, deadline)

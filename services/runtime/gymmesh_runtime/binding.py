@@ -37,7 +37,7 @@ from gymmesh_runtime.wire.sizes import read_request
 class BoundMethod:
     """One RPC of one servicer, for the calls of one event loop.
 
-    ``timeout`` is in seconds; None: there is no deadline.
+    ``timeout`` is in seconds; None: there is no deadline. ``identity``: see CallContext.
     """
 
     __slots__ = (
@@ -65,6 +65,10 @@ class BoundMethod:
         self._counts = cache(partial(metrics.RPCS.labels, spec.full_name))
         self._ok: Count | None = None  # of those, the one that nearly all calls want
         self._wheel: Wheel | None = None
+
+    def wrap(self, wrapper: Callable[[MethodSpec, Any], Any]) -> None:
+        """Puts what ``wrapper`` makes of the method and its handler in the handler's place."""
+        self._handler = wrapper(self.spec, self._handler)
 
     @property
     def pushes(self) -> bool:
@@ -94,6 +98,7 @@ class BoundMethod:
         timeout: float | None,
         metadata: Mapping[str, str] = NO_METADATA,
         send: Callable[[Any], Any] | None = None,
+        identity: str = "",
     ) -> Any:
         """Serves a call with one response, or with ``send`` one with a response stream in its
         second form. Raises MeshError and nothing else.
@@ -106,9 +111,9 @@ class BoundMethod:
             if self._missing(request) is not None:
                 self.spec.check(request)  # raises
             if timeout is None:
-                context = CallContext(self._name, None, metadata)
+                context = CallContext(self._name, None, metadata, identity)
             elif timeout > 0.0:
-                context = CallContext(self._name, started + timeout, metadata)
+                context = CallContext(self._name, started + timeout, metadata, identity)
             else:
                 raise deadline_passed(self._name)
             if send is None:
@@ -143,6 +148,7 @@ class BoundMethod:
         *,
         timeout: float | None,
         metadata: Mapping[str, str] = NO_METADATA,
+        identity: str = "",
     ) -> AsyncIterator[Any]:
         """Serves a call with a response stream. Raises MeshError and nothing else."""
         started = monotonic()
@@ -152,7 +158,7 @@ class BoundMethod:
             if not self.spec.client_streaming:
                 self.spec.check(request)
             deadline = None if timeout is None else started + timeout
-            context = CallContext(self._name, deadline, metadata)
+            context = CallContext(self._name, deadline, metadata, identity)
             responses = self._handler(request, context)
             async for response in _until_deadline(responses, context):
                 yield response

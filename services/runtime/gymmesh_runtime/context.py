@@ -15,7 +15,7 @@ NO_METADATA: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class CallContext(msgspec.Struct, eq=False, gc=False):
-    """One call's method, deadline and metadata.
+    """One call's method, deadline, metadata and caller.
 
     ``deadline`` is a ``time.monotonic()`` value in seconds, or None. Deadlines
     do not cross hops by themselves: pass ``timeout(cap)`` to the next one. A
@@ -28,6 +28,7 @@ class CallContext(msgspec.Struct, eq=False, gc=False):
     method: str
     deadline: float | None = None
     metadata: Mapping[str, str] = NO_METADATA
+    identity: str = ""
 
     def time_remaining(self) -> float:
         """Seconds until the deadline, never negative; infinity when there is none."""

@@ -19,6 +19,8 @@ from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.security.credentials import Credentials
+from gymmesh_runtime.security.pem import CHECK_S
 from gymmesh_runtime.wire.channels import ChannelPool
 from gymmesh_runtime.wire.direct import DirectPeer
 from gymmesh_runtime.wire.mux.caller import Crowd
@@ -39,17 +41,26 @@ class PeerDirectory:
 
     ``watched`` says that somebody keeps the directory up to date, so that
     waiting for an instance to appear makes sense. ``transport`` says how those in
-    other processes are called.
+    other processes are called, and ``credentials`` what this process shows them.
     """
 
-    def __init__(self, *, watched: bool = False, transport: Transport = "auto") -> None:
+    def __init__(
+        self,
+        *,
+        watched: bool = False,
+        transport: Transport = "auto",
+        credentials: Credentials | None = None,
+    ) -> None:
         self._instances: dict[str, Instance] = {}
         self._direct: dict[str, Mapping[str | None, DirectPeer]] = {}
         self._plain: dict[tuple[str, str], PlainPeer] = {}  # by address and service
         self._muxed: dict[tuple[str, str], MuxPeer] = {}  # by address and service
         self._trunks: dict[str, Trunk] = {}  # by address
         self.transport = transport
-        self._channels = ChannelPool()
+        self._credentials = credentials or Credentials()
+        self._version = self._credentials.refresh()
+        self._renewing: asyncio.Task[None] | None = None
+        self._channels = ChannelPool(self._credentials)
         self._crowd = Crowd()
         self._turn = 0
         #: Grows whenever an instance comes, goes or changes: what was found out about them before
@@ -166,6 +177,10 @@ class PeerDirectory:
 
     async def close(self) -> None:
         """Closes all channels."""
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.gather(self._renewing, return_exceptions=True)
+            self._renewing = None
         self._plain.clear()
         self._muxed.clear()
         trunks = list(self._trunks.values())
@@ -177,6 +192,8 @@ class PeerDirectory:
         """Returns the peer that calls a service at an address by plain RPCs, whatever it offers."""
         peer = self._plain.get((address, service))
         if peer is None:
+            if self._renewing is None and self._credentials.encrypts:
+                self._renewing = asyncio.create_task(self._renew_for_ever())
             peer = self._plain[address, service] = PlainPeer(self._channels.get(address), service)
         return peer
 
@@ -189,6 +206,17 @@ class PeerDirectory:
             plain = self.plain_peer(address, service)
             peer = self._muxed[address, service] = MuxPeer(trunk, plain, service)
         return peer
+
+    async def _renew_for_ever(self) -> None:
+        """Connects anew whenever the certificates have changed; calls in flight go on."""
+        while True:
+            await asyncio.sleep(CHECK_S)
+            version = await asyncio.to_thread(self._credentials.refresh)
+            if version != self._version:
+                self._version = version
+                self._channels.renew()
+                for trunk in self._trunks.values():
+                    trunk.renew()
 
     def _take(self, instances: dict[str, Instance]) -> None:
         before = {one.address for one in self._instances.values()}

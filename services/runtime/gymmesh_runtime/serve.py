@@ -24,6 +24,9 @@ from gymmesh_runtime.exposition import MetricsEndpoint, heartbeat
 from gymmesh_runtime.listening import at_port
 from gymmesh_runtime.peers import PeerDirectory, Transport
 from gymmesh_runtime.registration import DirectoryWatch, DiscoveryPeer, Registration
+from gymmesh_runtime.security.config import SecurityConfig
+from gymmesh_runtime.security.credentials import Credentials
+from gymmesh_runtime.security.exposure import check_exposure
 from gymmesh_runtime.service import Service
 from gymmesh_runtime.wire.health_port import HealthPort
 from gymmesh_runtime.wire.options import KEEPALIVE_KEY, KEEPALIVE_S
@@ -51,6 +54,7 @@ class ServeOptions:
     drain_s: float = 10.0
     advertise_host: str = ""  # what others connect to; empty: see advertised.py
     transport: Transport = "auto"  # plain: neither offers the mux nor calls over it
+    security: SecurityConfig | None = None  # None: plain, and on this machine alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +102,13 @@ async def serving(
     processes register in the same place. ``exposed`` tells which of
     them other processes may call: each has a port of its own and is registered.
 
-    Raises what ``service.open`` raises, ConfigError when what others connect to cannot be told,
-    OSError when a port is taken, and TimeoutError when the registry can't be reached.
+    Raises what ``service.open`` raises, ConfigError when what others connect to cannot be told, or
+    certificates cannot be used or are missing where others can connect, OSError when a port is
+    taken, and TimeoutError when the registry can't be reached.
     """
     services = [services] if not isinstance(services, Sequence) else services
+    check_exposure(options.host, options.security, metrics=options.metrics_port is not None)
+    credentials = Credentials(options.security)
     options = replace(options, advertise_host=advertised(options.host, options.advertise_host))
     async with AsyncExitStack() as stack:
         metrics_address = _start_metrics(stack, options)
@@ -109,6 +116,7 @@ async def serving(
         directory = PeerDirectory(
             watched=bool(options.discovery_address) or any(map(_is_shared, services)),
             transport=options.transport,
+            credentials=credentials,
         )
         stack.push_async_callback(directory.close)
         discovery = _discovery_peer(directory, options, services)
@@ -123,7 +131,7 @@ async def serving(
             if discovery is not None and _is_shared(service):
                 watch = _watching(stack, discovery, directory)
 
-        outlets = [_Outlet(one, options) for one in services if exposed(one)]
+        outlets = [_Outlet(one, options, credentials) for one in services if exposed(one)]
         for outlet in outlets:
             await outlet.start(metrics_address, alone=len(services) == 1)
         if discovery is not None:
@@ -156,13 +164,14 @@ async def serving(
 class _Outlet:
     """A service's server, and its entry in the registry."""
 
-    def __init__(self, service: Service, options: ServeOptions) -> None:
+    def __init__(self, service: Service, options: ServeOptions, credentials: Credentials) -> None:
         self._service = service
         self._options = options
         self._server = MeshServer(
             (Binding(name, one) for name, one in service.servicers().items()),
             mux=options.transport != "plain",
             extras=getattr(service, "extras", list)(),
+            credentials=credentials,
         )
         self._registration: Registration | None = None
         self.instance = discovery_pb2.Instance()

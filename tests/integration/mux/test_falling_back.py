@@ -15,7 +15,7 @@ from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory, Transport
 from gymmesh_runtime.serve import ServeOptions, serving
-from gymmesh_runtime.wire.channels import Line
+from gymmesh_runtime.wire.channels import Connection, Line
 from gymmesh_runtime.wire.mux.frames import (
     END,
     EXCHANGE,
@@ -130,9 +130,9 @@ class CountingLine(Line):
 
     attempts = 0
 
-    def enter_raw(self, full_name: str) -> Any:
+    def enter(self) -> Connection:
         self.attempts += 1
-        return super().enter_raw(full_name)
+        return super().enter()
 
 
 @pytest.mark.parametrize("transport", ["auto", "plain"])

@@ -1,9 +1,10 @@
 """The same work through a mesh and the collector, every event delivered, rows and journal on disk.
 
-    python -m tests.scale.rollout_bench.ours URL embedded|cell|cells|mesh|plain
+    python -m tests.scale.rollout_bench.ours URL embedded|cell|cells|mesh|plain|mtls
 
 `cell` has as many cells as there are by default on this machine, and `cells` has `CELLS` of them;
-`plain` is `mesh` with plain RPCs between its processes. The collector is this process; with
+`plain` is `mesh` with plain RPCs between its processes, and `mtls` is `mesh` over mutual TLS with
+identities, each call authorised. The collector is this process; with
 `embedded` the services are, too.
 """
 
@@ -17,7 +18,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_cli.development_certificates import issue
 from gymmesh_client import CollectOptions, Collector, OutputFiles, RunIdentity, prepare
 from gymmesh_mesh import Mesh, MeshConfig, embedded, remote, up
 from gymmesh_mesh.config import Defaults, MeshSettings
@@ -25,6 +29,7 @@ from gymmesh_model.config import ModelConfig
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_responses import params_from_json
 from gymmesh_runtime.loop import run
+from gymmesh_runtime.security import IdentityConfig, SecurityConfig, TlsConfig
 from tests.scale.rollout_bench import talk
 
 HERE = Path(__file__).parent
@@ -49,6 +54,7 @@ def configuration(url: str, layout: str, most: int = _MOST) -> MeshConfig:
     special: dict[str, dict[str, Any]] = {
         "plain": {"layout": "mesh", "transport": "plain"},
         "cells": {"layout": "cell", "cells": CELLS},
+        "mtls": {"layout": "mesh"},
     }
     settings = special.get(layout, {"layout": layout})
     policy = ModelConfig(backend="responses", url=url, model="fake", max_concurrency=most)
@@ -61,16 +67,40 @@ def configuration(url: str, layout: str, most: int = _MOST) -> MeshConfig:
     )
 
 
+def secured(folder: Path) -> tuple[SecurityConfig, SecurityConfig]:
+    """What the services and the collector show one another, and who may do what."""
+    names = ("services", "collector")
+    issue(folder, names, (), days=1)
+    services, collector = (
+        TlsConfig(
+            authority=str(folder / "ca.pem"),
+            certificate=str(folder / f"{name}.pem"),
+            key=str(folder / f"{name}.key"),
+        )
+        for name in names
+    )
+    identities = {
+        "services": IdentityConfig(certificates=("services",), may=("register", "serve")),
+        "collector": IdentityConfig(certificates=("collector",), may=("collect",)),
+    }
+    return SecurityConfig(tls=services, identities=identities), SecurityConfig(tls=collector)
+
+
 @asynccontextmanager
-async def opened(config: MeshConfig) -> AsyncIterator[Mesh]:
-    """The mesh of a configuration, in this process or reached from it."""
+async def opened(
+    config: MeshConfig, collector: SecurityConfig | None = None
+) -> AsyncIterator[Mesh]:
+    """The mesh of a configuration, in this process or reached from it.
+
+    ``collector``: what the collector shows it.
+    """
     if config.mesh.layout == "embedded":
         async with embedded(config) as mesh:
             yield mesh
         return
     async with up(config) as running:
         agents = [one.address for one in running.infos if one.kind == "agent" and one.address]
-        async with remote(agents, config.defaults) as mesh:
+        async with remote(agents, config.defaults, security=collector) as mesh:
             yield mesh
 
 
@@ -89,8 +119,12 @@ async def collect(mesh: Mesh, folder: Path, rollouts: int, in_flight: int) -> No
 async def main(url: str, layout: str) -> None:
     """Serves the bench until its input ends."""
     say = talk.take_stdout()
-    with tempfile.TemporaryDirectory() as folder:
-        async with opened(configuration(url, layout)) as mesh:
+    config, collector = configuration(url, layout), None
+    with tempfile.TemporaryDirectory() as certificates, tempfile.TemporaryDirectory() as folder:
+        if layout == "mtls":
+            services, collector = secured(Path(certificates))
+            config = msgspec.structs.replace(config, security=services)
+        async with opened(config, collector) as mesh:
             await talk.answer(say, {}, partial(collect, mesh, Path(folder)))
 
 

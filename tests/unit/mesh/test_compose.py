@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymmesh_agent.config import AgentConfig
+from gymmesh_discovery.config import DiscoveryConfig
 from gymmesh_mesh import MeshConfig
 from gymmesh_mesh.compose import ServiceSpec, _decode, make_service, specs_of
 from gymmesh_mesh.config import Defaults
@@ -129,3 +130,13 @@ def test_an_unpaired_surrogate_arrives() -> None:
     model = configs_of(specs_of(config))["model"]["policy"]
     assert isinstance(model, ModelConfig)
     assert model.params == {"user": "\ud800"}
+
+
+@pytest.mark.parametrize(("check", "used"), [("auto", "ttl"), ("grpc", "grpc")])
+def test_consul_does_not_check_what_it_has_no_certificate_for(check: str, used: str) -> None:
+    consul = {"consul": {"check": check}, "backend": "consul"}
+    tls = {"authority": "ca.pem", "certificate": "a.pem", "key": "a.key"}
+    for security, expected in (({"tls": tls}, used), (None, check)):
+        config = msgspec.convert({"discovery": consul, "security": security}, MeshConfig)
+        registry = _decode(specs_of(config)[0], DiscoveryConfig)
+        assert registry.consul.check == expected

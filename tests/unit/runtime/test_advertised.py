@@ -8,6 +8,7 @@ from gymmesh.discovery.v1 import discovery_pb2 as pb
 from gymmesh_runtime import advertised as advertised_module
 from gymmesh_runtime.advertised import advertised
 from gymmesh_runtime.config import ConfigError
+from gymmesh_runtime.security import SecurityConfig
 from gymmesh_runtime.serve import ServeOptions, serving
 from tests.unit.runtime.probe import until
 from tests.unit.runtime.probe_service import ProbeService
@@ -84,6 +85,7 @@ async def test_it_is_what_the_registry_and_the_metrics_get(
             metrics_port=0,
             discovery_address=address,
             drain_s=1.0,
+            security=SecurityConfig(insecure=True),
         )
         async with serving(ProbeService(), options) as served:
             await until(lambda: bool(backend.snapshot("", "")[1]))
@@ -99,7 +101,8 @@ async def test_several_addresses_and_no_word_refuse_the_start(
 ) -> None:
     monkeypatch.setattr(advertised_module, "own_addresses", lambda: ["192.0.2.9", "192.0.2.10"])
     service = ProbeService()
+    options = ServeOptions(host="0.0.0.0", security=SecurityConfig(insecure=True))
     with pytest.raises(ConfigError, match="--advertise HOST"):
-        async with serving(service, ServeOptions(host="0.0.0.0")):
+        async with serving(service, options):
             pass
     assert service.events == []  # nothing was opened

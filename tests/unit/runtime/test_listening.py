@@ -12,6 +12,7 @@ import pytest
 from gymmesh_runtime.exposition import MetricsEndpoint
 from gymmesh_runtime.listening import at_port, exposure, is_local
 from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.security import SecurityConfig
 from gymmesh_runtime.serve import ServeOptions, serving
 from tests.conftest import require
 from tests.unit.runtime.probe import unary
@@ -38,7 +39,8 @@ def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
 async def test_each_listener_says_so(host: str, caplog: pytest.LogCaptureFixture) -> None:
-    async with serving(ProbeService(), ServeOptions(host=host, drain_s=1.0)):
+    insecure = SecurityConfig(insecure=True)
+    async with serving(ProbeService(), ServeOptions(host=host, drain_s=1.0, security=insecure)):
         pass
     said = warned(caplog)
     assert len(said) == (0 if host == "127.0.0.1" else 2)

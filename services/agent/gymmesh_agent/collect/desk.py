@@ -19,6 +19,7 @@ from gymmesh_runtime import metrics
 from gymmesh_runtime.contract import CONTRACT_VERSION, required_fields
 from gymmesh_runtime.errors import MeshError, unforeseen
 from gymmesh_runtime.names import check_name
+from gymmesh_runtime.security.ownership import owned
 
 _HELLO_S: Final = 10.0
 _MAX_STREAMS: Final = 1024
@@ -53,9 +54,10 @@ class CollectDesk:
         self._all_left = asyncio.Event()
 
     async def serve(
-        self, requests: AsyncIterator[agent_pb2.CollectRequest]
+        self, requests: AsyncIterator[agent_pb2.CollectRequest], identity: str = ""
     ) -> AsyncGenerator[agent_pb2.CollectResponse | bytes, None]:
         """One connection of a collector, from hello to its end; batches come in their bytes.
+        Streams belong to the caller's identity.
 
         Raises:
             MeshError: the collector breaks the contract, another connection took the stream over,
@@ -63,8 +65,9 @@ class CollectDesk:
         """
         hello = await _hello(requests)
         line = Line(self._config.flush_ms / 1000)
-        stream, resumed = self._open(hello)
-        self._keep(hello.stream_id)
+        stream_id = owned(identity, hello.stream_id)
+        stream, resumed = self._open(hello, stream_id)
+        self._keep(stream_id)
         stream.connect(line)
         reader = asyncio.create_task(self._read(requests, stream, line))
         self._connected += 1
@@ -85,7 +88,7 @@ class CollectDesk:
             if not self._connected:
                 self._all_left.set()
             if stream.disconnect(line):
-                self._lost(hello.stream_id, stream, said_all=line.finishing)
+                self._lost(stream_id, stream, said_all=line.finishing)
 
     def drain(self, grace_s: float) -> None:
         """Start nothing more; what runs may end within `grace_s` seconds, then is cancelled."""
@@ -135,15 +138,15 @@ class CollectDesk:
                     break
                 stream.launch(attempt)
 
-    def _open(self, hello: agent_pb2.CollectHello) -> tuple[CollectStream, bool]:
+    def _open(self, hello: agent_pb2.CollectHello, stream_id: str) -> tuple[CollectStream, bool]:
         """The stream that a hello asks for, and whether it goes on or is new."""
-        stream = self._streams.get(hello.stream_id)
+        stream = self._streams.get(stream_id)
         if stream is not None and stream.resume(hello.last_cursor, hello.credit):
             return stream, True
         if self._draining:
             raise self._down()
         if stream is not None:
-            self._forget(hello.stream_id, stream)
+            self._forget(stream_id, stream)
         elif len(self._streams) >= _MAX_STREAMS:
             raise MeshError(
                 errors_pb2.ERROR_REASON_QUEUE_FULL,
@@ -157,7 +160,7 @@ class CollectDesk:
         cursor = min(hello.last_cursor, _MAX_CURSOR) + lost
         fresh = CollectStream(self._host, self._config, self._schedule, cursor=cursor)
         fresh.resume(0, hello.credit)
-        self._streams[hello.stream_id] = fresh
+        self._streams[stream_id] = fresh
         self._count()
         self._watch()
         return fresh, not lost

@@ -3,66 +3,115 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import grpc
 
 from gymmesh_runtime.contract import MethodSpec
+from gymmesh_runtime.errors import MeshError, from_rpc_error
+from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.wire.options import channel_options
 
 _CLOSE_GRACE_S: Final = 1.0
 
 
+class Connection:
+    """A channel and the calls on it; one that is done with closes when the last of them ends."""
+
+    def __init__(
+        self, channel: grpc.aio.Channel, close: Callable[[grpc.aio.Channel], None]
+    ) -> None:
+        self.channel = channel
+        self._close = close
+        self._done_with = False
+        self._calls: dict[str, Any] = {}
+        self._in_flight = 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether no call is in flight."""
+        return self._in_flight == 0
+
+    def call(self, spec: MethodSpec) -> Any:
+        """What sends a call.
+
+        Requests and responses are bytes: gRPC itself would log a response that cannot be decoded,
+        and hand over None in its place, and calls a request that is too large an internal error.
+        """
+        call = self._calls.get(spec.full_name)
+        if call is None:
+            call = self._calls[spec.full_name] = _multicallable(self.channel, spec)
+        return call
+
+    def raw(self, full_name: str) -> Any:
+        """The same for a stream of bytes both ways, whose messages the caller packs."""
+        return self.channel.stream_stream(f"/{full_name}")
+
+    def enter(self) -> None:
+        """Begins a call."""
+        self._in_flight += 1
+
+    def leave(self) -> None:
+        """Ends a call."""
+        self._in_flight -= 1
+        if self._done_with and self._in_flight == 0:
+            self._close(self.channel)
+
+    def finish(self) -> None:
+        """Takes no new calls."""
+        self._done_with = True
+        if self._in_flight == 0:
+            self._close(self.channel)
+
+
 class Line:
-    """The way to one address: a channel that is opened when needed.
+    """The way to one address: a connection that is opened when needed.
 
     A retired line still carries calls, for who holds a peer of an instance that
     is no longer listed (a draining one, or one that lost its lease); its channel
     is closed whenever no call is left on it.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, credentials: Credentials | None = None) -> None:
         self.address = address
         self.retired = False
         #: How often the server may be pinged; counts from when the channel is opened next.
         self.keepalive_s: int | None = None
-        self._channel: grpc.aio.Channel | None = None
-        self._calls: dict[str, Any] = {}
-        self._in_flight = 0
+        self._credentials = credentials or Credentials()
+        self._connection: Connection | None = None
+        self._finishing: set[grpc.aio.Channel] = set()  # with calls on certificates of before
         self._closing: set[asyncio.Task[None]] = set()
 
     @property
     def is_open(self) -> bool:
         """Whether a channel is held."""
-        return self._channel is not None
+        return self._connection is not None
 
     @property
     def is_connected(self) -> bool:
         """Whether a connection stands."""
         ready = grpc.ChannelConnectivity.READY
-        return self._channel is not None and self._channel.get_state() is ready
+        held = self._connection
+        return held is not None and held.channel.get_state() is ready
 
-    def enter(self, spec: MethodSpec) -> Any:
-        """Starts a call; returns what sends it. Each ``enter`` needs one ``leave``.
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """What each RPC carries besides its own: this process's token. Raises MeshError."""
+        return self._credentials.metadata(self.address)
 
-        Requests and responses are bytes: gRPC itself would log a response that cannot be decoded,
-        and hand over None in its place, and calls a request that is too large an internal error.
-        """
-        self._in_flight += 1
-        call = self._calls.get(spec.full_name)
-        if call is None:
-            call = self._calls[spec.full_name] = _multicallable(self._opened(), spec)
-        return call
+    def enter(self) -> Connection:
+        """The connection to make a call on; each ``enter`` needs a ``leave`` with it."""
+        held = self._connection
+        if held is None:
+            options = channel_options(self.keepalive_s)
+            channel = self._credentials.open_channel(self.address, options)
+            held = self._connection = Connection(channel, self._close)
+        held.enter()
+        return held
 
-    def enter_raw(self, full_name: str) -> Any:
-        """The same for a stream of bytes both ways, whose messages the caller packs."""
-        self._in_flight += 1
-        return self._opened().stream_stream(f"/{full_name}")
-
-    def leave(self) -> None:
+    def leave(self, held: Connection) -> None:
         """Ends a call."""
-        self._in_flight -= 1
+        held.leave()
         if self.retired:
             self._close_when_idle()
 
@@ -71,30 +120,40 @@ class Line:
         self.retired = True
         self._close_when_idle()
 
-    async def close(self, grace: float | None) -> None:
-        """Closes the channel; calls in flight get ``grace`` seconds to end."""
-        self.retired = True  # whoever still holds a peer leaves nothing open
-        channel = self._detach()
-        if channel is not None:
-            await channel.close(grace)
-        await asyncio.gather(*self._closing)
+    def renew(self) -> None:
+        """Connects anew for the calls to come; those in flight end where they run."""
+        held, self._connection = self._connection, None
+        if held is not None:
+            self._finishing.add(held.channel)
+            held.finish()
 
-    def _opened(self) -> grpc.aio.Channel:
-        if self._channel is None:
-            options = channel_options(self.keepalive_s)
-            self._channel = grpc.aio.insecure_channel(self.address, options=options)
-        return self._channel
+    async def close(self, grace: float | None) -> None:
+        """Closes the channels; calls in flight get ``grace`` seconds to end."""
+        self.retired = True  # whoever still holds a peer leaves nothing open
+        held, self._connection = self._connection, None
+        channels = [*self._finishing, *([] if held is None else [held.channel])]
+        self._finishing.clear()
+        await asyncio.gather(*(channel.close(grace) for channel in channels), *self._closing)
+
+    async def failure(self, exc: grpc.aio.AioRpcError, method: str) -> MeshError:
+        """What gRPC raised for a call, as a MeshError; it says where TLS was the reason."""
+        if exc.code() is grpc.StatusCode.UNAVAILABLE and not self.is_connected:
+            refused = await self._credentials.refusal(self.address, exc.details() or "")
+            if refused is not None:
+                return refused
+        return from_rpc_error(exc, self.address, method)
 
     def _close_when_idle(self) -> None:
-        if self._in_flight == 0 and (channel := self._detach()) is not None:
-            task = asyncio.create_task(channel.close())
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+        held = self._connection
+        if held is not None and held.idle:
+            self._connection = None
+            self._close(held.channel)
 
-    def _detach(self) -> grpc.aio.Channel | None:
-        channel, self._channel = self._channel, None
-        self._calls.clear()
-        return channel
+    def _close(self, channel: grpc.aio.Channel) -> None:
+        self._finishing.discard(channel)
+        task = asyncio.create_task(channel.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
 
 def _multicallable(channel: grpc.aio.Channel, spec: MethodSpec) -> Any:
@@ -111,7 +170,8 @@ class ChannelPool:
     Several channels to one target would share a connection anyway.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, credentials: Credentials | None = None) -> None:
+        self._credentials = credentials
         self._lines: dict[str, Line] = {}
         self._keepalives: Mapping[str, int] = {}
 
@@ -119,7 +179,7 @@ class ChannelPool:
         """Returns the line to a gRPC target."""
         line = self._lines.get(address)
         if line is None:
-            line = self._lines[address] = Line(address)
+            line = self._lines[address] = Line(address, self._credentials)
             line.keepalive_s = self._keepalives.get(address)
         return line
 
@@ -140,6 +200,11 @@ class ChannelPool:
         line = self._lines.get(address)
         if line is not None:
             line.retired = False
+
+    def renew(self) -> None:
+        """Connects anew everywhere for the calls to come, with certificates that have changed."""
+        for line in self._lines.values():
+            line.renew()
 
     def open_addresses(self) -> list[str]:
         """The addresses with an open channel, sorted."""

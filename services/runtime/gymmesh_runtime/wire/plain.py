@@ -10,7 +10,7 @@ import grpc
 
 from gymmesh_runtime.context import NO_METADATA
 from gymmesh_runtime.contract import MethodSpec, methods_of
-from gymmesh_runtime.errors import bounded_timeout, connection_closed, from_rpc_error
+from gymmesh_runtime.errors import bounded_timeout, connection_closed
 from gymmesh_runtime.wire.channels import Line
 from gymmesh_runtime.wire.sizes import PackedRequests, packed_request
 
@@ -37,19 +37,20 @@ def _unary(line: Line, spec: MethodSpec) -> Any:
         request: Any, *, timeout: float, metadata: Mapping[str, str] = NO_METADATA
     ) -> Any:
         timeout = bounded_timeout(timeout, spec.full_name)  # gRPC takes zero for no deadline
-        send = line.enter(spec)
+        carried = (*metadata.items(), *line.metadata())
+        held = line.enter()
         try:
             data = packed_request(spec, request)
-            data = await send(data, timeout=timeout, metadata=tuple(metadata.items()))
+            data = await held.call(spec)(data, timeout=timeout, metadata=carried)
             return spec.response_of(data, line.address)
         except grpc.aio.AioRpcError as exc:
-            raise from_rpc_error(exc, line.address, spec.full_name) from None
+            raise await line.failure(exc, spec.full_name) from None
         except asyncio.CancelledError:
             if cancelled_by_caller():
                 raise
             raise connection_closed(line.address) from None
         finally:
-            line.leave()
+            line.leave(held)
 
     return call
 
@@ -59,7 +60,8 @@ def _stream(line: Line, spec: MethodSpec, *, packed: bool = False) -> Any:
         request: Any, *, timeout: float, metadata: Mapping[str, str] = NO_METADATA
     ) -> AsyncIterator[Any]:
         timeout = bounded_timeout(timeout, spec.full_name)
-        send = line.enter(spec)
+        carried = (*metadata.items(), *line.metadata())
+        held = line.enter()
         rpc: Any = None
         sent: PackedRequests | None = None
         try:
@@ -67,13 +69,13 @@ def _stream(line: Line, spec: MethodSpec, *, packed: bool = False) -> Any:
                 request = sent = PackedRequests(request, spec)
             else:
                 request = packed_request(spec, request)
-            rpc = send(request, timeout=timeout, metadata=tuple(metadata.items()))
+            rpc = held.call(spec)(request, timeout=timeout, metadata=carried)
             if sent is not None:
                 sent.give_up = rpc.cancel
             async for data in rpc:
                 yield data if packed else spec.response_of(data, line.address)
         except grpc.aio.AioRpcError as exc:
-            raise from_rpc_error(exc, line.address, spec.full_name) from None
+            raise await line.failure(exc, spec.full_name) from None
         except asyncio.CancelledError:
             if cancelled_by_caller():
                 raise
@@ -84,7 +86,7 @@ def _stream(line: Line, spec: MethodSpec, *, packed: bool = False) -> Any:
             # Leaving the loop early would otherwise park the handler for ever.
             if rpc is not None:
                 rpc.cancel()
-            line.leave()
+            line.leave(held)
 
     return call
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from functools import partial
+from dataclasses import dataclass
 from inspect import isawaitable
 from typing import Any, Final
 
@@ -16,11 +16,17 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.binding import Binding, BoundMethod
 from gymmesh_runtime.errors import STATUS_DETAILS_KEY, MeshError, to_status
 from gymmesh_runtime.listening import SERVICES_HARM, at_port, log_exposure
+from gymmesh_runtime.security.audit import audited
+from gymmesh_runtime.security.authorizer import Authorizer, without_token
+from gymmesh_runtime.security.credentials import Credentials
+from gymmesh_runtime.security.exposure import check_exposure
+from gymmesh_runtime.security.limits import Limiter
 from gymmesh_runtime.wire.library_log import quiet_cancellations
 from gymmesh_runtime.wire.mux.frames import EXCHANGE
 from gymmesh_runtime.wire.mux.servicer import MuxServicer
-from gymmesh_runtime.wire.options import server_options
-from gymmesh_runtime.wire.sizes import packed_response, read_request
+from gymmesh_runtime.wire.mux.table import TableLimits
+from gymmesh_runtime.wire.options import MAX_MESSAGE_BYTES, server_options
+from gymmesh_runtime.wire.sizes import packed_response, too_large
 
 _MAX_DETAILS: Final = 200
 
@@ -28,8 +34,10 @@ _MAX_DETAILS: Final = 200
 class MeshServer:
     """A gRPC server with health and reflection for a set of bindings, and the mux to them.
 
+    Callers are let in as the credentials' configuration says, and control actions are logged.
     Health is NOT_SERVING until ``set_serving(True)``. ``mux`` False: plain RPCs only. ``extras``
     add services that are not of the contract, as generated ``add_…_to_server`` functions do.
+    ``credentials``: what it listens with; without any it is plain, and open to whoever connects.
     """
 
     def __init__(
@@ -38,42 +46,62 @@ class MeshServer:
         *,
         mux: bool = True,
         extras: Iterable[Callable[[Any], None]] = (),
+        credentials: Credentials | None = None,
     ) -> None:
         bindings = list(bindings)
         quiet_cancellations()
+        self._credentials = credentials or Credentials()
+        security = self._credentials.config
+        authorizer = Authorizer.of(security)
+        access = _Access(authorizer, security.limits.message_bytes)
+        limiter = Limiter(security.limits) if security.limits.any else None
         self._server = grpc.aio.server(options=server_options())
         self._health = health.aio.HealthServicer()
         self._names = [""]  # the empty name stands for the server as a whole
         for binding in bindings:
             self._names.append(binding.service)
-            self._server.add_generic_rpc_handlers((_handler(binding),))
-        self._mux = MuxServicer(bindings) if mux else None
+            for method in binding.methods.values():
+                method.wrap(audited)
+                if limiter is not None:
+                    method.wrap(limiter.limited)
+            self._server.add_generic_rpc_handlers((_handler(binding, access),))
+        limits = TableLimits(message_bytes=security.limits.message_bytes)
+        self._mux = MuxServicer(bindings, limits, None, authorizer, limiter) if mux else None
         if self._mux is not None:
             self._names.append(EXCHANGE.partition("/")[0])
             self._server.add_generic_rpc_handlers((self._mux.handler(),))
-        generic: Any = _Generic(self._server)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, generic)
-        reflected = (*self._names[1:], "grpc.health.v1.Health", reflection.SERVICE_NAME)
-        add_reflection: Any = reflection_pb2_grpc.add_ServerReflectionServicer_to_server
-        add_reflection(reflection.aio.ReflectionServicer(reflected), generic)
+        open_to_all: Any = _Generic(self._server, _Access(None, MAX_MESSAGE_BYTES))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, open_to_all)
+        generic: Any = _Generic(self._server, access)
+        if security.offers_reflection:
+            reflected = (*self._names[1:], "grpc.health.v1.Health", reflection.SERVICE_NAME)
+            add_reflection: Any = reflection_pb2_grpc.add_ServerReflectionServicer_to_server
+            add_reflection(reflection.aio.ReflectionServicer(reflected), generic)
         for add in extras:
             add(generic)
 
     async def start(self, host: str, port: int) -> int:
         """Binds and starts; returns the port (``port`` 0: the system chooses).
 
-        Raises OSError when the address cannot be bound.
+        Raises OSError when the address cannot be bound, and ConfigError when others could reach it
+        without TLS (see security/exposure.py).
         """
+        check_exposure(host, self._credentials.config)
         await self.set_serving(False)
+        secure = self._credentials.server()
         try:
-            bound = self._server.add_insecure_port(at_port(host, port))
+            if secure is None:
+                bound = self._server.add_insecure_port(at_port(host, port))
+            else:
+                bound = self._server.add_secure_port(at_port(host, port), secure)
         except RuntimeError as exc:
             raise OSError(
                 f"cannot listen on {at_port(host, port)}: the port is taken, or the host is not "
                 "an address of this machine"
             ) from exc
         await self._server.start()
-        log_exposure(f"{self._names[1]} is served", host, SERVICES_HARM)
+        if secure is None:
+            log_exposure(f"{self._names[1]} is served", host, SERVICES_HARM)
         return bound
 
     async def set_serving(self, serving: bool) -> None:
@@ -93,12 +121,38 @@ class MeshServer:
         await self._server.stop(grace)
 
 
-def _handler(binding: Binding) -> Any:
-    handlers = {name: _method_handler(method) for name, method in binding.methods.items()}
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """What calls are let in, and how large their messages may be."""
+
+    authorizer: Authorizer | None  # None: all are
+    most_bytes: int
+
+    def admit(
+        self, rpc: grpc.aio.ServicerContext[Any, Any], method: str
+    ) -> tuple[Mapping[str, str], str]:
+        """A call's metadata and its caller's name. Raises MeshError for one that is not let in."""
+        metadata = {
+            key: value for key, value in rpc.invocation_metadata() or () if isinstance(value, str)
+        }
+        if self.authorizer is None:
+            return metadata, ""
+        identity = self.authorizer.admit(self.authorizer.caller(rpc, metadata), method)
+        return without_token(metadata), identity.name
+
+    def check_size(self, data: bytes, method: str, message: str = "") -> None:
+        """Raises MESSAGE_TOO_LARGE; ``message`` is the full name of the request's type."""
+        if len(data) > self.most_bytes:
+            what = f"the request ({message})" if message else "the request"
+            raise too_large(what, self.most_bytes, size=len(data), method=method)
+
+
+def _handler(binding: Binding, access: _Access) -> Any:
+    handlers = {name: _method_handler(method, access) for name, method in binding.methods.items()}
     return grpc.method_handlers_generic_handler(binding.service, handlers)
 
 
-def _method_handler(method: BoundMethod) -> Any:
+def _method_handler(method: BoundMethod, access: _Access) -> Any:
     spec = method.spec
     if spec.client_streaming:
         make: Any = grpc.stream_stream_rpc_method_handler
@@ -106,19 +160,23 @@ def _method_handler(method: BoundMethod) -> Any:
         make = grpc.unary_stream_rpc_method_handler
     else:
         make = grpc.unary_unary_rpc_method_handler
-    serve = _serve_stream(method) if spec.server_streaming else _serve_unary(method)
+    serve = _serve_stream if spec.server_streaming else _serve_unary
     # No request_deserializer: gRPC would log a traceback and answer a bare INTERNAL where one
     # fails. The handlers decode by themselves, and pack by themselves what may be too large.
-    return make(serve)
+    return make(serve(method, access))
 
 
-def _serve_unary(method: BoundMethod) -> Any:
+def _serve_unary(method: BoundMethod, access: _Access) -> Any:
+    name, of = method.spec.full_name, method.spec.request_class.DESCRIPTOR.full_name
+
     async def serve(data: bytes, rpc: grpc.aio.ServicerContext[Any, Any]) -> Any:
         try:
+            metadata, identity = access.admit(rpc, name)
+            access.check_size(data, name, of)
             request = method.read(data)
             del data  # not to be kept for as long as the call takes
             response = await method.call(
-                request, timeout=rpc.time_remaining(), metadata=_metadata(rpc)
+                request, timeout=rpc.time_remaining(), metadata=metadata, identity=identity
             )
             return packed_response(method.spec, response)
         except MeshError as error:
@@ -127,15 +185,24 @@ def _serve_unary(method: BoundMethod) -> Any:
     return serve
 
 
-def _serve_stream(method: BoundMethod) -> Any:
+def _serve_stream(method: BoundMethod, access: _Access) -> Any:
+    name, of = method.spec.full_name, method.spec.request_class.DESCRIPTOR.full_name
+
+    def read(data: bytes) -> Any:
+        access.check_size(data, name, of)
+        return method.spec.request_of(data)
+
     async def serve(data: Any, rpc: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
         responses: Any = None
         try:
-            many = method.spec.client_streaming
-            read = partial(read_request, method.spec)
-            request = _Requests(data, read) if many else method.read(data)
+            metadata, identity = access.admit(rpc, name)
+            if method.spec.client_streaming:
+                request: Any = _Requests(data, read)
+            else:
+                access.check_size(data, name, of)
+                request = method.read(data)
             responses = method.stream(
-                request, timeout=rpc.time_remaining(), metadata=_metadata(rpc)
+                request, timeout=rpc.time_remaining(), metadata=metadata, identity=identity
             )
             async for response in responses:
                 yield packed_response(method.spec, response)
@@ -173,8 +240,9 @@ class _Generic:
     is answered as everywhere else.
     """
 
-    def __init__(self, server: grpc.aio.Server) -> None:
+    def __init__(self, server: grpc.aio.Server, access: _Access) -> None:
         self._server = server
+        self._access = access
 
     def add_generic_rpc_handlers(self, _handlers: Any) -> None:
         """The same methods come once more by name."""
@@ -182,16 +250,18 @@ class _Generic:
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
         """Adds a service's methods."""
         decoding = {
-            name: _decoding(f"{service}/{name}", handler) for name, handler in handlers.items()
+            name: _decoding(f"{service}/{name}", handler, self._access)
+            for name, handler in handlers.items()
         }
         added = grpc.method_handlers_generic_handler(service, decoding)
         self._server.add_generic_rpc_handlers((added,))
 
 
-def _decoding(name: str, handler: Any) -> Any:
-    """The handler of a method, whose requests are decoded inside it."""
+def _decoding(name: str, handler: Any, access: _Access) -> Any:
+    """The handler of a method, whose callers are let in and requests decoded inside it."""
 
     def read(data: bytes) -> Any:
+        access.check_size(data, name)
         try:
             return handler.request_deserializer(data)
         except DecodeError:
@@ -203,6 +273,7 @@ def _decoding(name: str, handler: Any) -> Any:
 
     async def unary(data: bytes, rpc: grpc.aio.ServicerContext[Any, Any]) -> Any:
         try:
+            access.admit(rpc, name)
             request = read(data)
         except MeshError as error:
             await _abort(rpc, error)
@@ -211,6 +282,7 @@ def _decoding(name: str, handler: Any) -> Any:
     async def stream(data: Any, rpc: grpc.aio.ServicerContext[Any, Any]) -> None:
         serve = handler.stream_stream or handler.unary_stream
         try:
+            access.admit(rpc, name)
             request = _Requests(data, read) if handler.request_streaming else read(data)
             served = serve(request, rpc)
             if isawaitable(served):
@@ -227,10 +299,6 @@ def _decoding(name: str, handler: Any) -> Any:
     if handler.response_streaming:
         return grpc.unary_stream_rpc_method_handler(stream, response_serializer=serializer)
     return grpc.unary_unary_rpc_method_handler(unary, response_serializer=serializer)
-
-
-def _metadata(rpc: grpc.aio.ServicerContext[Any, Any]) -> dict[str, str]:
-    return {key: value for key, value in rpc.invocation_metadata() or () if isinstance(value, str)}
 
 
 async def _abort(rpc: grpc.aio.ServicerContext[Any, Any], error: MeshError) -> None:

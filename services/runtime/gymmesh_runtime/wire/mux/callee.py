@@ -9,7 +9,7 @@ from contextvars import copy_context
 from functools import partial
 from inspect import CORO_CREATED, getcoroutinestate
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from google.protobuf.message import DecodeError
 
@@ -32,6 +32,9 @@ _MAX_QUEUED: Final = 262_144
 #: So many calls of a method that had to wait get a task of their own before one stands in line
 #: again, to see whether they still have to.
 _ALONE: Final = 1000
+
+#: Lets a call in, whose identity and metadata it sets. Raises MeshError.
+Admit: TypeAlias = Callable[[table.Theirs], None]
 
 
 class Incoming:
@@ -56,6 +59,7 @@ class Callee:
     """
 
     __slots__ = (
+        "_admit",
         "_alone",
         "_assembly_s",
         "_at",
@@ -70,7 +74,14 @@ class Callee:
         "_without_credit",
     )
 
-    def __init__(self, link: Link, methods: Mapping[str, BoundMethod], assembly_s: float) -> None:
+    def __init__(
+        self,
+        link: Link,
+        methods: Mapping[str, BoundMethod],
+        assembly_s: float,
+        admit: Admit | None = None,
+    ) -> None:
+        self._admit = admit
         self._link = link
         self._table = link.table
         self._served = link.table.served
@@ -105,6 +116,8 @@ class Callee:
         if call.method not in self._methods:
             self._fail(call.number, _not_offered(call.method))
             return
+        if self._admit is not None and not self._admitted(self._admit, call):
+            return
         call.sink = Incoming(_timeout_s(call), self._assembly_s, partial(self._overdue, call))
 
     def began(self, call: table.Theirs, payload: bytes) -> None:
@@ -118,10 +131,21 @@ class Callee:
         if method is None or method.spec.client_streaming:
             self._fail(call.number, _not_offered(call.method))
             return
+        if self._admit is not None and call.sink is None and not self._admitted(self._admit, call):
+            return
         if method.spec.server_streaming:
             call.sink = self._loop.create_task(self._stream(call, deadline, method, payload))
         else:
             self._begin(call, deadline, method, payload)
+
+    def _admitted(self, admit: Admit, call: table.Theirs) -> bool:
+        """Whether a call is let in; it ends where it is not."""
+        try:
+            admit(call)
+        except MeshError as error:
+            self._fail(call.number, error)
+            return False
+        return True
 
     def refused(self, number: int, error: MeshError) -> None:
         """A call that the table has no room for."""
@@ -204,7 +228,7 @@ class Callee:
         try:
             request = read(payload)
             timeout = deadline - monotonic()
-            response = await method.call(request, timeout=timeout, metadata=call.metadata)
+            response = await method.call(request, timeout, call.metadata, None, call.identity)
             answer = pack(response)
             size = len(answer)
             if size > frames.MAX_MESSAGE:
@@ -237,7 +261,9 @@ class Callee:
         try:
             request = method.spec.read_request(payload)
             timeout = deadline - monotonic()
-            responses = method.stream(request, timeout=timeout, metadata=call.metadata)
+            responses = method.stream(
+                request, timeout=timeout, metadata=call.metadata, identity=call.identity
+            )
             async for response in responses:
                 message = packed_response(method.spec, response)
                 if call.credit == 0 or self._sender.full:

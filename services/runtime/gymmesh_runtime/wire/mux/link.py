@@ -22,7 +22,7 @@ from gymmesh_runtime.binding import BoundMethod
 from gymmesh_runtime.errors import MeshError, unforeseen
 from gymmesh_runtime.wire.batch import BatchLimits
 from gymmesh_runtime.wire.mux.assembly import AssemblyBudget
-from gymmesh_runtime.wire.mux.callee import Callee
+from gymmesh_runtime.wire.mux.callee import Admit, Callee
 from gymmesh_runtime.wire.mux.caller import Caller, Crowd
 from gymmesh_runtime.wire.mux.frames import FRAME_BYTES, GO_AWAY, pack, unpack
 from gymmesh_runtime.wire.mux.sender import BATCHING, Sender
@@ -53,7 +53,7 @@ class Link:
     ``opener`` is the side that opened the stream; ``peer`` is what errors and
     logs call the other end; ``methods`` are those served to it, by full name; ``crowd``
     counts the calls made over this link and others; ``budget`` is what unfinished messages may
-    take on this link and on others.
+    take on this link and on others; ``admit`` lets the peer's calls in, None: all of them.
     """
 
     def __init__(
@@ -67,6 +67,7 @@ class Link:
         batching: BatchLimits = BATCHING,
         crowd: Crowd | None = None,
         budget: AssemblyBudget | None = None,
+        admit: Admit | None = None,
     ) -> None:
         self.peer = peer
         limits = limits or TableLimits()
@@ -78,7 +79,7 @@ class Link:
         self._opener = opener
         self._side = "client" if opener else "server"
         self._pipe = pipe
-        self._callee = Callee(self, methods or {}, limits.assembly_s)
+        self._callee = Callee(self, methods or {}, limits.assembly_s, admit)
         #: Whether this side may begin a call.
         self.usable = True
         #: Whether it ends when no call is in flight.

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable
 from typing import Any
 
 import grpc
 
 from gymmesh_runtime.binding import Binding
-from gymmesh_runtime.errors import STATUS_DETAILS_KEY, to_status
+from gymmesh_runtime.errors import STATUS_DETAILS_KEY, MeshError, to_status
+from gymmesh_runtime.security.authorizer import Authorizer, without_token
+from gymmesh_runtime.security.limits import Limiter
 from gymmesh_runtime.wire.mux.assembly import AssemblyBudget
+from gymmesh_runtime.wire.mux.callee import Admit
 from gymmesh_runtime.wire.mux.frames import EXCHANGE, OFFERED, VERSION
 from gymmesh_runtime.wire.mux.link import Link
 from gymmesh_runtime.wire.mux.pipes import GrpcPipe
-from gymmesh_runtime.wire.mux.table import TableLimits
+from gymmesh_runtime.wire.mux.table import TableLimits, Theirs
 
 
 class MuxServicer:
@@ -25,7 +29,11 @@ class MuxServicer:
         bindings: Iterable[Binding],
         limits: TableLimits | None = None,
         budget: AssemblyBudget | None = None,
+        authorizer: Authorizer | None = None,
+        limiter: Limiter | None = None,
     ) -> None:
+        self._authorizer = authorizer
+        self._limiter = limiter
         self._methods = {
             method.spec.full_name: method
             for binding in bindings
@@ -56,6 +64,20 @@ class MuxServicer:
             link.leave(reason)
 
     async def _exchange(self, _requests: Any, rpc: grpc.aio.ServicerContext[Any, Any]) -> None:
+        try:
+            name, admit = self._admission(rpc)
+            with contextlib.ExitStack() as stack:
+                if self._limiter is not None:
+                    stack.enter_context(self._limiter.connected(name))
+                link = await self._carry(rpc, admit)
+        except MeshError as error:
+            await _abort(rpc, error)
+            return
+        if link.broken:
+            await _abort(rpc, link.error())
+
+    async def _carry(self, rpc: Any, admit: Admit | None) -> Link:
+        """Carries the calls of a stream until it ends; returns its link."""
         await rpc.send_initial_metadata(((OFFERED, VERSION),))
         peer = rpc.peer()
         pipe = GrpcPipe(rpc, peer, opener=False)
@@ -66,6 +88,7 @@ class MuxServicer:
             methods=self._methods,
             limits=self._limits,
             budget=self._budget,
+            admit=admit,
         )
         self._links.add(link)
         try:
@@ -74,12 +97,27 @@ class MuxServicer:
             await link.run()
         finally:
             self._links.discard(link)
-        if link.broken:
-            await _abort(rpc, link)
+        return link
+
+    def _admission(self, rpc: Any) -> tuple[str, Admit | None]:
+        """A stream's caller, and what lets its calls in. Raises MeshError for one not known."""
+        authorizer = self._authorizer
+        if authorizer is None:
+            return "", None
+        metadata = {
+            key: value for key, value in rpc.invocation_metadata() or () if isinstance(value, str)
+        }
+        stream = authorizer.admit(authorizer.caller(rpc, metadata), EXCHANGE)
+
+        def admit(call: Theirs) -> None:
+            caller = authorizer.caller_on(stream, call.metadata)
+            call.identity = authorizer.admit(caller, call.method).name
+            call.metadata = without_token(call.metadata)
+
+        return stream.name, admit
 
 
-async def _abort(rpc: grpc.aio.ServicerContext[Any, Any], link: Link) -> None:
-    error = link.error()
+async def _abort(rpc: grpc.aio.ServicerContext[Any, Any], error: MeshError) -> None:
     trailers = ((STATUS_DETAILS_KEY, to_status(error).SerializeToString()),)
     try:
         await rpc.abort(error.code, error.message[:200], trailing_metadata=trailers)

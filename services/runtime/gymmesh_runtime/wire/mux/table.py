@@ -108,6 +108,7 @@ class Theirs(msgspec.Struct, eq=False):
     credit: int = 0  # messages that may still be sent
     sink: Any = None
     parts: Parts | None = None  # None: the request is complete
+    identity: str = ""  # the caller's name, where callers have one
 
 
 class CallTable:

@@ -15,9 +15,8 @@ from gymmesh_runtime.errors import (
     MeshError,
     connection_closed,
     deadline_passed,
-    from_rpc_error,
 )
-from gymmesh_runtime.wire.channels import Line
+from gymmesh_runtime.wire.channels import Connection, Line
 from gymmesh_runtime.wire.mux.caller import Crowd
 from gymmesh_runtime.wire.mux.frames import EXCHANGE, OFFERED
 from gymmesh_runtime.wire.mux.link import Link
@@ -88,6 +87,12 @@ class Trunk:
         if link is not None:
             link.leave("the address is no longer listed")
 
+    def renew(self) -> None:
+        """Connects anew for the calls to come, with certificates that have changed."""
+        link, self.link = self.link, None
+        if link is not None:
+            link.leave("the certificates have changed")
+
     def restore(self) -> None:
         """Takes the address back: who is there now may offer the mux."""
         self._plain_only = False
@@ -105,7 +110,9 @@ class Trunk:
             await asyncio.wait(set(self._running), timeout=_CLOSE_S)
 
     async def _open(self) -> Link | None:
-        call = self._line.enter_raw(EXCHANGE)()
+        carried = self._line.metadata()
+        held = self._line.enter()
+        call = held.raw(EXCHANGE)(metadata=carried)
         opened = False
         try:
             async with asyncio.timeout(_OPEN_S):
@@ -116,7 +123,7 @@ class Trunk:
                 _log.info("%s does not offer the mux; it is called plainly", self._line.address)
                 self._plain_only = True
                 return None
-            raise from_rpc_error(exc, self._line.address, EXCHANGE) from None
+            raise await self._line.failure(exc, EXCHANGE) from None
         except TimeoutError:
             raise self._away(f"did not answer within {_OPEN_S:.0f} s") from None
         except Exception as exc:  # the library's own, for a channel that was closed meanwhile
@@ -124,8 +131,8 @@ class Trunk:
         finally:
             if not opened:
                 call.cancel()
-                self._line.leave()
-        return self._start(call)
+                self._line.leave(held)
+        return self._start(call, held)
 
     async def _accepted(self, call: Any) -> None:
         """Waits until the server takes the call. Raises AioRpcError when it does not."""
@@ -147,22 +154,22 @@ class Trunk:
         finally:
             metadata.cancel()
 
-    def _start(self, call: Any) -> Link | None:
+    def _start(self, call: Any, held: Connection) -> Link | None:
         if self._line.retired:
             call.cancel()
-            self._line.leave()
+            self._line.leave(held)
             return None
         address = self._line.address
         pipe = GrpcPipe(call, address, opener=True)
         link = Link(pipe, opener=True, peer=address, crowd=self._crowd)
         link.on_leaving = lambda: self._let_go(link)
-        task = asyncio.create_task(self._run(link, call))
+        task = asyncio.create_task(self._run(link, call, held))
         self._running[task] = link
         task.add_done_callback(self._running.pop)
         self.link = link
         return link
 
-    async def _run(self, link: Link, call: Any) -> None:
+    async def _run(self, link: Link, call: Any, held: Connection) -> None:
         started = time.monotonic()
         try:
             await link.run()
@@ -170,7 +177,7 @@ class Trunk:
             refused = call.done() and await call.code() is grpc.StatusCode.UNIMPLEMENTED
             self._plain_only = self._plain_only or refused
             call.cancel()
-            self._line.leave()
+            self._line.leave(held)
             if link.broken and time.monotonic() - started < _SHORT_LIFE_S:
                 self._pause(self._away("the last connection broke at once"))
             else:

@@ -1,0 +1,220 @@
+"""A throwaway authority and its certificates, with the `cryptography` package."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from gymmesh_client.problems import UserError
+
+if TYPE_CHECKING:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
+_AUTHORITY: Final = "gymmesh development authority"
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+# Clocks differ.
+_BEFORE: Final = datetime.timedelta(minutes=5)
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """The files written, the authority's first; until when the certificates hold."""
+
+    files: Sequence[Path]
+    expires_at: str
+
+
+def issue(folder: Path, names: Sequence[str], hosts: Sequence[str], days: int) -> Issued:
+    """Writes `ca.pem` and `ca.key`, unless they are there, and for each name a pair of its own.
+
+    Each certificate is for its name, `hosts` and this machine's loopback, as a server's and as a
+    client's. Files are replaced whole, readable by this user alone. Raises UserError.
+    """
+    for name in names:
+        if not _NAME.fullmatch(name) or name == "ca":
+            raise UserError(
+                f"the name {name!r} is for no certificate: give lower-case letters, digits, "
+                "dashes and dots, and not ca"
+            )
+    try:
+        import cryptography as _installed  # noqa: F401  # only whether it is there
+    except ModuleNotFoundError:
+        raise UserError("needs the package cryptography; install gymmesh[certs]") from None
+    now = datetime.datetime.now(datetime.UTC)
+    until = now + datetime.timedelta(days=days)
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        key, authority = _authority(folder, now)
+        files = [folder / "ca.pem"]
+        for name in names:
+            own_key, own = _leaf(key, authority, name, hosts, (now - _BEFORE, until))
+            # The key first: what reads them both finds a pair once the certificate is there.
+            _write(folder / f"{name}.key", _key_pem(own_key))
+            _write(folder / f"{name}.pem", _pem(own))
+            files += [folder / f"{name}.pem", folder / f"{name}.key"]
+    except OSError as error:
+        raise UserError(f"{error.filename}: {(error.strerror or '').lower()}") from None
+    return Issued(files, until.isoformat(timespec="seconds"))
+
+
+def _authority(
+    folder: Path, now: datetime.datetime
+) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
+    """The authority in the folder, made if there is none. Raises UserError for one that is ours
+    no more.
+    """
+    from cryptography import x509
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    certificate, key = folder / "ca.pem", folder / "ca.key"
+    if certificate.exists() or key.exists():
+        try:
+            kept = serialization.load_pem_private_key(key.read_bytes(), password=None)
+            found = x509.load_pem_x509_certificate(certificate.read_bytes())
+        except (OSError, ValueError, TypeError):
+            found, kept = None, None
+        if not isinstance(kept, ec.EllipticCurvePrivateKey) or found is None:
+            raise UserError(f"{folder} has a ca.pem or ca.key that this command did not make")
+        if found.public_key() != kept.public_key() or found.not_valid_after_utc < now:
+            raise UserError(f"the authority in {folder} is of no use any more; give a new folder")
+        return kept, found
+    made = ec.generate_private_key(ec.SECP256R1())
+    name = _subject(_AUTHORITY)
+    year = datetime.timedelta(days=365)
+    builder = _builder(name, name, made.public_key(), (now - _BEFORE, now + year))
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    builder = builder.add_extension(_usage(signs=True), critical=True)
+    own = _signed(builder, made, made)
+    _write(key, _key_pem(made))
+    _write(certificate, _pem(own))
+    return made, own
+
+
+def _leaf(
+    key: ec.EllipticCurvePrivateKey,
+    authority: x509.Certificate,
+    name: str,
+    hosts: Iterable[str],
+    dates: tuple[datetime.datetime, datetime.datetime],
+) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import ExtendedKeyUsageOID as Oid
+
+    made = ec.generate_private_key(ec.SECP256R1())
+    names = [_general(one) for one in dict.fromkeys((name, *_LOOPBACK, *hosts))]
+    builder = _builder(_subject(name), authority.subject, made.public_key(), dates)
+    builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
+    builder = builder.add_extension(_usage(signs=False), critical=True)
+    builder = builder.add_extension(
+        x509.ExtendedKeyUsage([Oid.SERVER_AUTH, Oid.CLIENT_AUTH]), critical=False
+    )
+    builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    builder = builder.add_extension(
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), critical=False
+    )
+    return made, _signed(builder, made, key)
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    public: ec.EllipticCurvePublicKey,
+    dates: tuple[datetime.datetime, datetime.datetime],
+) -> x509.CertificateBuilder:
+    from cryptography import x509
+
+    return x509.CertificateBuilder(
+        subject_name=subject,
+        issuer_name=issuer,
+        public_key=public,
+        serial_number=x509.random_serial_number(),
+        not_valid_before=dates[0],
+        not_valid_after=dates[1],
+    )
+
+
+def _signed(
+    builder: x509.CertificateBuilder,
+    own: ec.EllipticCurvePrivateKey,
+    key: ec.EllipticCurvePrivateKey,
+) -> x509.Certificate:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+
+    identifier = x509.SubjectKeyIdentifier.from_public_key(own.public_key())
+    return builder.add_extension(identifier, critical=False).sign(key, hashes.SHA256())
+
+
+def _usage(*, signs: bool) -> x509.KeyUsage:
+    from cryptography import x509
+
+    return x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _subject(name: str) -> x509.Name:
+    from cryptography import x509
+    from cryptography.x509.oid import NameOID
+
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _general(host: str) -> x509.GeneralName:
+    from cryptography import x509
+
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        pass
+    try:
+        return x509.DNSName(host)
+    except ValueError:
+        raise UserError(f"{host!r} is no host name and no IP address") from None
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    return certificate.public_bytes(Encoding.PEM)
+
+
+def _key_pem(key: Any) -> bytes:
+    from cryptography.hazmat.primitives import serialization
+
+    pem: bytes = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    return pem
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Replaces a file whole, readable by this user alone."""
+    # mkstemp makes it so from the start.
+    number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    with os.fdopen(number, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(name, path)

@@ -1,0 +1,113 @@
+"""The options by which a command that calls services elsewhere shows who it is."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+import msgspec
+from click.core import ParameterSource
+
+if TYPE_CHECKING:
+    from gymmesh_runtime.security import SecurityConfig
+
+F = TypeVar("F", bound=Callable[..., Any])
+_NAMES: Final = ("ca", "cert", "key", "server_name", "token_file")
+
+
+@dataclass(frozen=True, slots=True)
+class SecurityOptions:
+    """What the user said; `given` are the flags on the command line."""
+
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+    server_name: str | None = None
+    token_file: str | None = None
+    given: tuple[str, ...] = ()
+
+    def refuse(self) -> None:
+        """Raise a usage error where nothing elsewhere is called."""
+        if self.given:
+            raise click.UsageError(f"{self.given[0]} is for services elsewhere; give --agent, too")
+
+    def over(self, configured: SecurityConfig | None) -> SecurityConfig | None:
+        """The configured security with what the options say laid over it.
+
+        Raises ConfigError for what does not fit together.
+        """
+        from gymmesh_runtime.config import ConfigError
+        from gymmesh_runtime.security import SecurityConfig, TlsConfig
+
+        files = {"authority": self.ca, "certificate": self.cert, "key": self.key}
+        said = {key: value for key, value in files.items() if value is not None}
+        if self.server_name is not None:
+            said["server_name"] = self.server_name
+        if not said and self.token_file is None:
+            return configured
+        config = configured or SecurityConfig()
+        if said:
+            before = {} if config.tls is None else msgspec.structs.asdict(config.tls)
+            if not (before or self.ca):
+                raise ConfigError("give the authority of the services' certificates, too: --ca")
+            try:
+                config = msgspec.structs.replace(config, tls=TlsConfig(**(before | said)))
+            except ValueError:
+                raise ConfigError("--cert and --key belong together; give both") from None
+        if self.token_file is not None:
+            config = msgspec.structs.replace(config, token_file=self.token_file)
+        return config
+
+
+def security_options(command: F) -> F:
+    """Add the options; the command takes them as `security: SecurityOptions`."""
+
+    @functools.wraps(command)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        context = click.get_current_context()
+        given = tuple(
+            f"--{name.replace('_', '-')}"
+            for name in _NAMES
+            if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        )
+        values = {name: kwargs.pop(name) for name in _NAMES}
+        return command(*args, security=SecurityOptions(**values, given=given), **kwargs)
+
+    decorated: Any = wrapper
+    for option in reversed(_OPTIONS):
+        decorated = option(decorated)
+    result: F = decorated
+    return result
+
+
+_OPTIONS: Final = (
+    click.option(
+        "--ca",
+        envvar="GYMMESH_CA",
+        metavar="FILE",
+        help="The authority of the services' certificates: call them over TLS. [env: GYMMESH_CA]",
+    ),
+    click.option(
+        "--cert",
+        envvar="GYMMESH_CERT",
+        metavar="FILE",
+        help="The certificate to show them. [env: GYMMESH_CERT]",
+    ),
+    click.option("--key", envvar="GYMMESH_KEY", metavar="FILE", help="Its key. [env: GYMMESH_KEY]"),
+    click.option(
+        "--server-name",
+        envvar="GYMMESH_SERVER_NAME",
+        metavar="NAME",
+        help="The name that their certificates have, where it is not the host of their address."
+        " [env: GYMMESH_SERVER_NAME]",
+    ),
+    click.option(
+        "--token-file",
+        envvar="GYMMESH_TOKEN_FILE",
+        metavar="FILE",
+        help="The bearer token to show them. [env: GYMMESH_TOKEN_FILE]",
+    ),
+)

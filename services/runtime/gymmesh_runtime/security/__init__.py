@@ -1,0 +1,24 @@
+"""Who may call what, over connections that others cannot read.
+
+config        what a mesh file says of it
+pem           certificate files: checked, and read again when they change
+tokens        bearer tokens: what this process presents, and what it accepts
+credentials   what gRPC wants of both: for servers, and for channels
+refusals      why a connection over TLS came to nothing, as a sentence
+exposure      where a server may listen without TLS
+identity      who calls: by a certificate or a token
+permissions   what each method takes, and who may call it
+authorizer    the one place that lets calls in
+ownership     whose an id is
+limits        what each identity may take of a process
+audit         a line for each control action and refusal
+"""
+
+from gymmesh_runtime.security.config import (
+    IdentityConfig,
+    LimitsConfig,
+    SecurityConfig,
+    TlsConfig,
+)
+
+__all__ = ["IdentityConfig", "LimitsConfig", "SecurityConfig", "TlsConfig"]

@@ -1,0 +1,117 @@
+"""A line in the log for each control action, and for each call that was refused.
+
+The logger is `gymmesh.audit`; a line is a JSON object: `time`, `identity` (empty: not known),
+`method`, `target`, `outcome` (OK, or the reason of the failure). No secret is in it: of a lease,
+which is one, there is a digest.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import logging
+import math
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from inspect import isawaitable
+from time import monotonic
+from typing import Any, Final
+
+from gymmesh_runtime.context import CallContext
+from gymmesh_runtime.contract import MethodSpec
+from gymmesh_runtime.errors import MeshError
+
+_log = logging.getLogger("gymmesh.audit")
+_DENIALS_S: Final = 1.0
+_MOST_DENIALS: Final = 10_000
+_MOST: Final = 200  # characters of what a caller wrote
+
+
+def _control(request: Any, _: Any) -> dict[str, Any]:
+    return {"run_id": request.run_id, "action": request.WhichOneof("command") or ""}
+
+
+def _weights(request: Any, _: Any) -> dict[str, Any]:
+    return {"version": request.version}
+
+
+def _register(request: Any, response: Any) -> dict[str, Any]:
+    one = request.instance
+    lease = "" if response is None else response.lease_id
+    return {"instance_id": one.id, "address": one.address, "lease": _digest(lease)}
+
+
+def _deregister(request: Any, _: Any) -> dict[str, Any]:
+    return {"lease": _digest(request.lease_id)}
+
+
+#: What is an action, and what says on what it was.
+ACTIONS: Final[Mapping[str, Callable[[Any, Any], dict[str, Any]]]] = {
+    "gymmesh.run.v1.RunService/ControlRun": _control,
+    "gymmesh.model.v1.ModelService/SetWeightsVersion": _weights,
+    "gymmesh.discovery.v1.DiscoveryService/Register": _register,
+    "gymmesh.discovery.v1.DiscoveryService/Deregister": _deregister,
+}
+
+
+def audited(spec: MethodSpec, handler: Any) -> Any:
+    """A servicer's method that writes a line for each call; what is no action stays as it is."""
+    method = spec.full_name
+    target = ACTIONS.get(method)
+    if target is None:
+        return handler
+
+    async def handle(request: Any, context: CallContext) -> Any:
+        response = None
+        outcome = "CANCELLED"
+        try:
+            response = handler(request, context)
+            if isawaitable(response):
+                response = await response
+            outcome = "OK"
+            return response
+        except MeshError as error:
+            response, outcome = None, error.reason_name
+            raise
+        except Exception as error:
+            response, outcome = None, type(error).__name__
+            raise
+        finally:
+            answered = response if outcome == "OK" else None
+            _write(context.identity, method, target(request, answered), outcome)
+
+    return handle
+
+
+def denied(identity: str, method: str, error: MeshError) -> None:
+    """A call that was refused; of many alike within a second one is written."""
+    key = (identity, method, error.reason_name)
+    since, count = _denials.get(key, (-math.inf, 0))
+    if monotonic() - since < _DENIALS_S:
+        _denials[key] = (since, count + 1)
+        return
+    if len(_denials) >= _MOST_DENIALS:
+        _denials.clear()
+    _denials[key] = (monotonic(), 0)
+    _write(identity, method, {"refused_before": count} if count else {}, error.reason_name)
+
+
+def _write(identity: str, method: str, target: Mapping[str, Any], outcome: str) -> None:
+    line = {
+        "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
+        "identity": identity,
+        "method": method,
+        "target": {
+            key: value[:_MOST] if isinstance(value, str) else value for key, value in target.items()
+        },
+        "outcome": outcome,
+    }
+    _log.info("%s", json.dumps(line))
+
+
+#: When one was last written, and how many have come since.
+_denials: dict[tuple[str, str, str], tuple[float, int]] = {}
+
+
+def _digest(lease: str) -> str:
+    return sha256(lease.encode("utf-8", "surrogatepass")).hexdigest()[:12] if lease else ""

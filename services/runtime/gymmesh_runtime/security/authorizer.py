@@ -1,0 +1,53 @@
+"""The one place that lets calls in: plain ones, streams, and each call on the mux."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.security.audit import denied
+from gymmesh_runtime.security.config import SecurityConfig
+from gymmesh_runtime.security.identity import Identities, Identity
+from gymmesh_runtime.security.permissions import refusal_of
+from gymmesh_runtime.security.tokens import AUTHORIZATION, presented
+
+
+class Authorizer:
+    """Knows the identities of a configuration. Raises ConfigError."""
+
+    def __init__(self, config: SecurityConfig) -> None:
+        self._identities = Identities(config.identities)
+
+    @classmethod
+    def of(cls, config: SecurityConfig) -> Authorizer | None:
+        """The authorizer of a configuration; None where whoever can connect may do all."""
+        return cls(config) if config.identities else None
+
+    def caller(self, rpc: Any, metadata: Mapping[str, str]) -> Identity | None:
+        """Who makes an RPC: by the token that it presents, or else by the certificate."""
+        if AUTHORIZATION in metadata:
+            return self._identities.of_token(presented(metadata[AUTHORIZATION]))
+        return self._identities.of_certificate(rpc.auth_context())
+
+    def caller_on(self, stream: Identity | None, metadata: Mapping[str, str]) -> Identity | None:
+        """Who makes a call on a mux stream: by a token of its own, or else as the stream's."""
+        if AUTHORIZATION in metadata:
+            return self._identities.of_token(presented(metadata[AUTHORIZATION]))
+        return stream
+
+    def admit(self, identity: Identity | None, method: str) -> Identity:
+        """Lets a call in. Raises CREDENTIAL_INVALID and NOT_PERMITTED."""
+        refused: MeshError | None = refusal_of(identity, method)
+        if refused is not None:
+            denied("" if identity is None else identity.name, method, refused)
+            raise refused
+        assert identity is not None
+        return identity
+
+
+def without_token(metadata: Mapping[str, str]) -> Mapping[str, str]:
+    """Metadata as servicers get them: they have no use for the caller's token."""
+    if AUTHORIZATION not in metadata:
+        return metadata
+    return {key: value for key, value in metadata.items() if key != AUTHORIZATION}

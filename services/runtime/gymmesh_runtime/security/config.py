@@ -1,0 +1,124 @@
+"""What a configuration says of security: files and names, never a secret itself."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Final, Literal, TypeAlias
+
+import msgspec
+
+#: What callers may do: run rollouts and take them; steer runs and weights; register services; call
+#: models, environments and verifiers, as agents do; look at what there is.
+Permission: TypeAlias = Literal["collect", "control", "register", "serve", "observe"]
+
+_MIB: Final = 1024 * 1024
+_Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
+_SHA256: Final = re.compile(r"[0-9a-fA-F]{64}")
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+class TlsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """TLS between services. All are PEM files, and are read again when they change.
+
+    ``certificate`` (followed by intermediate ones, if any) and ``key`` are what this process shows,
+    as a server and as a client; ``authority`` are the certificates that others' must lead to.
+    ``client_certificates`` required: callers show a certificate of that authority. ``server_name``:
+    the name that servers' certificates have, where it is not the host of their address.
+    """
+
+    certificate: str = ""
+    key: str = ""
+    authority: str = ""
+    client_certificates: Literal["required", "none"] = "required"
+    server_name: str = ""
+
+    def __post_init__(self) -> None:
+        if bool(self.certificate) != bool(self.key):
+            raise ValueError("certificate and key belong together; give both, or neither")
+        if not self.authority:
+            raise ValueError("authority is missing: the file of the authority that others trust")
+
+
+class IdentityConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who somebody is, and what they may do.
+
+    Known by a name in their certificate (a URI such as a SPIFFE id, a DNS name, or the common
+    name), or by a bearer token: the file that holds it, or its SHA-256 in hexadecimal digits.
+    Whoever may do anything may ``observe``.
+    """
+
+    certificates: tuple[str, ...] = ()
+    token_file: str = ""
+    token_sha256: str = ""
+    may: tuple[Permission, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not (self.certificates or self.token_file or self.token_sha256):
+            raise ValueError("an identity needs certificates, token_file or token_sha256")
+        if self.token_sha256 and not _SHA256.fullmatch(self.token_sha256):
+            raise ValueError("token_sha256 must be 64 hexadecimal digits: the token's SHA-256")
+        if not self.may:
+            raise ValueError("may is empty: say at least observe")
+
+
+class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What each identity may take of one process at a time; 0: as much as there is.
+
+    ``calls`` in flight, those on the mux and streams included; ``calls_per_s``, of which a second's
+    worth may come at once; ``streams``: calls with streams, and connections of the mux.
+    ``message_bytes`` is the largest message that anybody may send. Callers without identities are
+    counted as one.
+    """
+
+    calls: _Count = 0
+    calls_per_s: Annotated[float, msgspec.Meta(ge=0, le=1e6)] = 0.0
+    streams: _Count = 0
+    message_bytes: Annotated[int, msgspec.Meta(ge=_MIB, le=64 * _MIB)] = 64 * _MIB
+
+    @property
+    def any(self) -> bool:
+        """Whether anything is counted."""
+        return bool(self.calls or self.calls_per_s or self.streams)
+
+
+class SecurityConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How services and their callers know one another.
+
+    ``token_file`` holds the bearer token that this process presents. ``identities``, by name, are
+    the only ones who may call; without any, whoever can connect may do all. ``insecure`` allows to
+    listen without TLS where others than this machine can connect, and to send tokens there;
+    ``plain_metrics`` allows the same for metrics alone. ``reflection``: whether servers say what
+    they offer; by default those that are plain and know no identities do.
+    """
+
+    tls: TlsConfig | None = None
+    token_file: str = ""
+    identities: dict[str, IdentityConfig] = {}
+    limits: LimitsConfig = msgspec.field(default_factory=LimitsConfig)
+    insecure: bool = False
+    plain_metrics: bool = False
+    reflection: bool | None = None
+
+    def __post_init__(self) -> None:
+        owners: dict[str, str] = {}
+        for name, one in self.identities.items():
+            if not _NAME.fullmatch(name):
+                raise ValueError(f"the identity {name!r} must be letters, digits, '.', '_' and '-'")
+            for key in (*one.certificates, one.token_sha256.lower()):
+                if key and owners.setdefault(key, name) != name:
+                    raise ValueError(
+                        f"the identities {owners[key]!r} and {name!r} are both known by {key}"
+                    )
+            certain = self.tls is not None and self.tls.client_certificates == "required"
+            if one.certificates and not certain:
+                raise ValueError(
+                    f"the identity {name!r} is known by certificates, which callers show with tls "
+                    "and client_certificates: required"
+                )
+
+    @property
+    def offers_reflection(self) -> bool:
+        """Whether servers say what they offer."""
+        if self.reflection is not None:
+            return self.reflection
+        return self.tls is None and not self.identities

@@ -1,0 +1,117 @@
+"""What gRPC wants of certificates and tokens: for servers, and for channels."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import grpc
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh_runtime.config import ConfigError
+from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.listening import is_local
+from gymmesh_runtime.security.config import SecurityConfig
+from gymmesh_runtime.security.pem import Pem, PemFiles
+from gymmesh_runtime.security.refusals import Refusals, told_of_tls
+from gymmesh_runtime.security.tokens import AUTHORIZATION, TokenFile, bearer
+
+_Metadata = tuple[tuple[str, str], ...]
+#: gRPC's name for the name that a server's certificate must have, in place of the address's host.
+_SERVER_NAME: Final = "grpc.ssl_target_name_override"
+
+
+class Credentials:
+    """The certificates and the token of one process, as the configuration has them.
+
+    Without any, all is plain. Raises ConfigError for files that cannot be used.
+    """
+
+    def __init__(self, config: SecurityConfig | None = None) -> None:
+        self.config = config = config or SecurityConfig()
+        #: The certificate files, where there is TLS.
+        self.files = None if config.tls is None else PemFiles(config.tls)
+        self._token = TokenFile(config.token_file) if config.token_file else None
+        self._refusals = Refusals(config.tls)
+
+    @property
+    def encrypts(self) -> bool:
+        """Whether connections are over TLS."""
+        return self.config.tls is not None
+
+    def refresh(self) -> int:
+        """Looks for changed certificate files; the number grows with each change."""
+        return 0 if self.files is None else self.files.refresh()
+
+    def server(self) -> grpc.ServerCredentials | None:
+        """What a server listens with; None: plain. Raises ConfigError without a certificate.
+
+        The files are looked at with each new connection, so that a changed certificate is in use
+        from the next one on.
+        """
+        files = self.files
+        if files is None:
+            return None
+        tls = files.config
+        if not tls.certificate:
+            raise ConfigError(
+                "a service needs a certificate and a key to serve TLS with", path="security.tls"
+            )
+        used = files.current()
+
+        def changed() -> Any:
+            nonlocal used
+            if (pem := files.current()) is used:
+                return None
+            used = pem
+            return _server_configuration(pem)
+
+        required = tls.client_certificates == "required"
+        make: Any = grpc.dynamic_ssl_server_credentials  # its stub lacks the None of "no change"
+        credentials: grpc.ServerCredentials = make(_server_configuration(used), changed, required)
+        return credentials
+
+    def open_channel(self, address: str, options: list[tuple[str, int | str]]) -> grpc.aio.Channel:
+        """A channel to a gRPC target, with the certificates as they are now."""
+        files = self.files
+        if files is None:
+            return grpc.aio.insecure_channel(address, options=options)
+        pem = files.current()
+        credentials = grpc.ssl_channel_credentials(
+            pem.authority, pem.key or None, pem.certificate or None
+        )
+        if files.config.server_name:
+            options = [*options, (_SERVER_NAME, files.config.server_name)]
+        return grpc.aio.secure_channel(address, credentials, options=options)
+
+    async def refusal(self, address: str, detail: str) -> MeshError | None:
+        """What TLS has to do with a failure to connect; None: nothing, or unknown.
+
+        ``detail``: what gRPC said of it.
+        """
+        if not self.encrypts or not told_of_tls(detail):
+            return None
+        return await self._refusals.find(address)
+
+    def metadata(self, address: str) -> _Metadata:
+        """What each RPC to an address carries besides its own: the token.
+
+        Raises CREDENTIAL_INVALID rather than send it where others could read it.
+        """
+        if self._token is None:
+            return ()
+        if not (self.encrypts or self.config.insecure or is_local(_host(address))):
+            raise MeshError(
+                errors_pb2.ERROR_REASON_CREDENTIAL_INVALID,
+                f"the token is not sent to {address} without TLS, where others could read it; give "
+                "security.tls, or say security.insecure",
+            )
+        return ((AUTHORIZATION, bearer(self._token.current())),)
+
+
+def _server_configuration(pem: Pem) -> Any:
+    return grpc.ssl_server_certificate_configuration([(pem.key, pem.certificate)], pem.authority)
+
+
+def _host(address: str) -> str:
+    """The host of a gRPC target; what is no host and port is returned whole."""
+    return address.rpartition(":")[0] or address

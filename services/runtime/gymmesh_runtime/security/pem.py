@@ -1,0 +1,185 @@
+"""Certificate files: checked when they are read, and read again when they change."""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Final
+
+from gymmesh_runtime.config import ConfigError
+from gymmesh_runtime.security.config import TlsConfig
+
+_log = logging.getLogger("gymmesh.security")
+
+#: How often the files are looked at, at most.
+CHECK_S: Final = 1.0
+# OpenSSL's codes of a certificate whose time is over, or has not come.
+_EXPIRED: Final = 10
+_NOT_YET: Final = 9
+
+_Stamp = tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pem:
+    """What the files hold; certificate and key may be empty."""
+
+    certificate: bytes
+    key: bytes
+    authority: bytes
+
+
+class PemFiles:
+    """The files of a TLS configuration, whole and checked.
+
+    Threads may use it: gRPC asks for a server's certificate from threads of its own.
+    Raises ConfigError when they cannot be used at first; later, what was good stays in use, and
+    the log says once what is wrong.
+    """
+
+    def __init__(self, config: TlsConfig) -> None:
+        self.config = config
+        self._paths = [
+            Path(path).expanduser()
+            for path in (config.certificate, config.key, config.authority)
+            if path
+        ]
+        self._lock = threading.Lock()
+        self._seen = _stamp(self._paths)
+        self._looked = monotonic()
+        self._pem = _read(config)
+        self._unfit: _Stamp | None = None  # of files that could not be used at the last look
+        self._problem = ""  # that was logged last
+        #: Grows with each change that was taken over.
+        self.version = 1
+
+    def current(self) -> Pem:
+        """What is in use now."""
+        with self._lock:
+            if monotonic() - self._looked >= CHECK_S:
+                self._refresh()
+            return self._pem
+
+    def refresh(self) -> int:
+        """The version of what is in use now."""
+        self.current()
+        return self.version
+
+    def _refresh(self) -> None:
+        self._looked = monotonic()
+        stamp: _Stamp = ()
+        try:
+            stamp = _stamp(self._paths)
+            if stamp == self._seen:
+                return
+            pem = _read(self.config)
+            if _stamp(self._paths) != stamp:
+                return  # they changed while they were read: the next look is another try
+        except ConfigError as error:
+            # Files are often replaced one after the other: at the next look they may fit.
+            if stamp == self._unfit:
+                self._seen = stamp
+                if error.problem != self._problem:
+                    _log.error("%s; what was read before stays in use", error.problem)
+                self._problem = error.problem
+            self._unfit = stamp
+            return
+        self._seen, self._unfit, self._problem = stamp, None, ""
+        if pem != self._pem:
+            self._pem = pem
+            self.version += 1
+            paths = ", ".join(map(str, self._paths))
+            _log.info("the certificates were read anew (change %d): %s", self.version - 1, paths)
+
+
+def _stamp(paths: Sequence[Path]) -> _Stamp:
+    """By which a changed file is known. Raises ConfigError."""
+    try:
+        return tuple(
+            (found.st_mtime_ns, found.st_size, found.st_ino) for found in map(os.stat, paths)
+        )
+    except OSError as error:
+        raise _unreadable(str(error.filename), error) from None
+
+
+def _read(config: TlsConfig) -> Pem:
+    """Reads and checks the files. Raises ConfigError."""
+    authority = _bytes_of(config.authority)
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(
+            cadata=authority.decode("ascii")
+        )
+    except (ssl.SSLError, ValueError):
+        raise _wrong(config.authority, "holds no certificates in PEM", "authority") from None
+    if not config.certificate:
+        return Pem(b"", b"", authority)
+    certificate, key = _bytes_of(config.certificate), _bytes_of(config.key)
+    check_pair(config)
+    return Pem(certificate, key, authority)
+
+
+def check_pair(config: TlsConfig) -> None:
+    """Checks a certificate, its key and its dates. Raises ConfigError."""
+    certificate, key = (str(Path(one).expanduser()) for one in (config.certificate, config.key))
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        # A password would be asked for on the terminal.
+        server.load_cert_chain(certificate, key, password=lambda: b"")
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            problem = f"is not the certificate of the key {config.key}"
+        else:
+            problem = f"and its key {config.key} are no certificate and unencrypted key in PEM"
+        raise _wrong(config.certificate, problem, "certificate") from None
+    code = _verify_code(server, certificate)
+    if code == _EXPIRED:
+        raise _wrong(config.certificate, "has expired; issue a new one", "certificate")
+    if code == _NOT_YET:
+        raise _wrong(config.certificate, "is not valid yet; see to the clocks", "certificate")
+
+
+def _verify_code(server: ssl.SSLContext, certificate: str) -> int:
+    """What a client that trusts just this certificate says of it, as OpenSSL's code; 0: well.
+
+    The standard library says a certificate's dates only after a handshake, so one is made with
+    ourselves, in memory.
+    """
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname = False
+    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    client.load_verify_locations(cafile=certificate)
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = client.wrap_bio(down, up), server.wrap_bio(up, down, server_side=True)
+    for _ in range(4):
+        for end in ends:
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+            except ssl.SSLCertVerificationError as error:
+                return error.verify_code
+            except ssl.SSLError:
+                return 0  # nothing about dates
+    return 0
+
+
+def _bytes_of(path: str) -> bytes:
+    try:
+        return Path(path).expanduser().read_bytes()
+    except OSError as error:
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: str, error: OSError) -> ConfigError:
+    reason = (error.strerror or str(error)).lower()
+    return ConfigError(f"the TLS file {path} cannot be read: {reason}", path="security.tls")
+
+
+def _wrong(path: str, problem: str, key: str) -> ConfigError:
+    return ConfigError(f"the certificate {path} {problem}", path=f"security.tls.{key}")

@@ -1,0 +1,85 @@
+"""Bearer tokens: read from files, and read again when these change."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from time import monotonic
+from typing import Final
+
+from gymmesh_runtime.config import ConfigError, Secret
+
+_log = logging.getLogger("gymmesh.security")
+
+AUTHORIZATION: Final = "authorization"
+SCHEME: Final = "bearer "
+_CHECK_S: Final = 1.0
+_MOST: Final = 8192
+
+
+class TokenFile:
+    """The token in a file: one line. Raises ConfigError when there is none at first.
+
+    A later one that cannot be used leaves the one before in use, and the log says so once.
+    """
+
+    def __init__(self, path: str, key: str = "security.token_file") -> None:
+        self._path = Path(path).expanduser()
+        self._key = key
+        self._looked = monotonic()
+        self._seen = self._stamp()
+        self._token = self._read()
+        self._problem = ""  # that was logged last
+
+    def current(self) -> Secret:
+        """The token."""
+        now = monotonic()
+        if now - self._looked >= _CHECK_S:
+            self._looked = now
+            self._refresh()
+        return self._token
+
+    def _refresh(self) -> None:
+        try:
+            stamp = self._stamp()
+            if stamp != self._seen:
+                self._token = self._read()
+                self._seen, self._problem = stamp, ""
+        except ConfigError as error:
+            if error.problem != self._problem:
+                _log.error("%s; the one that was read before stays in use", error.problem)
+            self._problem = error.problem
+
+    def _stamp(self) -> tuple[int, ...]:
+        try:
+            found = os.stat(self._path)
+        except OSError as error:
+            raise self._wrong(f"cannot be read: {(error.strerror or '').lower()}") from None
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+    def _read(self) -> Secret:
+        try:
+            text = self._path.read_text(encoding="ascii").strip()
+        except OSError as error:
+            raise self._wrong(f"cannot be read: {(error.strerror or '').lower()}") from None
+        except UnicodeDecodeError:
+            text = ""
+        if not text or not text.isprintable() or " " in text or len(text) > _MOST:
+            raise self._wrong("holds no token: one line of printable characters without spaces")
+        return Secret(text)
+
+    def _wrong(self, problem: str) -> ConfigError:
+        return ConfigError(f"the token file {self._path} {problem}", path=self._key)
+
+
+def bearer(token: str) -> str:
+    """The value of the metadata `authorization` that presents a token."""
+    return f"Bearer {token}"
+
+
+def presented(authorization: str) -> str:
+    """The token in that value; empty where there is none."""
+    if authorization[: len(SCHEME)].lower() != SCHEME:
+        return ""
+    return authorization[len(SCHEME) :].strip()
