@@ -30,18 +30,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def known(text: str) -> str:
-    """A mesh file without the section `security`, where this version has none yet."""
-    mesh = yaml.safe_load(text)
-    if "security" not in MeshConfig.__struct_fields__:
-        del mesh["security"]
-    return yaml.safe_dump(mesh)
-
-
 def load(rendered: Rendered, folder: Path) -> MeshConfig:
     """The mesh file, through the loader that services use."""
     path = folder / "mesh.yaml"
-    path.write_text(known(rendered.file("mesh.yaml")))
+    path.write_text(rendered.file("mesh.yaml"))
     return load_config([path], [], MeshConfig)
 
 
@@ -128,3 +120,36 @@ def test_files_stand_beside_it(chart: Chart) -> None:
     written = rendered.values()["files"]["answers.jsonl"]
     assert rendered.file("answers.jsonl").strip() == written.strip()
     assert yaml.safe_load(rendered.file("mesh.yaml"))["models"]["policy"]["path"] == "answers.jsonl"
+
+
+def test_callers_are_known_by_the_certificates_that_cert_manager_issues(
+    chart: Chart, folder: Path
+) -> None:
+    rendered = chart.render("ha")
+    security = load(rendered, folder).security
+    assert security is not None
+    assert security.tls is not None
+    names = {
+        one["metadata"]["labels"]["app.kubernetes.io/component"]: one["spec"]["dnsNames"]
+        for one in rendered.of("Certificate")
+    }
+    collector = names.pop("collector")
+    assert set(names) == {"agent", "environment", "model", "discovery"}
+    assert all(security.tls.server_name in one for one in names.values())
+    assert security.tls.server_name not in collector  # it serves nobody
+    may = {name: set(one.may) for name, one in security.identities.items()}
+    assert may == {
+        "services": {"register", "serve"},
+        "collector": {"collect"},
+        "trainer": {"collect", "control"},
+    }
+    (known,) = security.identities["services"].certificates
+    assert all(known in one for one in names.values())
+    assert collector == list(security.identities["collector"].certificates)
+
+
+def test_plain_connections_are_only_where_they_were_accepted(chart: Chart, folder: Path) -> None:
+    for name in VALUE_FILES:
+        security = load(chart.render(name), folder).security
+        assert security is not None
+        assert security.insecure == (name == "small") == (security.tls is None)

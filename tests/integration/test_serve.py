@@ -59,11 +59,11 @@ async def serving(*args: str | Path) -> AsyncIterator[tuple[Process, dict[str, A
             await process.wait()
 
 
-async def health_at(port: int) -> int:
+async def health_at(port: int, *, wait: bool = True) -> int:
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         stub: Any = health_pb2_grpc.HealthStub(channel)
         request = health_pb2.HealthCheckRequest()
-        answer = await stub.Check(request, timeout=BOUND_S, wait_for_ready=True)
+        answer = await stub.Check(request, timeout=BOUND_S, wait_for_ready=wait)
         status: int = answer.status
         return status
 
@@ -92,12 +92,34 @@ async def test_a_mesh_of_single_services_collects(mesh: Path, tmp_path: Path) ->
         assert rewards == {"sum-0": 1.0, "sum-1": 0.0, "sum-2": 0.0, "sum-3": 0.0}
 
 
+async def test_over_mutual_tls_probes_still_reach_health(mesh: Path, tmp_path: Path) -> None:
+    made = await gym("certs", "dev", "--out", tmp_path / "certs")
+    assert made.code == 0, made.err
+    folder = tmp_path / "certs"
+    mesh.write_text(
+        mesh.read_text()
+        + f"security: {{tls: {{authority: {folder}/ca.pem, certificate: {folder}/services.pem, "
+        f"key: {folder}/services.key}}}}\n"
+    )
+    port = free_port(taken=set())
+    async with (
+        serving("discovery", "--config", mesh) as (_, registry),
+        serving(
+            "agent", "tool_loop", "--config", mesh, "--discovery", registry["address"],
+            "--health-port", str(port),
+        ) as (_, agent),
+    ):  # fmt: skip
+        assert await health_at(port) == SERVING
+        with pytest.raises(grpc.aio.AioRpcError):
+            await health_at(int(agent["address"].rpartition(":")[2]), wait=False)
+
+
 async def test_it_is_found_at_what_it_advertises(mesh: Path) -> None:
     port = free_port(taken=set())
-    place = ["--host", "0.0.0.0", "--advertise", "127.0.0.1", "--port", str(port)]
+    place = ["--host", "127.0.0.1", "--advertise", "localhost", "--port", str(port)]
     async with serving("discovery", "--config", mesh, *place) as (_, said):
-        assert said["address"] == f"127.0.0.1:{port}"
-        assert said["metrics_address"].startswith("127.0.0.1:")
+        assert said["address"] == f"localhost:{port}"
+        assert said["metrics_address"].startswith("localhost:")
         assert await health_at(port) == SERVING
 
 
@@ -140,6 +162,7 @@ async def test_the_health_port_has_the_health_of_the_process_and_nothing_else(me
             ["model", "policy", "--discovery", "127.0.0.1:1", "--set", "discovery.backend=consul"],
             "services register in Consul by themselves (discovery.backend): leave out --discovery",
         ),
+        (["discovery", "--host", "0.0.0.0"], "will not listen on 0.0.0.0 without TLS"),
         (["agent"], "NAME is missing: which agent of the configuration?"),
     ],
 )  # fmt: skip

@@ -40,7 +40,11 @@ class Run:
         out = await self._cluster.say(
             "sbatch", "--parsable", f"--nodes={NODES}", "--output=job.log", SCRIPT,
             self.mesh, self.tasks, self.folder, *more,
-            env={"GYM_CLI": str(program), "MESH_ADVERTISE": "127.0.0.1"},
+            env={
+                "GYM_CLI": str(program),
+                "MESH_HOST": "127.0.0.1",
+                "MESH_ADVERTISE": "127.0.0.1",
+            },
         )  # fmt: skip
         return out.strip()
 

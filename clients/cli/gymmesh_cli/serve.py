@@ -34,7 +34,8 @@ _PORT = click.IntRange(0, 65535)
     "--host",
     metavar="HOST",
     default="",
-    help="The address to listen on; default: mesh.host, which is 127.0.0.1.",
+    help="The address to listen on; default: mesh.host, which is 127.0.0.1. Another one needs TLS"
+    " (see docs/security.md), or security.insecure.",
 )
 @click.option(
     "--advertise",

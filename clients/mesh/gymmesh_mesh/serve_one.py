@@ -55,8 +55,9 @@ async def serve_one(
     """Serves it until SIGTERM or SIGINT, then drains for at most `mesh.drain_s` seconds.
 
     ``on_ready`` is given the instance once it is SERVING. Raises ConfigError for a service that is
-    not in the configuration and for a place that does not fit it, StartError when a port is taken
-    or the registry cannot be reached, and MeshError as the service itself does.
+    not in the configuration, and for a place that does not fit it or that others could reach
+    without TLS, StartError when a port is taken or the registry cannot be reached, and MeshError as
+    the service itself does.
     """
     specs = _specs(config, kind, name, place)
     spec = specs[-1]
@@ -70,6 +71,7 @@ async def serve_one(
         discovery_address=place.discovery_address,
         drain_s=settings.drain_s,
         transport=settings.transport,
+        security=config.security,
     )
 
     def ready(served: Served) -> None:
