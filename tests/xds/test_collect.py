@@ -83,7 +83,8 @@ def test_the_bootstrap() -> None:
         ["--server", "nowhere"], ["--server", "http://a:1"], ["--server", "a:0"],
         ["--server", "a:99999"], ["--server", "u@a:1"], ["--server", ""], [],
         ["--server", "a:1", "--node-id", ""], ["--server", "a:1", "--node-id", "\x1b[0m"],
-        ["--server", "a:1", "--node-id", "x" * 257], ["--server", "a:1", "--ca", "x", "--cert", "y"],
+        ["--server", "a:1", "--node-id", "x" * 257],
+        ["--server", "a:1", "--ca", "x", "--cert", "y"],
         ["--server", "a:1", "--cert", "x", "--key", "y"],
     ],
 )  # fmt: skip
