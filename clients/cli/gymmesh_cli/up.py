@@ -105,7 +105,7 @@ def up(
         else:
             found = config.discovery
             shared = f"consul://{found.consul.address}" if found.backend == "consul" else ""
-            echo(_as_text(services, shared))
+            echo(_as_text(services, shared, _shown(config)))
 
     config = mesh.load()
     settings = config.mesh
@@ -167,8 +167,19 @@ def _documents(services: list[ServiceInfo]) -> list[dict[str, Any]]:
     ]
 
 
-def _as_text(services: list[ServiceInfo], shared: str) -> str:
-    """A table of the services, and how to collect; `shared`: the Consul where they are found."""
+def _shown(config: MeshConfig) -> str:
+    """The options by which a collector shows who it is."""
+    tls = None if config.security is None else config.security.tls
+    if tls is None:
+        return ""
+    own = " --cert FILE --key FILE" if tls.client_certificates == "required" else ""
+    return f" --ca {tls.authority}{own}"
+
+
+def _as_text(services: list[ServiceInfo], shared: str, shown: str = "") -> str:
+    """A table of the services, and how to collect; `shared`: the Consul where they are found,
+    `shown`: the options by which a collector shows who it is.
+    """
     rows = [("SERVICE", "NAME", "ADDRESS", "METRICS", "PID")]
     for one in services:
         rows.append(
@@ -194,5 +205,5 @@ def _as_text(services: list[ServiceInfo], shared: str) -> str:
         if shared:
             agents = [f"{shared.replace('://https://', '://')}/{first.name}"]
         named = " ".join(f"--agent {address}" for address in agents)
-        lines += ["", f"ready; collect with: gym-cli collect … {named}"]
+        lines += ["", f"ready; collect with: gym-cli collect … {named}{shown}"]
     return "\n".join(map(one_line, lines))

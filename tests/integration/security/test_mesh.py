@@ -177,6 +177,9 @@ async def test_flags_that_do_not_fit_together(tmp_path: Path) -> None:
         (["--agent", "127.0.0.1:9", "--ca", tmp_path / "none"], "cannot be read"),
         (["--agent", "127.0.0.1:9", "--token-file", tmp_path / "none"], "cannot be read"),
     ]
+    done = await gym("env", "mcp", "math", "--ca", "x")
+    assert done.code == 2
+    done.said("give --registry, too")
     for flags, problem in cases:
         done = await gym(*collect, *flags)
         assert done.code == 2, done.err
