@@ -11,11 +11,11 @@ WORKERS ?= 2
 DEVICE ?= cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-clients test-consul test-vllm check format proto wheel test-wheel lock release-image bench bench-codec bench-instructions bench-journal bench-model bench-peers bench-resource bench-routing bench-scale bench-tokens bench-transport bench-xds chaos clean
+.PHONY: help setup demo test test-clients test-consul test-deploy test-images test-kubernetes test-slurm test-vllm check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-instructions bench-journal bench-model bench-peers bench-resource bench-routing bench-scale bench-tokens bench-transport bench-xds chaos clean
 
 help: ## list the targets
 	@echo "gymmesh: the targets of make"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## make .venv from the locked requirements (nothing to do when it is up to date)
 	@PYTHON="$(PYTHON)" tools/setup.sh
@@ -30,7 +30,22 @@ test-clients: setup ## build and test the clients in Go, TypeScript, Java and Ru
 	@tools/test-clients.sh $(LANGUAGES)
 
 test-consul: setup ## run the tests that need a real Consul agent, which is built from source first
-	GYMMESH_TEST_CONSUL="$$(tools/setup-consul.sh)" $(BIN)/python -m pytest tests/consul $(ARGS)
+	@tools/test-clients.sh --build $(or $(LANGUAGES),go typescript rust)
+	GYMMESH_TEST_CONSUL="$$(tools/setup-consul.sh)" \
+		GYMMESH_TEST_CLIENTS="$(or $(LANGUAGES),go typescript rust)" \
+		$(BIN)/python -m pytest tests/consul $(ARGS)
+
+test-kubernetes: setup ## run the tests that need a real Kubernetes API server, built from source first
+	GYMMESH_TEST_KUBERNETES="$$(tools/setup-kubernetes.sh)" $(BIN)/python -m pytest tests/kubernetes $(ARGS)
+
+test-deploy: setup ## lint, render and check the Helm chart and the images in deploy/, with Helm itself
+	GYMMESH_TEST_HELM="$$(tools/setup-helm.sh)" $(BIN)/python -m pytest tests/deploy $(ARGS)
+
+test-images: setup ## build the images without an engine's daemon, and try them (root, buildah, runc)
+	@tools/test-images.sh
+
+test-slurm: setup ## run a mesh in a real Slurm, whose daemons must be installed
+	GYMMESH_TEST_SLURM=1 $(BIN)/python -m pytest tests/slurm $(ARGS)
 
 test-vllm: setup ## run the tests that need a real vLLM (DEVICE=gpu where there is one)
 	@DEVICE=$(DEVICE) tools/setup-vllm.sh >/dev/null
@@ -58,8 +73,15 @@ lock: setup ## resolve requirements/*.txt anew from pyproject.toml (ARGS=--upgra
 release-image: setup ## write the contract's image, which buf breaking compares with from then on
 	$(BIN)/python tools/buf_check.py release-image
 
+sbom: setup ## write what the images hold, as CycloneDX, to dist/sbom.cdx.json
+	@tools/sbom.sh
+
 bench: setup ## measure what a rollout costs, beside a bare loop and peers (ARGS=… as the script's)
 	$(BIN)/python tests/scale/bench_rollout.py $(ARGS)
+
+bench-clients: setup ## measure the collectors in all languages; builds them first (ARGS=…)
+	@tools/build-collectors.sh
+	$(BIN)/python tests/scale/bench_clients.py $(ARGS)
 
 bench-codec: setup ## measure the codec against orjson
 	$(BIN)/python tests/scale/bench_codec.py

@@ -1,20 +1,28 @@
 #!/usr/bin/env bash
-# Builds and tests the clients in other languages, and lets their `collect` programs collect from a
-# mesh of ours. Run by `make test-clients`.
+# Builds and tests the clients in other languages, and lets their programs take part in a mesh of
+# ours. Run by `make test-clients`.
 #
 #   tools/test-clients.sh               all of them
 #   tools/test-clients.sh go rust       these
-#   tools/test-clients.sh --build       set up, regenerate and compile only
+#   tools/test-clients.sh --build       set up, regenerate and compile only, the tests too
+#   tools/test-clients.sh --test        test only what --build built
 #
 # Each client sets itself up by its own Makefile, from its language's package registry; a toolchain
-# that is missing is named, and the command then fails before anything is built.
+# that is missing is named, and the command then fails before anything is built. Ends with how long
+# each step took.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 steps=(setup check-generated build test)
-if [ "${1:-}" = --build ]; then
+case ${1:-} in
+--build)
     steps=(setup check-generated build)
     shift
-fi
+    ;;
+--test)
+    steps=(test)
+    shift
+    ;;
+esac
 languages=("$@")
 [ ${#languages[@]} -gt 0 ] || languages=(go typescript java rust)
 
@@ -25,6 +33,15 @@ fail() {
 
 need() { # need LANGUAGE TOOL WHAT
     command -v "$2" >/dev/null || fail "$1 needs $2: install $3, or name the languages to be tested"
+}
+
+took=""
+timed() { # timed NAME COMMAND…
+    local name=$1 began=$SECONDS
+    shift
+    echo "== $name"
+    "$@"
+    took+=$(printf '%5d s  %s' $((SECONDS - began)) "$name")$'\n'
 }
 
 for language in "${languages[@]}"; do
@@ -39,18 +56,12 @@ done
 
 for language in "${languages[@]}"; do
     for step in "${steps[@]}"; do
-        echo "== $language: $step"
-        make --no-print-directory -C "clients/$language" "$step"
+        timed "$language: $step" make --no-print-directory -C "clients/$language" "$step"
     done
 done
 
-[ "${steps[-1]}" = test ] || exit 0
-
-for language in "${languages[@]}"; do
-    if [ "$language" = go ]; then
-        go -C clients/go build -o ../../.cache/clients/go/collect ./cmd/collect
-    fi
-done
-
-echo "== all: collecting from a mesh"
-GYMMESH_TEST_CLIENTS="${languages[*]}" .venv/bin/python -m pytest tests/clients
+if [ "${steps[-1]}" = test ]; then
+    export GYMMESH_TEST_CLIENTS="${languages[*]}"
+    timed "all: in a mesh" .venv/bin/python -m pytest tests/clients
+fi
+printf '%s' "$took"

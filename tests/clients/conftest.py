@@ -8,8 +8,18 @@ failure, never a skip.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Final
+
+import pytest
 
 LANGUAGES: Final = tuple(os.environ.get("GYMMESH_TEST_CLIENTS", "").split())
 
 collect_ignore_glob = [] if LANGUAGES else ["test_*.py"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A loaded machine takes a while."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.timeout(600), append=False)

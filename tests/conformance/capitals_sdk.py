@@ -83,6 +83,24 @@ class CapitalsInTurns(Capitals):
         return Turn("No. Guess again.", reward=0.0)
 
 
+class CapitalsJudged(CapitalsInTurns):
+    """The same, where tasks that say `judged` have each guess read by a model."""
+
+    models = ("judge",)
+
+    async def next_turn(self, session: Session[Game], new: Transcript) -> Turn:
+        await session.ask("judge", f"A guess: {new.answer}")
+        if not new.answer:
+            raise RuntimeError("silence")
+        return await super().next_turn(session, new)
+
+    async def verify(self, session: Session[Game], rollout: Rollout) -> Outcome:
+        await rollout.ask("judge", f"A guess: {rollout.answer}")
+        if not rollout.answer:
+            raise RuntimeError("silence")
+        return await super().verify(session, rollout)
+
+
 class CapitalsTogether(Environment[None]):
     """The same, judged over the repeats."""
 

@@ -28,6 +28,11 @@ from tests.conformance.minimal.registry import Registry
 from tests.conformance.minimal.serving import serving
 
 PROFILES: Final = Path(__file__).parent / "profiles"
+JUDGED_CASES: Final = (
+    "what_the_verifier_asked",
+    "what_was_consumed_before_an_error",
+    "what_was_consumed_before_a_turn_failed",
+)
 LIMIT_CASE: Final = "keeps_its_limit_of_sessions"  # wants a server to itself
 
 
@@ -45,12 +50,18 @@ class Implementation:
     only: tuple[str, ...] = ()
 
 
-def _minimal_resource(**options: Any) -> Callable[[str], AbstractAsyncContextManager[Target]]:
+def _minimal_resource(**given: Any) -> Callable[[str], AbstractAsyncContextManager[Target]]:
     @asynccontextmanager
     async def open_(path: str) -> AsyncIterator[Target]:
+        options = dict(given)
         profile = load_profile(PROFILES / "capitals.yaml")
         profile["limit_of_two"] = options.get("session_limit") == 2
-        async with serving(Capitals(**options)) as address, AddressPath(address) as way:
+        async with AsyncExitStack() as stack:
+            if options.pop("judged", False):
+                options["judge"] = await stack.enter_async_context(serving(Echo()))
+                profile = load_profile(PROFILES / "judged.yaml")
+            address = await stack.enter_async_context(serving(Capitals(**options)))
+            way = await stack.enter_async_context(AddressPath(address))
             yield ResourceTarget(way, profile)
 
     return open_
@@ -98,6 +109,13 @@ MINIMAL: Final = (
         ("plain",),
         _minimal_resource(session_limit=2),
         only=(LIMIT_CASE,),
+    ),
+    Implementation(
+        "resource",
+        "capitals_judged",
+        ("plain",),
+        _minimal_resource(multi_turn=True, judged=True),
+        only=JUDGED_CASES,
     ),
     Implementation("model", "echo", ("plain",), _minimal_model),
     Implementation("discovery", "minimal_registry", ("plain",), _minimal_registry),

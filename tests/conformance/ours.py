@@ -11,6 +11,8 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from typing import Any, Final
 
 from gymmesh.discovery.v1 import discovery_pb2
+from gymmesh.model.v1 import model_pb2
+from gymmesh.responses.v1 import responses_pb2
 from gymmesh_agent.config import AgentConfig
 from gymmesh_agent.service import AgentService
 from gymmesh_conformance.direct import PeerPath, add_rooms
@@ -30,12 +32,24 @@ from gymmesh_discovery.service import DiscoveryService
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.service import ModelService
 from gymmesh_resource import EnvironmentConfig, ResourceService
+from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.serve import ServeOptions, serving
 from gymmesh_runtime.service import Service
-from tests.conformance.capitals_sdk import Capitals, CapitalsInTurns, CapitalsTogether
-from tests.conformance.implementations import LIMIT_CASE, PROFILES, Implementation
+from tests.conformance.capitals_sdk import (
+    Capitals,
+    CapitalsInTurns,
+    CapitalsJudged,
+    CapitalsTogether,
+)
+from tests.conformance.implementations import (
+    JUDGED_CASES,
+    LIMIT_CASE,
+    PROFILES,
+    Implementation,
+)
 
+_MODEL: Final = "gymmesh.model.v1.ModelService"
 _PATHS: Final = ("direct", "plain", "mux")
 _Open = Callable[[str], AbstractAsyncContextManager[Target]]
 
@@ -73,6 +87,17 @@ def _peers(
     return PeerPath({names[full]: directory.peer(instance, full) for full in service.servicers()})
 
 
+class _Judge:
+    """A model that says the same to all."""
+
+    async def CreateResponse(
+        self, request: model_pb2.CreateResponseRequest, context: CallContext
+    ) -> model_pb2.CreateResponseResponse:
+        usage = responses_pb2.Usage(input_tokens=5, output_tokens=3)
+        response = responses_pb2.Response(status="completed", usage=usage)
+        return model_pb2.CreateResponseResponse(response=response)
+
+
 def _resource(
     profile: str, config: EnvironmentConfig, make: Callable[[], Any] | None = None
 ) -> _Open:
@@ -81,11 +106,21 @@ def _resource(
         variables = load_profile(PROFILES / profile)
         variables["limit_of_two"] = config.session_limit == 2
         variables["has_examples"] = make is not CapitalsTogether
+        judged = make is CapitalsJudged
         service = ResourceService(
             config, "capitals" if make else "math", "ours-0", environment=make() if make else None
         )
-        async with _directory() as directory, _way(service, path, directory) as way:
-            yield ResourceTarget(way, variables)
+        async with _directory() as directory:
+            if judged:
+                model = discovery_pb2.Instance(
+                    id="judge-0",
+                    service=_MODEL,
+                    name="judge",
+                    health=discovery_pb2.HEALTH_SERVING,
+                )
+                directory.add_direct(model, {_MODEL: _Judge()})
+            async with _way(service, path, directory) as way:
+                yield ResourceTarget(way, variables)
 
     return open_
 
@@ -102,21 +137,26 @@ async def _model(path: str) -> AsyncIterator[Target]:
         yield ModelTarget(way, variables)
 
 
-@asynccontextmanager
-async def _agent(path: str) -> AsyncIterator[Target]:
-    world = World()
-    scripted = rooms(world, ["policy"])
-    variables = {"side_by_side": True, "role_in_options": True}
-    service = AgentService(AgentConfig(), "tool_loop", "ours-0")
-    async with AsyncExitStack() as stack:
-        directory = await stack.enter_async_context(_directory())
-        registry = ""
-        if path != "direct":
-            registry = await stack.enter_async_context(served_world(scripted))
-        else:
-            add_rooms(directory, scripted)
-        way = await stack.enter_async_context(_way(service, path, directory, registry))
-        yield AgentTarget(way, world, variables)
+def agent_of(config: AgentConfig) -> _Open:
+    """Our agent, configured so."""
+
+    @asynccontextmanager
+    async def open_(path: str) -> AsyncIterator[Target]:
+        world = World()
+        scripted = rooms(world, ["policy"])
+        variables = {"side_by_side": True, "role_in_options": True}
+        service = AgentService(config, "tool_loop", "ours-0")
+        async with AsyncExitStack() as stack:
+            directory = await stack.enter_async_context(_directory())
+            registry = ""
+            if path != "direct":
+                registry = await stack.enter_async_context(served_world(scripted))
+            else:
+                add_rooms(directory, scripted)
+            way = await stack.enter_async_context(_way(service, path, directory, registry))
+            yield AgentTarget(way, world, variables)
+
+    return open_
 
 
 @asynccontextmanager
@@ -154,7 +194,14 @@ OURS: Final = (
         _resource("capitals.yaml", _TWO, Capitals),
         only=(LIMIT_CASE,),
     ),
+    Implementation(
+        "resource",
+        "sdk_judged",
+        ("direct",),
+        _resource("judged.yaml", _CONFIG, CapitalsJudged),
+        only=JUDGED_CASES,
+    ),
     Implementation("model", "replay", _PATHS, _model),
-    Implementation("agent", "tool_loop", _PATHS, _agent),
+    Implementation("agent", "tool_loop", _PATHS, agent_of(AgentConfig())),
     Implementation("discovery", "registry", _PATHS, _registry),
 )

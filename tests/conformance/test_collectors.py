@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 
 import pytest
@@ -13,6 +14,7 @@ from gymmesh_conformance.collectors import (
     run_collector_case,
     select_collector_cases,
 )
+from gymmesh_conformance.runner import CaseResult
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -46,6 +48,33 @@ async def test_a_collector_with_a_defect_fails(defect: str, case: str, seen: str
         select_collector_cases([case])[0], Collector(command, timeout_s=120)
     )
     assert any(seen in problem for problem in result.problems), result.problems
+
+
+async def _by_hand(case: str, *, timeout_s: float, collects: bool) -> tuple[CaseResult, str]:
+    """The result of a case whose collector is started by this test, and what was announced."""
+    said: asyncio.Queue[str] = asyncio.Queue()
+    collector = Collector(timeout_s=timeout_s, announce=said.put_nowait)
+    running = asyncio.create_task(run_collector_case(select_collector_cases([case])[0], collector))
+    text = await asyncio.wait_for(said.get(), 30)
+    if collects:
+        agent, tasks, rows, _ = (line.split()[-1] for line in text.splitlines()[1:])
+        words = _COLLECT.format(agent=agent, input=tasks, output=rows).split()
+        process = await asyncio.create_subprocess_exec(*words, stderr=asyncio.subprocess.DEVNULL)
+        await asyncio.wait_for(process.wait(), 120)
+    return await running, text
+
+
+async def test_a_collector_that_somebody_else_starts() -> None:
+    case = "does_not_try_again_what_is_not_safe"
+    result, text = await _by_hand(case, timeout_s=150, collects=True)
+    assert result.outcome == "passed", result.problems
+    assert text.startswith(f"collector/{case}: within 150 s, collect from the agent at")
+
+
+async def test_a_collector_that_nobody_starts() -> None:
+    result, _ = await _by_hand("not_judged_is_not_zero", timeout_s=0.5, collects=False)
+    assert result.outcome == "failed"
+    assert "no collector came to 127.0.0.1:" in result.problems[0]
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,9 @@ import pytest
 from gymmesh_conformance.reports import as_junit
 from gymmesh_conformance.runner import CaseResult
 from gymmesh_conformance.vectors import KINDS, copy_to, folder
+from gymmesh_discovery.service import DiscoveryService
+from gymmesh_runtime.serve import ServeOptions
+from gymmesh_runtime.serve import serving as runtime_serving
 from tests.conformance.implementations import PROFILES
 from tests.conformance.minimal.capitals import Capitals
 from tests.conformance.minimal.registry import Registry
@@ -47,9 +50,9 @@ async def test_a_registry_that_conforms(tmp_path: Path) -> None:
     assert (code, err) == (0, "")
     assert "ok    discovery/watches\n" in out
     assert "skip  discovery/a_lease_runs_out  (needs short_leases)\n" in out
-    assert out.splitlines()[-1].endswith(" passed, 0 failed, 1 skipped")
+    assert out.splitlines()[-1].endswith(" passed, 0 failed, 2 skipped")
     (suite,) = ElementTree.parse(junit).getroot()
-    assert (suite.get("failures"), suite.get("skipped")) == ("0", "1")
+    assert (suite.get("failures"), suite.get("skipped")) == ("0", "2")
     assert int(suite.get("tests", "0")) == len(out.splitlines()) - 1
 
 
@@ -69,13 +72,81 @@ async def test_an_environment_that_does_not() -> None:
     assert "resource.CloseSession" in result["problems"][0]
 
 
+async def test_a_registry_that_is_told_to_go_down() -> None:
+    words = ("-m", "tests.conformance.minimal", "discovery", "127.0.0.1:0")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *words, cwd=_ROOT, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    async with asyncio.timeout(60):
+        address = (await process.stdout.readline()).decode().strip()
+    code, out, err = await _gym_cli(
+        *("--service", "discovery", "--target", address),
+        *("--case", "goes_down", "--case", "watches", "--stop", f"kill -TERM {process.pid}"),
+    )
+    assert (code, err) == (0, "")
+    assert [line.split()[1] for line in out.splitlines()[:-1]] == [
+        "discovery/watches",
+        "discovery/goes_down",
+    ]
+    async with asyncio.timeout(60):
+        assert await process.wait() == 0
+
+
+async def test_a_stop_that_does_not_work() -> None:
+    async with serving(Registry()) as address:
+        code, _, err = await _gym_cli(
+            *("--service", "discovery", "--target", address),
+            *("--case", "goes_down", "--stop", "exit 7"),
+        )
+    assert code == 1
+    assert "`exit 7`, which tells the server to go down, ended with 7" in err
+    assert "Traceback" not in err
+
+
+async def test_a_server_with_the_mux(tmp_path: Path) -> None:
+    junit = tmp_path / "junit.xml"
+    options = ServeOptions(metrics_port=None, drain_s=0.2)
+    async with runtime_serving(DiscoveryService("ours-0"), options) as served:
+        code, out, err = await _gym_cli(
+            *("--service", "mux", "--target", served.instance.address, "--junit", str(junit)),
+            *("--case", "offers_itself", "--case", "cancels", "--case", "the_servers_go_away"),
+        )
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        "ok    mux/offers_itself",
+        "ok    mux/cancels",
+        "skip  mux/the_servers_go_away  (needs stop)",
+        "2 passed, 0 failed, 1 skipped",
+    ]
+    (suite,) = ElementTree.parse(junit).getroot()
+    assert suite.get("name") == "gymmesh.mux"
+
+
+async def test_a_server_without_the_mux() -> None:
+    async with serving(Registry()) as address:
+        code, out, err = await _gym_cli("--service", "mux", "--target", address)
+    assert (code, out) == (1, "")
+    assert err.endswith("with UNIMPLEMENTED: it does not offer the mux, and need not\n")
+
+
+async def test_a_collector_that_nobody_starts() -> None:
+    code, out, err = await _gym_cli(
+        *("--service", "collector", "--case", "a_gap_is_not_data", "--wait", "0.2")
+    )
+    assert code == 1
+    assert "FAIL  collector/a_gap_is_not_data" in out
+    assert "no collector came to 127.0.0.1:" in out
+    assert "collector/a_gap_is_not_data: within" in err
+    assert "rows.jsonl" in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
         (("--service", "discovery"), 2, "--target is needed"),
         (("--service", "tool", "--target", "127.0.0.1:9"), 2, "tool"),
         (("--service", "resource", "--target", "127.0.0.1:9"), 2, "names a `task`"),
-        (("--service", "collector"), 2, "--command"),
         (("--service", "collector", "--command", "x", "--case", "y"), 2, "no case named y"),
         (
             ("--service", "discovery", "--target", "127.0.0.1:9", "--wait", "0.2"),

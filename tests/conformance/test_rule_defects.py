@@ -18,12 +18,13 @@ from gymmesh.verify.v1 import verify_pb2_grpc
 from gymmesh_conformance.runner import CaseResult, Subject, run_case
 from gymmesh_conformance.suites import select
 from tests.conformance import implementations
-from tests.conformance.implementations import MINIMAL
-from tests.conformance.minimal import agent, attempt, capitals, collecting, serving
+from tests.conformance.implementations import JUDGED_CASES, MINIMAL
+from tests.conformance.minimal import agent, attempt, capitals, collecting, serving, status
 from tests.conformance.minimal.agent import MinimalAgent
 from tests.conformance.minimal.capitals import Capitals
+from tests.conformance.minimal.echo import Echo
 from tests.conformance.minimal.registry import Registry
-from tests.conformance.minimal.status import OPTIONS, fail
+from tests.conformance.minimal.status import OPTIONS, fail, make_status
 
 
 async def _run(name: str, case: str, of: type[MinimalAgent] | None = None) -> CaseResult:
@@ -91,9 +92,40 @@ class _UncheckedGroups(MinimalAgent):
         return agent_pb2.JudgeGroupResponse(verdicts=reply.verdicts)
 
 
+class _AddsCredential(grpc.aio.UnaryUnaryClientInterceptor):
+    """As if the caller's metadata went with the calls made for it."""
+
+    async def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
+        metadata = (("authorization", "Bearer conformance"),)
+        return await continuation(details._replace(metadata=metadata), request)
+
+
+class _LeakingFinder(agent.Finder):
+    """Hands the caller's credential on to whom it finds."""
+
+    def channel(self, address: str) -> grpc.aio.Channel:
+        interceptors = [_AddsCredential()]
+        if address not in self._channels:
+            self._channels[address] = grpc.aio.insecure_channel(address, interceptors=interceptors)
+        return self._channels[address]
+
+
+def _unmarked(verdict: Any, **_: Any) -> Any:
+    return verdict
+
+
+def _always_marked(verdict: Any, **_: Any) -> Any:
+    verdict.awaits_group = True
+    return verdict
+
+
 @pytest.mark.parametrize(
     ("case", "owner", "name", "defect"),
     [
+        ("hands_its_deadline_on", attempt.Attempt, "_left", lambda self: 600.0),
+        ("metadata_that_nobody_knows", agent, "Finder", _LeakingFinder),
+        ("a_pending_verdict_awaits_its_group", attempt, "of_group", _unmarked),
+        ("a_pending_verdict_awaits_no_group", attempt, "of_group", _always_marked),
         ("adds_the_rewards_of_turns", attempt, "with_turns", _mean_of_turns),
         ("adds_the_rewards_of_turns", attempt, "with_turns", lambda verdict, *_: verdict),
         ("adds_no_rewards_elsewhere", attempt, "with_turns", _always_added),
@@ -168,6 +200,62 @@ async def test_cursors_grow_from_anywhere_above_zero(
     monkeypatch.setattr(collecting, "_Stream", stream)
     found = await _run("minimal_collect", "collects_a_rollout")
     assert (found.outcome == "passed") is passes, found.problems
+
+
+async def _picky(context: Any) -> None:
+    if any(key.startswith("x-") for key, _ in context.invocation_metadata()):
+        await fail(context, grpc.StatusCode.INVALID_ARGUMENT, "FIELD_INVALID", "what is this?")
+
+
+class _PickyVerifier(Capitals):
+    """Refuses metadata that it does not know."""
+
+    async def Verify(self, request: Any, context: Any) -> Any:
+        await _picky(context)
+        return await super().Verify(request, context)
+
+
+class _PickyModel(Echo):
+    """Likewise."""
+
+    async def CreateResponse(self, request: Any, context: Any) -> Any:
+        await _picky(context)
+        return await super().CreateResponse(request, context)
+
+
+class _PickyRegistry(Registry):
+    """Likewise."""
+
+    async def ListInstances(self, request: Any, context: Any) -> Any:
+        await _picky(context)
+        return await super().ListInstances(request, context)
+
+
+class _Dropping(Registry):
+    """Drops what a slow watcher does not take, and does not say so."""
+
+    def _changed(self, before: Any, after: Any) -> None:
+        quick = {one for one in self._watchers if one.qsize() < 20}
+        all_, self._watchers = self._watchers, quick
+        super()._changed(before, after)
+        self._watchers = all_
+
+
+class _Free(Capitals):
+    """Does not count what its judge consumes, but asks it."""
+
+    async def _consult(self, task: Any, items: Any) -> Any:
+        await super()._consult(task, items)
+        return []
+
+
+def _usage_of_nobody(
+    code: Any, reason: str, message: str, usage: Any = (), /, **metadata: str
+) -> Any:
+    """A status whose usage names no model."""
+    for one in usage:
+        one.model = ""
+    return make_status(code, reason, message, usage, **metadata)
 
 
 class _Unseeded(Capitals):
@@ -333,6 +421,33 @@ class _PastLives(Registry):
             _PickyHealth,
         ),
         ("minimal_registry", "started_again", implementations, "Registry", _PastLives),
+        (
+            "capitals",
+            "metadata_that_nobody_knows",
+            implementations,
+            "Capitals",
+            _PickyVerifier,
+        ),
+        ("echo", "metadata_that_nobody_knows", implementations, "Echo", _PickyModel),
+        (
+            "minimal_registry",
+            "metadata_that_nobody_knows",
+            implementations,
+            "Registry",
+            _PickyRegistry,
+        ),
+        (
+            "minimal_registry",
+            "a_watcher_that_falls_behind",
+            implementations,
+            "Registry",
+            _Dropping,
+        ),
+        ("capitals_judged", "what_the_verifier_asked", implementations, "Capitals", _Free),
+        ("capitals_judged", JUDGED_CASES[1], implementations, "Capitals", _Free),
+        ("capitals_judged", JUDGED_CASES[1], status, "make_status", _usage_of_nobody),
+        ("capitals_judged", JUDGED_CASES[2], implementations, "Capitals", _Free),
+        ("minimal_collect", "collect_says_its_load", collecting, "_LOAD_S", 600),
     ],
 )
 async def test_a_service_that_breaks_a_rule_fails(

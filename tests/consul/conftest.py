@@ -14,11 +14,14 @@ from typing import Final
 
 import pytest
 
+from tests.clients.conftest import LANGUAGES
 from tests.consul.agent import Agent, running
 
 BINARY: Final = os.environ.get("GYMMESH_TEST_CONSUL", "")
 
 collect_ignore_glob = [] if BINARY else ["test_*.py"]
+#: Services in other languages need their programs, which `make test-consul` builds.
+collect_ignore = [] if LANGUAGES else ["test_languages.py"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

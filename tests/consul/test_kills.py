@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import pytest
 
-from gymmesh_discovery.config import ConsulConfig
-from gymmesh_mesh import discovered
+from gymmesh_discovery.config import DiscoveryConfig
+from gymmesh_mesh import discovered, read_target
 from gymmesh_runtime.peers import PeerDirectory
 from tests.consul.agent import Agent
 from tests.support.cli import ended, rows_of, start, sums, write_tasks
@@ -135,7 +135,7 @@ async def test_every_rollout_has_one_outcome_whatever_dies(consul: Agent, tmp_pa
     target = f"consul://{consul.address}/tool_loop"
     async with AsyncExitStack() as stack:
         meshes = [await stack.enter_async_context(mesh(consul, config)) for _ in range(2)]
-        opened = discovered(ConsulConfig(address=consul.address), "tool_loop")
+        opened = discovered(read_target(target, DiscoveryConfig()))
         view = View((await stack.enter_async_context(opened)).directory)
         await view.right("all six are there", view.whole)
         collect = await start(

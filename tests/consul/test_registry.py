@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gymmesh.discovery.v1 import discovery_pb2 as pb
 from gymmesh.errors.v1 import errors_pb2
+from gymmesh.model.v1 import model_pb2
 from gymmesh_discovery.backends.consul import ConsulRegistry
 from gymmesh_discovery.config import ConsulConfig
 from gymmesh_discovery.service import DiscoveryService
+from gymmesh_model.config import ModelConfig
+from gymmesh_model.service import ModelService
 from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
@@ -92,6 +97,32 @@ async def test_services_find_one_another_and_leave(consul: Agent) -> None:
             assert entry["Checks"][1]["Type"] == "grpc"
         await until(lambda: listed(backend) == {})
     assert "gymmesh-model-policy" not in await consul.get("/v1/agent/services")
+
+
+async def test_the_version_of_the_weights_is_followed(consul: Agent, tmp_path: Path) -> None:
+    path = tmp_path / "recorded.jsonl"
+    path.write_text(json.dumps({"match": "*", "answers": [{"text": "4"}]}))
+    model = ModelService(ModelConfig(backend="replay", path=str(path)), "policy", "policy-0")
+    own = DiscoveryService("registry-0", ConsulRegistry(ConsulConfig(address=consul.address)))
+    options = ServeOptions(metrics_port=None, drain_s=0.5)
+    services: list[Service] = [own, model]
+    async with registry(consul) as backend:
+
+        def said() -> list[str]:
+            return [one.meta.get("weights_version", "") for one in backend.snapshot("", "")[1]]
+
+        async with serving(services, options, exposed=lambda one: one.kind == MODEL) as served:
+            await until(lambda: said() == [""])
+            for version in (7, 8):
+                request = model_pb2.SetWeightsVersionRequest(version=version)
+                peer = served.directory.peer(served.instance)
+                await peer.SetWeightsVersion(request, timeout=LONG_S)
+            await until(lambda: said() == ["8"])
+            (entry,) = await consul.get("/v1/health/service/gymmesh-model-policy?passing")
+            assert entry["Service"]["Meta"]["weights_version"] == "8"
+            assert entry["Service"]["Meta"]["capacity"] == "64"
+        await until(lambda: listed(backend) == {})
+    assert await consul.passing() == set()
 
 
 async def test_consul_restarts_and_hears_of_all_again(consul: Agent) -> None:

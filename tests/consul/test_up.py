@@ -112,3 +112,19 @@ async def test_an_agent_is_started_where_there_is_none(binary: str, tmp_path: Pa
         await writer.wait_closed()
     with pytest.raises(OSError):  # noqa: PT011  # it ended with the command
         await asyncio.open_connection("127.0.0.1", port)
+
+
+async def test_the_advertised_host_stands_in_consul(consul: Agent, tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    path.write_text(json.dumps({"match": "*", "answers": [{"text": "1"}]}))
+    sets = ["models.policy.backend=replay", f"models.policy.path={path}"]
+    options = [word for one in sets for word in ("--set", one)]
+    where = ["--discovery", f"consul://{consul.address}", "--host", "0.0.0.0"]
+    where += ["--insecure"]
+    async with up(*options, *where, "--advertise", "127.0.0.1", cwd=tmp_path):
+        assert len(await consul.passing()) == 3
+        listed = await consul.get("/v1/agent/services")
+        assert {one["Address"] for one in listed.values()} == {"127.0.0.1"}
+        assert {one["Meta"]["gymmesh-metrics"].split(":")[0] for one in listed.values()} == {
+            "127.0.0.1"
+        }

@@ -30,7 +30,7 @@ from gymmesh_client.rows import OWN_KEYS as ROW_KEYS
 from gymmesh_client.tasks import OWN_KEYS as TASK_KEYS
 from gymmesh_conformance import __main__ as conformance
 from gymmesh_conformance.suites import load_profile
-from gymmesh_discovery.config import ConsulConfig, ConsulTls, DiscoveryConfig
+from gymmesh_discovery.config import ConsulConfig, ConsulTls, DiscoveryConfig, KubernetesConfig
 from gymmesh_mesh.config import Defaults, MeshConfig, MeshSettings
 from gymmesh_model.backends.local import LocalOptions
 from gymmesh_model.backends.recording import read_row
@@ -279,6 +279,7 @@ def test_the_readme_shows_the_first_environment_as_it_is() -> None:
         ("## mesh", MeshSettings),
         ("## discovery", DiscoveryConfig),
         ("Keys of `consul`", ConsulConfig),
+        ("Keys of `kubernetes`", KubernetesConfig),
         ("Keys of `tls`", ConsulTls),
         ("## security", SecurityConfig),
         ("Keys of an identity", IdentityConfig),

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import msgspec
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
@@ -28,7 +29,9 @@ from gymmesh_model.config import ModelConfig
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_runtime.config import Secret
 from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.security import SecurityConfig
 from tests.conftest import require
+from tests.support.cli import gym
 from tests.unit.runtime.probe import DISCOVERY, instance_at, until
 
 pytestmark = pytest.mark.timeout(120)
@@ -333,7 +336,9 @@ async def test_a_host_that_others_can_reach_is_said_on_stderr(
     config = tmp_path / "mesh.yaml"
     config.write_text(f"models: {{policy: {{backend: replay, path: {tmp_path}/recorded.jsonl}}}}\n")
     replaying(tmp_path)
+    # A machine may have several addresses; one of them must then be named.
     command = ["-m", "gymmesh_cli", "up", "--config", str(config), "--host", host]
+    command += ["--advertise", "127.0.0.1"]
     mesh = await asyncio.create_subprocess_exec(
         sys.executable,
         *command,
@@ -352,3 +357,30 @@ async def test_a_host_that_others_can_reach_is_said_on_stderr(
     lines = said.decode().splitlines()
     assert len(lines) == sentences, said
     assert all(line.startswith("gym-cli: NO AUTHENTICATION, NO ENCRYPTION: ") for line in lines)
+
+
+async def test_all_get_the_advertised_host_and_no_wildcard(tmp_path: Path) -> None:
+    """The table, the registry and the metrics; and what is registered can be called."""
+    config = config_of(replaying(tmp_path), host="0.0.0.0", advertise_host="127.0.0.1")
+    config = msgspec.structs.replace(config, security=SecurityConfig(insecure=True))
+    directory = PeerDirectory()
+    async with up(config) as mesh:
+        registry = instance_at(mesh.address_of("discovery"), service=DISCOVERY)
+        page = await directory.peer(registry).ListInstances(
+            discovery_pb2.ListInstancesRequest(), timeout=10
+        )
+        assert {one.address for one in page.instances} == {one.address for one in mesh.infos[1:]}
+        said = [address for one in mesh.infos for address in (one.address, one.metrics_address)]
+        said += [one.metrics_address for one in page.instances]
+        assert {address.rpartition(":")[0] for address in said} == {"127.0.0.1"}
+        for info in mesh.infos:
+            assert await health_of(info.address) == health_pb2.HealthCheckResponse.SERVING
+    await directory.close()
+
+
+@pytest.mark.parametrize("advertised", ["0.0.0.0", "127.0.0.1:9401"])
+async def test_a_host_that_nobody_could_connect_to_is_one_sentence(advertised: str) -> None:
+    done = await gym("up", "--host", "0.0.0.0", "--insecure", "--advertise", advertised)
+    assert done.code == 2
+    assert done.err.count("\n") == 1
+    done.said("mesh.advertise_host", advertised, "--advertise HOST")

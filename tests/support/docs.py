@@ -8,7 +8,7 @@ A comment straight above a block says more than its language does:
     <!-- check: row FILE -->        a row of FILE, as the page's commands wrote it
     <!-- check: part KEY of FILE -->  what stands under KEY in a row of FILE
     <!-- check: recording -->       JSON lines for the replay backend, not task rows
-    <!-- check: skip -->            YAML that is wrong on purpose
+    <!-- check: skip -->            YAML that is wrong on purpose, or somebody else's
 
 and `<!-- check: hidden NAME`, lines, `-->` is a file that readers need not see; one called
 answers.jsonl is the recording that the page's commands get their answers from. Of one page, first

@@ -9,7 +9,7 @@ import click
 from gymmesh_cli.exits import speaks_plainly
 from gymmesh_cli.terminal import echo
 
-_SERVICES = ("resource", "model", "agent", "discovery", "collector")
+_SERVICES = ("resource", "model", "agent", "discovery", "mux", "collector")
 
 
 @click.command(short_help="Test whether a server or a collector keeps to the contract.")
@@ -41,7 +41,8 @@ _SERVICES = ("resource", "model", "agent", "discovery", "collector")
     "--command",
     default="",
     help="With --service collector: its command line, in which {agent}, {input}, {output} and "
-    "{failures} stand for what it is given.",
+    "{failures} stand for what it is given. Without one, each case waits for a collector that "
+    "you start, and says what to give it.",
 )
 @click.option("--case", "cases", multiple=True, help="Only this case. Repeatable.")
 @click.option(
@@ -53,13 +54,19 @@ _SERVICES = ("resource", "model", "agent", "discovery", "collector")
     "that pings too often.",
 )
 @click.option(
+    "--stop",
+    default="",
+    metavar="COMMAND",
+    help="Tells the server to go down, such as 'kill -TERM 1234', for the case about that, which "
+    "runs last.",
+)
+@click.option(
     "--wait",
     "wait_s",
     type=click.FloatRange(0, 3600),
-    default=30.0,
-    show_default=True,
     metavar="SECONDS",
-    help="How long to wait for the server, or for one run of a collector.",
+    help="How long to wait for the server, or for one run of a collector: 30 unless given, and 300 "
+    "for a collector without --command.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Results as a JSON array.")
 @click.option(
@@ -77,7 +84,8 @@ def conformance(
     command: str,
     cases: tuple[str, ...],
     slow_s: float | None,
-    wait_s: float,
+    stop: str,
+    wait_s: float | None,
     as_json: bool,
     junit: Path | None,
 ) -> int:
@@ -86,11 +94,15 @@ def conformance(
     \b
     An environment, and what the suite may use there:
       gym-cli conformance --service resource --target 127.0.0.1:9402 --profile capitals.yaml
+    A server of any kind that offers the mux:
+      gym-cli conformance --service mux --target 127.0.0.1:9400
     An agent, which is started with the suite's registry as its own:
       gym-cli conformance --service agent --target 127.0.0.1:9403 --registry 127.0.0.1:9400
     A collector, which is run once for each case:
       gym-cli conformance --service collector \\
           --command 'gym-cli collect --agent {agent} --input {input} --output {output}'
+    A collector that you start yourself, as often as there are cases:
+      gym-cli conformance --service collector --target 127.0.0.1:9403
 
     A case names the rule of the contract that it checks; a failure says what was seen instead.
 
@@ -112,6 +124,7 @@ def conformance(
         command=command,
         cases=cases,
         slow_s=slow_s,
+        stop=stop,
         wait_s=wait_s,
         json=as_json,
         junit=junit,

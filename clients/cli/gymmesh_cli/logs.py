@@ -2,6 +2,7 @@
 
 with logged():               every command: on stderr, each traceback once
 with logged_to(files.log):   within it, collect: nothing but what is urgent reaches the terminal
+with logged_as_service():    within it, serve: on stderr, from INFO on, as lines of a log
 """
 
 from __future__ import annotations
@@ -53,18 +54,34 @@ def logged_to(path: Path, *, anew: bool) -> Iterator[None]:
         echo(f"gym-cli: what went wrong is in {path}, each traceback once", err=True)
 
 
+@contextmanager
+def logged_as_service() -> Iterator[None]:
+    """Log to stderr meanwhile, as a service does: what it did, too, no secrets."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(Concealing())
+    handler.addFilter(OneOfEach())
+    root = logging.getLogger()
+    before = root.level
+    root.setLevel(logging.INFO)
+    try:
+        with _root(handler, logging.INFO):
+            yield
+    finally:
+        root.setLevel(before)
+
+
 class _OnTerminal(logging.StreamHandler[TextIO]):
     """What a command shows of its log."""
 
 
 @contextmanager
-def _root(handler: logging.Handler) -> Iterator[None]:
+def _root(handler: logging.Handler, level: int = logging.WARNING) -> Iterator[None]:
     """The handler takes the place of the command's others meanwhile."""
     root = logging.getLogger()
     others = [one for one in root.handlers if isinstance(one, _OnTerminal)]
     for one in others:
         root.removeHandler(one)
-    handler.setLevel(logging.WARNING)
+    handler.setLevel(level)
     root.addHandler(handler)
     logging.captureWarnings(True)
     try:

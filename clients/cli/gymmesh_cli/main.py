@@ -17,6 +17,7 @@ _COMMANDS: Final = {
     "run": ("gymmesh_cli.run:run", "Run one task and watch it live."),
     "runs": ("gymmesh_cli.runs:runs", "Look at runs and steer them."),
     "up": ("gymmesh_cli.up:up", "Start a mesh's services as processes."),
+    "serve": ("gymmesh_cli.serve:serve", "Serve one service of a mesh in this process."),
     "env": ("gymmesh_cli.environments:env", "Start, try out and list environments."),
     "models": ("gymmesh_cli.listing:models", "List a mesh's models, fetch weights, try a call."),
     "conformance": (

@@ -245,8 +245,9 @@ agent_option = click.option(
     metavar="HOST:PORT",
     multiple=True,
     help="Use the agent service at this address instead of a mesh inside the command; again for"
-    " each of several cells. Or xds:///agent.NAME, or consul://HOST:PORT/NAME: all instances of"
-    " agent NAME in Consul.",
+    " each of several cells. Or all instances of the agent NAME: discovery://HOST:PORT/NAME asks a"
+    " discovery service, consul://HOST:PORT/NAME Consul, kubernetes://NAMESPACE/NAME Kubernetes,"
+    " xds:///agent.NAME an xDS control plane.",
 )
 skip_invalid_option = click.option(
     "--skip-invalid",

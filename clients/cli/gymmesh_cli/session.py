@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -16,12 +16,20 @@ from gymmesh_cli.options import MeshOptions
 from gymmesh_cli.security_options import SecurityOptions
 from gymmesh_client import AgentConnector, TaskDefaults, TaskReader
 from gymmesh_client.collect_stream import StreamLimits
-from gymmesh_mesh import Defaults, Mesh, MeshConfig, discovered, embedded, read_target, remote
+from gymmesh_mesh import (
+    SCHEMES,
+    Defaults,
+    Mesh,
+    MeshConfig,
+    discovered,
+    embedded,
+    read_target,
+    remote,
+)
 from gymmesh_mesh.task_checks import TaskChecks
 from gymmesh_runtime.config import public_view
 from gymmesh_runtime.security import SecurityConfig
 
-CONSUL: Final = "consul://"
 _NOTHING_SAID: Final = SecurityOptions()
 
 # Where and how fast models are called does not change what a run is.
@@ -64,12 +72,13 @@ class MeshPlan:
             options.refuse_model_flags()
         else:
             security.refuse()
-        if len(agents) > 1 and any(one.startswith(CONSUL) for one in agents):
-            raise click.UsageError("--agent consul://… finds all instances; give it once and alone")
+        if len(agents) > 1 and any(one.startswith(SCHEMES) for one in agents):
+            shown = next(one for one in SCHEMES if any(agent.startswith(one) for agent in agents))
+            raise click.UsageError(f"--agent {shown}… finds all instances; give it once and alone")
         said = bool(options.config or options.sets)
         config = options.load() if said or not agents else None
-        shown = security.over(config.security if config else None)
-        return MeshPlan(config, agents, options.environment, options.config, shown)
+        presented = security.over(config.security if config else None)
+        return MeshPlan(config, agents, options.environment, options.config, presented)
 
     def checks(self) -> TaskChecks | None:
         """What the environments say of tasks; None where they are elsewhere."""
@@ -138,12 +147,12 @@ class MeshPlan:
     def _elsewhere(
         self, defaults: Defaults | None, reconnect_s: float
     ) -> AbstractAsyncContextManager[Mesh]:
-        if not self.agents[0].startswith(CONSUL):
+        if not self.agents[0].startswith(SCHEMES):
             return remote(self.agents, defaults, reconnect_s=reconnect_s, security=self.security)
         config = self.config or MeshConfig()
-        consul, name = read_target(self.agents[0], config.discovery.consul)
-        agent = name or config.defaults.agent
-        return discovered(consul, agent, defaults, reconnect_s=reconnect_s, security=self.security)
+        target = read_target(self.agents[0], config.discovery)
+        target = replace(target, agent=target.agent or config.defaults.agent)
+        return discovered(target, defaults, reconnect_s=reconnect_s, security=self.security)
 
 
 def files_named(config: Any, files: Iterable[Path]) -> list[Path]:

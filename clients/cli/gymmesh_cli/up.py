@@ -31,6 +31,13 @@ if TYPE_CHECKING:
     help="Listen at --host without TLS: anyone who can reach it can read and use the mesh.",
 )
 @click.option(
+    "--advertise",
+    "advertise_host",
+    metavar="HOST",
+    help="The host that others are told to connect to; default: mesh.advertise_host, or else"
+    " --host. Where that is 0.0.0.0 or ::, this machine's one address; with several, say which.",
+)
+@click.option(
     "--layout",
     type=click.Choice(["embedded", "cell", "mesh"]),
     help="What shares a process: everything; an agent with its environments and models, in"
@@ -46,7 +53,8 @@ if TYPE_CHECKING:
     metavar="WHERE",
     help="Where services register: memory (a discovery service of their own, the default), consul"
     " (the Consul agent at discovery.consul.address, started for development where none answers),"
-    " or consul://HOST:PORT (one that is there).",
+    " consul://HOST:PORT (one that is there), kubernetes or kubernetes://NAMESPACE (as memory, with"
+    " the services that Kubernetes lists beside).",
 )
 @click.option(
     "--consul-binary",
@@ -67,6 +75,7 @@ if TYPE_CHECKING:
 def up(
     mesh: MeshOptions,
     host: str | None,
+    advertise_host: str | None,
     insecure: bool,
     layout: Layout | None,
     cells: int | None,
@@ -115,6 +124,7 @@ def up(
         settings,
         layout=layout or settings.layout,
         cells=settings.cells if cells is None else cells,
+        advertise_host=settings.advertise_host if advertise_host is None else advertise_host,
         restarts=settings.restarts if restarts is None else restarts,
     )
     config = msgspec.structs.replace(
@@ -142,15 +152,19 @@ def _discovery(config: MeshConfig, where: str | None, binary: str | None) -> Dis
         return msgspec.structs.replace(found, backend="memory")
     if where == "consul":
         return msgspec.structs.replace(found, backend="consul", start=True)
-    if not where.startswith("consul://"):
-        raise click.UsageError("--discovery is memory, consul or consul://HOST:PORT")
+    if where == "kubernetes":
+        return msgspec.structs.replace(found, backend="kubernetes")
+    if not where.startswith(("consul://", "kubernetes://")):
+        raise click.UsageError(
+            "--discovery is memory, consul, consul://HOST:PORT, kubernetes or kubernetes://NAMESPACE"
+        )
     try:
-        consul, name = read_target(where, found.consul)
+        target = read_target(where, found)
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
-    if name:
-        raise click.UsageError("--discovery is consul://HOST:PORT, without a path")
-    return msgspec.structs.replace(found, backend="consul", start=False, consul=consul)
+    if target.agent:
+        raise click.UsageError(f"--discovery is {where.rpartition('/')[0]}, without a path")
+    return msgspec.structs.replace(target.discovery, start=False)
 
 
 def _documents(services: list[ServiceInfo]) -> list[dict[str, Any]]:

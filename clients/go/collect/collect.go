@@ -44,6 +44,10 @@ type Options struct {
 	// Streams is how many streams are opened on each connection: 1. Give more where a connection is
 	// balanced over several agents, for each stream stays at one of them.
 	Streams int
+	// CallPerRollout has each attempt run by a call of RunRollout rather than over streams, so that
+	// gRPC balances every rollout by itself. It costs more, and a connection that breaks takes the
+	// attempts on it along.
+	CallPerRollout bool
 	// Rollout is how the agents are to run the rollouts.
 	Rollout *agentv1.RolloutOptions
 	// Patience is for how long a lost agent is called again before its attempts fail: 30 s.
@@ -148,11 +152,18 @@ func newCollector(
 		options: options, results: make(chan result, options.Concurrency), cancel: cancel,
 		active: make(map[string]bool),
 	}
-	for range options.Streams {
+	streams := options.Streams
+	if options.CallPerRollout {
+		streams = 1
+	}
+	for range streams {
 		for _, agent := range agents {
 			client := agentv1.NewAgentServiceClient(agent)
 			c.streams = append(c.streams, newStream(ctx, client, &c.options, c.results))
 		}
+	}
+	if options.CallPerRollout {
+		return c
 	}
 	for i, one := range c.streams {
 		c.running.Go(func() {
@@ -351,12 +362,20 @@ func (c *collector) outcomeOf(ended *result) *Outcome {
 	return outcome
 }
 
+// isRefusal says whether an agent that gives this reason has not taken the attempt.
+func isRefusal(reason errorsv1.ErrorReason) bool {
+	return reason == errorsv1.ErrorReason_ERROR_REASON_QUEUE_FULL ||
+		reason == errorsv1.ErrorReason_ERROR_REASON_DRAINING
+}
+
 // retry has another attempt follow, where that is safe and there is one left.
 func (c *collector) retry(ended *result, err *mesherr.Error) bool {
 	work := ended.attempt.work
 	work.failures++
 	if !ended.refused {
 		work.counted++
+	} else if isRefusal(err.Reason) {
+		work.attempts-- // it was not taken: it is said again by the same number
 	}
 	wait := c.options.RetryWait << min(work.failures-1, 16)
 	wait = min(max(wait/2+rand.N(wait/2), err.RetryAfter), longestRetryWait)

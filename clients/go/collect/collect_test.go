@@ -44,12 +44,12 @@ func dial(t *testing.T, target string, options ...grpc.DialOption) []grpc.Client
 	return []grpc.ClientConnInterface{conn}
 }
 
-// collect runs jobs to their end, within a minute.
+// collect runs jobs to their end, within three minutes.
 func collect(
 	t *testing.T, agents []grpc.ClientConnInterface, jobs iter.Seq[Job], options Options,
 ) map[string]*Outcome {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	outcomes := make(map[string]*Outcome)
 	for outcome, err := range Run(ctx, agents, jobs, options) {
@@ -213,8 +213,9 @@ func TestRetries(t *testing.T) {
 
 func TestARefusedStartIsNoAttempt(t *testing.T) {
 	agent := newTestAgent("a")
+	refusals := make(map[string]int)
 	agent.refuse = func(request *agentv1.RunRolloutRequest) *mesherr.Error {
-		if request.GetAttempt() > 3 {
+		if refusals[request.GetRolloutId()]++; refusals[request.GetRolloutId()] > 3 {
 			return nil
 		}
 		full := mesherr.New(errorsv1.ErrorReason_ERROR_REASON_QUEUE_FULL, "full")
@@ -223,7 +224,7 @@ func TestARefusedStartIsNoAttempt(t *testing.T) {
 	}
 	address, _ := agent.serve(t, "127.0.0.1:0")
 	outcomes := collect(t, dial(t, address), jobs(5), Options{Attempts: 1, RetryWait: time.Millisecond})
-	checkCompleted(t, outcomes, 5, 4)
+	checkCompleted(t, outcomes, 5, 1)
 }
 
 func TestEventsThatBreakTheStreamLawAreNoData(t *testing.T) {
@@ -276,7 +277,7 @@ func TestAConnectionOnWhichNothingComesIsTakenForDead(t *testing.T) {
 	}
 	address, _ := agent.serve(t, "127.0.0.1:0")
 	go func() {
-		agent.await(func() bool { return agent.welcomes == 2 })
+		agent.await(func() bool { return agent.welcomes >= 2 })
 		agent.mu.Lock()
 		defer agent.mu.Unlock()
 		for _, stream := range agent.streams { // the agent wakes up
@@ -350,7 +351,7 @@ func TestAnIDThatIsInFlightAlready(t *testing.T) {
 	address, _ := agent.serve(t, "127.0.0.1:0")
 	task := &rolloutv1.Task{TaskId: "t", Environment: "e"}
 	twice := slices.Values([]Job{{Task: task, RolloutID: "r"}, {Task: task, RolloutID: "r", RepeatIndex: 1}})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	completed, refused := 0, 0
 	for outcome, err := range Run(ctx, dial(t, address), twice, Options{}) {

@@ -51,7 +51,8 @@ type stream struct {
 	instance                 string
 	capacity, target         uint32
 	connected, draining      bool
-	// plain: the agent does not offer Collect, so that each attempt is a call of RunRollout.
+	// plain: each attempt is a call of RunRollout, since that was asked for or the agent does not
+	// offer Collect.
 	plain   bool
 	heardAt time.Time
 
@@ -72,6 +73,7 @@ func newStream(
 		ctx: ctx, client: client, settings: settings, results: results,
 		inFlight: make(map[key]*attempt),
 		wake:     make(chan struct{}, 1),
+		plain:    settings.CallPerRollout, connected: settings.CallPerRollout,
 	}
 	s.forget()
 	return s

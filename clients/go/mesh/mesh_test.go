@@ -214,7 +214,7 @@ func (r *registry) Deregister(
 
 func (r *registry) await(t *testing.T, condition func() bool) {
 	t.Helper()
-	end := time.After(30 * time.Second)
+	end := time.After(2 * time.Minute)
 	for {
 		r.mu.Lock()
 		held := condition()

@@ -19,6 +19,7 @@ from gymmesh_runtime.config import ConfigError, Secret
 from gymmesh_runtime.service import Service
 
 if TYPE_CHECKING:
+    from gymmesh_discovery.backends.base import RegistryBackend
     from gymmesh_discovery.service import DiscoveryService
 
 Kind = Literal["discovery", "model", "environment", "agent"]
@@ -74,9 +75,17 @@ def registry_service(instance_id: str, config: DiscoveryConfig) -> DiscoveryServ
     edges = edges_of(config)
     if config.backend == "memory":
         return DiscoveryService(instance_id, edges=edges)
-    from gymmesh_discovery.backends.consul import ConsulRegistry
+    return DiscoveryService(instance_id, _registry_elsewhere(config), edges=edges)
 
-    return DiscoveryService(instance_id, ConsulRegistry(config.consul), edges=edges)
+
+def _registry_elsewhere(config: DiscoveryConfig) -> RegistryBackend:
+    if config.backend == "consul":
+        from gymmesh_discovery.backends.consul import ConsulRegistry
+
+        return ConsulRegistry(config.consul)
+    from gymmesh_discovery.backends.kubernetes import KubernetesRegistry
+
+    return KubernetesRegistry(config.kubernetes)
 
 
 def _with_default(agent: AgentConfig, config: MeshConfig) -> AgentConfig:

@@ -29,16 +29,18 @@ class Defaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class MeshSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How services are run as processes.
 
-    ``host`` is what they listen on. ``discovery_port`` and ``agent_port`` (of the
-    default agent) are for callers that want a fixed address; 0 lets the system
-    choose, as it does for all others. ``drain_s`` is how long running calls may
-    take to end at shutdown, ``ready_s`` how long a start may take, in seconds.
+    ``host`` is what they listen on; ``advertise_host`` is what others are told to connect to, which
+    is ``host`` where it is empty, or this machine's one address where that stands for all of them.
+    ``discovery_port`` and ``agent_port`` (of the default agent) are for callers that want a fixed
+    address; 0 lets the system choose, as it does for all others. ``drain_s`` is how long running
+    calls may take to end at shutdown, ``ready_s`` how long a start may take, in seconds.
     ``transport`` "plain" turns the mux between them off. ``layout`` says what shares a
     process (see layout.py); ``cells`` is how many cells there are, 0 for one per processor but one.
     ``restarts`` is how often each process that dies is started again.
     """
 
     host: str = "127.0.0.1"
+    advertise_host: str = ""
     discovery_port: _Port = 0
     agent_port: _Port = 0
     metrics: bool = True

@@ -12,6 +12,7 @@ import base64
 import contextlib
 import json
 import logging
+import os
 import secrets
 import signal
 import sys
@@ -27,6 +28,7 @@ import msgspec
 from gymmesh_mesh.compose import ServiceSpec
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_mesh.layout import ProcessPlan, in_consul, plan_processes
+from gymmesh_runtime.advertised import advertised
 from gymmesh_runtime.listening import METRICS_HARM, SERVICES_HARM, TOOLS_HARM, exposure
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.security.exposure import check_exposure, check_plain
@@ -281,8 +283,9 @@ async def up(
 ) -> AsyncIterator[Up]:
     """Starts the processes and waits until all services are SERVING.
 
-    ``echo`` is given each line of the services' logs. Raises StartError, and ConfigError where the
-    services would be open to others, or their certificates cannot be used.
+    ``echo`` is given each line of the services' logs. Raises StartError, and ConfigError where what
+    others connect to cannot be told, the services would be open to others, or their certificates
+    cannot be used.
     """
     settings = config.mesh
     host = host or settings.host
@@ -291,6 +294,7 @@ async def up(
         http_sd_host = config.discovery.http_sd.rpartition(":")[0].strip("[]")
         check_plain(http_sd_host, config.security, "HTTP service discovery")
     Credentials(config.security).server()
+    advertise_host = advertised(host, settings.advertise_host)
     for sentence in _exposures(config, host):
         _log.warning("%s", sentence)  # the workers' own logs may be shown to nobody
     async with AsyncExitStack() as stack:
@@ -298,6 +302,10 @@ async def up(
         if in_consul(config):
             await _enter_consul(stack, config)
             suffix = secrets.token_hex(3)  # other meshes may share the Consul
+        elif config.discovery.backend == "kubernetes":
+            await _check_kubernetes(config)
+            # Kubernetes lists a pod's services under its UID, and they are to call themselves so.
+            suffix = os.environ.get("POD_UID", "0")
         slots = []
         for plan in plan_processes(config, suffix):
             slot = _Slot(plan, config, echo)
@@ -307,7 +315,7 @@ async def up(
         ready_s = _ready_seconds(config)
         try:
             async with asyncio.timeout(ready_s):
-                await _serve_all(slots, config, host)
+                await _serve_all(slots, config, host, advertise_host)
         except TimeoutError:
             raise StartError(
                 f"the services were not ready within {ready_s:.0f} s (mesh.ready_s)"
@@ -327,16 +335,28 @@ async def _enter_consul(stack: AsyncExitStack, config: MeshConfig) -> None:
         raise StartError(str(error)) from None
 
 
+async def _check_kubernetes(config: MeshConfig) -> None:
+    """Raises StartError where the slices cannot be listed, and ConfigError."""
+    from gymmesh_discovery.backends.kubernetes import problem_of
+
+    problem = await problem_of(config.discovery.kubernetes)
+    if problem is not None:
+        raise StartError(problem.message)
+
+
 def _ready_seconds(config: MeshConfig) -> float:
     """How long the start may take: a model that is loaded here has its own bound, often longer."""
     own = [one for model in config.models.values() if (one := model.serve or model.engine)]
     return max([config.mesh.ready_s, *(one.ready_s + _LOADED_S for one in own)])
 
 
-async def _serve_all(slots: list[_Slot], config: MeshConfig, host: str) -> None:
+async def _serve_all(
+    slots: list[_Slot], config: MeshConfig, host: str, advertise_host: str
+) -> None:
     settings = config.mesh
     common: dict[str, Any] = {
         "host": host,
+        "advertise_host": advertise_host,
         "metrics_port": 0 if settings.metrics else None,
         "drain_s": settings.drain_s,
         "transport": settings.transport,
@@ -359,7 +379,7 @@ async def run_up(
 ) -> None:
     """Runs a mesh of processes until SIGINT or SIGTERM, then stops it in reverse order.
 
-    Raises StartError when a service does not start or dies.
+    Raises StartError when a service does not start or dies, and ConfigError as `up` does.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -15,7 +15,8 @@ use gymmesh_client::rows::{RowError, completed_row, failure_row};
 use gymmesh_client::tasks::{TaskDefaults, TaskReader};
 
 const USAGE: &str = "usage: collect --agent TARGET --input tasks.jsonl --output rows.jsonl \
-    [--failures failures.jsonl] [--num-repeats N] [--concurrency C] [--deadline-s S]";
+    [--failures failures.jsonl] [--num-repeats N] [--concurrency C] [--deadline-s S] \
+    [--call-per-rollout]";
 
 type Fault = Box<dyn std::error::Error>;
 
@@ -28,12 +29,17 @@ struct Arguments {
     repeats: Option<u32>,
     concurrency: Option<usize>,
     deadline_s: Option<f64>,
+    call_per_rollout: bool,
 }
 
 impl Arguments {
     fn parse(mut words: impl Iterator<Item = String>) -> Result<Self, Fault> {
         let mut read = Self::default();
         while let Some(name) = words.next() {
+            if name == "--call-per-rollout" {
+                read.call_per_rollout = true;
+                continue;
+            }
             let value = words
                 .next()
                 .ok_or_else(|| format!("{name} needs a value"))?;
@@ -104,6 +110,7 @@ async fn collect(arguments: &Arguments) -> Result<ExitCode, Fault> {
     let tasks = read_tasks(&arguments.input, defaults)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos();
     let mut options = CollectOptions::new(format!("rust-{now:x}-{}", std::process::id()));
+    options.call_per_rollout = arguments.call_per_rollout;
     options.repeats = arguments.repeats.unwrap_or(1);
     options.concurrency = arguments.concurrency.unwrap_or(options.concurrency);
     if let Some(seconds) = arguments.deadline_s {

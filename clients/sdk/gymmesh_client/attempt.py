@@ -212,6 +212,8 @@ def violation_error(violation: StreamViolation) -> MeshError:
 
 def _is_passing(error: MeshError) -> bool:
     # An attempt that is known there already is done with; the next one has a number of its own.
+    if error.reason == errors_pb2.ERROR_REASON_MESSAGE_TOO_LARGE:
+        return False  # it would be as large again
     return error.code in _PASSING or error.reason == errors_pb2.ERROR_REASON_ROLLOUT_EXISTS
 
 

@@ -210,6 +210,7 @@ export class FakeAgent {
       }
     } catch (error) {
       if (!(error instanceof MeshError)) throw error;
+      kept.seen.delete(`${rolloutId}#${attempt}`);
       const value: MessageInitShape<typeof AgentService.method.collect.output>["message"] = {
         case: "startRefused",
         value: {
@@ -281,7 +282,7 @@ export function gate(): { readonly opened: Promise<void>; open(): void } {
 export async function until(
   holds: () => boolean,
   what: string,
-  patienceMs = 20_000,
+  patienceMs = 120_000,
 ): Promise<void> {
   const late = performance.now() + patienceMs;
   while (!holds()) {

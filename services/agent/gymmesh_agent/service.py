@@ -57,6 +57,11 @@ class AgentService:
         self._collect = config.collect or CollectConfig()
         self._desk = CollectDesk(self, self._collect, instance_id)
 
+    @property
+    def meta(self) -> Mapping[str, str]:
+        """What the registry tells of it: the attempts that it runs side by side, as `capacity`."""
+        return {"capacity": str(self._collect.capacity)}
+
     def servicers(self) -> Mapping[str, object]:
         """AgentService."""
         return {AGENT_SERVICE: self}

@@ -14,7 +14,7 @@ from gymmesh_runtime.config import ConfigError, Secret
 
 _Seconds = Annotated[float, msgspec.Meta(ge=0.1, le=3600)]
 _Prefix = Annotated[str, msgspec.Meta(pattern="^[a-z0-9]{1,32}$")]
-Backend = Literal["memory", "consul"]
+Backend = Literal["memory", "consul", "kubernetes"]
 
 
 class ConsulTls(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -54,8 +54,43 @@ class ConsulConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         split_address(self.address)
 
 
+class KubernetesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A Kubernetes namespace, and which of its EndpointSlices are services of the mesh.
+
+    Where the API server is, and who asks it: ``server`` (``https://HOST:PORT``, or ``http://`` for
+    a `kubectl proxy`) with ``token_file`` and ``ca_file``; or else ``kubeconfig`` and its
+    ``context``; or else, in a pod, its service account; or else the usual kubeconfig. An empty
+    ``namespace`` is the pod's own or the context's. ``selector`` is a label selector. ``port`` and
+    ``metrics_port`` are the names of ports of the Services.
+    """
+
+    namespace: Annotated[str, msgspec.Meta(pattern="^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?$")] = ""
+    selector: Annotated[str, msgspec.Meta(min_length=1, max_length=1024)] = "gymmesh.io/service"
+    port: str = "grpc"
+    metrics_port: str = "metrics"
+    server: str = ""
+    token_file: str = ""
+    ca_file: str = ""
+    kubeconfig: str = ""
+    context: str = ""
+    wait_s: Annotated[float, msgspec.Meta(ge=2, le=3600)] = 30.0
+
+    def __post_init__(self) -> None:
+        if self.server:
+            check_server(self.server)
+        elif self.token_file or self.ca_file:
+            raise ValueError("token_file and ca_file go with server")
+        if self.server and (self.kubeconfig or self.context):
+            raise ValueError("give server, or kubeconfig and context, not both")
+        if self.token_file and not self.server.startswith("https://"):
+            raise ValueError("a token is sent over https:// alone")
+
+
 class DiscoveryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where services register: in a discovery service's memory, or in Consul.
+
+    With ``kubernetes`` it is a discovery service's memory, too, and beside what registers there
+    stand the services that Kubernetes lists.
 
     ``start``: `gym-cli up` starts a development agent from ``binary`` where no Consul answers.
     ``xds``: the discovery service's gRPC server is an xDS control plane, too. ``http_sd``: the host
@@ -66,6 +101,7 @@ class DiscoveryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     start: bool = False
     binary: str = "consul"
     consul: ConsulConfig = msgspec.field(default_factory=ConsulConfig)
+    kubernetes: KubernetesConfig = msgspec.field(default_factory=KubernetesConfig)
     xds: bool = False
     http_sd: str = ""
 
@@ -84,6 +120,18 @@ def split_address(address: str) -> tuple[str, str, int]:
         # The text itself may hold a credential.
         raise ValueError("the Consul address must be HOST:PORT or https://HOST:PORT")
     return scheme, host, port
+
+
+def check_server(address: str) -> None:
+    """Raises ValueError for what is no URL of a server with nothing else in it."""
+    try:
+        parts = urlsplit(address)
+        whole = bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        whole = False
+    # The text itself may hold a credential.
+    if not whole or parts.scheme not in ("http", "https") or "@" in parts.netloc or parts.query:
+        raise ValueError("the Kubernetes API server must be https://HOST:PORT")
 
 
 def read_token(config: ConsulConfig, env: Mapping[str, str] = os.environ) -> Secret | None:

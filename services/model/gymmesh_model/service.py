@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from time import monotonic
 from typing import Any, Final
 
@@ -83,6 +83,19 @@ class ModelService:
         self._tokens_in = metrics.MODEL_TOKENS.labels(name, "input")
         self._tokens_out = metrics.MODEL_TOKENS.labels(name, "output")
         self._completed = metrics.MODEL_CALLS.labels(name, "completed")
+
+    @property
+    def meta(self) -> Mapping[str, str]:
+        """What the registry tells of it: the calls at a time that its endpoints are given at most,
+        as `capacity`, and the `weights_version` once one is known.
+        """
+        said = {"capacity": str(self._config.max_concurrency)}
+        version = self._weights.version
+        return said if version is None else {**said, "weights_version": str(version)}
+
+    def follow_meta(self, changed: Callable[[], None]) -> None:
+        """Has `changed` called after each change of the weights' version."""
+        self._weights.changed = changed
 
     def servicers(self) -> Mapping[str, object]:
         """The one servicer: this object."""

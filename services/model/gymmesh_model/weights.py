@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh_model.errors import invalid
@@ -13,6 +13,8 @@ class WeightsClock:
 
     def __init__(self) -> None:
         self.version: int | None = None
+        #: Called after each change of the version.
+        self.changed: Callable[[], None] = lambda: None
         self._calls: dict[int, list[int]] = {}  # by the list's id
 
     def set(self, version: int) -> int | None:
@@ -27,6 +29,7 @@ class WeightsClock:
             self.version = version
             for seen in self._calls.values():
                 seen.append(version)
+            self.changed()
         return previous
 
     def follow(self, version: int) -> None:

@@ -25,7 +25,9 @@ from gymmesh_runtime.stalls import note_stall
 from gymmesh_runtime.timers import Limit
 
 from .errors import Blocked, DefinitionError, TaskInvalid, TookTooLong, WrongResult
+from .process_pool import PoolSaturated
 from .threads import Threads, ThreadsBusy
+from .waiting import CallTime, in_time
 
 __all__ = ["Host", "at_once", "bounded", "exited", "finish_in_time", "is_async", "never_waits"]
 
@@ -87,6 +89,13 @@ class Host:
             return error
         if isinstance(error, TaskInvalid):
             return task_invalid(error, self.name)
+        if isinstance(error, PoolSaturated):
+            return MeshError(
+                _Reason.ERROR_REASON_QUEUE_FULL,
+                f"The environment {self.name!r} has no worker process free: {error}",
+                metadata={"queue": "workers"},
+                retry_after_s=1.0,
+            )
         reason = _Reason.ERROR_REASON_ENVIRONMENT_FAULT if reason is None else reason
         error_id = traceback_id(error)
         message = "environment %s failed in %s (error_id %s)"
@@ -153,23 +162,34 @@ def never_waits(method: Callable[..., Any]) -> bool:
     return all(step.opname != "YIELD_VALUE" for step in dis.get_instructions(function))
 
 
-async def bounded(call: Coroutine[Any, Any, Any], limit_s: float, owner: str = "") -> Any:
+async def bounded(
+    call: Coroutine[Any, Any, Any], limit_s: float, owner: str = "", deadline: float | None = None
+) -> Any:
     """The result of an async method's call, in time; raises as `Host.call`.
+
+    Waiting for a place does not count (see `waiting`), but ends before the caller's `deadline`
+    (monotonic seconds).
 
     Runs to where it first waits before a timer is set: most tools and verifiers never do, and a
     timer costs more than they.
     """
     steps = _Steps(call, limit_s, owner)
+    time = CallTime(deadline)
+    token = in_time.set(time)
     try:
         waits_for = steps.send(None)
+        return await _bounded(resumed(steps, waits_for), limit_s, time)
     except StopIteration as ended:
         return ended.value
     except SystemExit as error:
         raise exited(error) from error
-    return await _bounded(resumed(steps, waits_for), limit_s)
+    finally:
+        in_time.reset(token)
 
 
-async def at_once(call: Coroutine[Any, Any, Any], limit_s: float, owner: str = "") -> Any:
+async def at_once(
+    call: Coroutine[Any, Any, Any], limit_s: float, owner: str = "", deadline: float | None = None
+) -> Any:
     """`bounded`, for the call of a method that never waits: nothing could end it early."""
     return finish_in_time(call, limit_s, owner)
 
@@ -227,11 +247,17 @@ class _Steps(Coroutine[Any, Any, Any]):
             raise Blocked(method, place, seconds, self._limit_s)
 
 
-async def _bounded(work: Awaitable[Any], limit_s: float) -> Any:
+async def _bounded(work: Awaitable[Any], limit_s: float, time: CallTime | None = None) -> Any:
     limit = Limit(limit_s)
+    if time is not None:
+        time.begin(limit, limit_s)
     try:
         with limit:
-            return await work
+            try:
+                return await work
+            finally:
+                if time is not None:
+                    time.end()
     except TimeoutError:
         if limit.expired:
             raise TookTooLong(f"longer than {limit_s:g} s") from None

@@ -58,13 +58,14 @@ class Method:
     ) -> Coroutine[Any, Any, Any]:
         """The result; to be awaited. Raises as `Host.call`.
 
-        The method can ask models for as long as the caller waits (`deadline`, monotonic seconds);
-        their usage goes to `ledger` (None: to the session's).
+        The method can ask models within its limit, and until `deadline` (monotonic seconds) where
+        nobody comes back for the answer later (None: the limit alone). Their usage goes to
+        `ledger` (None: to the session's).
         """
         if self._within is None:
             call = self._call_plain(self._method, args, named, self._limit_s)
         else:
-            call = self._within(self._method(*args, **named), self._limit_s, self._owner)
+            call = self._within(self._method(*args, **named), self._limit_s, self._owner, deadline)
         return self._asking(call, deadline, ledger) if self._asks_models else call
 
     def call_at_once(

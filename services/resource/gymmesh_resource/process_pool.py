@@ -24,6 +24,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, TypeVarTuple
 
 from .process_worker import HEADER
+from .waiting import waiting_for_place
 
 __all__ = [
     "PoolClosed",
@@ -273,8 +274,9 @@ class ProcessPool:
             raise PoolSaturated(f"{self._waiting} calls wait for a worker already.")
         self._waiting += 1
         try:
-            async with asyncio.timeout(self._queue_timeout):
-                await self._slots.acquire()
+            with waiting_for_place():
+                async with asyncio.timeout(self._queue_timeout):
+                    await self._slots.acquire()
         except TimeoutError:
             raise PoolSaturated(f"No worker was free for {self._queue_timeout} seconds.") from None
         finally:

@@ -110,15 +110,7 @@ class ResourceServicer:
         mark = _mark(request)
         task = Task(message, payload)
         opened = self._hosted.sessions.create(
-            request_id,
-            mark,
-            self._open,
-            request_id,
-            owner,
-            rollout_id,
-            task,
-            seed,
-            context.deadline,
+            request_id, mark, self._open, request_id, owner, rollout_id, task, seed
         )
         return opened.answer if isinstance(opened, Open) else _answer_of(opened)
 
@@ -133,7 +125,6 @@ class ResourceServicer:
             opened,
             request.name,
             request.arguments,
-            context.deadline,
         )
         return _in_use(opened, answer) if isinstance(answer, CoroutineType) else answer
 
@@ -147,9 +138,7 @@ class ResourceServicer:
                 metadata={"method": "gymmesh.resource.v1.ResourceService/NextTurn"},
             )
         opened = self._hosted.sessions.using(request.session_id, context.identity)
-        answer = opened.turns.run(
-            request.request_id, _mark(request), self._turn, opened, request, context.deadline
-        )
+        answer = opened.turns.run(request.request_id, _mark(request), self._turn, opened, request)
         return _in_use(opened, answer) if isinstance(answer, CoroutineType) else answer
 
     def CloseSession(
@@ -157,6 +146,9 @@ class ResourceServicer:
     ) -> _Answering[resource_pb2.CloseSessionResponse]:
         closing = self._hosted.sessions.close(request.session_id, context.identity)
         return _CLOSED if closing is None else _closed_after(closing)
+
+    # What acts on a session runs on after its caller's deadline, for a repeat to find: the limits
+    # of the environment bound it and the model calls made for it.
 
     # ---- sessions
 
@@ -167,7 +159,6 @@ class ResourceServicer:
         rollout_id: str,
         task: Task,
         seed: int | None,
-        deadline: float | None,
     ) -> _Answering[Open[Any]]:
         hosted = self._hosted
         hosted.check(task)
@@ -176,9 +167,7 @@ class ResourceServicer:
             seed = message.seed if _TASK_HAS(message, "seed") else token_number()
         session_id = token_hex(_ID_BYTES)
         if not hosted.opens_at_once:
-            return self._open_in_steps(
-                request_id, owner, rollout_id, session_id, task, seed, deadline
-            )
+            return self._open_in_steps(request_id, owner, rollout_id, session_id, task, seed)
         session = hosted.plain_session(session_id, task, seed, rollout_id)
         return hosted.sessions.add(session, request_id, self._answer(session), owner)
 
@@ -197,7 +186,6 @@ class ResourceServicer:
         session_id: str,
         task: Task,
         seed: int,
-        deadline: float | None,
     ) -> Open[Any]:
         hosted = self._hosted
         session = await hosted.new_session(session_id, task, seed, rollout_id)
@@ -208,7 +196,7 @@ class ResourceServicer:
                 answer.tools.extend(await self._tools.further(session))
             stage = "opening"
             if self._has_opening:
-                answer.items.extend(await self._opening(session, deadline))
+                answer.items.extend(await self._opening(session))
         except BaseException as error:
             await hosted.drop_session(session)
             if isinstance(error, Exception):
@@ -216,16 +204,14 @@ class ResourceServicer:
             raise
         return hosted.sessions.add(session, request_id, answer, owner)
 
-    async def _opening(
-        self, session: Session[Any], deadline: float | None
-    ) -> list[responses_pb2.Item]:
-        said = await self._environment_opening.call((session,), deadline=deadline)
+    async def _opening(self, session: Session[Any]) -> list[responses_pb2.Item]:
+        said = await self._environment_opening.call((session,))
         return _items(said, self._hosted.environment.opening)
 
     # ---- turns
 
     async def _turn(
-        self, opened: Open[Any], request: resource_pb2.NextTurnRequest, deadline: float | None
+        self, opened: Open[Any], request: resource_pb2.NextTurnRequest
     ) -> resource_pb2.NextTurnResponse:
         hosted, session = self._hosted, opened.session
         async with opened.order if hosted.in_order else contextlib.nullcontext():
@@ -238,9 +224,7 @@ class ResourceServicer:
             ledger = Ledger()
             try:
                 new = Transcript(request.new_items)
-                turn = await self._environment_turn.call(
-                    (session, new), deadline=deadline, ledger=ledger
-                )
+                turn = await self._environment_turn.call((session, new), ledger=ledger)
                 return self._taken(session, turn, ledger)
             except Exception as error:
                 fault = hosted.host.fault(error, "next_turn")

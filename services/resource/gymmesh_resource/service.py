@@ -111,9 +111,12 @@ class ResourceService:
 
     @property
     def meta(self) -> Mapping[str, str]:
-        """What the registry tells of it: under `mcp` the URL of its tools over MCP, if any."""
+        """What the registry tells of it: under `mcp` the URL of its tools over MCP, and as
+        `capacity` the sessions that may be open, where there is a limit.
+        """
         url = self._offering.url if self._offering is not None else ""
-        return {"mcp": url} if url else {}
+        limit = self._config.session_limit
+        return ({"mcp": url} if url else {}) | ({"capacity": str(limit)} if limit else {})
 
     def servicers(self) -> Mapping[str, object]:
         """The two servicers by the full name of their gRPC service."""

@@ -76,12 +76,11 @@ class ToolCalls:
         return further
 
     def call(
-        self, opened: Open[Any], name: str, written: bytes, deadline: float | None
+        self, opened: Open[Any], name: str, written: bytes
     ) -> _Answer | Coroutine[Any, Any, _Answer]:
         """The answer to a call, or, where it may have to be waited for, the coroutine for it.
 
-        `written`: the arguments as the model wrote them. `deadline`: when the caller stops
-        waiting. Raises as the coroutine does.
+        `written`: the arguments as the model wrote them. Raises as the coroutine does.
         """
         session = opened.session
         tool = self._tools.get(name)
@@ -102,30 +101,30 @@ class ToolCalls:
             return self._told(label, str(error), rollout_pb2.TOOL_OUTCOME_BAD_ARGUMENTS)
         in_order = self._hosted.in_order
         if job[2].never_waits and (not in_order or opened.is_idle()):
-            return self._run_at_once(job, session, deadline)
+            return self._run_at_once(job, session)
         if in_order:
-            return self._run_in_order(job, opened, deadline)
-        return self._run(job, session, deadline)
+            return self._run_in_order(job, opened)
+        return self._run(job, session)
 
-    async def _run_in_order(self, job: _Job, opened: Open[Any], deadline: float | None) -> _Answer:
+    async def _run_in_order(self, job: _Job, opened: Open[Any]) -> _Answer:
         async with opened.order:
-            return await self._run(job, opened.session, deadline)
+            return await self._run(job, opened.session)
 
-    async def _run(self, job: _Job, session: Session[Any], deadline: float | None) -> _Answer:
+    async def _run(self, job: _Job, session: Session[Any]) -> _Answer:
         _, _, method, args, named = job
         started = time.perf_counter()
         try:
-            output = answer_of(await method.call(args, named, deadline=deadline), method.function)
+            output = answer_of(await method.call(args, named), method.function)
         except Exception as error:
             return self._failed(job, error, session, started)
         return self._ran(job, output, rollout_pb2.TOOL_OUTCOME_OK, session, started)
 
-    def _run_at_once(self, job: _Job, session: Session[Any], deadline: float | None) -> _Answer:
+    def _run_at_once(self, job: _Job, session: Session[Any]) -> _Answer:
         """`_run`, of a method that never waits."""
         _, _, method, args, named = job
         started = time.perf_counter()
         try:
-            output = answer_of(method.call_at_once(args, named, deadline), method.function)
+            output = answer_of(method.call_at_once(args, named), method.function)
         except Exception as error:
             return self._failed(job, error, session, started)
         return self._ran(job, output, rollout_pb2.TOOL_OUTCOME_OK, session, started)

@@ -23,8 +23,6 @@ from functools import cache, partial
 from time import monotonic
 from typing import Any
 
-from google.protobuf.message import DecodeError
-
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime import metrics
 from gymmesh_runtime.alarm import Alarm
@@ -33,6 +31,7 @@ from gymmesh_runtime.contract import MethodSpec, methods_of, required_fields
 from gymmesh_runtime.errors import MeshError, deadline_passed, unforeseen
 from gymmesh_runtime.instruments import FOLDED_AT_ONCE, Count
 from gymmesh_runtime.timers import MAX_TIMEOUT_S, Limit, Wheel, running_wheel
+from gymmesh_runtime.wire.sizes import read_request
 
 
 class BoundMethod:
@@ -77,11 +76,15 @@ class BoundMethod:
         return self._push is not None
 
     def read(self, data: bytes) -> Any:
-        """Decodes the request of a call. Raises FIELD_INVALID, and then counts the call."""
+        """Decodes the request of a call.
+
+        Raises FIELD_INVALID or MESSAGE_TOO_LARGE, and then counts the call.
+        """
         try:
-            return self.spec.read_request(data)
-        except DecodeError:
-            raise self.undecodable() from None
+            return read_request(self.spec, data)
+        except MeshError as error:
+            self._counts(error.code.name).inc()
+            raise
 
     def undecodable(self) -> MeshError:
         """Counts a call whose request cannot be decoded; returns its error."""

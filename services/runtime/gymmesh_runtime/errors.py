@@ -80,6 +80,9 @@ _OF_SIZE: Final = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 
+#: The sizes, as gRPC's C core (Python, C++, Ruby) and Go give them.
+_SIZES: Final = re.compile(r"\((?P<size>\d+) vs\. (?P<limit>\d+)\)")
+
 
 class MeshError(Exception):
     """A failure of a call, typed by a reason of ``gymmesh.errors.v1``.
@@ -233,7 +236,21 @@ def from_rpc_error(exc: grpc.aio.AioRpcError, address: str, method: str) -> Mesh
     detail = (exc.details() or code.name)[:_MAX_MESSAGE]
     reason = _reason_of_bare(code, detail)
     metadata = {"address": address, "method": method}
+    if reason == Reason.ERROR_REASON_MESSAGE_TOO_LARGE:
+        return _too_large(detail, metadata, code)
     return MeshError(reason, f"{address}: {detail}", metadata=metadata, code=code)
+
+
+def _too_large(detail: str, metadata: dict[str, str], code: grpc.StatusCode) -> MeshError:
+    """What a gRPC library refused for its size, with the sizes in bytes that it may give."""
+    found = _SIZES.search(detail)
+    if found is not None:
+        metadata |= {"size_bytes": found["size"], "limit_bytes": found["limit"]}
+    # What a server sent, or a client received.
+    answered = re.search(r"SERVER: Sent|CLIENT: Received", detail) is not None
+    which = f"the {'response' if answered else 'request'} of {metadata['method']} was refused"
+    message = f"{metadata['address']}: {which} for its size: {detail}"
+    return MeshError(Reason.ERROR_REASON_MESSAGE_TOO_LARGE, message, metadata=metadata, code=code)
 
 
 def deadline_passed(method: str) -> MeshError:

@@ -35,7 +35,8 @@ class MetricsEndpoint:
     def __init__(self, server: WSGIServer, thread: Thread, host: str) -> None:
         self._server = server
         self._thread = thread
-        self.address = at_port(host, server.server_port)
+        self.port = server.server_port
+        self.address = at_port(host, self.port)
 
     @classmethod
     def start(cls, host: str, port: int) -> MetricsEndpoint:

@@ -7,8 +7,9 @@ import logging
 import socket
 from typing import Final
 
+from gymmesh_runtime.advertised import is_wildcard
+
 _log = logging.getLogger("gymmesh.serve")
-_ALL: Final = ("0.0.0.0", "::")
 
 
 def at_port(host: str, port: int) -> str:
@@ -41,7 +42,7 @@ def exposure(what: str, host: str, harm: str, *, tokens: bool = False) -> str:
     """
     if is_local(host):
         return ""
-    reach = "any address of this machine" if host in _ALL else f"this machine at {host}"
+    reach = "any address of this machine" if is_wildcard(host) else f"this machine at {host}"
     lacks = "NO ENCRYPTION" if tokens else "NO AUTHENTICATION, NO ENCRYPTION"
     return f"{lacks}: {what} on {host}, and whoever can reach {reach} over the network can {harm}"
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 from gymmesh_runtime.turns import patient_turns
@@ -23,11 +24,10 @@ _THRESHOLDS: Final = (100_000, 30, 1000)
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Runs a coroutine to its end, on uvloop where that is installed.
 
-    For programs whose process is ours: it also sets the garbage collector up for them, and lets
-    other processes finish their turn.
+    For programs whose process is ours: meanwhile the garbage collector runs less often, and other
+    processes finish their turn.
     """
-    collect_rarely()
-    with patient_turns():
+    with _collecting_rarely(), patient_turns():
         try:
             import uvloop
         except ImportError:
@@ -35,8 +35,20 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         return uvloop.run(main)
 
 
-def collect_rarely() -> None:
-    """Have the garbage collector run less often, and leave alone what is loaded by now."""
+@contextmanager
+def _collecting_rarely() -> Iterator[None]:
+    """Inside, the garbage collector runs less often and leaves alone what is loaded by now.
+
+    All is taken back at the end: what stays frozen is not released when the interpreter ends, and
+    extension modules then report everything of theirs as leaked (nanobind does, in DuckDB).
+    """
+    thresholds, frozen = gc.get_threshold(), gc.get_freeze_count()
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_THRESHOLDS)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        if not frozen:  # else it would undo somebody else's freezing as well
+            gc.unfreeze()

@@ -64,6 +64,8 @@ class Registration:
         self._health: discovery_pb2.Health.ValueType = (
             instance.health or discovery_pb2.HEALTH_SERVING
         )
+        self._changed = False  # the instance, since the registry was told of it
+        self._one_call = asyncio.Lock()  # a call under an old lease says nothing
         self._woken = asyncio.Event()
         self._stopping = False
         self._renewing: asyncio.Task[None] | None = None
@@ -101,10 +103,16 @@ class Registration:
         """Tells the registry that this instance takes no new calls."""
         self._health = discovery_pb2.HEALTH_DRAINING  # renewals during the drain say so too
         with contextlib.suppress(MeshError):
-            await self._renew()
+            async with self._one_call:
+                await self._renew()
 
     def renew_soon(self) -> None:
         """Renews now rather than when it is due, and registers anew if the registry forgot."""
+        self._woken.set()
+
+    def register_soon(self) -> None:
+        """Registers the instance anew under its lease, now: it says something else of itself."""
+        self._changed = True
         self._woken.set()
 
     async def stop(self) -> None:
@@ -129,7 +137,12 @@ class Registration:
             instance=self._instance, lease_s=_LEASE_S, lease_id=self._lease_id
         )
         request.instance.health = self._health
-        reply = await self._discovery.Register(request, timeout=_CALL_TIMEOUT_S)
+        self._changed = False  # a change from here on is registered next
+        try:
+            reply = await self._discovery.Register(request, timeout=_CALL_TIMEOUT_S)
+        except MeshError:
+            self._changed = True
+            raise
         self._lease_id, self._lease_s = reply.lease_id, reply.lease_s
 
     async def _renew(self) -> None:
@@ -145,12 +158,13 @@ class Registration:
                 return
             self._woken.clear()
             try:
-                await self._renew_or_register()
+                async with self._one_call:
+                    await self._renew_or_register()
             except MeshError as error:
                 _log.warning("could not renew the lease of %s: %s", self._instance.id, error)
 
     async def _renew_or_register(self) -> None:
-        if self._lease_id:
+        if self._lease_id and not self._changed:
             try:
                 return await self._renew()
             except MeshError as error:

@@ -13,10 +13,11 @@ import logging
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
 from gymmesh.discovery.v1 import discovery_pb2
+from gymmesh_runtime.advertised import advertised
 from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.exposition import MetricsEndpoint, heartbeat
@@ -27,6 +28,7 @@ from gymmesh_runtime.security.config import SecurityConfig
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.security.exposure import check_exposure
 from gymmesh_runtime.service import Service
+from gymmesh_runtime.wire.health_port import HealthPort
 from gymmesh_runtime.wire.options import KEEPALIVE_KEY, KEEPALIVE_S
 from gymmesh_runtime.wire.server import MeshServer
 
@@ -47,9 +49,10 @@ class ServeOptions:
     port: int = 0  # of a service that is served alone
     ports: Mapping[str, int] = field(default_factory=dict)  # by instance id, of several
     metrics_port: int | None = 0  # None: no Prometheus endpoint
+    health_port: int | None = None  # a second, plain port with nothing but health; None: none
     discovery_address: str = ""  # empty: neither registered nor watching
     drain_s: float = 10.0
-    advertise_host: str = ""  # what peers connect to; empty: `host`
+    advertise_host: str = ""  # what others connect to; empty: see advertised.py
     transport: Transport = "auto"  # plain: neither offers the mux nor calls over it
     security: SecurityConfig | None = None  # None: plain, and on this machine alone
 
@@ -99,15 +102,17 @@ async def serving(
     processes register in the same place. ``exposed`` tells which of
     them other processes may call: each has a port of its own and is registered.
 
-    Raises what ``service.open`` raises, OSError when a port is taken, ConfigError when
-    certificates cannot be used or are missing where others can connect, and TimeoutError when the
-    registry can't be reached.
+    Raises what ``service.open`` raises, ConfigError when what others connect to cannot be told, or
+    certificates cannot be used or are missing where others can connect, OSError when a port is
+    taken, and TimeoutError when the registry can't be reached.
     """
     services = [services] if not isinstance(services, Sequence) else services
     check_exposure(options.host, options.security, metrics=options.metrics_port is not None)
     credentials = Credentials(options.security)
+    options = replace(options, advertise_host=advertised(options.host, options.advertise_host))
     async with AsyncExitStack() as stack:
         metrics_address = _start_metrics(stack, options)
+        health = await _start_health(stack, options)
         directory = PeerDirectory(
             watched=bool(options.discovery_address) or any(map(_is_shared, services)),
             transport=options.transport,
@@ -144,6 +149,9 @@ async def serving(
         for outlet in outlets:
             stack.push_async_callback(outlet.leave)
             await outlet.enter()
+        if health is not None:
+            stack.push_async_callback(health.set_serving, False)
+            await health.set_serving(True)
         if watch is not None:
             # A registry that came back without its memory hears of us at once.
             watch.on_snapshot = lambda: _renew(outlets)
@@ -179,6 +187,15 @@ class _Outlet:
         """Which registry to enter; a registry itself enters none."""
         if self._service.kind != DISCOVERY:
             self._registration = Registration(discovery, self.instance)
+            follow = getattr(self._service, "follow_meta", None)
+            if follow is not None:
+                follow(self._meta_changed)
+
+    def _meta_changed(self) -> None:
+        """Tells the registry what the service says of itself now."""
+        _set_meta(self.instance, self._service)
+        if self._registration is not None:
+            self._registration.register_soon()
 
     async def enter(self) -> None:
         """Registers, then says SERVING."""
@@ -265,7 +282,16 @@ def _start_metrics(stack: AsyncExitStack, options: ServeOptions) -> str:
         return ""
     endpoint = MetricsEndpoint.start(options.host, options.metrics_port)
     stack.callback(endpoint.stop)
-    return endpoint.address
+    return at_port(options.advertise_host, endpoint.port)
+
+
+async def _start_health(stack: AsyncExitStack, options: ServeOptions) -> HealthPort | None:
+    if options.health_port is None:
+        return None
+    health = HealthPort()
+    stack.push_async_callback(health.stop)
+    await health.start(options.host, options.health_port)
+    return health
 
 
 def _discovery_peer(
@@ -304,10 +330,16 @@ def _served_instance(
 ) -> discovery_pb2.Instance:
     """The same, as other processes see it."""
     instance = instance_of(service)
-    instance.address = at_port(options.advertise_host or options.host, port)
+    instance.address = at_port(options.advertise_host, port)
     instance.metrics_address = metrics_address
-    instance.meta[KEEPALIVE_KEY] = str(KEEPALIVE_S)
+    _set_meta(instance, service)
     return instance
+
+
+def _set_meta(instance: discovery_pb2.Instance, service: Service) -> None:
+    instance.meta.clear()
+    instance.meta.update(getattr(service, "meta", {}))
+    instance.meta[KEEPALIVE_KEY] = str(KEEPALIVE_S)
 
 
 async def close_bounded(service: Service) -> None:

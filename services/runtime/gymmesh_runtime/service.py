@@ -12,8 +12,10 @@ class Service(Protocol):
     """One service of the mesh: its servicers and its life cycle.
 
     One that has facts for the registry says them in a property `meta`, a mapping of text to text
-    without secrets, which is read once the service is open. One that serves gRPC services that are
-    not of the contract has a method `extras`, which returns what adds them to a server.
+    without secrets, which is read once the service is open; one whose facts change later has a
+    method `follow_meta` too, which takes what is to be called after each change. One that serves
+    gRPC services that are not of the contract has a method `extras`, which returns what adds them
+    to a server.
     """
 
     @property

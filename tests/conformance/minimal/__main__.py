@@ -1,8 +1,12 @@
-"""`python -m tests.conformance.minimal resource|model|agent|discovery HOST:PORT [REGISTRY]`."""
+"""`python -m tests.conformance.minimal resource|model|agent|discovery HOST:PORT [REGISTRY]`.
+
+SIGTERM and SIGINT tell it to go down.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 
 from tests.conformance.minimal.agent import MinimalAgent
@@ -23,14 +27,14 @@ async def _main(kind: str, address: str, registry: str = "") -> None:
     else:
         service = MinimalAgent(registry)
     async with serving(service, address) as where:
+        told = asyncio.Event()
+        for one in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(one, told.set)
         print(where, flush=True)
-        await asyncio.Event().wait()
+        await told.wait()
 
 
 if __name__ == "__main__":
     if len(sys.argv) < 3 or sys.argv[1] not in ("resource", "model", "agent", "discovery"):
         sys.exit(__doc__)
-    try:
-        asyncio.run(_main(*sys.argv[1:]))
-    except KeyboardInterrupt:
-        sys.exit(130)
+    asyncio.run(_main(*sys.argv[1:]))

@@ -23,9 +23,15 @@ from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh.verify.v1 import verify_pb2, verify_pb2_grpc
 from tests.conformance.minimal.params import first_items, merged_params
 from tests.conformance.minimal.status import make_status, reason_of, status_of
-from tests.conformance.minimal.verdicts import age_of, problem, rule_of, with_turns
+from tests.conformance.minimal.verdicts import (
+    age_of,
+    of_group,
+    problem,
+    rule_of,
+    with_turns,
+)
 
-_CALL_S: Final = 600.0
+_LONGEST_S: Final = 600.0
 _CUT: Final = {
     "max_output_tokens": pb.STOP_REASON_MAX_OUTPUT_TOKENS,
     "content_filter": pb.STOP_REASON_CONTENT_FILTER,
@@ -60,6 +66,7 @@ class Attempt:
         self._attempt = request.attempt or 1
         self._sequence = 0
         self._began = time.monotonic()
+        self._ends = self._began + _LONGEST_S
         self._counts = pb.Counts()
         self._params = responses_pb2.ResponseParams()
         self._items: list[responses_pb2.Item] = []  # the whole conversation
@@ -76,6 +83,7 @@ class Attempt:
         """Runs it; the last event says how it ended. `deadline`: seconds, or None."""
         budget = self._options.max_wall_s if self._options.HasField("max_wall_s") else None
         limit = min((one for one in (deadline, budget) if one is not None), default=None)
+        self._ends = time.monotonic() + (_LONGEST_S if limit is None else limit)
         try:
             async with asyncio.timeout(limit):
                 await self._run()
@@ -126,7 +134,7 @@ class Attempt:
             self._resource = resource_pb2_grpc.ResourceServiceStub(channel)
             self._verifier: Any = verify_pb2_grpc.VerifyServiceStub(channel)
             about = resource_pb2.GetEnvironmentRequest()
-            self._environment = await self._resource.GetEnvironment(about, timeout=_CALL_S)
+            self._environment = await self._resource.GetEnvironment(about, timeout=self._left())
             request = resource_pb2.CreateSessionRequest(
                 task=task,
                 seed=task.seed if task.HasField("seed") else None,
@@ -134,7 +142,7 @@ class Attempt:
                 rollout_id=self._request.rollout_id,
                 attempt=self._attempt,
             )
-            self._session = await self._resource.CreateSession(request, timeout=_CALL_S)
+            self._session = await self._resource.CreateSession(request, timeout=self._left())
         self._params = merged_params(task, self._options, self._session)
 
     def _start(self) -> None:
@@ -207,7 +215,7 @@ class Attempt:
                 service = "gymmesh.model.v1.ModelService"
                 channel = await self._channel(pb.BOUNDARY_MODEL, service, name)
                 model: Any = model_pb2_grpc.ModelServiceStub(channel)
-                answer = await model.CreateResponse(request, timeout=_CALL_S)
+                answer = await model.CreateResponse(request, timeout=self._left())
         except Failed as exc:
             if reason_of(exc.failure.status) == "MODEL_CONTEXT_EXCEEDED":
                 return None
@@ -263,7 +271,7 @@ class Attempt:
         )
         sent = time.monotonic()
         async with _stage(pb.BOUNDARY_TOOL, call.name, call.call_id):
-            answer = await self._resource.CallTool(request, timeout=_CALL_S)
+            answer = await self._resource.CallTool(request, timeout=self._left())
         output = responses_pb2.Item()
         output.function_call_output.call_id = call.call_id
         if answer.WhichOneof("output") == "parts":
@@ -290,7 +298,7 @@ class Attempt:
             request_id=self._name(f"turn-{turn}"),
         )
         async with _stage(pb.BOUNDARY_RESOURCE, self._request.task.environment):
-            answer = await self._resource.NextTurn(request, timeout=_CALL_S)
+            answer = await self._resource.NextTurn(request, timeout=self._left())
         self._counts.turns = turn
         taken = pb.TurnCompleted(
             turn=turn,
@@ -323,14 +331,18 @@ class Attempt:
         )
         environment = self._request.task.environment
         async with _stage(pb.BOUNDARY_VERIFIER, environment):
-            answer = await self._verifier.Verify(request, timeout=_CALL_S)
+            answer = await self._verifier.Verify(request, timeout=self._left())
         verdict = with_turns(answer.verification, self._environment.reward_rule, self._rewards)
         if broken := problem(verdict):
             code = grpc.StatusCode.INTERNAL
             status = make_status(code, "CONTRACT_VIOLATED", "no verdict", rule=broken)
             failure = pb.Failure(boundary=pb.BOUNDARY_VERIFIER, status=status)
             raise Failed(failure)
-        return verdict
+        return of_group(verdict, judges_groups=self._environment.judges_groups)
+
+    def _left(self) -> float:
+        """Seconds that remain of the attempt: no call made for it gets more."""
+        return max(0.0, self._ends - time.monotonic())
 
     async def _channel(
         self, boundary: pb.Boundary.ValueType, service: str, name: str

@@ -2,7 +2,8 @@
 
 The payload is {"country": …, "capital": …}. The tool `hint` tells one letter more with each call;
 `wait` takes its time, `stumble` fails. With `multi_turn` the environment answers each guess; with
-`judges_groups` the repeats are judged together.
+`judges_groups` the repeats are judged together. A task with `judged` has each guess read by the
+model at the address `judge`; then one of no text is the environment's fault.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from typing import Any, Final
 
 import grpc
 
+from gymmesh.model.v1 import model_pb2, model_pb2_grpc
 from gymmesh.resource.v1 import resource_pb2 as pb
 from gymmesh.resource.v1 import resource_pb2_grpc
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.verify.v1 import verify_pb2, verify_pb2_grpc
-from tests.conformance.minimal.status import fail, require
+from tests.conformance.minimal.status import OPTIONS, fail, require
 
 _RESOURCE: Final = "gymmesh.resource.v1.ResourceService"
 _VERIFY: Final = "gymmesh.verify.v1.VerifyService"
@@ -66,8 +68,14 @@ class Capitals(
     """The environment and its verifier: both services at one address."""
 
     def __init__(
-        self, *, multi_turn: bool = False, judges_groups: bool = False, session_limit: int = 0
+        self,
+        *,
+        multi_turn: bool = False,
+        judges_groups: bool = False,
+        session_limit: int = 0,
+        judge: str = "",
     ) -> None:
+        self._judge_at = judge
         self._sessions: dict[str, _Session] = {}
         self._about = pb.GetEnvironmentResponse(
             name="capitals",
@@ -78,6 +86,7 @@ class Capitals(
             judges_groups=judges_groups,
             reward_rule=pb.REWARD_RULE_VERIFIER_ONLY,
             session_limit=session_limit,
+            models=["judge"] if judge else [],
             instance_id=f"capitals-{secrets.token_hex(4)}",
             contract_version="1.0",
         )
@@ -157,9 +166,16 @@ class Capitals(
             details = {"session_id": request.session_id, "state": "done"}
             await fail(context, code, "SESSION_STATE", "the game is over", **details)
         session.guesses += 1
+        usage = await self._consult(session.request.task, request.new_items)
+        if usage and not _said(request.new_items).strip():
+            details = {"environment": "capitals", "stage": "next_turn", "exception": "silence"}
+            code = grpc.StatusCode.INTERNAL
+            await fail(context, code, "ENVIRONMENT_FAULT", "no guess", usage, **details)
         right = _is_right(request.new_items, session.capital)
         session.done = right or session.guesses >= _MOST_GUESSES
-        answer = pb.NextTurnResponse(reward=1.0 if right else 0.0, done=session.done)
+        answer = pb.NextTurnResponse(
+            reward=1.0 if right else 0.0, done=session.done, model_usage=usage
+        )
         if not session.done:
             message = responses_pb2.Message(role="user", text="No. Guess again.")
             answer.items.add(message=message)
@@ -178,6 +194,10 @@ class Capitals(
         """Right is 1.0, anything else 0.0. Needs no session."""
         await require(context, request, f"{_VERIFY}/Verify", "task", "stop_reason")
         _, capital = await self._row(request.task, context)
+        usage = await self._consult(request.task, request.transcript)
+        if usage and not _said(request.transcript).strip():
+            code, details = grpc.StatusCode.INTERNAL, {"verifier": "capitals"}
+            await fail(context, code, "VERIFIER_FAULT", "no guess", usage, **details)
         if self._about.judges_groups:
             verdict = rollout_pb2.Verification(
                 status=rollout_pb2.VERIFICATION_STATUS_PENDING,
@@ -187,6 +207,7 @@ class Capitals(
             )
         else:
             verdict = _verdict(1.0 if _is_right(request.transcript, capital) else 0.0)
+            verdict.model_usage.extend(usage)
         return verify_pb2.VerifyResponse(verification=verdict)
 
     async def VerifyGroup(self, request: Any, context: Any) -> Any:
@@ -206,6 +227,27 @@ class Capitals(
             for member, good in zip(request.members, right, strict=True)
         ]
         return verify_pb2.VerifyGroupResponse(verdicts=verdicts)
+
+    async def _consult(
+        self, task: rollout_pb2.Task, items: Sequence[responses_pb2.Item]
+    ) -> list[rollout_pb2.ModelCallUsage]:
+        """Has a model read the guess, where the task wants that; what it consumed."""
+        if not self._judge_at or not json.loads(task.payload_json).get("judged"):
+            return []
+        params = responses_pb2.ResponseParams(input_text=f"A guess: {_said(items)}")
+        async with grpc.aio.insecure_channel(self._judge_at, options=OPTIONS) as channel:
+            model: Any = model_pb2_grpc.ModelServiceStub(channel)
+            request = model_pb2.CreateResponseRequest(params=params)
+            answer = await model.CreateResponse(request, timeout=10.0)
+        used = answer.response.usage
+        return [
+            rollout_pb2.ModelCallUsage(
+                model="judge",
+                calls=1,
+                input_tokens=used.input_tokens,
+                output_tokens=used.output_tokens,
+            )
+        ]
 
     async def _row(self, task: rollout_pb2.Task, context: Any) -> tuple[str, str]:
         try:
@@ -276,11 +318,15 @@ def _verdict(reward: float) -> rollout_pb2.Verification:
 
 def _is_right(items: Sequence[responses_pb2.Item], capital: str) -> bool:
     """Whether the model's last message names the capital."""
+    return capital.lower() in _said(items).lower()
+
+
+def _said(items: Sequence[responses_pb2.Item]) -> str:
+    """The text of the model's last message."""
     said = [item.message for item in items if item.message.role == "assistant"]
     if not said:
-        return False
-    parts = (part.output_text.text for part in said[-1].parts.parts)
-    return capital.lower() in f"{said[-1].text} {' '.join(parts)}".lower()
+        return ""
+    return " ".join((said[-1].text, *(part.output_text.text for part in said[-1].parts.parts)))
 
 
 def _example(country: str, capital: str) -> rollout_pb2.Task:

@@ -20,6 +20,8 @@ from tests.conformance.minimal.status import fail
 
 _METHOD: Final = "gymmesh.agent.v1.AgentService/Collect"
 _WINDOW_S: Final = 20
+_CAPACITY: Final = 1000
+_LOAD_S: Final = 5.0  # after so long without another message; the contract allows 10
 _INVALID: Final = grpc.StatusCode.INVALID_ARGUMENT
 Key = tuple[str, int]
 
@@ -95,8 +97,11 @@ class CollectingAgent(MinimalAgent):
                         await fail(context, _INVALID, "FIELD_INVALID", problem, field=problem)
                     if not stream.running:
                         return
-                if not stream.changed.is_set():
-                    await stream.changed.wait()
+                try:
+                    await asyncio.wait_for(stream.changed.wait(), _LOAD_S)
+                except TimeoutError:
+                    load = agent_pb2.CollectLoad(running=len(stream.running), target=_CAPACITY)
+                    yield agent_pb2.CollectResponse(load=load)
             code = grpc.StatusCode.CANCELLED
             await fail(context, code, "CALLER_CANCELLED", "another connection took over")
         finally:
@@ -134,7 +139,7 @@ class CollectingAgent(MinimalAgent):
         welcome = agent_pb2.CollectWelcome(
             resumed=resumed,
             resume_window_s=_WINDOW_S,
-            capacity=1000,
+            capacity=_CAPACITY,
             instance_id=self._about.instance_id,
             contract_version="1.0",
         )

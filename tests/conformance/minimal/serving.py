@@ -23,9 +23,12 @@ from gymmesh.resource.v1 import resource_pb2
 from gymmesh.verify.v1 import verify_pb2
 from tests.conformance.minimal.agent import MinimalAgent
 from tests.conformance.minimal.capitals import Capitals
+from tests.conformance.minimal.draining import Draining
 from tests.conformance.minimal.echo import Echo
 from tests.conformance.minimal.registry import Registry
 from tests.conformance.minimal.status import OPTIONS, fail
+
+_GRACE_S: Final = 5.0
 
 Servicer = Capitals | Echo | MinimalAgent | Registry
 
@@ -41,15 +44,21 @@ _SERVICES: Final[Mapping[type[Servicer], tuple[ServiceDescriptor, ...]]] = {
 
 
 @asynccontextmanager
-async def serving(service: Servicer, address: str = "127.0.0.1:0") -> AsyncIterator[str]:
-    """Serves one service; gives its address. Port 0: the system chooses."""
+async def serving(
+    service: Servicer, address: str = "127.0.0.1:0", grace_s: float = _GRACE_S
+) -> AsyncIterator[str]:
+    """Serves one service; gives its address. Port 0: the system chooses.
+
+    `grace_s`: how long calls that run may go on when it goes down.
+    """
+    draining = Draining()
     server = grpc.aio.server(options=OPTIONS)
     healthy = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
     descriptors = next(found for kind, found in _SERVICES.items() if isinstance(service, kind))
     for descriptor in descriptors:
         methods = {
-            method.name: _handler(method, getattr(service, method.name))
+            method.name: _handler(method, getattr(service, method.name), draining)
             for method in descriptor.methods
         }
         handlers = grpc.method_handlers_generic_handler(descriptor.full_name, methods)
@@ -62,12 +71,13 @@ async def serving(service: Servicer, address: str = "127.0.0.1:0") -> AsyncItera
         yield f"{address.rpartition(':')[0]}:{port}"
     finally:
         await healthy.enter_graceful_shutdown()
+        await draining.drain(grace_s)
         await server.stop(0.2)
         if isinstance(service, MinimalAgent):
             await service.close()
 
 
-def _handler(method: MethodDescriptor, serve: Any) -> Any:
+def _handler(method: MethodDescriptor, serve: Any, draining: Draining) -> Any:
     kind = message_factory.GetMessageClass(method.input_type)
     name = f"{method.containing_service.full_name}/{method.name}"
 
@@ -79,7 +89,8 @@ def _handler(method: MethodDescriptor, serve: Any) -> Any:
             await fail(context, code, "FIELD_INVALID", "no such request", field="", method=name)
 
     async def unary(data: bytes, context: Any) -> bytes:
-        response = await serve(await decoded(data, context), context)
+        request = await decoded(data, context)
+        response = await draining.unary(serve(request, context), context)
         return response.SerializeToString()  # type: ignore[no-any-return]  # any message
 
     async def stream(data: Any, context: Any) -> AsyncIterator[bytes]:
@@ -87,7 +98,7 @@ def _handler(method: MethodDescriptor, serve: Any) -> Any:
         request = _each(data, context, decoded) if many else await decoded(data, context)
         responses = serve(request, context)
         try:
-            async for response in responses:
+            async for response in draining.stream(responses, context):
                 yield response.SerializeToString()
         finally:
             await responses.aclose()

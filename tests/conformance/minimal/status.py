@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, NoReturn
 
 import grpc
 from google.rpc import error_details_pb2, status_pb2
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh.rollout.v1 import rollout_pb2
 
 _KEY: Final = "grpc-status-details-bin"
 _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
@@ -17,20 +21,33 @@ OPTIONS: Final = (
 
 
 def make_status(
-    code: grpc.StatusCode, reason: str, message: str, **metadata: str
+    code: grpc.StatusCode,
+    reason: str,
+    message: str,
+    usage: Sequence[rollout_pb2.ModelCallUsage] = (),
+    /,
+    **metadata: str,
 ) -> status_pb2.Status:
-    """A status with its one ErrorInfo."""
+    """A status with its one ErrorInfo, and what models consumed before the error."""
     status = status_pb2.Status(code=code.value[0], message=message)
     info = error_details_pb2.ErrorInfo(reason=reason, domain="gymmesh", metadata=metadata)
     status.details.add().Pack(info)
+    if usage:
+        status.details.add().Pack(errors_pb2.ModelUsage(usage=usage))
     return status
 
 
 async def fail(
-    context: Any, code: grpc.StatusCode, reason: str, message: str, **metadata: str
+    context: Any,
+    code: grpc.StatusCode,
+    reason: str,
+    message: str,
+    usage: Sequence[rollout_pb2.ModelCallUsage] = (),
+    /,
+    **metadata: str,
 ) -> NoReturn:
     """Ends the call with an error."""
-    await fail_with(context, make_status(code, reason, message, **metadata))
+    await fail_with(context, make_status(code, reason, message, usage, **metadata))
 
 
 async def fail_with(context: Any, status: status_pb2.Status) -> NoReturn:

@@ -38,6 +38,16 @@ def with_turns(
     return added
 
 
+def of_group(verdict: pb.Verification, *, judges_groups: bool) -> pb.Verification:
+    """The verdict; one that is PENDING where groups are judged says that it awaits its group."""
+    if not judges_groups or verdict.status != pb.VERIFICATION_STATUS_PENDING:
+        return verdict
+    marked = pb.Verification()
+    marked.CopyFrom(verdict)
+    marked.awaits_group = True
+    return marked
+
+
 def age_of(versions: Iterable[int]) -> int:
     """How many versions the oldest weights are behind the newest."""
     known = list(versions)

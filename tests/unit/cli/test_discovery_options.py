@@ -1,4 +1,4 @@
-"""What --discovery and --agent consul://… refuse, and how."""
+"""What --discovery, and --agent with a registry, refuse, and how."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ pytestmark = pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("where", "problem"),
     [
-        ("etcd", "--discovery is memory, consul or consul://HOST:PORT"),
+        ("etcd", "--discovery is memory, consul, consul://HOST:PORT, kubernetes or"),
         ("consul://nowhere", "HOST:PORT"),
         ("consul://127.0.0.1:1/tool_loop", "without a path"),
+        ("kubernetes://Lab", "kubernetes://NAMESPACE/AGENT is expected"),
+        ("kubernetes://lab/tool_loop", "without a path"),
     ],
 )
 async def test_a_place_that_is_none(where: str, problem: str) -> None:
@@ -37,6 +39,18 @@ async def test_no_consul_answers(tmp_path: Path) -> None:
     done.said("cannot be run", "--consul-binary")
 
 
+async def test_no_kubernetes_answers(tmp_path: Path) -> None:
+    port = free_port()
+    server = ["--set", f"discovery.kubernetes.server=http://127.0.0.1:{port}"]
+    done = await gym("up", *server, "--discovery", "kubernetes://lab")
+    assert done.code == 1
+    done.said(f"Kubernetes at http://127.0.0.1:{port} cannot be reached")
+    missing = ["--set", f"discovery.kubernetes.kubeconfig={tmp_path / 'none'}"]
+    done = await gym("up", *missing, "--discovery", "kubernetes")
+    assert done.code == 2
+    done.said("the Kubernetes kubeconfig", "No such file")
+
+
 async def test_targets_of_collect(tmp_path: Path) -> None:
     collect: list[str | Path] = [
         "collect",
@@ -54,6 +68,16 @@ async def test_targets_of_collect(tmp_path: Path) -> None:
     done = await gym(*collect, "--agent", f"consul://127.0.0.1:{free_port()}/x")
     assert done.code == 1
     done.said("Consul at 127.0.0.1:", "cannot be reached")
+    done = await gym(*collect, "--agent", "discovery://a/x")
+    assert done.code == 2
+    done.said("discovery://HOST:PORT/AGENT is expected")
+    done = await gym(*collect, "--agent", f"discovery://127.0.0.1:{free_port()}/x")
+    assert done.code == 1
+    done.said("127.0.0.1:", "failed to connect")
+    server = ["--set", f"discovery.kubernetes.server=http://127.0.0.1:{free_port()}"]
+    done = await gym(*collect, *server, "--agent", "kubernetes:///x")
+    assert done.code == 1
+    done.said("Kubernetes at http://127.0.0.1:", "cannot be reached")
 
 
 async def test_a_configuration_that_is_wrong(tmp_path: Path) -> None:

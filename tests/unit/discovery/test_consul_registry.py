@@ -355,6 +355,28 @@ async def test_a_registration_outlives_a_consul_that_forgets(consul: FakeConsul)
         await directory.close()
 
 
+async def test_what_changes_is_registered_again_under_the_same_id(consul: FakeConsul) -> None:
+    async with opened(consul) as backend:
+        service = DiscoveryService("registry-0", backend)
+        directory = PeerDirectory()
+        own = pb.Instance(id="registry-0", service=service.kind, name="registry", address="d:")
+        directory.add_direct(own, service.servicers())
+        instance = at("127.0.0.1:9")
+        instance.meta["weights_version"] = "1"
+        kept = Registration(directory.peer(own), instance)
+        await kept.start(30)
+        assert consul.listed["a"]["Meta"]["weights_version"] == "1"
+        instance.meta["weights_version"] = "2"
+        kept.register_soon()
+        await until(lambda: consul.listed["a"]["Meta"]["weights_version"] == "2")
+        await until(
+            lambda: [one.meta["weights_version"] for one in backend.snapshot("", "")[1]] == ["2"]
+        )
+        await kept.stop()
+        assert consul.listed == {}  # it was given back under its new lease
+        await directory.close()
+
+
 async def test_the_token_goes_to_consul_and_nowhere_else(
     consul: FakeConsul, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from gymmesh.discovery.v1 import discovery_pb2 as pb
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh_discovery.backends import memory
+from gymmesh_discovery.backends import watchers
 from gymmesh_discovery.backends.memory import MemoryRegistry
 from gymmesh_discovery.service import DiscoveryService
 from gymmesh_runtime.errors import MeshError
@@ -206,8 +206,8 @@ async def test_a_watch_is_filtered(bench: Bench) -> None:
 async def test_a_watcher_that_falls_behind_is_sent_a_snapshot(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "_WATCHER_QUEUE", 4)
-    subscription = memory.MemoryRegistry().subscribe()  # the bound is in force
+    monkeypatch.setattr(watchers, "_QUEUE", 4)
+    subscription = MemoryRegistry().subscribe()  # the bound is in force
     assert subscription._queue.maxsize == 4
     async with aclosing(bench.watch()) as frames:
         known = {one.id for one in (await following(frames)).snapshot.instances}

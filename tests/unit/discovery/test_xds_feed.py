@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gymmesh.discovery.v1 import discovery_pb2 as pb
-from gymmesh_discovery.backends import memory
+from gymmesh_discovery.backends import watchers
 from gymmesh_discovery.backends.memory import MemoryRegistry
 from gymmesh_discovery.view import Change
 from gymmesh_discovery.xds import feed as module
@@ -79,7 +79,7 @@ async def test_a_subscription_that_breaks_is_made_anew(
 
 
 async def test_missed_changes_are_made_good_by_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "_WATCHER_QUEUE", 4)
+    monkeypatch.setattr(watchers, "_QUEUE", 4)
     registry = MemoryRegistry()
     feed = RegistryFeed(registry, settle_s=0.0)
     await feed.open()

@@ -84,7 +84,7 @@ class Client:
         if not self.delta:  # ACK and NACK alike say the names once more
             self.stream.receive_whole(push.type_url, push.version, self.said[push.type_url])
         else:
-            self.stream.receive_delta(push.type_url, (), (), {})
+            self.stream.receive_delta(push.type_url, (), (), {}, push.nonce)
 
     def settle(self) -> None:
         for _ in range(50):
@@ -145,6 +145,7 @@ class Streams(RuleBasedStateMachine):
         for one in self.clients:
             for known in one.stream._types.values():
                 assert len(known.sent) <= 16
+                assert len(known.given_up) <= 16
 
     def teardown(self) -> None:
         for one in self.clients:
@@ -248,6 +249,24 @@ def test_who_has_named_something_and_names_nothing_wants_nothing(catalog: Catalo
     stream.due(catalog)
     stream.receive_whole(CLUSTER, "", [])
     assert stream.due(catalog) == []
+
+
+@pytest.mark.parametrize("acknowledged", [True, False])
+def test_what_may_arrive_after_it_was_given_up_is_taken_back(
+    catalog: Catalog, acknowledged: bool
+) -> None:
+    stream = ClientStream(delta=True)
+    stream.receive_delta(CLUSTER, ["agent.a", "agent.c"], [], {})
+    [push] = stream.due(catalog)
+    assert sent([push]) == [("Cluster", ["agent.a", "agent.c"], [])]
+    if acknowledged:
+        stream.receive_delta(CLUSTER, [], [], {}, push.nonce)
+    stream.receive_delta(CLUSTER, [], ["agent.a", "agent.c"], {})
+    stream.receive_delta(CLUSTER, ["*"], [], {})
+    # Nobody has registered agent.c: everything, which the client wants now, is without it.
+    everything = ["affinity.agent.a", "affinity.agent.b", "agent.a", "agent.b"]
+    removed = [] if acknowledged else ["agent.c"]
+    assert sent(stream.due(catalog)) == [("Cluster", everything, removed)]
 
 
 def test_delta_sends_what_a_client_that_comes_back_lacks(catalog: Catalog) -> None:

@@ -85,6 +85,13 @@ def test_a_whole_request() -> None:
     }
 
 
+@pytest.mark.parametrize("next_one", [[], [{"role": "user", "content": "and?"}]])
+def test_an_answer_of_reasoning_alone_has_empty_text(next_one: list[Json]) -> None:
+    reasoning = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]}
+    messages = to_chat({"input": [reasoning, *next_one]})["messages"]
+    assert messages[0] == {"role": "assistant", "content": "", "reasoning_content": "hm"}
+
+
 def test_one_model_call_is_one_assistant_message() -> None:
     items = [
         {"role": "user", "content": "2+3?"},
@@ -104,7 +111,7 @@ def test_one_model_call_is_one_assistant_message() -> None:
     assert messages[1]["reasoning_content"] == "hm"
     assert messages[1]["content"] == "wait"
     calls = [(c["id"], c["function"]["arguments"]) for c in messages[1]["tool_calls"]]
-    assert calls == [("a", "{bad"), ("b", "{}")]
+    assert calls == [("a", '{"invalid_arguments":"{bad"}'), ("b", "{}")]
     assert messages[2] == {"role": "tool", "tool_call_id": "a", "content": "5"}
 
 

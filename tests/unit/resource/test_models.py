@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from google.protobuf.message import Message
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import model_pb2
+from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.verify.v1 import verify_pb2
@@ -34,9 +36,13 @@ from .served import TIMEOUT, served, task
 
 
 class Oracle:
-    """A model service that answers each prompt with its last message in upper case."""
+    """A model service that answers each prompt with its last message in upper case.
 
-    def __init__(self) -> None:
+    `free`: until it is set, no answer is given.
+    """
+
+    def __init__(self, free: asyncio.Event | None = None) -> None:
+        self._free = free
         self.requests: list[model_pb2.CreateResponseRequest] = []
         self.remaining: list[float] = []
 
@@ -46,6 +52,8 @@ class Oracle:
         self.requests.append(request)
         self.remaining.append(context.time_remaining())
         asked = request.params.input[-1].message.text
+        if self._free is not None:
+            await self._free.wait()
         if asked == "hang":
             await asyncio.Event().wait()
         if asked == "down":
@@ -154,6 +162,43 @@ async def test_a_tool_asks_and_the_verdict_reports_what_it_cost() -> None:
     assert oracle.requests[2].params.temperature.real == 0.5
     # No longer than the tool may run, and a little kept back.
     assert all(8.0 < seconds < 10.0 for seconds in oracle.remaining[1:3])
+
+
+async def test_what_acts_on_a_session_asks_on_after_its_callers_deadline() -> None:
+    free = asyncio.Event()
+    async with served(Asks(), model_services={"judge": Oracle(free)}) as mesh:
+
+        async def impatient(method: str, request: Message) -> Any:
+            """The repeat's answer, where the first caller waited for next to nothing."""
+            free.clear()
+            call = getattr(mesh.resource, method)
+            with pytest.raises(MeshError) as caught:
+                await call(request, timeout=0.1)
+            assert caught.value.reason == errors_pb2.ERROR_REASON_DEADLINE_PASSED
+            free.set()
+            return await call(request, timeout=TIMEOUT)
+
+        create = resource_pb2.CreateSessionRequest(task=task(), request_id="a")
+        created = await impatient("CreateSession", create)
+        session = {"session_id": created.session_id}
+        called = await impatient(
+            "CallTool",
+            resource_pb2.CallToolRequest(
+                name="consult", arguments=b'{"question": "why"}', request_id="b", **session
+            ),
+        )
+        turn = await impatient("NextTurn", resource_pb2.NextTurnRequest(request_id="c", **session))
+    assert created.items[0].message.text == "HELLO"
+    assert called.text == b"WHY"
+    assert turn.items[0].message.text == "BC D"
+
+
+async def test_a_verdict_asks_no_longer_than_its_caller_waits() -> None:
+    oracle = Oracle()
+    async with served(Asks(), model_services={"judge": oracle}, verify_timeout_s=300) as mesh:
+        session_id = (await mesh.create()).session_id
+        await mesh.verify(session_id, timeout=20)
+    assert all(0 < seconds < 20 for seconds in oracle.remaining[1:])
 
 
 async def test_a_turn_reports_its_own_calls() -> None:

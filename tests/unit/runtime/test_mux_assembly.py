@@ -111,7 +111,12 @@ def test_metadata_are_bounded(more: bool) -> None:
     (event,) = give(table, (BEGIN, 1, "s/M", 500, large, b"q", more, 0))
     assert isinstance(event, Refused)
     assert event.error.reason == Reason.ERROR_REASON_MESSAGE_TOO_LARGE
-    assert event.error.metadata == {"limit_bytes": "16384"}
+    assert event.error.metadata == {
+        "limit_bytes": "16384",
+        "method": "s/M",
+        "size_bytes": "20003",
+    }
+    assert "the metadata of the call of s/M has 20003 bytes" in event.error.message
     assert table.theirs == 0
     if more:
         assert give(table, (CHUNK, 1, b"x", True)) == []

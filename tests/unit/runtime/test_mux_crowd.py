@@ -13,8 +13,8 @@ from gymmesh_runtime.wire.batch import BatchLimits
 from gymmesh_runtime.wire.mux.caller import Crowd
 from gymmesh_runtime.wire.mux.frames import ANSWER
 from gymmesh_runtime.wire.mux.link import Link
+from tests.unit.runtime.link_ends import STREAM, UNARY, Hand, end_of, first_of
 from tests.unit.runtime.probe import stream, unary
-from tests.unit.runtime.test_mux_link import STREAM, UNARY, Hand, end_of, first_of
 
 pytestmark = pytest.mark.timeout(60)
 

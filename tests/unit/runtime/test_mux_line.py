@@ -16,8 +16,8 @@ from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError, from_status
 from gymmesh_runtime.wire.mux.frames import BEGIN, CANCEL, Frame, pack
+from tests.unit.runtime.link_ends import UNARY, Hand, end_of
 from tests.unit.runtime.probe import MODEL, unary, until
-from tests.unit.runtime.test_mux_link import UNARY, Hand, end_of
 
 pytestmark = pytest.mark.timeout(60)
 Reason = errors_pb2.ErrorReason

@@ -11,7 +11,13 @@ from typing import Any
 import pytest
 import uvloop
 
-from tests.unit.runtime import test_batch, test_mux_frames, test_mux_link
+from tests.unit.runtime import (
+    test_batch,
+    test_mux_frames,
+    test_mux_link_client,
+    test_mux_link_server,
+)
+from tests.unit.runtime.link_ends import calling_end, serving_end
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -31,7 +37,12 @@ def _in(module: ModuleType) -> list[_Test]:
 
 @pytest.mark.parametrize(
     "test",
-    [*_in(test_batch), *_in(test_mux_frames), *_in(test_mux_link)],
+    [
+        *_in(test_batch),
+        *_in(test_mux_frames),
+        *_in(test_mux_link_server),
+        *_in(test_mux_link_client),
+    ],
     ids=lambda test: test.__name__.removeprefix("test_"),
 )
 def test_on_uvloop(test: _Test) -> None:
@@ -39,9 +50,9 @@ def test_on_uvloop(test: _Test) -> None:
         async with AsyncExitStack() as stack:
             needs: dict[str, Any] = {}
             if "served" in inspect.signature(test).parameters:
-                needs["served"] = await stack.enter_async_context(test_mux_link.serving_end())
+                needs["served"] = await stack.enter_async_context(serving_end())
             if "client" in inspect.signature(test).parameters:
-                needs["client"] = await stack.enter_async_context(test_mux_link.calling_end())
+                needs["client"] = await stack.enter_async_context(calling_end())
             await test(**needs)
 
     uvloop.run(run())

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"net"
-	"sync/atomic"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -19,12 +18,10 @@ import (
 type testAgent struct {
 	agentv1.UnimplementedAgentServiceServer
 	instance string
-	hangs    bool
-	started  atomic.Int32
 }
 
-// serve serves at a port of the system's choice until the test ends or stop is called.
-func (a *testAgent) serve(t *testing.T) (address string, stop func()) {
+// serve serves at a port of the system's choice until the test ends.
+func (a *testAgent) serve(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -34,7 +31,7 @@ func (a *testAgent) serve(t *testing.T) (address string, stop func()) {
 	agentv1.RegisterAgentServiceServer(server, a)
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)
-	return listener.Addr().String(), server.Stop
+	return listener.Addr().String()
 }
 
 func (a *testAgent) GetAgent(
@@ -65,10 +62,7 @@ func (a *testAgent) Collect(calls agentv1.AgentService_CollectServer) error {
 				return nil
 			}
 			for _, start := range request.GetStarts().GetStarts() {
-				a.started.Add(1)
-				if !a.hangs {
-					batch.Events = append(batch.Events, a.events(start.GetRequest())...)
-				}
+				batch.Events = append(batch.Events, a.events(start.GetRequest())...)
 			}
 		}
 		cursor++

@@ -1,7 +1,7 @@
 // Command collect collects verified rollouts of a task file from agents of the mesh.
 //
 //	collect --agent TARGET --input tasks.jsonl --output rows.jsonl [--failures failures.jsonl]
-//	    [--num-repeats N] [--concurrency C] [--deadline-s S]
+//	    [--num-repeats N] [--concurrency C] [--deadline-s S] [--call-per-rollout]
 //
 // TARGET is host:port or any other target of gRPC, such as xds:///agent.NAME; --agent may be repeated.
 // Rows are those of gym-cli. One line of JSON on standard output sums up. It exits with 0 when every
@@ -52,6 +52,7 @@ type settings struct {
 	repeats, concurrency    int
 	deadline                time.Duration
 	streams                 int
+	callPerRollout          bool
 	runID                   string
 }
 
@@ -88,6 +89,8 @@ func parse(arguments []string, stderr io.Writer) (*settings, error) {
 	flags.IntVar(&s.concurrency, "concurrency", 64, "the most rollouts in flight")
 	flags.Float64Var(&seconds, "deadline-s", 900, "how long an attempt may take")
 	flags.IntVar(&s.streams, "streams", 0, "streams to each target; 0: 1 for an address, 8 for a name")
+	flags.BoolVar(&s.callPerRollout, "call-per-rollout", false,
+		"a call of RunRollout for each rollout, which gRPC balances by itself, rather than streams")
 	flags.StringVar(&s.runID, "run-id", "", "the run's id; empty: made from the time")
 	if err := flags.Parse(arguments); err != nil {
 		return nil, err
@@ -139,6 +142,7 @@ func (s *settings) collect(ctx context.Context, stdout, stderr io.Writer) (int, 
 	begun := time.Now()
 	options := collect.Options{
 		RunID: s.runID, Concurrency: s.concurrency, Deadline: s.deadline, Streams: s.streams,
+		CallPerRollout: s.callPerRollout,
 	}
 	for outcome, err := range collect.Run(ctx, agents, s.jobs(tasks), options) {
 		if err != nil {

@@ -6,21 +6,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 )
-
-// Set, this test program is the command: gRPC reads the xDS bootstrap when a process starts.
-const asCommand = "GYMMESH_TEST_COLLECT"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(asCommand) != "" {
-		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
-	}
-	os.Exit(m.Run())
-}
 
 type summary struct {
 	Completed, Failed int
@@ -31,7 +19,6 @@ type summary struct {
 type command struct {
 	folder    string
 	arguments []string
-	bootstrap string
 }
 
 func newCommand(t *testing.T, target string, tasks []string, arguments ...string) *command {
@@ -56,12 +43,8 @@ func (c *command) path(name string) string { return filepath.Join(c.folder, name
 // run runs it to its end and gives its exit code and what it sums up.
 func (c *command) run(t *testing.T) (int, summary) {
 	t.Helper()
-	process := exec.CommandContext(t.Context(), os.Args[0], c.arguments...)
-	process.Env = append(os.Environ(), asCommand+"=1", "GRPC_XDS_BOOTSTRAP_CONFIG="+c.bootstrap)
 	var stdout, stderr bytes.Buffer
-	process.Stdout, process.Stderr = &stdout, &stderr
-	process.WaitDelay = 10 * time.Second
-	_ = process.Run() // the exit code says it
+	code := run(c.arguments, &stdout, &stderr)
 	t.Logf("%s%s", &stdout, &stderr)
 	var said summary
 	if stdout.Len() > 0 {
@@ -69,7 +52,7 @@ func (c *command) run(t *testing.T) (int, summary) {
 			t.Fatal(err)
 		}
 	}
-	return process.ProcessState.ExitCode(), said
+	return code, said
 }
 
 func (c *command) rows(t *testing.T, name string) []map[string]any {
@@ -111,7 +94,7 @@ func TestExitCodes(t *testing.T) {
 		{"an option is unknown", nil, []string{"--fast"}, 2, 0, 0},
 	} {
 		t.Run(one.name, func(t *testing.T) {
-			address, _ := (&testAgent{instance: "one"}).serve(t)
+			address := (&testAgent{instance: "one"}).serve(t)
 			command := newCommand(t, address, one.tasks, one.arguments...)
 			code, said := command.run(t)
 			if code != one.code || said.Completed != one.completed || said.Failed != one.failed {
@@ -132,44 +115,5 @@ func TestExitCodes(t *testing.T) {
 				t.Errorf("agents: %v", said.Agents)
 			}
 		})
-	}
-}
-
-func TestXDS(t *testing.T) {
-	one, two := &testAgent{instance: "one"}, &testAgent{instance: "two"}
-	addressOfOne, _ := one.serve(t)
-	addressOfTwo, _ := two.serve(t)
-	command := newCommand(t, "xds:///agent.tool_loop", []string{task("a")}, "--num-repeats", "200")
-	command.bootstrap = serveXDS(t, "agent.tool_loop", addressOfOne, addressOfTwo)
-	code, said := command.run(t)
-	if code != 0 || said.Completed != 200 || said.Agents["one"] == 0 || said.Agents["two"] == 0 {
-		t.Errorf("exit code %d, %+v", code, said)
-	}
-}
-
-func TestXDSWithAnAgentThatDies(t *testing.T) {
-	dying, other := &testAgent{instance: "dying", hangs: true}, &testAgent{instance: "other"}
-	addressOfDying, stop := dying.serve(t)
-	addressOfOther, _ := other.serve(t)
-	command := newCommand(t, "xds:///agent.tool_loop", []string{task("a")}, "--num-repeats", "100")
-	command.bootstrap = serveXDS(t, "agent.tool_loop", addressOfDying, addressOfOther)
-	go func() {
-		for dying.started.Load() < 5 {
-			time.Sleep(time.Millisecond)
-		}
-		stop()
-	}()
-	code, said := command.run(t)
-	if code != 0 || said.Completed != 100 || said.Agents["other"] != 100 {
-		t.Errorf("exit code %d, %+v", code, said)
-	}
-	again := 0
-	for _, row := range command.rows(t, "rows.jsonl") {
-		if row["attempt"] == 2.0 {
-			again++
-		}
-	}
-	if again < 5 {
-		t.Errorf("%d rollouts were run again", again)
 	}
 }

@@ -53,10 +53,12 @@ func main() {
 
 // serve serves until the context ends.
 func serve(ctx context.Context, listener net.Listener, service *service, registry string) error {
+	requests := newDecoder()
 	server := grpc.NewServer(
+		grpc.ForceServerCodecV2(requests),
 		grpc.MaxRecvMsgSize(mesh.MaxMessageBytes),
 		grpc.MaxSendMsgSize(mesh.MaxMessageBytes),
-		grpc.UnaryInterceptor(typedErrors),
+		grpc.ChainUnaryInterceptor(typedErrors, requests.intercept),
 	)
 	resourcev1.RegisterResourceServiceServer(server, service)
 	verifyv1.RegisterVerifyServiceServer(server, service)

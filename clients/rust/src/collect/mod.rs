@@ -41,6 +41,9 @@ pub struct CollectOptions {
     pub backoff: Duration,
     /// How the rollouts are to be run.
     pub rollout: Option<RolloutOptions>,
+    /// Whether each attempt is a call of RunRollout rather than one of many on a Collect stream, so
+    /// that gRPC balances every rollout by itself. It costs more.
+    pub call_per_rollout: bool,
     /// Bounds of the streams.
     pub limits: StreamLimits,
 }
@@ -57,6 +60,7 @@ impl CollectOptions {
             patience: Duration::from_secs(60),
             backoff: Duration::from_millis(500),
             rollout: None,
+            call_per_rollout: false,
             limits: StreamLimits::default(),
         }
     }
@@ -106,7 +110,7 @@ impl Agents {
         repeat_index: u32,
         deadline: Duration,
     ) -> Result<Rollout, Box<FailedAttempt>> {
-        self.pool.run(request, repeat_index, deadline).await
+        self.pool.run(request, repeat_index, deadline, false).await
     }
 
     /// Collects the rollouts of tasks, in the order in which they end. Dropping the stream cancels
@@ -162,7 +166,13 @@ async fn run_job(
     let mut attempt = 1;
     loop {
         let request = request_for(&task, repeat_index, attempt, &options);
-        let outcome = agents.run(request, repeat_index, options.deadline).await;
+        let run = agents.pool.run(
+            request,
+            repeat_index,
+            options.deadline,
+            options.call_per_rollout,
+        );
+        let outcome = run.await;
         if let Err(failed) = &outcome
             && let Some(wait) = retries.wait(failed)
         {

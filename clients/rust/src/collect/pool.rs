@@ -82,7 +82,7 @@ impl Seat {
         }
     }
 
-    /// One attempt over a call of its own, for an agent without Collect.
+    /// One attempt over a call of its own.
     async fn call(&self, request: RunRolloutRequest, mut fold: Fold, limit: Duration) -> Ended {
         let mut client = agent_client(self.channel.clone());
         let mut events = match client.run_rollout(within(limit, request)).await {
@@ -138,6 +138,7 @@ impl Pool {
         request: RunRolloutRequest,
         repeat_index: u32,
         deadline: Duration,
+        call_per_rollout: bool,
     ) -> Ended {
         let fold = fold_for(&request, repeat_index);
         let least_busy = self
@@ -149,7 +150,7 @@ impl Pool {
         };
         let _place = Place::take(&seat.in_flight);
         let collects = match seat.about(self.limits.hello).await {
-            Ok(about) => about.collect,
+            Ok(about) => about.collect && !call_per_rollout,
             Err(error) => {
                 seat.avoid();
                 return broken_off(fold, error);

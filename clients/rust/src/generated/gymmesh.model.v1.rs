@@ -149,7 +149,7 @@ pub struct PrefixTokens {
     /// all items of its answer the answer's. The last end is the number of tokens;
     /// when it is less, or there is none, items that the remaining tokens stand
     /// for were changed, and the call is a fork (FORK_REASON_HISTORY_REWRITTEN).
-    #[prost(uint32, repeated, packed = "false", tag = "2")]
+    #[prost(uint32, repeated, tag = "2")]
     pub item_ends: ::prost::alloc::vec::Vec<u32>,
 }
 /// A call of the model.

@@ -24,7 +24,7 @@ pub struct VerifyRequest {
     #[prost(uint32, tag = "6")]
     pub attempt: u32,
     /// The rewards of the environment's turns, in order.
-    #[prost(double, repeated, packed = "false", tag = "7")]
+    #[prost(double, repeated, tag = "7")]
     pub turn_rewards: ::prost::alloc::vec::Vec<f64>,
 }
 /// The verdict.

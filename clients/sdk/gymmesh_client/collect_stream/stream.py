@@ -27,10 +27,14 @@ from gymmesh_client.collect_stream.link import Link
 from gymmesh_runtime import metrics
 from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import MeshError, unforeseen
+from gymmesh_runtime.wire.options import MAX_MESSAGE_BYTES
+from gymmesh_runtime.wire.sizes import too_large
 from gymmesh_runtime.wire.twins import EventBatch, PackedResponse
 
 _METHOD: Final = "gymmesh.agent.v1.AgentService/Collect"
 _BYTES: Final = agent_pb2.RunRolloutRequest.SerializeToString
+# In a message of its own, beside what the message adds to it.
+_MAX_START: Final = MAX_MESSAGE_BYTES - 1024
 # A connection lives as long as it is needed; after a week it is made anew.
 _LONGEST_S: Final = 7 * 86_400.0
 _CLOSE_S: Final = 2.0
@@ -134,7 +138,8 @@ class CollectStream:
         agent keeps its events. Cancelling the call cancels the attempt.
 
         Raises:
-            MeshError: the agent refused it, or is lost; ROLLOUT_EXISTS when it is in flight.
+            MeshError: the agent refused it, or is lost; ROLLOUT_EXISTS when it is in flight;
+                MESSAGE_TOO_LARGE when its task is, which ends no other attempt.
             Exception: what `on_event` raised; the attempt is cancelled then.
         """
         if self.broken is not None:
@@ -152,6 +157,8 @@ class CollectStream:
 
         book = self._book
         key, packed = key_of(request), _BYTES(request)
+        if len(packed) > _MAX_START:  # alone: others share the stream's messages
+            raise too_large(f"attempt {key[1]} of rollout {key[0]}", _MAX_START, size=len(packed))
         asked = Asked(key, packed, loop.time() + timeout_s, on_event, done, held)
         book.enter(asked)
         if self._link is not None:

@@ -3,11 +3,15 @@
  *
  *   collect --agent TARGET --input tasks.jsonl --output rows.jsonl
  *           [--failures failures.jsonl] [--num-repeats N] [--concurrency C] [--deadline-s S]
+ *           [--call-per-rollout]
  *
- * TARGET is host:port or xds:///agent.NAME; S is what one attempt of a rollout may take. Exit codes:
- * 0 all completed, 1 nothing did, 2 usage, 3 some failed.
+ * TARGET is host:port or xds:///agent.NAME; S is what one attempt of a rollout may take. With
+ * --call-per-rollout each rollout is a call of its own, which gRPC balances. Exit codes: 0 all
+ * completed, 1 nothing did, 2 usage, 3 some failed.
  */
-import { open } from "node:fs/promises";
+import { once } from "node:events";
+import { createWriteStream, type WriteStream } from "node:fs";
+import { finished } from "node:stream/promises";
 import { parseArgs } from "node:util";
 import {
   connectAgent,
@@ -26,6 +30,7 @@ const OPTIONS = {
   "num-repeats": { type: "string", default: "1" },
   concurrency: { type: "string", default: "64" },
   "deadline-s": { type: "string", default: "900" },
+  "call-per-rollout": { type: "boolean", default: false },
 } as const;
 
 class UsageError extends Error {}
@@ -36,6 +41,7 @@ async function main(): Promise<number> {
   const repeats = positive("num-repeats", given["num-repeats"]);
   const concurrency = positive("concurrency", given.concurrency);
   const timeoutMs = positive("deadline-s", given["deadline-s"], false) * 1000;
+  const callPerRollout = given["call-per-rollout"];
   const stop = new AbortController();
   process.once("SIGINT", () => stop.abort());
   process.once("SIGTERM", () => stop.abort());
@@ -43,28 +49,40 @@ async function main(): Promise<number> {
   const agent = await connectAgent(target);
   const tasks: Task[] = [];
   for await (const task of readTasks(input, agent.defaults)) tasks.push(task);
-  const rows = await open(output, "w");
-  const failureRows = failures === undefined ? undefined : await open(failures, "w");
+  const rows = await created(output);
+  const failureRows = failures === undefined ? undefined : await created(failures);
   const agents = new Map<string, number>();
   let completed = 0;
   let failed = 0;
-  const how = { repeats, concurrency, timeoutMs, signal: stop.signal };
+  const how = { repeats, concurrency, timeoutMs, callPerRollout, signal: stop.signal };
   for await (const outcome of agent.collect(tasks, how)) {
     const file = outcome.kind === "completed" ? rows : failureRows;
     if (outcome.kind === "completed") completed += 1;
     else failed += 1;
-    await file?.appendFile(`${writeJson(outcome.row())}\n`);
+    // Waiting for each row to be written would start the rollouts after it one by one.
+    if (file?.write(`${writeJson(outcome.row())}\n`) === false) await once(file, "drain");
     const { agentInstanceId: id } = outcome;
     if (id) agents.set(id, (agents.get(id) ?? 0) + 1);
   }
-  await rows.close();
-  await failureRows?.close();
+  await closed(rows);
+  if (failureRows) await closed(failureRows);
   agent.close();
   const wall_s = Math.round(performance.now() - began) / 1000;
   console.log(JSON.stringify({ completed, failed, wall_s, agents: Object.fromEntries(agents) }));
   if (stop.signal.aborted) return 130;
   if (!completed) return 1;
   return failed ? 3 : 0;
+}
+
+async function created(path: string): Promise<WriteStream> {
+  const file = createWriteStream(path);
+  await once(file, "open");
+  return file;
+}
+
+async function closed(file: WriteStream): Promise<void> {
+  file.end();
+  await finished(file);
 }
 
 function optionsOf(args: string[]) {

@@ -46,6 +46,11 @@ export interface CollectOptions {
   readonly rollout?: MessageInitShape<typeof RolloutOptionsSchema>;
   /** The most `Collect` streams; 1 for `host:port`, 8 for a target that is resolved to many. */
   readonly streams?: number;
+  /**
+   * Runs each attempt by a call of RunRollout rather than over streams, so that gRPC balances every
+   * rollout by itself; it costs more, and a connection that breaks takes its attempts along.
+   */
+  readonly callPerRollout?: boolean;
   /** Cancels all that is in flight and ends the collection. */
   readonly signal?: AbortSignal;
   /** Gets every event as it comes. What it throws fails the attempt. */
@@ -204,7 +209,7 @@ async function rolloutOf(
   let counted = 0;
   let refusals = 0;
   let refusedSince = 0;
-  for (let attempt = 1; ; attempt++) {
+  for (let attempt = 1; ; ) {
     const request = requestOf(job, attempt, options.runId, options.rollout);
     const how = { repeatIndex, timeoutMs, signal, onEvent };
     const ended = await runAttempt((...given) => runner.run(timeoutMs, ...given), request, how);
@@ -221,12 +226,19 @@ async function rolloutOf(
       if (performance.now() - refusedSince > patienceMs) return outcomeOf(job, attempt, ended);
     }
     runner.stored({ request });
+    if (!wasRefused(ended)) attempt += 1;
     const asked = ended.failure.status ? fromStatus(ended.failure.status).retryAfterMs : 0;
     const doubled = FIRST_WAIT_MS * 2 ** Math.min(counted + refusals - 1, 16);
     const waitMs = Math.min(LONGEST_WAIT_MS, Math.max(doubled, asked ?? 0));
     await sleep(waitMs * (0.75 + Math.random() / 4), undefined, { signal }).catch(() => undefined);
     if (signal.aborted) return outcomeOf(job, attempt, ended);
   }
+}
+
+/** Whether the agent has not taken it: then it is said again by the same number. */
+function wasRefused(ended: AttemptOutcome): boolean {
+  if (ended.kind === "completed" || ended.partial.started) return false;
+  return ended.error?.reason === "QUEUE_FULL" || ended.error?.reason === "DRAINING";
 }
 
 function wasTried(ended: AttemptOutcome): boolean {
@@ -278,7 +290,7 @@ function runnerFor(
   about: GetAgentResponse,
   options: CollectOptions,
 ): RolloutRunner {
-  if (!about.collect) return plainRunner(connection);
+  if (!about.collect || options.callPerRollout) return plainRunner(connection);
   const isOne = /^[^/]*$/.test(connection.target);
   const most = options.streams ?? (isOne ? 1 : 8);
   const pool = new StreamPool(connection, most, options.streamLimits);

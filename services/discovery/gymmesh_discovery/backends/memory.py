@@ -3,63 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
-from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
 from gymmesh.discovery.v1 import discovery_pb2
-from gymmesh.errors.v1 import errors_pb2
-from gymmesh_discovery.view import (
-    Change,
-    InstanceExistsError,
-    LeaseNotFoundError,
-    RegistryView,
-)
-from gymmesh_runtime import metrics
-from gymmesh_runtime.errors import MeshError
+from gymmesh_discovery.backends.leases import Leases
+from gymmesh_discovery.backends.watchers import Watcher, Watchers
+from gymmesh_discovery.counted import count_instances
+from gymmesh_discovery.view import Change
 
 _SWEEP_S: Final = 1.0
-_WATCHER_QUEUE: Final = 1024
-
-
-class MemorySubscription:
-    """A bounded queue of changes; one that overflows holds a single None instead."""
-
-    def __init__(self, watchers: set[MemorySubscription]) -> None:
-        self._watchers = watchers
-        self._queue: asyncio.Queue[Change | None] = asyncio.Queue(_WATCHER_QUEUE)
-
-    async def next(self) -> Change | None:
-        """The next change; None says that some were missed."""
-        return await self._queue.get()
-
-    def put(self, change: Change) -> None:
-        """Adds a change."""
-        if self._queue.full():
-            self.miss()
-        else:
-            self._queue.put_nowait(change)
-
-    def miss(self) -> None:
-        """Says that changes were missed, in place of those that wait."""
-        while not self._queue.empty():
-            self._queue.get_nowait()
-        self._queue.put_nowait(None)
-
-    def close(self) -> None:
-        """Ends the subscription."""
-        self._watchers.discard(self)
 
 
 class MemoryRegistry:
     """Leases in memory, swept once a second. ``clock`` gives monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._view = RegistryView()
-        self._clock = clock
-        self._watchers: set[MemorySubscription] = set()
+        self._leases = Leases(clock)
+        self._watchers = Watchers()
         self._sweeper: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -77,68 +39,40 @@ class MemoryRegistry:
         self, instance: discovery_pb2.Instance, lease_s: int, held_lease: str
     ) -> tuple[str, int]:
         """Lists an instance. Raises INSTANCE_EXISTS."""
-        lease_id = secrets.token_urlsafe(16)
         self.sweep()
-        try:
-            length, change = self._view.register(
-                instance, lease_id, lease_s, self._clock(), held_lease=held_lease
-            )
-        except InstanceExistsError:
-            raise MeshError(
-                errors_pb2.ERROR_REASON_INSTANCE_EXISTS,
-                f"another live instance is called '{instance.id}'; give this one another id",
-                metadata={"instance_id": instance.id},
-            ) from None
-        self._publish(change)
+        lease_id, length, change = self._leases.register(instance, lease_s, held_lease)
+        self._publish([change])
         return lease_id, length
 
     async def renew(self, lease_id: str, health: discovery_pb2.Health.ValueType) -> int:
         """Extends a lease. Raises LEASE_NOT_FOUND."""
         self.sweep()
-        try:
-            length, change = self._view.renew(lease_id, health, self._clock())
-        except LeaseNotFoundError:
-            raise MeshError(
-                errors_pb2.ERROR_REASON_LEASE_NOT_FOUND,
-                "the lease has run out or was never given; register again",
-                # The lease id itself is the instance's secret and stays out.
-            ) from None
-        if change is not None:
-            self._publish(change)
+        length, change = self._leases.renew(lease_id, health)
+        self._publish([change] if change is not None else [])
         return length
 
     async def deregister(self, lease_id: str) -> None:
         """Gives a lease back."""
-        change = self._view.deregister(lease_id)
-        if change is not None:
-            self._publish(change)
+        change = self._leases.view.deregister(lease_id)
+        self._publish([change] if change is not None else [])
 
     def snapshot(self, service: str, name: str) -> tuple[int, list[discovery_pb2.Instance]]:
         """The version and the matching instances."""
         self.sweep()
-        return self._view.version, self._view.instances(service, name)
+        return self._leases.view.version, self._leases.view.instances(service, name)
 
-    def subscribe(self) -> MemorySubscription:
+    def subscribe(self) -> Watcher:
         """Every change from this call on."""
-        subscription = MemorySubscription(self._watchers)
-        self._watchers.add(subscription)
-        return subscription
+        return self._watchers.subscribe()
 
     def sweep(self) -> None:
         """Removes instances whose lease has run out."""
-        for change in self._view.expire(self._clock()):
-            self._publish(change)
+        self._publish(self._leases.expire())
 
-    def _publish(self, change: Change) -> None:
-        for watcher in self._watchers:
-            watcher.put(change)
-        self._count()
-
-    def _count(self) -> None:
-        counts = Counter(instance.service for instance in self._view.instances())
-        metrics.INSTANCES.clear()
-        for service, count in counts.items():
-            metrics.INSTANCES.labels(service).set(count)
+    def _publish(self, changes: list[Change]) -> None:
+        if changes:
+            self._watchers.publish(changes)
+            count_instances(self._leases.view.instances())
 
     async def _sweep_forever(self) -> None:
         while True:

@@ -165,6 +165,7 @@ def _receive_delta(client: ClientStream, request: Any) -> None:
         request.resource_names_subscribe,
         request.resource_names_unsubscribe,
         request.initial_resource_versions,
+        request.response_nonce,
     )
 
 

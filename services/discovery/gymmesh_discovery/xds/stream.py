@@ -50,6 +50,8 @@ class _Subscription:
 
     ``sent`` holds the version by name, of what was sent last. ``owed``: a response is due even if
     there is nothing in it. ``had_cache``: the client came with what an earlier stream had sent.
+    ``nonce``: of the last response, until it is acknowledged. ``given_up``: names that the client
+    gave up before that, and that may thus still arrive.
     """
 
     names: set[str] = field(default_factory=set)
@@ -58,6 +60,8 @@ class _Subscription:
     sent: dict[str, str] = field(default_factory=dict)
     owed: bool = False
     had_cache: bool = False
+    nonce: str = ""
+    given_up: set[str] = field(default_factory=set)
 
     def wanted(self, type_url: str, catalog: Catalog) -> set[str]:
         return self.names.union(catalog.names(type_url)) if self.wildcard else self.names
@@ -96,11 +100,13 @@ class ClientStream:
         subscribe: Iterable[str],
         unsubscribe: Iterable[str],
         has: Mapping[str, str],
+        nonce: str = "",
     ) -> None:
         """A request of the delta protocol.
 
-        ``has``: the versions that the client has from an earlier stream. Raises
-        TooManyNamesError. An unknown type is ignored.
+        ``has``: the versions that the client has from an earlier stream. ``nonce``: of the
+        response that it acknowledges or refuses. Raises TooManyNamesError. An unknown type is
+        ignored.
         """
         if type_url not in TYPES:
             return
@@ -113,18 +119,24 @@ class ClientStream:
         else:
             for name in added:
                 known.sent.pop(name, None)  # who subscribes anew is sent it anew
+        if nonce and nonce == known.nonce:
+            known.nonce = ""
+            known.given_up.clear()
         if _ANY in added:
             known.wildcard = type_url in WHOLE
-            # It may have given all up before, and dropped what it had.
-            known.sent = dict.fromkeys(known.sent, _STALE)
+            # It may have given all up before, and dropped what it had; and what it gave up may
+            # be on its way, and then it keeps it, for it wants everything now.
+            known.sent = dict.fromkeys({*known.sent, *known.given_up}, _STALE)
+            known.given_up.clear()
         if _ANY in dropped:
             known.wildcard = False
         known.names = _checked((known.names | added) - dropped - {_ANY})
         for name in dropped & known.sent.keys():
             if known.wildcard:
                 known.sent[name] = _STALE
-            else:
-                del known.sent[name]
+            elif known.sent.pop(name) != _ABSENT and type_url in WHOLE and known.nonce:
+                known.given_up.add(name)
+        _checked(known.given_up)
 
     @property
     def is_owed(self) -> bool:
@@ -181,6 +193,7 @@ class ClientStream:
         self, type_url: str, catalog: Catalog, resources: list[Resource], removed: list[str]
     ) -> Push:
         self._pushes += 1
+        self._types[type_url].nonce = str(self._pushes)
         return Push(type_url, str(catalog.version), str(self._pushes), resources, removed)
 
 

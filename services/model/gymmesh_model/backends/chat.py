@@ -25,10 +25,11 @@ from gymmesh_model.convert import (
     lift_thinking,
     lower_thinking,
     plain_response,
+    write_whole,
 )
 from gymmesh_model.errors import AnswerInvalid, answer_invalid, options_of
 from gymmesh_model.ids import new_id
-from gymmesh_responses import CodecError, dumps_clean, loads, response_from_json
+from gymmesh_responses import CodecError, loads, response_from_json
 from gymmesh_runtime.errors import MeshError
 
 _PATH: Final = "/chat/completions"
@@ -80,7 +81,7 @@ class ChatBackend:
         await self._http.close()
 
     def create(self, call: ModelCall) -> Coroutine[Any, Any, responses_pb2.Response]:
-        body = sendable(lambda: dumps_clean(self._body(call)))  # a short one alone is kept
+        body = sendable(lambda: write_whole(self._body(call)))  # a short one alone is kept
         read = partial(self._respond, call.params, chat_echo(call, self._options))
         return self._http.post(_PATH, body, call.timeout, read, key=call.rollout_id)
 
@@ -94,7 +95,7 @@ class ChatBackend:
 
         read = await self._http.stream(
             _PATH,
-            dumps_clean(body | STREAMED),
+            write_whole(body | STREAMED),
             call.timeout,
             reader,
             lambda: progress.begun,

@@ -16,7 +16,7 @@ from gymmesh_model.backends.chat_stream import ChatFold
 from gymmesh_model.backends.http import HttpEndpoint
 from gymmesh_model.backends.progress import Progress
 from gymmesh_model.config import ModelConfig
-from gymmesh_model.convert import ChatOptions, to_chat
+from gymmesh_model.convert import ChatOptions, to_chat, write_whole
 from gymmesh_model.errors import misconfigured, options_of, timed_out, unreachable
 from gymmesh_model.local import (
     ConstraintOptions,
@@ -99,7 +99,7 @@ class LocalBackend:
         server = await self._running_within(call.timeout)
         answer = await self._http.post(
             f"{server.base_url}/chat/completions",
-            dumps(constrain(body, self._constraint)),
+            write_whole(constrain(body, self._constraint), dumps),
             call.timeout,
             lambda raw: read_answer(self._name, raw),
             server.headers,
@@ -124,7 +124,7 @@ class LocalBackend:
 
         read = await self._http.stream(
             f"{server.base_url}/chat/completions",
-            dumps(constrain(body, self._constraint) | STREAMED),
+            write_whole(constrain(body, self._constraint) | STREAMED, dumps),
             call.timeout,
             reader,
             lambda: progress.begun,

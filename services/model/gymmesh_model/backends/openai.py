@@ -28,6 +28,7 @@ from gymmesh_model.backends.sse import EventStream
 from gymmesh_model.backends.transport import MAX_ANSWER_BYTES
 from gymmesh_model.concealed import secret_texts
 from gymmesh_model.config import ModelConfig
+from gymmesh_model.convert import whole
 from gymmesh_model.errors import answer_invalid, invalid, misconfigured, options_of, unreachable
 from gymmesh_model.pool import Endpoint, Pool
 from gymmesh_model.remedies import explain
@@ -97,7 +98,7 @@ class OpenAIBackend:
             await client.close()
 
     async def create(self, call: ModelCall) -> Made:
-        body = native_body(call.params, self.backend)
+        body = whole(native_body(call.params, self.backend))
 
         async def once(_: Endpoint) -> Made:
             async with self._posted(body) as response:
@@ -107,7 +108,7 @@ class OpenAIBackend:
         return await self._attempts.run(once, call.timeout, key=call.rollout_id)
 
     async def stream(self, call: ModelCall, progress: Progress) -> Made:
-        body = {**native_body(call.params, self.backend), "stream": True}
+        body = {**whole(native_body(call.params, self.backend)), "stream": True}
 
         async def once(_: Endpoint) -> Made:
             reader = ResponsesReader(self._name, self._secrets, progress)

@@ -22,8 +22,9 @@ from gymmesh_model.backends.read_response import ResponseReader
 from gymmesh_model.backends.responses_stream import ResponsesReader
 from gymmesh_model.backends.sendable import SHORT, Sendable, exactly
 from gymmesh_model.config import ModelConfig
+from gymmesh_model.convert import with_sent_arguments, write_whole
 from gymmesh_model.errors import answer_invalid, options_of, unreadable, unsupported
-from gymmesh_responses import CodecError, dumps, dumps_clean, items_to_list
+from gymmesh_responses import CodecError, dumps, items_to_list
 
 _PATH: Final = "/responses"
 _STREAMED: Final = b',"stream":true}'
@@ -88,14 +89,18 @@ def _written(call: ModelCall, *, streamed: bool = False) -> bytes:
     settings = call.settings
     if settings is None:
         body = native_body(call.params)
-        return exactly(dumps({**body, "stream": True} if streamed else body))
+        return exactly(write_whole({**body, "stream": True} if streamed else body, dumps))
     rest: bytes | None = settings.made
     if rest is None:
         body = native_body(settings.params)
-        rest = settings.made = b",%b" % dumps(body)[1:-1] if body else b""
+        rest = settings.made = b",%b" % write_whole(body, dumps)[1:-1] if body else b""
     items = call.params["input"] if call.items is None else _parsed(call.items)
     # Put together, it takes no more memory than its length.
-    return b'{"input":%b%b%b' % (dumps_clean(items), rest, _STREAMED if streamed else b"}")
+    return b'{"input":%b%b%b' % (
+        write_whole(with_sent_arguments(items)),
+        rest,
+        _STREAMED if streamed else b"}",
+    )
 
 
 def _parsed(items: Sequence[responses_pb2.Item]) -> list[Any]:
@@ -111,4 +116,6 @@ def native_body(params: Mapping[str, Any], backend: str = "responses") -> dict[s
     for key in ("background", "stream"):
         if body.pop(key, None):
             raise unsupported(key, "answers are asked for whole", backend)
+    if "input" in body:
+        body["input"] = with_sent_arguments(body["input"])
     return body

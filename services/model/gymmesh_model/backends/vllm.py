@@ -39,7 +39,7 @@ from gymmesh_model.backends.vllm_probe import probe
 from gymmesh_model.backends.vllm_render import Continued, Renderer
 from gymmesh_model.backends.vllm_weights import WeightsPoll
 from gymmesh_model.config import ModelConfig
-from gymmesh_model.convert import ChatOptions, lift_thinking, lower_thinking
+from gymmesh_model.convert import ChatOptions, lift_thinking, lower_thinking, write_whole
 from gymmesh_model.errors import options_of, timed_out
 from gymmesh_model.ids import new_id
 from gymmesh_model.tokens import Prefix, TokenRecord, unpack_ids
@@ -231,7 +231,7 @@ class VllmBackend:
             streamed.setdefault("stream_interval", _UNREAD_INTERVAL)
         read = await self._http.stream(
             _PATH,
-            dumps_clean(streamed),
+            write_whole(streamed),
             timeout,
             reader,
             lambda: progress.begun,
@@ -250,7 +250,7 @@ class VllmBackend:
         try:
             answer = await self._http.post(
                 _PATH,
-                Sendable(lambda: dumps_clean(body() | more)),
+                Sendable(lambda: write_whole(body() | more)),
                 timeout,
                 self._read,
                 key=call.rollout_id,

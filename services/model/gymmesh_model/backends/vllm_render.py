@@ -16,7 +16,7 @@ from typing import Any, Final
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh_model.backends.base import ModelCall
 from gymmesh_model.backends.http import HttpEndpoint
-from gymmesh_model.convert import ChatOptions, lower_thinking, messages_from_input
+from gymmesh_model.convert import ChatOptions, lower_thinking, messages_from_input, write_whole
 from gymmesh_model.convert.thinking import CLOSE
 from gymmesh_model.errors import AnswerInvalid, answer_invalid
 from gymmesh_model.tokens import Known, Renders, Rewritten, Tail, View, next_step, pack_ids
@@ -88,7 +88,7 @@ class Renderer:
         try:
             return await self._http.post(
                 self.path,
-                dumps(asked),
+                write_whole(asked, dumps),
                 max(timeout, 0.001),
                 lambda raw: self._ids(raw, key),
                 key=call.rollout_id,

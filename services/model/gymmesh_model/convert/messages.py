@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from gymmesh.responses.v1 import responses_pb2 as pb
+from gymmesh_model.convert.calls import sent_arguments
 from gymmesh_model.convert.options import DEFAULT, ChatOptions
 from gymmesh_model.convert.parts import (
     check_keys,
@@ -63,7 +64,7 @@ def messages_from_input(
         if not isinstance(item, Mapping):
             raise invalid(f"params.input[{index}]", "must be an object")
         transcript.add(item, f"input[{index}]")
-    return messages + transcript.messages
+    return messages + transcript.finished()
 
 
 def messages_from_items(
@@ -93,7 +94,7 @@ def messages_from_items(
             transcript.add(document, f"input[{index}]")
     except CodecError as error:
         raise unreadable(error.within(index).within("input")) from None
-    return messages + transcript.messages
+    return messages + transcript.finished()
 
 
 def _instructed(instructions: object) -> list[Json]:
@@ -142,6 +143,11 @@ class _Transcript:
         self._ids: frozenset[str] | None = None
         self._open: Json | None = None
 
+    def finished(self) -> list[Json]:
+        """The messages; nothing can be added after that."""
+        self._close()
+        return self.messages
+
     @property
     def _answered(self) -> frozenset[str]:
         """The ids of the calls that are answered; looked for when it first matters."""
@@ -159,8 +165,7 @@ class _Transcript:
             message = self._joinable("content", "refusal")
             message["content"] = _joined(message.get("content"), text)
         elif role == "user" or role == "system":
-            self._open = None
-            self.messages.append({"role": role, "content": text})
+            self._close_with({"role": role, "content": text})
         else:
             return False
         return True
@@ -228,7 +233,7 @@ class _Transcript:
 
     def _called(self, call_id: str, name: str, arguments: str) -> None:
         message = self._open or self._begin()
-        function = {"name": name, "arguments": arguments}
+        function = {"name": name, "arguments": sent_arguments(arguments)}
         call = {"id": call_id, "type": "function", "function": function}
         message.setdefault("tool_calls", []).append(call)
 
@@ -262,12 +267,20 @@ class _Transcript:
         return message
 
     def _begin(self) -> Json:
+        self._close()
         self._open = {"role": "assistant", "content": None}
         self.messages.append(self._open)
         return self._open
 
+    def _close(self) -> None:
+        message, self._open = self._open, None
+        # Without calls endpoints want a text, and be it empty: an answer may be reasoning alone.
+        said = ("content", "tool_calls", "refusal")
+        if message is not None and all(message.get(key) is None for key in said):
+            message["content"] = ""
+
     def _close_with(self, message: Json) -> None:
-        self._open = None
+        self._close()
         self.messages.append(message)
 
 

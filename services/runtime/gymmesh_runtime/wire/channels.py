@@ -12,7 +12,6 @@ from gymmesh_runtime.contract import MethodSpec
 from gymmesh_runtime.errors import MeshError, from_rpc_error
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.wire.options import channel_options
-from gymmesh_runtime.wire.packed import packer
 
 _CLOSE_GRACE_S: Final = 1.0
 
@@ -37,8 +36,8 @@ class Connection:
     def call(self, spec: MethodSpec) -> Any:
         """What sends a call.
 
-        Responses come as bytes: gRPC itself would log one that cannot be decoded, and hand over
-        None in its place.
+        Requests and responses are bytes: gRPC itself would log a response that cannot be decoded,
+        and hand over None in its place, and calls a request that is too large an internal error.
         """
         call = self._calls.get(spec.full_name)
         if call is None:
@@ -158,13 +157,11 @@ class Line:
 
 
 def _multicallable(channel: grpc.aio.Channel, spec: MethodSpec) -> Any:
-    serialize: Any = spec.request_class.SerializeToString
     if spec.client_streaming:
         make: Any = channel.stream_stream
-        serialize = packer(spec.request_class)
     else:
         make = channel.unary_stream if spec.server_streaming else channel.unary_unary
-    return make(f"/{spec.full_name}", request_serializer=serialize)
+    return make(f"/{spec.full_name}")
 
 
 class ChannelPool:

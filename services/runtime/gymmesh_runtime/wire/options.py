@@ -17,8 +17,7 @@ KEEPALIVE_S: Final = 20
 _UNASKED_S: Final = 330
 
 _COMMON: Final[Options] = [
-    # The default of 4 MB is less than one long rollout with images.
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    # Senders of ours check by themselves (sizes.py).
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     # Together these keep what runs ahead of a slow reader near 0.1 MB a stream
     # instead of 6 MB.
@@ -31,6 +30,9 @@ def server_options() -> Options:
     """Options for every gRPC server of the mesh."""
     return [
         *_COMMON,
+        # Up to twice the limit the server refuses by itself, with an ErrorInfo; beyond that gRPC
+        # does, with a bare status.
+        ("grpc.max_receive_message_length", 2 * MAX_MESSAGE_BYTES),
         # A burst of thousands of streams on one connection is otherwise shed
         # as bare CANCELLED.
         ("grpc.server.max_pending_requests", 100_000),
@@ -63,6 +65,8 @@ def channel_options(keepalive_s: int | None = None) -> Options:
     between = _UNASKED_S if keepalive_s is None else max(keepalive_s, KEEPALIVE_S)
     return [
         *_COMMON,
+        # The default of 4 MB is less than one long rollout with images.
+        ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
         # A dead peer is noticed even when it sends no RST.
         ("grpc.keepalive_time_ms", between * 1000),
         ("grpc.keepalive_timeout_ms", 10_000),

@@ -12,6 +12,7 @@ from gymmesh_runtime.context import NO_METADATA
 from gymmesh_runtime.contract import MethodSpec, methods_of
 from gymmesh_runtime.errors import bounded_timeout, connection_closed
 from gymmesh_runtime.wire.channels import Line
+from gymmesh_runtime.wire.sizes import PackedRequests, packed_request
 
 
 class PlainPeer:
@@ -39,7 +40,8 @@ def _unary(line: Line, spec: MethodSpec) -> Any:
         carried = (*metadata.items(), *line.metadata())
         held = line.enter()
         try:
-            data = await held.call(spec)(request, timeout=timeout, metadata=carried)
+            data = packed_request(spec, request)
+            data = await held.call(spec)(data, timeout=timeout, metadata=carried)
             return spec.response_of(data, line.address)
         except grpc.aio.AioRpcError as exc:
             raise await line.failure(exc, spec.full_name) from None
@@ -61,8 +63,15 @@ def _stream(line: Line, spec: MethodSpec, *, packed: bool = False) -> Any:
         carried = (*metadata.items(), *line.metadata())
         held = line.enter()
         rpc: Any = None
+        sent: PackedRequests | None = None
         try:
+            if spec.client_streaming:
+                request = sent = PackedRequests(request, spec)
+            else:
+                request = packed_request(spec, request)
             rpc = held.call(spec)(request, timeout=timeout, metadata=carried)
+            if sent is not None:
+                sent.give_up = rpc.cancel
             async for data in rpc:
                 yield data if packed else spec.response_of(data, line.address)
         except grpc.aio.AioRpcError as exc:
@@ -70,6 +79,8 @@ def _stream(line: Line, spec: MethodSpec, *, packed: bool = False) -> Any:
         except asyncio.CancelledError:
             if cancelled_by_caller():
                 raise
+            if sent is not None and sent.error is not None:
+                raise sent.error from None
             raise connection_closed(line.address) from None
         finally:
             # Leaving the loop early would otherwise park the handler for ever.

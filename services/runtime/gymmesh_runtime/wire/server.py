@@ -24,9 +24,9 @@ from gymmesh_runtime.security.limits import Limiter
 from gymmesh_runtime.wire.library_log import quiet_cancellations
 from gymmesh_runtime.wire.mux.frames import EXCHANGE
 from gymmesh_runtime.wire.mux.servicer import MuxServicer
-from gymmesh_runtime.wire.mux.table import TableLimits, too_large
+from gymmesh_runtime.wire.mux.table import TableLimits
 from gymmesh_runtime.wire.options import MAX_MESSAGE_BYTES, server_options
-from gymmesh_runtime.wire.packed import packer
+from gymmesh_runtime.wire.sizes import packed_response, too_large
 
 _MAX_DETAILS: Final = 200
 
@@ -140,10 +140,11 @@ class _Access:
         identity = self.authorizer.admit(self.authorizer.caller(rpc, metadata), method)
         return without_token(metadata), identity.name
 
-    def check_size(self, data: bytes) -> None:
-        """Raises MESSAGE_TOO_LARGE."""
+    def check_size(self, data: bytes, method: str, message: str = "") -> None:
+        """Raises MESSAGE_TOO_LARGE; ``message`` is the full name of the request's type."""
         if len(data) > self.most_bytes:
-            raise too_large(self.most_bytes)
+            what = f"the request ({message})" if message else "the request"
+            raise too_large(what, self.most_bytes, size=len(data), method=method)
 
 
 def _handler(binding: Binding, access: _Access) -> Any:
@@ -160,28 +161,24 @@ def _method_handler(method: BoundMethod, access: _Access) -> Any:
     else:
         make = grpc.unary_unary_rpc_method_handler
     serve = _serve_stream if spec.server_streaming else _serve_unary
-    response = spec.response_class
     # No request_deserializer: gRPC would log a traceback and answer a bare INTERNAL where one
-    # fails. The handlers decode by themselves.
-    return make(
-        serve(method, access),
-        response_serializer=packer(response)
-        if spec.client_streaming
-        else response.SerializeToString,
-    )
+    # fails. The handlers decode by themselves, and pack by themselves what may be too large.
+    return make(serve(method, access))
 
 
 def _serve_unary(method: BoundMethod, access: _Access) -> Any:
-    name = method.spec.full_name
+    name, of = method.spec.full_name, method.spec.request_class.DESCRIPTOR.full_name
 
     async def serve(data: bytes, rpc: grpc.aio.ServicerContext[Any, Any]) -> Any:
         try:
             metadata, identity = access.admit(rpc, name)
-            access.check_size(data)
+            access.check_size(data, name, of)
             request = method.read(data)
-            return await method.call(
+            del data  # not to be kept for as long as the call takes
+            response = await method.call(
                 request, timeout=rpc.time_remaining(), metadata=metadata, identity=identity
             )
+            return packed_response(method.spec, response)
         except MeshError as error:
             await _abort(rpc, error)
 
@@ -189,10 +186,10 @@ def _serve_unary(method: BoundMethod, access: _Access) -> Any:
 
 
 def _serve_stream(method: BoundMethod, access: _Access) -> Any:
-    name = method.spec.full_name
+    name, of = method.spec.full_name, method.spec.request_class.DESCRIPTOR.full_name
 
     def read(data: bytes) -> Any:
-        access.check_size(data)
+        access.check_size(data, name, of)
         return method.spec.request_of(data)
 
     async def serve(data: Any, rpc: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
@@ -202,13 +199,13 @@ def _serve_stream(method: BoundMethod, access: _Access) -> Any:
             if method.spec.client_streaming:
                 request: Any = _Requests(data, read)
             else:
-                access.check_size(data)
+                access.check_size(data, name, of)
                 request = method.read(data)
             responses = method.stream(
                 request, timeout=rpc.time_remaining(), metadata=metadata, identity=identity
             )
             async for response in responses:
-                yield response
+                yield packed_response(method.spec, response)
         except MeshError as error:
             await _abort(rpc, error)
         finally:
@@ -264,7 +261,7 @@ def _decoding(name: str, handler: Any, access: _Access) -> Any:
     """The handler of a method, whose callers are let in and requests decoded inside it."""
 
     def read(data: bytes) -> Any:
-        access.check_size(data)
+        access.check_size(data, name)
         try:
             return handler.request_deserializer(data)
         except DecodeError:

@@ -4,8 +4,10 @@
     python -m gymmesh_conformance --model 127.0.0.1:9401 --profile my_model.yaml
     python -m gymmesh_conformance --agent 127.0.0.1:9403 --registry 127.0.0.1:9400
     python -m gymmesh_conformance --discovery 127.0.0.1:9400
+    python -m gymmesh_conformance --mux 127.0.0.1:9400
     python -m gymmesh_conformance --collector 127.0.0.1:0 \
         --command 'my-collector --agent {agent} --input {input} --output {output}'
+    python -m gymmesh_conformance --collector 127.0.0.1:9403    # and start it by hand
 
 Exit codes: 0 the server conforms (skipped cases are listed), 1 a case failed or the server could
 not be reached, 2 the command line or a profile is wrong, 130 interrupted.
@@ -24,6 +26,7 @@ _WHAT = {
     "model": "a model",
     "agent": "an agent",
     "discovery": "a registry",
+    "mux": "a server of any of these that offers the mux",
     "collector": "a collector: where the agent for it is served",
 }
 
@@ -40,6 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
         command=given.command,
         cases=tuple(given.case),
         slow_s=given.slow,
+        stop=given.stop,
         wait_s=given.wait,
         json=given.json,
         junit=given.junit,
@@ -69,16 +73,22 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--command",
         default="",
-        help="with --collector: its command, with {agent}, {input}, {output} and {failures}",
+        help="with --collector: its command, with {agent}, {input}, {output} and {failures}; "
+        "without one it is waited for, case by case",
     )
     parser.add_argument(
         "--slow", type=float, help="seconds that a slow call takes; over 120 finds out pings"
     )
     parser.add_argument(
+        "--stop",
+        default="",
+        help="a command that tells the server to go down, for the cases about that, which run last",
+    )
+    parser.add_argument(
         "--wait",
         type=float,
-        default=30.0,
-        help="seconds to wait for the server, or for a run of the collector",
+        help="seconds to wait for the server, or for a run of the collector (default: 30, and "
+        "300 for a collector without --command)",
     )
     parser.add_argument("--case", action="append", default=[], help="only this one; repeatable")
     parser.add_argument("--json", action="store_true", help="results as JSON")

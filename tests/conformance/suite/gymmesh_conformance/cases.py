@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -49,8 +49,13 @@ class Case:
 @cache
 def load_cases(suite: str) -> tuple[Case, ...]:
     """The cases of a suite for servers. Raises CaseError."""
+    return read_cases(suite, sorted(_FOLDER.glob(f"{suite}*.yaml")))
+
+
+def read_cases(suite: str, paths: Iterable[Path]) -> tuple[Case, ...]:
+    """The cases in files. Raises CaseError."""
     found = []
-    for path in sorted(_FOLDER.glob(f"{suite}*.yaml")):
+    for path in paths:
         found += [_case(suite, path, data) for data in load_yaml(path)["cases"]]
     names = [case.name for case in found]
     double = {name for name in names if names.count(name) > 1}

@@ -8,6 +8,9 @@ Rows are JSON lines with `task_id`, `attempt` and `reward`; failure rows have `t
 of a reward, `failure` (an object with `boundary`, `retry_safe` and `status`, which has `reason`). A
 collector that takes no path for its failures writes them beside its rows: `{failures}` is
 `rows.failures.jsonl` in the folder of `{output}`.
+
+Without a command the suite waits for a collector that somebody starts by hand, and says of each
+case where its agent is, which tasks to collect, and where it looks for the rows.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ SUITE: Final = "collector"
 _FILE: Final = Path(__file__).parent / "case_files" / "collector.yaml"
 _KEYS: Final = {"name", "rule", "tasks", "seen"}
 _SHOWN: Final = 600
+_POLL_S: Final = 0.2
 
 
 @dataclass(frozen=True)
@@ -52,14 +56,16 @@ class CollectorCase:
 class Collector:
     """What is tested: a command with the places {agent}, {input}, {output} and {failures}.
 
+    An empty one: a collector that is started by hand, for which `announce` says what to collect.
     `address`: where the agent is served, port 0: the system chooses. `timeout_s`: how long one run
     may take. `slow_s`: how long a slow agent takes.
     """
 
-    command: str
+    command: str = ""
     address: str = "127.0.0.1:0"
     timeout_s: float = 60.0
     slow_s: float = 1.5
+    announce: Callable[[str], None] = print
 
 
 @dataclass(frozen=True)
@@ -114,7 +120,12 @@ async def run_collector_case(case: CollectorCase, collector: Collector) -> CaseR
     agent = ScriptedAgent({_id(number): task["attempts"] for number, task in enumerate(tasks)})
     with tempfile.TemporaryDirectory() as folder:
         async with served({full_name("agent"): agent}, collector.address) as address:
-            written = await _collect(collector, address, Path(folder), len(tasks))
+            places = await _places(address, Path(folder), len(tasks))
+            if collector.command:
+                problems = await _run(collector, places)
+            else:
+                problems = await _await_run(case, collector, agent, places, len(tasks))
+            written = _Written(_lines(places["output"]), _lines(places["failures"]), problems)
         agent.close()
     problems = [*written.problems, *agent.violations]
     for number, task in enumerate(tasks):
@@ -130,7 +141,8 @@ def _id(number: int) -> str:
     return f"task-{number}"
 
 
-async def _collect(collector: Collector, address: str, folder: Path, tasks: int) -> _Written:
+async def _places(address: str, folder: Path, tasks: int) -> dict[str, str]:
+    """What a collector is given: the agent, a file of tasks, and where it is to write."""
     places = {
         "agent": address,
         "input": str(folder / "tasks.jsonl"),
@@ -144,8 +156,7 @@ async def _collect(collector: Collector, address: str, folder: Path, tasks: int)
     ]
     text = "".join(f"{json.dumps(row)}\n" for row in rows)
     await asyncio.to_thread(Path(places["input"]).write_text, text, "utf-8")
-    problems = await _run(collector, places)
-    return _Written(_lines(places["output"]), _lines(places["failures"]), problems)
+    return places
 
 
 async def _run(collector: Collector, places: Mapping[str, str]) -> list[str]:
@@ -173,6 +184,41 @@ async def _run(collector: Collector, places: Mapping[str, str]) -> list[str]:
         last = said.decode("utf-8", "replace").strip()[-_SHOWN:]
         return [f"the collector ended with exit code {process.returncode}: {last}"]
     return []
+
+
+async def _await_run(
+    case: CollectorCase,
+    collector: Collector,
+    agent: ScriptedAgent,
+    places: Mapping[str, str],
+    tasks: int,
+) -> list[str]:
+    """Waits until somebody's collector has collected: all is written, and it has gone."""
+    collector.announce(
+        f"{SUITE}/{case.name}: within {collector.timeout_s:g} s, collect from the agent at\n"
+        f"      {places['agent']}\n"
+        f"      the tasks of     {places['input']}\n"
+        f"      rows to          {places['output']}\n"
+        f"      failures to      {places['failures']}"
+    )
+    end = time.monotonic() + collector.timeout_s
+    while time.monotonic() < end:
+        if not agent.connected and _outcomes(places) >= tasks:
+            return []
+        await asyncio.sleep(_POLL_S)
+    if not agent.connections:
+        return [f"no collector came to {places['agent']} within {collector.timeout_s:g} s"]
+    state = "is still connected" if agent.connected else "has gone"
+    return [
+        f"{collector.timeout_s:g} s have passed; the collector {state} and has written "
+        f"{_outcomes(places)} of {tasks} outcomes"
+    ]
+
+
+def _outcomes(places: Mapping[str, str]) -> int:
+    """How many whole lines there are."""
+    files = [Path(places[name]) for name in ("output", "failures")]
+    return sum(file.read_bytes().count(b"\n") for file in files if file.exists())
 
 
 def _lines(path: str) -> list[dict[str, Any]]:

@@ -13,9 +13,11 @@ from typing import Any, Final
 import yaml
 
 from gymmesh_conformance.collectors import Collector, run_collector_suite, select_collector_cases
+from gymmesh_conformance.mux.runner import run_mux_suite, select_mux_cases
+from gymmesh_conformance.mux.target import MuxTarget
 from gymmesh_conformance.paths import AddressPath
 from gymmesh_conformance.reports import as_json, as_junit, lines_of, summary
-from gymmesh_conformance.runner import CaseResult
+from gymmesh_conformance.runner import CaseResult, Stop
 from gymmesh_conformance.scripted.serving import served_world
 from gymmesh_conformance.scripted.world import World, rooms
 from gymmesh_conformance.suites import (
@@ -33,6 +35,9 @@ from gymmesh_conformance.suites import (
 CONFORMS: Final = 0
 FAILED: Final = 1
 USAGE: Final = 2
+_WAIT_S: Final = 30.0
+_BY_HAND_S: Final = 300.0
+_STOP_S: Final = 30.0  # for the command itself
 #: The targets for which the suite need not serve anything.
 _ALONE: Final[Mapping[str, Callable[[AddressPath, dict[str, Any]], Target]]] = {
     "resource": ResourceTarget,
@@ -46,9 +51,10 @@ class Options:
     """What is tested and how.
 
     `target`: the server's HOST:PORT; for a collector where its agent is served, and `command` its
-    command line. `registry`: where an agent finds its peers. `slow_s`: seconds that a slow call
-    takes (None: what the suite has). `wait_s`: how long to wait for the server, or for one run of
-    a collector.
+    command line (empty: it is started by hand). `registry`: where an agent finds its peers.
+    `slow_s`: seconds that a slow call takes (None: what the suite has). `stop`: a command that
+    tells the server to go down (empty: there is none). `wait_s`: how long to wait
+    for the server, or for one run of a collector (None: 30, and 300 for one started by hand).
     """
 
     service: str
@@ -58,7 +64,8 @@ class Options:
     command: str = ""
     cases: tuple[str, ...] = ()
     slow_s: float | None = None
-    wait_s: float = 30.0
+    stop: str = ""
+    wait_s: float | None = None
     json: bool = False
     junit: Path | None = None
 
@@ -86,15 +93,12 @@ def _checked(options: Options) -> dict[str, Any]:
     profile = load_profile(options.profile) if options.profile else {}
     if options.slow_s is not None:
         profile["slow_s"] = options.slow_s
-    if options.service != "collector":
+    if options.service == "collector":
+        select_collector_cases(options.cases)
+    elif options.service == "mux":
+        select_mux_cases(options.cases)
+    else:
         select(options.service, options.cases)
-        return profile
-    select_collector_cases(options.cases)
-    if not options.command:
-        raise LookupError(
-            "a collector is tested by its --command, such as "
-            "'my-collector {agent} {input} {output} {failures}'"
-        )
     return profile
 
 
@@ -107,11 +111,30 @@ async def _results(
 
     if options.service == "collector":
         slow_s = Collector.slow_s if options.slow_s is None else options.slow_s
-        timeout_s = options.wait_s + 2 * slow_s
-        collector = Collector(options.command, options.target, timeout_s, slow_s)
+        wait_s = options.wait_s or (_WAIT_S if options.command else _BY_HAND_S)
+        collector = Collector(
+            options.command, options.target, wait_s + 2 * slow_s, slow_s, announce=_aside
+        )
         return await run_collector_suite(collector, only=options.cases, report=report)
+    stop = _stopper(options.stop) if options.stop else None
+    if options.service == "mux":
+        async with AddressPath(options.target) as path:
+            await _ready(path, options.wait_s or _WAIT_S)
+            async with MuxTarget(path, profile) as mux:
+                return await run_mux_suite(mux, only=options.cases, stop=stop, report=report)
     async with _target(options, profile) as target:
-        return await run_suite(target, only=options.cases, report=report)
+        return await run_suite(target, only=options.cases, stop=stop, report=report)
+
+
+def _stopper(command: str) -> Stop:
+    async def stop() -> None:
+        process = await asyncio.create_subprocess_shell(command, stdout=asyncio.subprocess.DEVNULL)
+        async with asyncio.timeout(_STOP_S):
+            code = await process.wait()
+        if code:
+            raise TargetError(f"`{command}`, which tells the server to go down, ended with {code}")
+
+    return stop
 
 
 @asynccontextmanager
@@ -120,15 +143,20 @@ async def _target(options: Options, profile: dict[str, Any]) -> AsyncIterator[Ta
         make = _ALONE.get(options.service)
         if make is not None:
             made = make(path, profile)
-            await _ready(path, options.wait_s)
+            await _ready(path, options.wait_s or _WAIT_S)
             yield made
             return
         world = World()
         roles = [profile.get("role", "policy")]
         async with served_world(rooms(world, roles), options.registry) as registry:
-            print(f"discovery for the agent is at {registry}", file=sys.stderr, flush=True)
-            await _ready(path, options.wait_s)
+            _aside(f"discovery for the agent is at {registry}")
+            await _ready(path, options.wait_s or _WAIT_S)
             yield AgentTarget(path, world, profile)
+
+
+def _aside(text: str) -> None:
+    """Says what is no result."""
+    print(text, file=sys.stderr, flush=True)
 
 
 async def _ready(path: AddressPath, timeout: float) -> None:

@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError, Message
 from google.rpc import error_details_pb2, status_pb2
 
 from gymmesh.errors.v1 import errors_pb2
+from gymmesh.rollout.v1 import rollout_pb2
 
 DOMAIN: Final = "gymmesh"
 STATUS_KEY: Final = "grpc-status-details-bin"
@@ -53,6 +54,16 @@ def error_infos(status: status_pb2.Status | None) -> list[error_details_pb2.Erro
         info = error_details_pb2.ErrorInfo()
         if detail.Unpack(info):
             found.append(info)
+    return found
+
+
+def usage_of(status: status_pb2.Status | None) -> list[rollout_pb2.ModelCallUsage]:
+    """What models consumed before an error, as its details say."""
+    found: list[rollout_pb2.ModelCallUsage] = []
+    for detail in status.details if status is not None else ():
+        usage = errors_pb2.ModelUsage()
+        if detail.Unpack(usage):
+            found += usage.usage
     return found
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import grpc
+from google.rpc import status_pb2
 
 from gymmesh.agent.v1 import agent_pb2
+from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
@@ -71,7 +73,33 @@ def error_problems(error: CallError) -> list[str]:
             problems.append(f"the contract has no reason {info.reason!r}")
         elif code is not error.code:
             problems.append(f"{info.reason} comes with {code.name}, not with {error.code.name}")
+    return [*problems, *_usage_problems(error.status)]
+
+
+def _usage_problems(status: status_pb2.Status) -> list[str]:
+    """ModelUsage comes after the ErrorInfo, once, with what was consumed."""
+    kinds = [detail.type_url.rpartition("/")[2] for detail in status.details]
+    name = errors_pb2.ModelUsage.DESCRIPTOR.full_name
+    problems = []
+    if kinds.count(name) > 1 or name in kinds[:1]:
+        problems.append(f"the details are {kinds}: ModelUsage comes once, after the ErrorInfo")
+    for detail in status.details:
+        usage = errors_pb2.ModelUsage()
+        if detail.Unpack(usage):
+            problems += [f"ModelUsage: {one}" for one in usage_problems(usage.usage)]
     return problems
+
+
+def usage_problems(entries: Iterable[rollout_pb2.ModelCallUsage]) -> list[str]:
+    """What models consumed: each is named, once, and was called."""
+    found = list(entries)
+    names = [one.model for one in found]
+    problems = [f"{name!r} is there twice" for name in {*names} if names.count(name) > 1]
+    return problems + [
+        f"an entry without a model or a call: {one.model!r}, {one.calls} calls"
+        for one in found
+        if not one.model or not one.calls
+    ]
 
 
 def verification_problems(verdict: rollout_pb2.Verification) -> list[str]:

@@ -12,10 +12,11 @@ the rest:
     !none [A, B]    a list in which nothing matches A or B
     !all [A, B]     what matches A and B
     !not VALUE      anything that does not match VALUE
-    !big N          a text of N characters
+    !below N        a number below N                 !big N  a text of N characters
 
 `${name}` stands for a variable, alone with its type kept or inside a string; `${id:label}` for a
-string that is unique to the run of the case and the same wherever the label is.
+string that is unique to the run of the case and the same wherever the label is. A variable's name
+may have a variable in it: `${lease_${time}}`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ import yaml
 from google.protobuf import json_format
 from google.protobuf.message import Message
 
-_VARIABLE: Final = re.compile(r"\$\{([^}]+)\}")
+_VARIABLE: Final = re.compile(r"\$\{([^${}]+)\}")
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ for _name in (
     "none",
     "all",
     "not",
+    "below",
     "big",
 ):
     _Loader.add_constructor(f"!{_name}", _construct(_name))
@@ -106,7 +108,8 @@ def _render_text(text: str, lookup: Callable[[str], Any]) -> Any:
     whole = _VARIABLE.fullmatch(text)
     if whole:
         return render(lookup(whole[1]), lookup)
-    return _VARIABLE.sub(lambda found: str(lookup(found[1])), text)
+    filled = _VARIABLE.sub(lambda found: str(lookup(found[1])), text)
+    return filled if filled == text else _render_text(filled, lookup)
 
 
 def to_plain(message: Message) -> dict[str, Any]:
@@ -157,6 +160,9 @@ def _tag_mismatches(tag: Tag, actual: Any, where: str) -> list[str]:
     if tag.name == "not":
         same = not mismatches(tag.value, actual, where)
         return [f"{where}: expected anything but {_short(tag.value)}"] if same else []
+    if tag.name == "below":
+        fits = isinstance(actual, int | float) and actual < float(tag.value)
+        return [] if fits else [f"{where}: expected less than {tag.value}, got {_short(actual)}"]
     if tag.name == "some":
         return _some_mismatches(tag.value, actual, where)
     if tag.name == "all":

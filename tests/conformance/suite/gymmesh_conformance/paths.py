@@ -8,7 +8,9 @@ that the same cases run over every way in which our own services can be called.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import copy
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
 from typing import Any, Protocol
 
 import grpc
@@ -46,6 +48,7 @@ class AddressPath:
     def __init__(self, address: str) -> None:
         self.address = address
         self._channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
+        self._metadata: tuple[tuple[str, str], ...] = ()
 
     async def __aenter__(self) -> AddressPath:
         return self
@@ -61,6 +64,12 @@ class AddressPath:
                 await self._channel.wait_for_state_change(state)
                 state = self._channel.get_state(try_to_connect=True)
 
+    def sending(self, metadata: Mapping[str, str]) -> AddressPath:
+        """The same path, whose calls have this metadata."""
+        other = copy.copy(self)
+        other._metadata = tuple(metadata.items())
+        return other
+
     async def unary(self, rpc: Rpc, request: Message, timeout: float) -> Message:
         """See Path."""
         call = self._channel.unary_unary(
@@ -69,7 +78,7 @@ class AddressPath:
             response_deserializer=rpc.response_class.FromString,
         )
         try:
-            response: Message = await call(request, timeout=timeout)
+            response: Message = await call(request, timeout=timeout, metadata=self._metadata)
         except grpc.aio.AioRpcError as exc:
             raise from_rpc_error(exc) from None
         return response
@@ -81,13 +90,24 @@ class AddressPath:
             if not streams:
                 response: bytes = await channel.unary_unary(method)(data, timeout=timeout)
                 return response
-            call = channel.unary_stream(method)(data, timeout=timeout)
-            async for response in call:
-                call.cancel()
-                return response
+            async with aclosing(self.raw_stream(method, data, timeout)) as responses:
+                async for response in responses:
+                    return response
         except grpc.aio.AioRpcError as exc:
             raise from_rpc_error(exc) from None
         return b""
+
+    async def raw_stream(self, method: str, data: bytes, timeout: float) -> AsyncGenerator[bytes]:
+        """Sends bytes as they are; gives all responses'. Raises CallError."""
+        channel: Any = self._channel
+        call = channel.unary_stream(method)(data, timeout=timeout)
+        try:
+            async for response in call:
+                yield response
+        except grpc.aio.AioRpcError as exc:
+            raise from_rpc_error(exc) from None
+        finally:
+            call.cancel()
 
     async def stream(
         self, rpc: Rpc, request: Message | AsyncIterator[Message], timeout: float
@@ -100,7 +120,8 @@ class AddressPath:
             response_deserializer=rpc.response_class.FromString,
         )
         only = rpc.streams_up and isinstance(request, Message)
-        running = call(iter((request,)) if only else request, timeout=timeout)
+        given = iter((request,)) if only else request
+        running = call(given, timeout=timeout, metadata=self._metadata)
         try:
             async for response in running:
                 yield response

@@ -6,10 +6,11 @@ A step calls an RPC and says what is expected:
     request: {…}                     proto JSON
     timeout: 5                       the deadline in seconds; `longer_by: 5`: added to it
     set: {task.tags.x: y}            values put into the request, by path
+    metadata: {key: value}           metadata of the call, over plain gRPC
     unknown_field: 5000000           the request has a field of so many bytes that nobody knows
     pause: 0.1                       seconds to wait before the call, to let another one begin
     expect: {response: {…}}          what the answer has at least (the default: any success)
-            {error: {code, reason, metadata}}
+            {error: {code, reason, metadata, usage}}
             {kinds: […]}             the exact kinds of a stream's events or frames
             {events: […]}            events that come in this order, others in between
             {without: […]}           kinds that do not come
@@ -24,9 +25,11 @@ A step calls an RPC and says what is expected:
 
 `times: N` repeats a step, with the variable `time` from 0. `together: [step, …]` runs steps side
 by side; `pages: RPC` with `of: field` walks a listing in pages of one and of the server's own size
-and compares. A step with `talk` is a connection of a collector (see talks.py), one with `watch`,
-`hear` or `quiet` is of a watch (see watches.py), one with `raw` or `health` is below the contract's
-messages (see probes.py). Every answer and error goes through the laws besides.
+and compares. A step with `talk` is a connection of a collector (see talks.py), one with `watch`
+and the like is of a watch (see watches.py), one with `raw` or `health` is below the contract's
+messages (see probes.py). `stop: true` tells the server to go
+down while the step under `running` runs: its health becomes NOT_SERVING, and the step under
+`refused` is for new work. Every answer and error goes through the laws besides.
 """
 
 from __future__ import annotations
@@ -35,12 +38,13 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
+import grpc
 from google.protobuf import json_format
 from google.protobuf.message import Message
 
@@ -49,29 +53,36 @@ from gymmesh_conformance import laws
 from gymmesh_conformance.answers import answer_problems
 from gymmesh_conformance.cases import Case, CaseError
 from gymmesh_conformance.errors import CallError
+from gymmesh_conformance.expectations import Answer, difference, expectation_problems
 from gymmesh_conformance.matching import mismatches, render, to_plain
 from gymmesh_conformance.paths import Path
-from gymmesh_conformance.probes import check_health, send_raw
+from gymmesh_conformance.probes import HealthWatch, WirePath, check_health, send_raw
 from gymmesh_conformance.scripted.script import Script
 from gymmesh_conformance.scripted.world import World
 from gymmesh_conformance.services import Rpc, rpc, with_unknown_field
 from gymmesh_conformance.talks import Collected, Talk
-from gymmesh_conformance.watches import Watches
+from gymmesh_conformance.watches import WATCH_WORDS, Watches
 
 _TIMEOUT_S: Final = 10.0
 _OVERTIME_S: Final = 10.0  # how long after its deadline a call may still take to come back
 _SETTLE_S: Final = 5.0  # how long the world may take to be as `seen` says
 _POLL_S: Final = 0.02
+#: Tells the server under test to go down.
+Stop = Callable[[], Awaitable[None]]
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What is tested: a path to it, the variables that cases use, and the suite's own world."""
+    """What is tested: a path to it, the variables that cases use, and the suite's own world.
+
+    `stop` tells the server to go down; None: nobody can.
+    """
 
     path: Path
     variables: Mapping[str, Any]
     world: World | None = None
+    stop: Stop | None = None
 
 
 @dataclass(frozen=True)
@@ -87,22 +98,9 @@ class CaseResult:
     seconds: float = 0.0
 
 
-@dataclass
-class _Answer:
-    """What a call gave: responses, or an error, or neither when it was cancelled."""
-
-    request: Message
-    responses: list[Message] = field(default_factory=list)
-    error: CallError | None = None
-    cancelled: bool = False
-
-    def plain(self) -> Any:
-        return [to_plain(one) for one in self.responses]
-
-
 async def run_case(case: Case, subject: Subject) -> CaseResult:
     """Runs one case. Never raises for what the server does; raises CaseError for a bad case."""
-    lacks = case.lacks(subject.variables)
+    lacks = case.lacks({**subject.variables, "stop": subject.stop})
     if lacks:
         return CaseResult(case.suite, case.name, case.rule, "skipped", lacks=lacks)
     started = time.monotonic()
@@ -124,13 +122,15 @@ class _Run:
     def __init__(self, case: Case, subject: Subject) -> None:
         self._case = case
         self._path = subject.path
+        self._stop = subject.stop
         self._token = secrets.token_hex(4)
         self._id = f"{case.name.replace('_', '-')}-{self._token}"
         self._variables: dict[str, Any] = {**subject.variables, "case": self._id}
-        self._answers: dict[str, _Answer] = {}
+        self._answers: dict[str, Answer] = {}
         self._sessions: set[str] = set()
         self._collected = Collected()
         self._watches = Watches(subject.path)
+        self._goes_down = False  # the server was told to
         self._script: Script | None = None
         self.problems: list[str] = []
         if subject.world is not None:
@@ -176,9 +176,11 @@ class _Run:
             await self._pages(rpc(step["pages"]), step["of"], where)
         elif "raw" in step:
             self._add(f"{where} ({step['raw']})", await send_raw(self._path, step))
+        elif "stop" in step:
+            await self._stop_step(step, where)
         elif "health" in step:
             self._add(where, await check_health(self._path, step))
-        elif "watch" in step or "hear" in step or "quiet" in step:
+        elif any(word in step for word in WATCH_WORDS):
             await self._watch_step(step, where)
         elif "talk" in step:
             await self._talk_step(step, f"{where} ({step['call']})")
@@ -200,23 +202,53 @@ class _Run:
         self._add(where, self._law_problems(step, answer))
         expect = render(step.get("expect", {}), self._lookup)
         if not answer.cancelled:
-            self._add(where, _expectation_problems(expect, answer, method))
+            self._add(where, expectation_problems(expect, answer))
         if "same_as" in step:
             kept = self._answers[step["same_as"]]
-            self._add(where, _difference(kept, answer, step.get("except", ())))
+            self._add(where, difference(kept, answer, step.get("except", ())))
         self._save(step, answer, where)
 
     async def _watch_step(self, step: dict[str, Any], where: str) -> None:
         request = None
         if "watch" in step:
             request = self._request(rpc("discovery.WatchInstances"), step.get("request", {}))
+        elif "read_on" in step:
+            request = self._request(rpc("discovery.ListInstances"), step["until"])
         shown = step if request is not None else render(dict(step), self._lookup)
         self._add(where, await self._watches.step(shown, request))
+
+    async def _stop_step(self, step: dict[str, Any], where: str) -> None:
+        assert self._stop is not None  # the case needs it
+        assert isinstance(self._path, WirePath)
+        running = asyncio.create_task(self._step(step["running"], f"{where}, running"))
+        watch = HealthWatch(self._path)
+        try:
+            self._add(where, await watch.becomes("SERVING"))
+            await asyncio.sleep(step.get("pause", 0.5))  # what is to run has begun
+            self._goes_down = True
+            await self._stop()
+            self._add(where, await watch.becomes("NOT_SERVING"))
+            await self._refused_step(step["refused"], f"{where}, refused")
+            await running
+        finally:
+            running.cancel()
+            await watch.close()
+
+    async def _refused_step(self, step: dict[str, Any], where: str) -> None:
+        """Runs a step until what it asks for is refused, which need not be at once."""
+        end = time.monotonic() + _SETTLE_S
+        while True:
+            await self._step(step, where)
+            others = [problem for problem in self.problems if not problem.startswith(where)]
+            if others == self.problems or time.monotonic() > end:
+                return
+            self.problems = others
+            await asyncio.sleep(_POLL_S)
 
     async def _talk_step(self, step: dict[str, Any], where: str) -> None:
         await asyncio.sleep(step.get("pause", 0))
         talk = Talk(self._path, self._collected)
-        answer = _Answer(agent_pb2.CollectRequest())
+        answer = Answer(agent_pb2.CollectRequest())
         try:
             for action in step["talk"]:
                 problems = await self._act(talk, *next(iter(action.items())))
@@ -228,7 +260,7 @@ class _Run:
         answer.error = talk.error
         self._add(where, laws.error_problems(talk.error) if talk.error else [])
         expect = render(step.get("expect", {}), self._lookup)
-        self._add(where, _expectation_problems(expect, answer, rpc(step["call"])))
+        self._add(where, expectation_problems(expect, answer))
         self._add(where, self._collected.problems(render(step.get("rollouts", {}), self._lookup)))
 
     async def _act(self, talk: Talk, action: str, value: Any) -> list[str]:
@@ -244,6 +276,8 @@ class _Run:
             self._collected.forget(int(render(value, self._lookup)))
         elif action == "quiet":
             return await talk.quiet(float(value))
+        elif action == "loads":
+            return await talk.loads(int(value))
         elif action == "finish":
             return await talk.finish()
         elif action == "drop":
@@ -252,24 +286,29 @@ class _Run:
             raise CaseError(f"case '{self._case.name}': a talk has no action '{action}'")
         return []
 
-    def _save(self, step: dict[str, Any], answer: _Answer, where: str) -> None:
+    def _save(self, step: dict[str, Any], answer: Answer, where: str) -> None:
         if "save_answer" in step:
             self._answers[step["save_answer"]] = answer
         if answer.error is not None or not answer.responses:
             return
         for name, path in step.get("save", {}).items():
             try:
-                self._variables[name] = _walk(to_plain(answer.responses[-1]), path)
+                value = _walk(to_plain(answer.responses[-1]), path)
+                self._variables[render(name, self._lookup)] = value
             except LookupError:
                 self._add(where, [f"the answer has no {path}"])
 
     async def _call(
         self, method: Rpc, request: Message, step: dict[str, Any], where: str
-    ) -> _Answer | None:
-        answer = _Answer(request)
+    ) -> Answer | None:
+        answer = Answer(request)
         timeout = float(render(step.get("timeout", _TIMEOUT_S), self._lookup))
         timeout += float(render(step.get("longer_by", 0), self._lookup))
-        work = asyncio.create_task(self._collect(method, answer, timeout))
+        path = self._path
+        if "metadata" in step:
+            assert isinstance(path, WirePath)
+            path = path.sending(render(step["metadata"], self._lookup))
+        work = asyncio.create_task(self._collect(path, method, answer, timeout))
         try:
             async with asyncio.timeout(timeout + _OVERTIME_S):
                 if "cancel_when" in step:
@@ -287,15 +326,15 @@ class _Run:
             work.cancel()
         return answer
 
-    async def _collect(self, method: Rpc, answer: _Answer, timeout: float) -> None:
+    async def _collect(self, path: Path, method: Rpc, answer: Answer, timeout: float) -> None:
         try:
             if not method.streams_down:
-                response: Any = await self._path.unary(method, answer.request, timeout)
+                response: Any = await path.unary(method, answer.request, timeout)
                 answer.responses.append(response)
                 if method.method.name == "CreateSession":
                     self._sessions.add(response.session_id)
                 return
-            stream: Any = self._path.stream(method, answer.request, timeout)
+            stream: Any = path.stream(method, answer.request, timeout)
             async with aclosing(stream):
                 async for response in stream:
                     answer.responses.append(response)
@@ -331,9 +370,12 @@ class _Run:
         self._add(where, [f"the page token {token!r} came before"])
         return None
 
-    def _law_problems(self, step: Mapping[str, Any], answer: _Answer) -> list[str]:
+    def _law_problems(self, step: Mapping[str, Any], answer: Answer) -> list[str]:
         name = step["call"]
         if answer.error is not None:
+            library = self._goes_down and answer.error.status is None
+            if library and answer.error.code is grpc.StatusCode.UNAVAILABLE:
+                return []  # a graceful stop of the server's gRPC library gives no reason
             return laws.error_problems(answer.error)
         if answer.cancelled:
             return []
@@ -394,74 +436,3 @@ def _walk(data: Any, path: str) -> Any:
         else:
             raise LookupError(f"there is no variable '{path}'")
     return data
-
-
-def _difference(kept: _Answer, answer: _Answer, leave_out: list[str]) -> list[str]:
-    def shown(one: _Answer) -> Any:
-        return [
-            {key: value for key, value in plain.items() if key not in leave_out}
-            for plain in one.plain()
-        ]
-
-    if kept.error is not None and answer.error is not None:
-        same = kept.error.status == answer.error.status
-        return [] if same else [f"the error {answer.error} differs from {kept.error}"]
-    if shown(kept) == shown(answer):
-        return []
-    return [f"the answer differs from the earlier one: {shown(answer)} is not {shown(kept)}"]
-
-
-def _expectation_problems(expect: Mapping[str, Any], answer: _Answer, method: Rpc) -> list[str]:
-    if "any_of" in expect:
-        tried = [_expectation_problems(one, answer, method) for one in expect["any_of"]]
-        return [] if [] in tried else [problem for problems in tried for problem in problems]
-    if "error" in expect:
-        return _error_mismatches(expect["error"], answer)
-    if answer.error is not None:
-        return [f"failed with {answer.error} ({answer.error.reason or 'no reason'})"]
-    checks: dict[str, Callable[[Any], list[str]]] = {
-        "response": lambda value: mismatches(value, answer.plain()[-1], "response"),
-        "kinds": lambda value: mismatches(value, _kinds(answer), "kinds"),
-        "events": lambda value: _events_mismatches(value, answer),
-        "without": lambda value: [
-            f"there is a `{kind}`" for kind in _kinds(answer) if kind in value
-        ],
-    }
-    unknown = set(expect) - set(checks)
-    if unknown:
-        raise CaseError(f"an expectation has the unknown keys {sorted(unknown)}")
-    return [problem for key, value in expect.items() for problem in checks[key](value)]
-
-
-def _error_mismatches(expected: Mapping[str, Any], answer: _Answer) -> list[str]:
-    error = answer.error
-    if error is None:
-        return [f"expected the error {dict(expected)}, got a success"]
-    got = {"code": error.code.name, "reason": error.reason, "metadata": error.metadata}
-    if error.status is None:  # made by the caller's own gRPC library; the law allows it
-        expected = {"code": expected.get("code", error.code.name)}
-    return mismatches(expected, got, "error")
-
-
-def _kinds(answer: _Answer) -> list[str]:
-    kinds = []
-    for plain in answer.responses:
-        event: Any = getattr(plain, "event", plain)
-        oneof = "event" if event is not plain else "frame"
-        kinds.append(event.WhichOneof(oneof) or "nothing")
-    return kinds
-
-
-def _events_mismatches(expected: list[Any], answer: _Answer) -> list[str]:
-    rest = iter(answer.plain())
-    for one in expected:
-        nearest: list[str] = []
-        for plain in rest:
-            nearest = mismatches(one, plain.get("event", plain), "event")
-            if not nearest:
-                break
-        else:
-            return [
-                f"no event (further on) is like {one}; kinds: {_kinds(answer)}; last: {nearest}"
-            ]
-    return []

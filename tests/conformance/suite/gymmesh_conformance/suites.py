@@ -11,6 +11,7 @@ subject of the cases:
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path as FilePath
 from typing import Any, Final, Protocol
@@ -22,7 +23,7 @@ from gymmesh_conformance.errors import CallError
 from gymmesh_conformance.matching import Tag, load_yaml, to_plain
 from gymmesh_conformance.paths import Path
 from gymmesh_conformance.probes import WirePath
-from gymmesh_conformance.runner import CaseResult, Subject, run_case
+from gymmesh_conformance.runner import CaseResult, Stop, Subject, run_case
 from gymmesh_conformance.scripted.world import World
 from gymmesh_conformance.services import rpc
 
@@ -129,6 +130,7 @@ class AgentTarget:
             "task_with_turns": _task("conformance-turns"),
             "task_of_sums": _task("conformance-sum"),
             "task_to_run_once": _task("conformance-once"),
+            "task_of_groups": _task("conformance-groups"),
             **self._profile,
         }
         return Subject(self._path, variables, self._world)
@@ -158,16 +160,20 @@ async def run_suite(
     target: Target,
     *,
     only: Iterable[str] = (),
+    stop: Stop | None = None,
     report: Callable[[CaseResult], None] | None = None,
 ) -> list[CaseResult]:
     """Runs a suite's cases in order, or only those named.
 
-    `report` is called with each result as it comes. Raises TargetError when the server does not
-    say what it is, and LookupError for a case that there is not.
+    `stop` tells the server to go down, for the case about that. `report` is called with each result
+    as it comes. Raises TargetError when the server does not say what it is, and LookupError for a
+    case that there is not.
     """
-    subject = await target.subject()
+    subject = dataclasses.replace(await target.subject(), stop=stop)
+    # After a case that stops the server nobody is there.
+    cases = sorted(select(target.suite, only), key=lambda case: "stop" in case.needs)
     results = []
-    for case in select(target.suite, only):
+    for case in cases:
         result = await run_case(case, subject)
         results.append(result)
         if report is not None:

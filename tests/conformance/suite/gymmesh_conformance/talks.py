@@ -6,6 +6,8 @@
       - hear: {welcome: {resumed: true}}    messages come, up to one that is like this
       - save: {variable: path}              takes values out of it, such as `events.cursor`
       - quiet: 0.3                          for so many seconds no events come
+      - loads: 3                            so many loads come, with no longer between any two
+                                            messages than the contract's 10 seconds and some slack
       - forget: cursor                      events that came after this cursor do not count
       - finish: true                        all is said; what still comes, to the end, is heard
       - drop: true                          the connection is broken off
@@ -34,6 +36,8 @@ from gymmesh_conformance.paths import Path
 from gymmesh_conformance.services import rpc
 
 _HEAR_S: Final = 10.0
+_LOAD_S: Final = 10.0
+_SLACK_S: Final = 5.0  # for machines that are busy
 _CONNECTION_S: Final = 60.0
 _COLLECT: Final = rpc("agent.Collect")
 
@@ -105,6 +109,16 @@ class Talk:
             message = await self._next(left)
             if message is not None and message.HasField("events"):
                 return [f"{len(message.events.events)} events came where none should"]
+        return []
+
+    async def loads(self, count: int) -> list[str]:
+        """Take messages until so many of them were the load."""
+        while count:
+            message = await self._next(_LOAD_S + _SLACK_S)
+            if message is None:
+                why = self.error or f"nothing came for {_LOAD_S + _SLACK_S:g} s"
+                return [f"{count} loads more should have come: {why}"]
+            count -= message.HasField("load")
         return []
 
     async def finish(self) -> list[str]:

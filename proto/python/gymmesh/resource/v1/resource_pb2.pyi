@@ -39,9 +39,11 @@ alone a repeat is told: the ids are apart for each session and method.
                                  SESSION_STATE, state `answered`
 CreateSession's ids count for as long as the session they opened is there.
 
-Deadlines. A call that acts on a session is not cut off when its caller goes
-away or the caller's deadline passes: it runs on, within the environment's own
-limit for it, and a repeat finds it. The late caller got DEADLINE_EXCEEDED.
+Deadlines. CreateSession, CallTool and NextTurn are not cut off when their
+caller goes away or the caller's deadline passes: they run on, the model calls
+made for them included, within the environment's own limit, and a repeat finds
+them. The late caller got DEADLINE_EXCEEDED. Verify has no request_id, and may
+end with its caller.
 """
 
 from collections import abc as _abc

@@ -33,8 +33,10 @@ from gymmesh_discovery.backends.consul.entry import (
 )
 from gymmesh_discovery.backends.consul.query import BadIndexError, BlockingQuery, read_index
 from gymmesh_discovery.backends.consul.view import ConsulView
-from gymmesh_discovery.backends.memory import MemorySubscription
+from gymmesh_discovery.backends.leases import instance_exists
+from gymmesh_discovery.backends.watchers import Watcher, Watchers
 from gymmesh_discovery.config import ConsulConfig, split_address
+from gymmesh_discovery.counted import count_instances
 from gymmesh_discovery.view import (
     DEFAULT_LEASE_S,
     LONGEST_LEASE_S,
@@ -83,7 +85,7 @@ class ConsulRegistry:
         self._clock = clock
         self._view = ConsulView(_GRACE_S)
         self._leases: dict[str, _Lease] = {}
-        self._subscriptions: set[MemorySubscription] = set()
+        self._watchers = Watchers()
         self._client: ConsulClient | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._watches: dict[str, asyncio.Task[None]] = {}
@@ -174,11 +176,9 @@ class ConsulRegistry:
         self._publish(self._view.expire(self._clock()))
         return self._view.version, self._view.instances(service, name)
 
-    def subscribe(self) -> MemorySubscription:
+    def subscribe(self) -> Watcher:
         """Every change from this call on."""
-        subscription = MemorySubscription(self._subscriptions)
-        self._subscriptions.add(subscription)
-        return subscription
+        return self._watchers.subscribe()
 
     def age_s(self) -> float:
         """For how long a part of the view has not been confirmed, in seconds; 0 when it is."""
@@ -200,11 +200,7 @@ class ConsulRegistry:
             serves = other.health == discovery_pb2.HEALTH_SERVING
             taken = serves and held_lease not in self._leases
         if taken:
-            raise MeshError(
-                errors_pb2.ERROR_REASON_INSTANCE_EXISTS,
-                f"another live instance is called '{instance.id}'; give this one another id",
-                metadata={"instance_id": instance.id},
-            )
+            raise instance_exists(instance.id)
 
     async def _put(self, lease_id: str, lease: _Lease) -> None:
         config = self._config
@@ -370,8 +366,7 @@ class ConsulRegistry:
     def _interrupted(self) -> None:
         """Consul may have forgotten whom it knew: watchers look again, and so register anew."""
         self._view.interrupted(self._clock())
-        for subscription in self._subscriptions:
-            subscription.miss()
+        self._watchers.missed()
 
     def _index(self, answer: Answer) -> int:
         if answer.status != 200:
@@ -412,14 +407,9 @@ class ConsulRegistry:
             raise self._open_client().strange("its answer is no JSON") from None
 
     def _publish(self, changes: Collection[Change]) -> None:
-        for change in changes:
-            for subscription in self._subscriptions:
-                subscription.put(change)
         if changes:
-            counts = Counter(instance.service for instance in self._view.instances())
-            metrics.INSTANCES.clear()
-            for service, count in counts.items():
-                metrics.INSTANCES.labels(service).set(count)
+            self._watchers.publish(changes)
+            count_instances(self._view.instances())
 
     def _warn_once(self, line: str) -> None:
         if line not in self._warned and len(self._warned) < _MAX_WARNED:

@@ -5,7 +5,6 @@ Task rows are those of NeMo Gym's code_gen or of HumanEval; see `suites`.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
@@ -27,6 +26,7 @@ from gymmesh_resource.sessions import Session
 from gymmesh_resource.task import Task
 from gymmesh_resource.tools import tool
 from gymmesh_resource.verdicts import Verdict
+from gymmesh_resource.waiting import Places
 
 from .extract import last_block
 from .human_eval import human_eval_rows
@@ -88,7 +88,7 @@ class CodeEnvironment(Environment[None]):
         self._tool_limits = Limits(wall_s=tool_run_s, memory_bytes=memory, output_bytes=32_768)
         self.judge_limits = Limits(cpu_s=_JUDGE_CPU_S, memory_bytes=memory)
         self._sandbox: Sandbox | None = None
-        self._places = asyncio.Semaphore(concurrency)
+        self._places = Places("sandboxes", concurrency)
 
     async def open(self) -> None:
         """Make the sandbox. Raises `SandboxUnavailable` where none can be had."""
@@ -162,13 +162,13 @@ class CodeEnvironment(Environment[None]):
         )
 
     async def _judge(self, suite: Suite, source: str) -> Judgement:
-        async with self._places:
+        async with self._places.one():
             return await judge(
                 self.sandbox, suite, source, limits=self.judge_limits, budget=self._budget
             )
 
     async def _run(self, language: str, source: str) -> str:
-        async with self._places:
+        async with self._places.one():
             result = await self.sandbox.run(program_in(language, source), self._tool_limits)
         return _told(result, self._tool_limits)
 

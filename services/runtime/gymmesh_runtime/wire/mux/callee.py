@@ -20,6 +20,7 @@ from gymmesh_runtime.timers import MAX_TIMEOUT_S, call_within
 from gymmesh_runtime.wire.batch import OutboxClosed
 from gymmesh_runtime.wire.mux import frames, table
 from gymmesh_runtime.wire.mux.frames import ANSWER, CHUNK_BYTES, END, FRAME_BYTES, MESSAGE
+from gymmesh_runtime.wire.sizes import packed_response, response_too_large
 
 if TYPE_CHECKING:  # the link owns its callee
     from gymmesh_runtime.wire.mux.link import Link
@@ -231,7 +232,7 @@ class Callee:
             answer = pack(response)
             size = len(answer)
             if size > frames.MAX_MESSAGE:
-                raise table.too_large(frames.MAX_MESSAGE)
+                raise response_too_large(spec, size)
             sender = self._sender
             if sender.full:
                 await self._may_send(call, deadline, credit=False)
@@ -264,9 +265,7 @@ class Callee:
                 request, timeout=timeout, metadata=call.metadata, identity=call.identity
             )
             async for response in responses:
-                message = method.spec.pack_response(response)
-                if len(message) > frames.MAX_MESSAGE:
-                    raise table.too_large(frames.MAX_MESSAGE)
+                message = packed_response(method.spec, response)
                 if call.credit == 0 or self._sender.full:
                     await self._may_send(call, deadline, credit=True)
                 call.credit -= 1

@@ -16,9 +16,10 @@ from gymmesh_runtime.contract import MethodSpec
 from gymmesh_runtime.errors import MeshError, bounded_timeout, deadline_passed, from_status
 from gymmesh_runtime.timers import Timer, running_wheel
 from gymmesh_runtime.wire.batch import OutboxClosed
-from gymmesh_runtime.wire.mux import frames, table
+from gymmesh_runtime.wire.mux import frames
 from gymmesh_runtime.wire.mux.assembly import Parts
 from gymmesh_runtime.wire.mux.frames import BEGIN, CANCEL, CHUNK_BYTES, CREDIT, FRAME_BYTES
+from gymmesh_runtime.wire.sizes import request_too_large
 
 if TYPE_CHECKING:  # the link owns its caller
     from gymmesh_runtime.wire.mux.link import Link
@@ -200,7 +201,7 @@ class Caller:
         payload = pack(request)
         size = len(payload)
         if size > frames.MAX_MESSAGE:
-            raise table.too_large(frames.MAX_MESSAGE)
+            raise request_too_large(spec, size)
         if not self._link.usable:
             raise self._link.error()
         if metadata:

@@ -28,8 +28,10 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.wire.batch import KIB, MIB
 from gymmesh_runtime.wire.mux.assembly import Assembly, AssemblyBudget, Parts
 from gymmesh_runtime.wire.mux.frames import MAX_MESSAGE, MAX_PAYLOAD_BYTES
+from gymmesh_runtime.wire.sizes import too_large
 
 _MAX_CREDIT: Final = 2**31
+_RETRY_S: Final = 1.0
 # Of their classes: a message looks through the names of its fields to find its own.
 _which = mux_pb2.Frame.WhichOneof
 _is_set = mux_pb2.End.HasField
@@ -313,7 +315,7 @@ class CallTable:
             del self._theirs[number]
             if more:
                 self._refused.add(number)
-            told.refused(number, too_large(self._limits.metadata_bytes))
+            told.refused(number, self._metadata_too_large(call))
         elif not more:
             told.began(call, payload)
         else:
@@ -385,6 +387,10 @@ class CallTable:
         told.refused(call.number, problem)
         return False
 
+    def _metadata_too_large(self, call: Theirs) -> MeshError:
+        limit, size = self._limits.metadata_bytes, _size_of(call.metadata)
+        return too_large("the metadata of the call", limit, size=size, method=call.method)
+
     # ---- messages in chunks ---------------------------------------------------------
 
     def _keep(self, call: Ours | Theirs, payload: bytes) -> MeshError | None:
@@ -392,7 +398,8 @@ class CallTable:
         parts, size = call.parts, len(payload)
         assert parts is not None  # it is being received
         if len(parts.data) + size > self._limits.message_bytes:
-            return too_large(self._limits.message_bytes)
+            which = f"the request of {call.method}" if isinstance(call, Theirs) else "the response"
+            return too_large(which, self._limits.message_bytes)
         cost = size if parts.cost else size + self._limits.call_bytes
         full = self._assembly.take(cost)
         if full is None:
@@ -428,18 +435,10 @@ def draining() -> MeshError:
     )
 
 
-def too_large(limit: int) -> MeshError:
-    """The error of a message over the limit, in bytes."""
-    return MeshError(
-        errors_pb2.ERROR_REASON_MESSAGE_TOO_LARGE,
-        f"the message is larger than the {limit} bytes that a call may carry",
-        metadata={"limit_bytes": str(limit)},
-    )
-
-
 def _queue_full(limit: int) -> MeshError:
     return MeshError(
         errors_pb2.ERROR_REASON_QUEUE_FULL,
         f"{limit} calls are in flight on this connection already; try again later",
         metadata={"queue": "mux", "limit": str(limit)},
+        retry_after_s=_RETRY_S,
     )

@@ -74,6 +74,7 @@ class ScriptedAgent:
         self._done: set[tuple[str, int, int]] = set()  # breaks that were made already
         self.violations: list[str] = []
         self.connections = 0
+        self.connected = 0  # those that are open
         self.resumptions = 0
         self._tries: Counter[str] = Counter()  # refused starts included
         #: The attempts that were started, by task.
@@ -97,6 +98,7 @@ class ScriptedAgent:
         """One connection."""
         hello = (await anext(requests, agent_pb2.CollectRequest())).hello
         self.connections += 1
+        self.connected += 1
         stream, resumed = self._open(hello)
         stream.connection += 1
         mine, stream.broken = stream.connection, False
@@ -127,6 +129,7 @@ class ScriptedAgent:
                     load = agent_pb2.CollectLoad(running=len(stream.running), target=self._capacity)
                     yield agent_pb2.CollectResponse(load=load)
         finally:
+            self.connected -= 1
             reader.cancel()
 
     def close(self) -> None:

@@ -59,6 +59,8 @@ class Script:
         self.case_id = case_id
         self._world = world
         self.violations: list[str] = []
+        self.credentials: list[str] = []  # those that calls came with
+        self.longest_s = 0.0  # the most time that a call came with
         self.counts: Counter[str] = Counter()
         self.model_requests: list[tuple[str, model_pb2.CreateResponseRequest]] = []
         self.answered: list[list[responses_pb2.Item]] = []
@@ -90,6 +92,8 @@ class Script:
         return {
             **{name: self.counts[name] for name in ("opened", "closed", "cancelled")},
             "violations": list(self.violations),
+            "credentials": list(self.credentials),
+            "longest_s": self.longest_s,
             "model": [{"name": name, **to_plain(one)} for name, one in self.model_requests],
             "tools": [to_plain(one) for one in self.tool_requests],
             "turns": [to_plain(one) for one in self.turn_requests],

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 import secrets
 from collections.abc import AsyncIterator, Mapping
@@ -82,9 +83,11 @@ class ScriptedModel:
             contract_version=VERSION,
         )
 
-    async def CreateResponse(self, request: model_pb2.CreateResponseRequest, _: Any) -> Any:
+    async def CreateResponse(self, request: model_pb2.CreateResponseRequest, context: Any) -> Any:
         """The script's next answer."""
-        return await self._world.of_prompt(request.params).model(self._name, request)
+        script = self._world.of_prompt(request.params)
+        _note(script, context)
+        return await script.model(self._name, request)
 
     async def StreamResponse(
         self, request: model_pb2.StreamResponseRequest, context: Any
@@ -106,6 +109,7 @@ class Kind:
     name: str
     multi_turn: bool = False
     retry_safe: bool = True
+    judges_groups: bool = False
     reward_rule: resource_pb2.RewardRule.ValueType = resource_pb2.REWARD_RULE_VERIFIER_ONLY
 
 
@@ -114,6 +118,7 @@ KINDS: Final = (
     Kind("conformance-turns", multi_turn=True),
     Kind("conformance-sum", multi_turn=True, reward_rule=resource_pb2.REWARD_RULE_SUM),
     Kind("conformance-once", retry_safe=False),
+    Kind("conformance-groups", judges_groups=True),
 )
 
 
@@ -143,6 +148,7 @@ class ScriptedEnvironment:
             multi_turn=self._multi_turn,
             verify_needs_session=True,
             retry_safe=self._kind.retry_safe,
+            judges_groups=self._kind.judges_groups,
             reward_rule=self._kind.reward_rule,
             instance_id=f"{self._name}-0",
             contract_version=VERSION,
@@ -156,9 +162,10 @@ class ScriptedEnvironment:
         """Has none but those of the sessions."""
         return resource_pb2.ListToolsResponse()
 
-    async def CreateSession(self, request: resource_pb2.CreateSessionRequest, _: Any) -> Any:
+    async def CreateSession(self, request: resource_pb2.CreateSessionRequest, context: Any) -> Any:
         """Opens a session, or does what the script says instead."""
         script = self._world.of_task(request.task)
+        _note(script, context)
         self._require(script, request.request_id, "CreateSession.request_id")
         for session in self._sessions.values():
             if session.request_id == request.request_id:
@@ -174,9 +181,10 @@ class ScriptedEnvironment:
         script.counts["opened"] += 1
         return script.give(answer)
 
-    async def CallTool(self, request: resource_pb2.CallToolRequest, _: Any) -> Any:
+    async def CallTool(self, request: resource_pb2.CallToolRequest, context: Any) -> Any:
         """The script's answer to the call."""
         script = self._open(request.session_id, "CallTool")
+        _note(script, context)
         self._require(script, request.request_id, "CallTool.request_id")
         return await script.tool(request)
 
@@ -198,9 +206,10 @@ class ScriptedEnvironment:
             session.script.counts["closed"] += 1
         return resource_pb2.CloseSessionResponse()
 
-    async def Verify(self, request: verify_pb2.VerifyRequest, _: Any) -> Any:
+    async def Verify(self, request: verify_pb2.VerifyRequest, context: Any) -> Any:
         """The script's verdict."""
         script = self._open(request.session_id, "Verify")
+        _note(script, context)
         if request.stop_reason == rollout_pb2.STOP_REASON_UNSPECIFIED:
             script.violations.append("Verify was called without a stop reason")
         if self._world.of_task(request.task) is not script:
@@ -239,6 +248,14 @@ class ScriptedEnvironment:
     def _require(self, script: Script, value: str, name: str) -> None:
         if not value:
             script.violations.append(f"{name} is required and was not set")
+
+
+def _note(script: Script, context: Any) -> None:
+    """Notes what a call came with: a credential, and the time that remains."""
+    metadata: Any = getattr(context, "invocation_metadata", tuple)() or ()
+    script.credentials += [str(value) for key, value in metadata if key == "authorization"]
+    remaining = context.time_remaining()
+    script.longest_s = max(script.longest_s, math.inf if remaining is None else remaining)
 
 
 def _no_session(session_id: str) -> CallError:

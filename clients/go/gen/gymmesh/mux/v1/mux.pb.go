@@ -16,7 +16,8 @@
 // with a response stream any number. Nothing follows an `end`. A call that was
 // cancelled still gets its `end` (CANCELLED / CALLER_CANCELLED unless it had
 // ended already), and until then what was on its way may arrive and is dropped. A
-// request stream is not carried: methods with one are called plainly.
+// request stream is not carried: methods with one are called plainly. Such a method
+// and one that is not served end with UNIMPLEMENTED / NOT_OFFERED.
 //
 // Large messages: a message of more than 1 MiB travels as a first piece with
 // `more` and chunks, the last of which says `last`; pieces of different calls may
@@ -26,6 +27,10 @@
 // Credit: the callee of a response stream sends at most as many messages as
 // `begin.credit` and the `credit` frames of the call add up to (at most 2^31). A
 // unary call needs none. Chunks need none of their own.
+//
+// Growing: fields that a receiver does not know are ignored, in batches and frames
+// as in requests. A frame of a kind that it does not know is to it an empty one, so
+// a new kind is sent only to who offered it, by another value of `gymmesh-mux`.
 //
 // Limits of a receiver. What is beyond one fails its own call with the error
 // named, and the rest of its pieces is let pass:
@@ -46,9 +51,11 @@
 // the stream ends it; the other side waits for that, for a bounded time.
 //
 // Violations end the stream, and all calls on it, with UNAVAILABLE / MUX_BROKEN; the
-// message names the rule: an empty batch or frame; a payload of more than 1 MiB; a call
-// number that is zero, of the wrong parity or was used before; a frame for a call
-// that is not open (but for what crossed a `cancel` or an `end`); a message
+// message names the rule: bytes that are no batch; an empty batch or frame; a payload
+// of more than 1 MiB; a call number that is zero, of the wrong parity, or of a call that
+// is open (no number is used twice, but a receiver need not remember those of calls that
+// ended); a frame for a call that is not open (but for what crossed a `cancel` or an
+// `end`), or that only the other side of the call sends; a message
 // without credit, a second response of a unary call, an `end` with OK and no
 // response; a chunk where none is due, a message before the last chunk of the one
 // before; more credit than 2^31.

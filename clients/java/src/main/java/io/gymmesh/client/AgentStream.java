@@ -44,7 +44,7 @@ import java.util.concurrent.TimeUnit;
  * When that cannot be, all attempts in flight end in an error, and the next one begins a new
  * stream. Everything happens on one thread, that of {@code loop}.
  */
-final class AgentStream {
+final class AgentStream implements AttemptRunner {
   static final String CONTRACT_VERSION = "1.0";
   private static final int ASSUMED_CAPACITY = 1024;
   private static final long LONGEST_DAYS = 7;
@@ -113,13 +113,13 @@ final class AgentStream {
         loop.scheduleWithFixedDelay(this::checkSilence, quarter, quarter, TimeUnit.MILLISECONDS);
   }
 
-  /** How many attempts the agent should run side by side for this stream. */
-  long places() {
+  @Override
+  public long places() {
     return target > 0 ? target : capacity > 0 ? capacity : ASSUMED_CAPACITY;
   }
 
-  /** How busy the agent is with this stream's attempts; 1: it has no place left. */
-  double busyness() {
+  @Override
+  public double busyness() {
     boolean avoided = avoidUntil != null && System.nanoTime() - avoidUntil < 0;
     return (double) inFlight.size() / places() + (avoided ? 1e6 : 0);
   }
@@ -129,7 +129,8 @@ final class AgentStream {
     return reconnects;
   }
 
-  void start(Attempt attempt) {
+  @Override
+  public void start(Attempt attempt) {
     inFlight.put(attempt.key, attempt);
     if (connection != null && connection.welcomed) {
       say(attempt);
@@ -140,8 +141,8 @@ final class AgentStream {
     }
   }
 
-  /** Nobody waits for an attempt any more. */
-  void cancel(Key key) {
+  @Override
+  public void cancel(Key key) {
     Attempt attempt = inFlight.remove(key);
     if (attempt == null) {
       return;
@@ -153,8 +154,8 @@ final class AgentStream {
     }
   }
 
-  /** The outcome of an attempt is stored; returns whether it was one of this stream's. */
-  boolean stored(Key key) {
+  @Override
+  public boolean stored(Key key) {
     Batch batch = unstored.remove(key);
     if (batch == null) {
       return false;
@@ -164,8 +165,8 @@ final class AgentStream {
     return true;
   }
 
-  /** Ends the stream; attempts in flight are cancelled at the agent and forgotten here. */
-  void close() {
+  @Override
+  public void close() {
     closed = true;
     watch.cancel(false);
     if (reconnecting != null) {

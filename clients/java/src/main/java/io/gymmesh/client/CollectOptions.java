@@ -15,6 +15,8 @@ import java.util.UUID;
  * @param timeout how long one attempt may take
  * @param patience for how long a rollout that no agent takes is offered again
  * @param streams how many streams to keep; behind a load balancer each may reach another instance
+ * @param callPerRollout runs each attempt by a call of RunRollout rather than over streams, so that
+ *     gRPC balances every rollout by itself; it costs more
  * @param rollout options sent with each rollout
  */
 public record CollectOptions(
@@ -25,6 +27,7 @@ public record CollectOptions(
     Duration timeout,
     Duration patience,
     int streams,
+    boolean callPerRollout,
     RolloutOptions rollout) {
 
   /** Checks the bounds. */
@@ -48,54 +51,101 @@ public record CollectOptions(
         Duration.ofSeconds(900),
         Duration.ofSeconds(60),
         1,
+        false,
         RolloutOptions.getDefaultInstance());
   }
 
   /** These options with another run id. */
   public CollectOptions withRunId(String value) {
     return new CollectOptions(
-        value, repeats, concurrency, maxAttempts, timeout, patience, streams, rollout);
+        value,
+        repeats,
+        concurrency,
+        maxAttempts,
+        timeout,
+        patience,
+        streams,
+        callPerRollout,
+        rollout);
   }
 
   /** These options with another number of repeats. */
   public CollectOptions withRepeats(int value) {
     return new CollectOptions(
-        runId, value, concurrency, maxAttempts, timeout, patience, streams, rollout);
+        runId,
+        value,
+        concurrency,
+        maxAttempts,
+        timeout,
+        patience,
+        streams,
+        callPerRollout,
+        rollout);
   }
 
   /** These options with another number of attempts in flight. */
   public CollectOptions withConcurrency(int value) {
     return new CollectOptions(
-        runId, repeats, value, maxAttempts, timeout, patience, streams, rollout);
+        runId, repeats, value, maxAttempts, timeout, patience, streams, callPerRollout, rollout);
   }
 
   /** These options with another bound of attempts. */
   public CollectOptions withMaxAttempts(int value) {
     return new CollectOptions(
-        runId, repeats, concurrency, value, timeout, patience, streams, rollout);
+        runId, repeats, concurrency, value, timeout, patience, streams, callPerRollout, rollout);
   }
 
   /** These options with another time for an attempt. */
   public CollectOptions withTimeout(Duration value) {
     return new CollectOptions(
-        runId, repeats, concurrency, maxAttempts, value, patience, streams, rollout);
+        runId,
+        repeats,
+        concurrency,
+        maxAttempts,
+        value,
+        patience,
+        streams,
+        callPerRollout,
+        rollout);
   }
 
   /** These options with another patience. */
   public CollectOptions withPatience(Duration value) {
     return new CollectOptions(
-        runId, repeats, concurrency, maxAttempts, timeout, value, streams, rollout);
+        runId, repeats, concurrency, maxAttempts, timeout, value, streams, callPerRollout, rollout);
   }
 
   /** These options with another number of streams. */
   public CollectOptions withStreams(int value) {
     return new CollectOptions(
-        runId, repeats, concurrency, maxAttempts, timeout, patience, value, rollout);
+        runId,
+        repeats,
+        concurrency,
+        maxAttempts,
+        timeout,
+        patience,
+        value,
+        callPerRollout,
+        rollout);
+  }
+
+  /** These options with, or without, a call for each attempt. */
+  public CollectOptions withCallPerRollout(boolean value) {
+    return new CollectOptions(
+        runId, repeats, concurrency, maxAttempts, timeout, patience, streams, value, rollout);
   }
 
   /** These options with other options for each rollout. */
   public CollectOptions withRollout(RolloutOptions value) {
     return new CollectOptions(
-        runId, repeats, concurrency, maxAttempts, timeout, patience, streams, value);
+        runId,
+        repeats,
+        concurrency,
+        maxAttempts,
+        timeout,
+        patience,
+        streams,
+        callPerRollout,
+        value);
   }
 }

@@ -50,6 +50,9 @@ final class Run implements Flow.Subscription {
           ErrorReason.ERROR_REASON_MUX_BROKEN,
           ErrorReason.ERROR_REASON_DRAINING,
           ErrorReason.ERROR_REASON_QUEUE_FULL);
+  // An agent's answer to an attempt that it has not taken.
+  private static final Set<ErrorReason> REFUSALS =
+      EnumSet.of(ErrorReason.ERROR_REASON_QUEUE_FULL, ErrorReason.ERROR_REASON_DRAINING);
   // A call that failed with one of these before any event came may fare better the next time.
   private static final Set<Status.Code> PASSING =
       EnumSet.of(
@@ -86,7 +89,7 @@ final class Run implements Flow.Subscription {
       Executors.newSingleThreadScheduledExecutor(daemon("gymmesh-collect"));
   private final ExecutorService delivery =
       Executors.newSingleThreadExecutor(daemon("gymmesh-outcomes"));
-  private final List<AgentStream> streams = new ArrayList<>();
+  private final List<AttemptRunner> runners = new ArrayList<>();
   private final Deque<Job> again = new ArrayDeque<>();
   private final Deque<Ready> ready = new ArrayDeque<>();
   private Task task;
@@ -107,8 +110,12 @@ final class Run implements Flow.Subscription {
     this.options = options;
     this.tasks = tasks;
     this.subscriber = subscriber;
+    if (options.callPerRollout()) {
+      runners.add(new AgentCalls(channel, loop));
+      return;
+    }
     for (int i = 0; i < options.streams(); i++) {
-      streams.add(new AgentStream(channel, loop, limits));
+      runners.add(new AgentStream(channel, loop, limits));
     }
   }
 
@@ -179,7 +186,7 @@ final class Run implements Flow.Subscription {
 
   /** How many attempts may be in flight, going by what the agents say. */
   private long places() {
-    long offered = streams.stream().mapToLong(AgentStream::places).sum();
+    long offered = runners.stream().mapToLong(AttemptRunner::places).sum();
     return Math.max(1, Math.min(options.concurrency(), offered));
   }
 
@@ -229,8 +236,8 @@ final class Run implements Flow.Subscription {
     Fold fold =
         new Fold(job.rolloutId, job.number, options.runId(), job.task.getTaskId(), job.repeat);
     inFlight++;
-    AgentStream stream =
-        streams.stream().min(Comparator.comparingDouble(AgentStream::busyness)).orElseThrow();
+    AttemptRunner runner =
+        runners.stream().min(Comparator.comparingDouble(AttemptRunner::busyness)).orElseThrow();
     ScheduledFuture<?>[] alarm = new ScheduledFuture<?>[1];
     long due = System.nanoTime() + options.timeout().toNanos();
     Attempt attempt =
@@ -246,12 +253,12 @@ final class Run implements Flow.Subscription {
     alarm[0] =
         loop.schedule(
             () -> {
-              stream.cancel(attempt.key);
+              runner.cancel(attempt.key);
               attempt.done.accept(overdue());
             },
             options.timeout().toMillis() + DEADLINE_SLACK_MS,
             TimeUnit.MILLISECONDS);
-    stream.start(attempt);
+    runner.start(attempt);
   }
 
   // -- ending -------------------------------------------------------------------------------------
@@ -273,7 +280,7 @@ final class Run implements Flow.Subscription {
       if (wait == null) {
         hand(new Outcome.Failed(job.task, rollout, failure), key);
       } else {
-        streams.forEach(stream -> stream.stored(key));
+        runners.forEach(runner -> runner.stored(key));
         waiting++;
         loop.schedule(() -> guarded(() -> tryAgain(job)), wait.toMillis(), TimeUnit.MILLISECONDS);
       }
@@ -304,6 +311,9 @@ final class Run implements Flow.Subscription {
       job.refusedSince = job.refusedSince == null ? Long.valueOf(now) : job.refusedSince;
       if (now - job.refusedSince > options.patience().toNanos()) {
         return null;
+      }
+      if (!begun && REFUSALS.contains(reason)) {
+        job.number--; // it was not taken: it is said again by the same number
       }
     } else {
       job.refusedSince = null;
@@ -398,8 +408,8 @@ final class Run implements Flow.Subscription {
 
   private void delivered(Key key) {
     delivering = false;
-    for (AgentStream stream : streams) {
-      if (stream.stored(key)) {
+    for (AttemptRunner runner : runners) {
+      if (runner.stored(key)) {
         break;
       }
     }
@@ -429,7 +439,7 @@ final class Run implements Flow.Subscription {
       return;
     }
     over = true;
-    streams.forEach(AgentStream::close);
+    runners.forEach(AttemptRunner::close);
     loop.schedule(
         () -> {
           loop.shutdownNow();

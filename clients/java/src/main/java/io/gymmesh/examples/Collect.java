@@ -29,7 +29,8 @@ import java.util.TreeMap;
 public final class Collect {
   private static final String USAGE =
       "usage: collect --agent TARGET --input TASKS.jsonl --output ROWS.jsonl"
-          + " [--failures FAILURES.jsonl] [--num-repeats N] [--concurrency C] [--deadline-s S]";
+          + " [--failures FAILURES.jsonl] [--num-repeats N] [--concurrency C] [--deadline-s S]"
+          + " [--call-per-rollout]";
   private static final Set<String> FLAGS =
       Set.of(
           "--agent",
@@ -39,6 +40,7 @@ public final class Collect {
           "--num-repeats",
           "--concurrency",
           "--deadline-s");
+  private static final String CALL_PER_ROLLOUT = "--call-per-rollout";
   private static final Duration HELLO = Duration.ofSeconds(20);
   // Behind a name that is resolved to several instances, each stream may reach another one.
   private static final int BALANCED_STREAMS = 4;
@@ -64,7 +66,8 @@ public final class Collect {
               .withRepeats(Integer.parseInt(flags.getOrDefault("--num-repeats", "1")))
               .withConcurrency(Integer.parseInt(flags.getOrDefault("--concurrency", "64")))
               .withTimeout(seconds(flags.getOrDefault("--deadline-s", "900")))
-              .withStreams(flags.get("--agent").startsWith("xds:") ? BALANCED_STREAMS : 1);
+              .withStreams(flags.get("--agent").startsWith("xds:") ? BALANCED_STREAMS : 1)
+              .withCallPerRollout(flags.containsKey(CALL_PER_ROLLOUT));
     } catch (IllegalArgumentException wrong) {
       System.err.println(wrong.getMessage() + "\n" + USAGE);
       return 2;
@@ -156,6 +159,10 @@ public final class Collect {
   private static Map<String, String> parse(List<String> args) {
     Map<String, String> flags = new HashMap<>();
     for (int i = 0; i < args.size(); i += 2) {
+      if (args.get(i).equals(CALL_PER_ROLLOUT)) {
+        flags.put(args.get(i--), "");
+        continue;
+      }
       if (!FLAGS.contains(args.get(i)) || i + 1 == args.size()) {
         throw new IllegalArgumentException("cannot read " + args.get(i));
       }

@@ -6,6 +6,7 @@ import io.grpc.Grpc;
 import io.grpc.InsecureServerCredentials;
 import io.grpc.Server;
 import io.grpc.Status;
+import io.grpc.stub.ServerCallStreamObserver;
 import io.grpc.stub.StreamObserver;
 import io.gymmesh.agent.v1.AgentServiceGrpc;
 import io.gymmesh.agent.v1.AttemptRef;
@@ -19,6 +20,7 @@ import io.gymmesh.agent.v1.CollectWelcome;
 import io.gymmesh.agent.v1.GetAgentRequest;
 import io.gymmesh.agent.v1.GetAgentResponse;
 import io.gymmesh.agent.v1.RunRolloutRequest;
+import io.gymmesh.agent.v1.RunRolloutResponse;
 import io.gymmesh.errors.v1.ErrorReason;
 import io.gymmesh.rollout.v1.Boundary;
 import io.gymmesh.rollout.v1.Completed;
@@ -46,7 +48,7 @@ final class FakeAgent extends AgentServiceGrpc.AgentServiceImplBase implements A
   }
 
   /** A collector's stream, over any number of connections. */
-  final class Stream {
+  class Stream {
     final List<CollectEvents> batches = new ArrayList<>();
     final Set<String> started = new HashSet<>();
     StreamObserver<CollectResponse> connection;
@@ -83,11 +85,47 @@ final class FakeAgent extends AgentServiceGrpc.AgentServiceImplBase implements A
       connection.onNext(CollectResponse.newBuilder().setStartRefused(refusal).build());
     }
 
+    /** Ends what carries the events, without an error. */
+    void end() {
+      StreamObserver<CollectResponse> gone = connection;
+      connection = null;
+      gone.onCompleted();
+    }
+
     /** Breaks the connection as a network does. */
     void cut() {
       StreamObserver<CollectResponse> gone = connection;
       connection = null;
       gone.onError(Status.UNAVAILABLE.withDescription("cut").asRuntimeException());
+    }
+  }
+
+  /** A rollout that is run by a call of its own. */
+  private final class Call extends Stream {
+    private final StreamObserver<RunRolloutResponse> observer;
+
+    Call(StreamObserver<RunRolloutResponse> observer) {
+      this.observer = observer;
+    }
+
+    @Override
+    void send(List<RolloutEvent> events) {
+      for (RolloutEvent event : events) {
+        observer.onNext(RunRolloutResponse.newBuilder().setEvent(event).build());
+      }
+      if (events.stream().anyMatch(event -> event.hasCompleted() || event.hasFailed())) {
+        observer.onCompleted();
+      }
+    }
+
+    @Override
+    void end() {
+      observer.onCompleted();
+    }
+
+    @Override
+    void cut() {
+      observer.onError(Status.UNAVAILABLE.withDescription("cut").asRuntimeException());
     }
   }
 
@@ -171,6 +209,26 @@ final class FakeAgent extends AgentServiceGrpc.AgentServiceImplBase implements A
         connection.onCompleted();
       }
     };
+  }
+
+  @Override
+  public void runRollout(RunRolloutRequest request, StreamObserver<RunRolloutResponse> observer) {
+    ((ServerCallStreamObserver<RunRolloutResponse>) observer)
+        .setOnCancelHandler(() -> cancelled(request));
+    synchronized (this) {
+      starts.add(request);
+      behaviour.start(new Call(observer), request);
+      notifyAll();
+    }
+  }
+
+  private synchronized void cancelled(RunRolloutRequest request) {
+    cancels.add(
+        AttemptRef.newBuilder()
+            .setRolloutId(request.getRolloutId())
+            .setAttempt(request.getAttempt())
+            .build());
+    notifyAll();
   }
 
   private Stream hello(CollectHello hello, StreamObserver<CollectResponse> connection) {

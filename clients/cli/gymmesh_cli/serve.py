@@ -1,0 +1,125 @@
+"""gym-cli serve."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from gymmesh_cli.exits import DONE, speaks_plainly
+from gymmesh_cli.logs import logged_as_service
+from gymmesh_cli.options import MeshOptions, json_option, mesh_options
+from gymmesh_cli.terminal import echo, echo_json, one_line
+
+if TYPE_CHECKING:
+    from gymmesh.discovery.v1.discovery_pb2 import Instance
+    from gymmesh_mesh.compose import Kind
+
+_PORT = click.IntRange(0, 65535)
+
+
+@click.command(short_help="Serve one service of a mesh in this process.")
+@click.argument("kind", type=click.Choice(["discovery", "model", "environment", "agent"]))
+@click.argument("name", required=False)
+@mesh_options
+@click.option(
+    "--discovery",
+    "discovery_address",
+    metavar="HOST:PORT",
+    default="",
+    help="The discovery service to register with; needed where discovery.backend is memory, and"
+    " refused where services register by themselves.",
+)
+@click.option(
+    "--host",
+    metavar="HOST",
+    default="",
+    help="The address to listen on; default: mesh.host, which is 127.0.0.1.",
+)
+@click.option(
+    "--advertise",
+    "advertise_host",
+    metavar="HOST",
+    default="",
+    help="The host that others are told to connect to; default: mesh.advertise_host, or else"
+    " --host.",
+)
+@click.option("--port", type=_PORT, default=0, help="0, the default: the system chooses.")
+@click.option(
+    "--metrics-port", type=_PORT, default=0, help="Of Prometheus metrics, if mesh.metrics is true."
+)
+@click.option(
+    "--health-port",
+    type=_PORT,
+    help="Serve gRPC health on this port, too, without TLS and with nothing else, for probes.",
+)
+@click.option(
+    "--instance",
+    metavar="TEXT",
+    default="0",
+    help="What the instance id ends with, which tells instances of one service apart: give each"
+    " its own, such as the name of its host.",
+)
+@json_option
+@speaks_plainly
+def serve(
+    kind: Kind,
+    name: str | None,
+    mesh: MeshOptions,
+    discovery_address: str,
+    host: str,
+    advertise_host: str,
+    port: int,
+    metrics_port: int,
+    health_port: int | None,
+    instance: str,
+    as_json: bool,
+) -> int:
+    """Serve the service NAME of a configuration, an agent for example, in this process.
+
+    For what starts processes by itself: containers, Kubernetes, Slurm. Prints a line once it is
+    SERVING, logs to stderr, and runs until SIGTERM or Ctrl-C: it then takes no new calls, lets
+    running ones end within mesh.drain_s seconds, leaves the registry and ends with 0. A
+    discovery service needs no NAME.
+
+    \b
+      gym-cli serve discovery --config mesh.yaml --port 9400
+      gym-cli serve model policy --config mesh.yaml --discovery 127.0.0.1:9400
+      gym-cli serve environment shop --config mesh.yaml --discovery 127.0.0.1:9400
+      gym-cli serve agent tool_loop --config mesh.yaml --discovery 127.0.0.1:9400 --port 9401
+    """
+    from gymmesh_mesh.serve_one import Place, serve_one
+    from gymmesh_runtime.loop import run
+
+    if not name:
+        if kind != "discovery":
+            raise click.UsageError(f"NAME is missing: which {kind} of the configuration?")
+        name = "registry"
+
+    def on_ready(served: Instance) -> None:
+        if as_json:
+            echo_json(
+                {
+                    "kind": kind,
+                    "name": name,
+                    "id": served.id,
+                    "address": served.address,
+                    "metrics_address": served.metrics_address,
+                }
+            )
+        else:
+            echo(one_line(f"{kind} {name} is SERVING at {served.address} as {served.id}"))
+
+    place = Place(
+        host=host,
+        advertise_host=advertise_host,
+        port=port,
+        metrics_port=metrics_port,
+        health_port=health_port,
+        discovery_address=discovery_address,
+        instance=instance,
+    )
+    config = mesh.load()
+    with logged_as_service():
+        run(serve_one(config, kind, name, place, on_ready))
+    return DONE

@@ -1,0 +1,110 @@
+"""One service of a configuration in this process: what a container runs.
+
+`up` starts every service of a configuration on one machine. Where something else starts and
+restarts processes (Kubernetes, Slurm, systemd), each runs one service, finds the others through a
+registry, and ends by itself on SIGTERM, after it has drained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+from gymmesh.discovery.v1 import discovery_pb2
+from gymmesh_mesh.compose import Kind, ServiceSpec, make_service, registry_spec, specs_of
+from gymmesh_mesh.config import MeshConfig
+from gymmesh_mesh.layout import in_consul
+from gymmesh_mesh.processes import StartError
+from gymmesh_runtime.config import ConfigError
+from gymmesh_runtime.serve import Served, ServeOptions, serve
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one service is served.
+
+    Attributes:
+        host: what it listens on; empty: `mesh.host`.
+        advertise_host: what others connect to; empty: `mesh.advertise_host`.
+        port: its own; 0: the system chooses.
+        metrics_port: of `/metrics`; None: none, as with `mesh.metrics: false`.
+        health_port: of a plain port with nothing but health; None: none.
+        discovery_address: of the discovery service; empty where services register by themselves.
+        instance: ends its instance id, which is unique among all of the mesh; often a host's name.
+    """
+
+    host: str = ""
+    advertise_host: str = ""
+    port: int = 0
+    metrics_port: int | None = 0
+    health_port: int | None = None
+    discovery_address: str = ""
+    instance: str = "0"
+
+
+async def serve_one(
+    config: MeshConfig,
+    kind: Kind,
+    name: str,
+    place: Place,
+    on_ready: Callable[[discovery_pb2.Instance], None],
+) -> None:
+    """Serves it until SIGTERM or SIGINT, then drains for at most `mesh.drain_s` seconds.
+
+    ``on_ready`` is given the instance once it is SERVING. Raises ConfigError for a service that is
+    not in the configuration and for a place that does not fit it, StartError when a port is taken
+    or the registry cannot be reached, and MeshError as the service itself does.
+    """
+    specs = _specs(config, kind, name, place)
+    spec = specs[-1]
+    settings = config.mesh
+    options = ServeOptions(
+        host=place.host or settings.host,
+        advertise_host=place.advertise_host or settings.advertise_host,
+        ports={spec.instance_id: place.port},
+        metrics_port=place.metrics_port if settings.metrics else None,
+        health_port=place.health_port,
+        discovery_address=place.discovery_address,
+        drain_s=settings.drain_s,
+        transport=settings.transport,
+    )
+
+    def ready(served: Served) -> None:
+        on_ready(served.instance)
+
+    services = [make_service(one) for one in specs]
+    try:
+        await serve(
+            services, options, ready, exposed=lambda one: one.instance_id == spec.instance_id
+        )
+    except (OSError, TimeoutError) as error:
+        raise StartError(f"the {kind} service '{name}' could not start: {error}") from error
+
+
+def _specs(config: MeshConfig, kind: Kind, name: str, place: Place) -> Sequence[ServiceSpec]:
+    """The service, last, and the registry that it registers in by itself, if it does."""
+    found = [one for one in specs_of(config, suffix=place.instance) if one.kind == kind]
+    spec = next((one for one in found if one.name == name), None)
+    if spec is None:
+        there = ", ".join(f"'{one.name}'" for one in found) or "none"
+        raise ConfigError(f"there is no {kind} '{name}' in the configuration, which has {there}")
+    if kind == "discovery":
+        if place.discovery_address:
+            raise ConfigError("a discovery service registers nowhere: leave out --discovery")
+        return [spec]
+    if in_consul(config):
+        if place.discovery_address:
+            raise ConfigError(
+                "services register in Consul by themselves (discovery.backend): leave out "
+                "--discovery"
+            )
+        return [registry_spec(config, f"{kind}-{name}-{place.instance}"), spec]
+    if not place.discovery_address:
+        raise ConfigError(
+            f"the registry is a discovery service (discovery.backend: {config.discovery.backend}): "
+            "give its address with --discovery HOST:PORT"
+        )
+    return [spec]

@@ -1,0 +1,268 @@
+{{/*
+Names and labels, and what every service has in common.
+
+gymmesh.services gives the services as JSON, each with
+  kind    as `gym-cli serve` has it: agent, environment, model or discovery
+  role    as discovery over Kubernetes reads it: agent, resource, model or discovery
+  name    in the mesh; `id` is that as a Kubernetes name, `object` the name of its objects
+  key     where its values stand, for messages
+  run     how it runs: `workload`, with what the service overrides
+Every template that is about services ranges over them.
+*/}}
+
+{{- define "gymmesh.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A mesh name as a Kubernetes name: tool_loop is tool-loop. */}}
+{{- define "gymmesh.id" -}}
+{{- . | lower | replace "_" "-" | replace "." "-" | trimAll "-" -}}
+{{- end -}}
+
+{{- define "gymmesh.selector" -}}
+app.kubernetes.io/name: {{ .root.Chart.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end -}}
+
+{{- define "gymmesh.labels" -}}
+{{ include "gymmesh.selector" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+{{- with .root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* What tells the pods of one service from those of all others. */}}
+{{- define "gymmesh.serviceSelector" -}}
+{{ include "gymmesh.selector" (dict "root" .root "component" .service.kind) }}
+gymmesh.io/name: {{ .service.name | quote }}
+{{- end -}}
+
+{{- define "gymmesh.services" -}}
+{{- $root := . -}}
+{{- $services := list -}}
+{{- $full := include "gymmesh.fullname" . -}}
+{{- $kinds := list
+    (dict "kind" "model" "role" "model" "key" "models")
+    (dict "kind" "environment" "role" "resource" "key" "environments")
+    (dict "kind" "agent" "role" "agent" "key" "agents") -}}
+{{- if eq (include "gymmesh.servesDiscovery" .) "true" -}}
+{{- $own := omit .Values.discovery "backend" "serve" "xds" "consul" "replicas" -}}
+{{- $run := mergeOverwrite (deepCopy .Values.workload) $own -}}
+{{- $_ := set $run "replicas" (include "gymmesh.discoveryReplicas" . | int) -}}
+{{- $services = append $services (dict "kind" "discovery" "role" "discovery" "name" "registry"
+    "id" "discovery" "object" (printf "%s-discovery" $full) "key" "discovery" "run" $run) -}}
+{{- end -}}
+{{- range $of := $kinds -}}
+{{- range $name, $values := index $root.Values $of.key -}}
+{{- $id := include "gymmesh.id" $name -}}
+{{- $own := omit (default dict $values) "config" "apiKeySecret" "vllm" "sandbox" -}}
+{{- $services = append $services (merge (dict
+    "name" $name
+    "id" $id
+    "object" (printf "%s-%s-%s" $full $of.kind $id)
+    "key" (printf "%s.%s" $of.key $name)
+    "run" (mergeOverwrite (deepCopy $root.Values.workload) $own)
+    "sandbox" (default false (default dict $values).sandbox)
+    "apiKeySecret" (default dict (default dict $values).apiKeySecret)
+    "vllm" (default dict (default dict $values).vllm)
+  ) (omit $of "key")) -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $services -}}
+{{- end -}}
+
+{{- define "gymmesh.servesDiscovery" -}}
+{{- if kindIs "invalid" .Values.discovery.serve -}}
+{{- ne .Values.discovery.backend "consul" -}}
+{{- else -}}
+{{- .Values.discovery.serve -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "gymmesh.discoveryReplicas" -}}
+{{- if kindIs "invalid" .Values.discovery.replicas -}}
+{{- ternary 1 2 (eq .Values.discovery.backend "memory") -}}
+{{- else -}}
+{{- .Values.discovery.replicas -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "gymmesh.discoveryAddress" -}}
+{{ include "gymmesh.fullname" . }}-discovery.{{ .Release.Namespace }}.svc:{{ .Values.ports.grpc }}
+{{- end -}}
+
+{{/* Where a collector finds the instances of an agent. */}}
+{{- define "gymmesh.agentTarget" -}}
+{{- if eq .root.Values.discovery.backend "consul" -}}
+consul:///{{ .agent }}
+{{- else -}}
+discovery://{{ include "gymmesh.discoveryAddress" .root }}/{{ .agent }}
+{{- end -}}
+{{- end -}}
+
+{{- define "gymmesh.image" -}}
+{{- $image := mergeOverwrite (deepCopy .root.Values.image) (default dict .image) -}}
+{{- if $image.digest -}}
+{{ $image.repository }}@{{ $image.digest }}
+{{- else -}}
+{{ $image.repository }}:{{ default .root.Chart.AppVersion $image.tag }}
+{{- end -}}
+{{- end -}}
+
+{{- define "gymmesh.serviceAccount" -}}
+{{- default (include "gymmesh.fullname" .) .Values.serviceAccount.name -}}
+{{- end -}}
+
+{{- define "gymmesh.serverName" -}}
+{{- default (printf "%s.%s" (include "gymmesh.fullname" .) .Release.Namespace) .Values.tls.serverName -}}
+{{- end -}}
+
+{{/* The Secret with the certificate of a service, or of the collectors. */}}
+{{- define "gymmesh.tlsSecret" -}}
+{{- if eq .root.Values.tls.mode "certManager" -}}
+{{ .object }}-tls
+{{- else -}}
+{{ .root.Values.tls.secret }}
+{{- end -}}
+{{- end -}}
+
+{{/* What a container may not do, which is nearly everything. */}}
+{{- define "gymmesh.containerSecurity" -}}
+allowPrivilegeEscalation: false
+capabilities:
+  drop: [ALL]
+privileged: false
+readOnlyRootFilesystem: true
+runAsNonRoot: true
+{{- end -}}
+
+{{- define "gymmesh.podSecurity" -}}
+fsGroup: 10001
+fsGroupChangePolicy: OnRootMismatch
+runAsGroup: 10001
+runAsNonRoot: true
+runAsUser: 10001
+seccompProfile:
+  type: RuntimeDefault
+{{- end -}}
+
+{{/* The volumes and mounts that every container of ours has. */}}
+{{- define "gymmesh.volumes" -}}
+- name: mesh
+  configMap:
+    name: {{ include "gymmesh.fullname" .root }}-mesh
+- name: tmp
+  emptyDir: {sizeLimit: {{ .run.tmpSize }}}
+- name: cache
+  emptyDir: {sizeLimit: {{ .run.cacheSize }}}
+{{- if ne .root.Values.tls.mode "none" }}
+- name: tls
+  secret:
+    secretName: {{ include "gymmesh.tlsSecret" (dict "root" .root "object" .object) }}
+    defaultMode: 0440
+{{- end }}
+{{- with .root.Values.tokenSecret.name }}
+- name: token
+  secret:
+    secretName: {{ . }}
+    defaultMode: 0440
+{{- end }}
+{{- if eq .root.Values.discovery.backend "consul" }}
+{{- with .root.Values.discovery.consul.tokenSecret.name }}
+- name: consul-token
+  secret:
+    secretName: {{ . }}
+    defaultMode: 0440
+{{- end }}
+{{- with .root.Values.discovery.consul.caSecret.name }}
+- name: consul-ca
+  secret:
+    secretName: {{ . }}
+    defaultMode: 0440
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "gymmesh.volumeMounts" -}}
+- {name: mesh, mountPath: /etc/gymmesh, readOnly: true}
+- {name: tmp, mountPath: /tmp}
+- {name: cache, mountPath: /var/cache/gymmesh}
+{{- if ne .Values.tls.mode "none" }}
+- {name: tls, mountPath: /etc/gymmesh-tls, readOnly: true}
+{{- end }}
+{{- if .Values.tokenSecret.name }}
+- {name: token, mountPath: /etc/gymmesh-token, readOnly: true}
+{{- end }}
+{{- if eq .Values.discovery.backend "consul" }}
+{{- if .Values.discovery.consul.tokenSecret.name }}
+- {name: consul-token, mountPath: /etc/gymmesh-consul/token, readOnly: true}
+{{- end }}
+{{- if .Values.discovery.consul.caSecret.name }}
+- {name: consul-ca, mountPath: /etc/gymmesh-consul/ca, readOnly: true}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "gymmesh.env" -}}
+- name: POD_NAME
+  valueFrom: {fieldRef: {fieldPath: metadata.name}}
+- name: POD_UID
+  valueFrom: {fieldRef: {fieldPath: metadata.uid}}
+- name: POD_IP
+  valueFrom: {fieldRef: {fieldPath: status.podIP}}
+- name: HOST_IP
+  valueFrom: {fieldRef: {fieldPath: status.hostIP}}
+- {name: HOME, value: /tmp}
+- {name: XDG_CACHE_HOME, value: /var/cache/gymmesh}
+{{- end -}}
+
+{{/* Evenly over zones and nodes, where nothing else is said. */}}
+{{- define "gymmesh.spread" -}}
+{{- if .run.topologySpreadConstraints -}}
+{{ toYaml .run.topologySpreadConstraints }}
+{{- else -}}
+{{- range $key := list "topology.kubernetes.io/zone" "kubernetes.io/hostname" }}
+- maxSkew: 1
+  topologyKey: {{ $key }}
+  whenUnsatisfiable: ScheduleAnyway
+  labelSelector:
+    matchLabels:
+{{ include "gymmesh.serviceSelector" $ | indent 6 }}
+{{- end }}
+{{- end -}}
+{{- end -}}
+
+{{/* Where a pod may run. */}}
+{{- define "gymmesh.placement" -}}
+{{- with .nodeSelector }}
+nodeSelector:
+{{ toYaml . | indent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations:
+{{ toYaml . | indent 2 }}
+{{- end }}
+{{- with .affinity }}
+affinity:
+{{ toYaml . | indent 2 }}
+{{- end }}
+{{- with .priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .runtimeClassName }}
+runtimeClassName: {{ . }}
+{{- end }}
+{{- end -}}

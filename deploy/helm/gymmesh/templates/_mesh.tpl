@@ -1,0 +1,121 @@
+{{/*
+The mesh file, as docs/configuration.md has it, made from the values. Every service reads the same
+one and serves its own part of it.
+*/}}
+
+{{- define "gymmesh.meshFile" -}}
+{{- $root := . -}}
+{{- $mesh := dict "models" dict "environments" dict "agents" dict -}}
+{{- range $name, $values := .Values.models -}}
+{{- $config := deepCopy (default dict (default dict $values).config) -}}
+{{- with (default dict $values).vllm -}}
+{{- $_ := set $config "backend" "vllm" -}}
+{{- $_ := set $config "model" (default .model $config.model) -}}
+{{- $_ := set $config "urls" (include "gymmesh.vllmUrls" (dict "root" $root "name" $name "vllm" .) | fromJsonArray) -}}
+{{- end -}}
+{{- if dig "apiKeySecret" "name" "" (default dict $values) -}}
+{{- $_ := set $config "api_key" (printf "${%s:-}" (include "gymmesh.keyVariable" $name)) -}}
+{{- end -}}
+{{- $_ := set $mesh.models $name $config -}}
+{{- end -}}
+{{- range $name, $values := .Values.environments -}}
+{{- $_ := set $mesh.environments $name (default dict (default dict $values).config) -}}
+{{- end -}}
+{{- range $name, $values := .Values.agents -}}
+{{- $_ := set $mesh.agents $name (default dict (default dict $values).config) -}}
+{{- end -}}
+{{- $_ := set $mesh "defaults" .Values.defaults -}}
+{{- $_ := set $mesh "mesh" (dict
+    "drain_s" .Values.drainSeconds
+    "transport" .Values.transport
+    "metrics" .Values.metrics.enabled) -}}
+{{- $_ := set $mesh "discovery" (include "gymmesh.discoveryConfig" . | fromJson) -}}
+{{- $_ := set $mesh "security" (include "gymmesh.securityConfig" . | fromJson) -}}
+{{- toYaml $mesh -}}
+{{- end -}}
+
+{{/* What a service reads of it. */}}
+{{- define "gymmesh.meshPart" -}}
+{{- $mesh := include "gymmesh.meshFile" .root | fromYaml -}}
+{{- $part := dict
+    "common" (omit $mesh "models" "environments" "agents")
+    "files" .root.Values.files -}}
+{{- if ne .service.kind "discovery" -}}
+{{- $_ := set $part "own" (index $mesh (printf "%ss" .service.kind) .service.name) -}}
+{{- end -}}
+{{- toJson $part -}}
+{{- end -}}
+
+{{- define "gymmesh.discoveryConfig" -}}
+{{- $from := .Values.discovery -}}
+{{- $config := dict "backend" $from.backend "xds" $from.xds -}}
+{{- if eq $from.backend "kubernetes" -}}
+{{- $selector := printf "gymmesh.io/service,app.kubernetes.io/instance=%s" .Release.Name -}}
+{{- $_ := set $config "kubernetes" (dict "namespace" .Release.Namespace "selector" $selector) -}}
+{{- end -}}
+{{- if eq $from.backend "consul" -}}
+{{- /* The service reports: Consul can call no health over mTLS, nor through NetworkPolicies. */ -}}
+{{- $consul := dict "address" $from.consul.address "prefix" $from.consul.prefix
+    "datacenter" $from.consul.datacenter "check" "ttl" -}}
+{{- with $from.consul.tokenSecret -}}
+{{- if .name -}}
+{{- $_ := set $consul "token_file" (printf "/etc/gymmesh-consul/token/%s" .key) -}}
+{{- end -}}
+{{- end -}}
+{{- with $from.consul.caSecret -}}
+{{- if .name -}}
+{{- $_ := set $consul "tls" (dict "ca_file" (printf "/etc/gymmesh-consul/ca/%s" .key)) -}}
+{{- end -}}
+{{- end -}}
+{{- $_ := set $config "consul" $consul -}}
+{{- end -}}
+{{- toJson $config -}}
+{{- end -}}
+
+{{- define "gymmesh.securityConfig" -}}
+{{- $config := dict -}}
+{{- if eq .Values.tls.mode "none" -}}
+{{- $_ := set $config "insecure" true -}}
+{{- else -}}
+{{- $_ := set $config "tls" (dict
+    "certificate" "/etc/gymmesh-tls/tls.crt"
+    "key" "/etc/gymmesh-tls/tls.key"
+    "authority" "/etc/gymmesh-tls/ca.crt"
+    "server_name" (include "gymmesh.serverName" .)) -}}
+{{- $_ := set $config "plain_metrics" .Values.metrics.enabled -}}
+{{- end -}}
+{{- if .Values.tokenSecret.name -}}
+{{- $_ := set $config "token_file" (printf "/etc/gymmesh-token/%s" .Values.tokenSecret.key) -}}
+{{- end -}}
+{{- $identities := dict -}}
+{{- if eq .Values.tls.mode "certManager" -}}
+{{- /* Each kind of certificate has a name of its own, beside the one that all servers share. */ -}}
+{{- range $name, $may := dict "services" (list "register" "serve") "collector" (list "collect") -}}
+{{- $_ := set $identities $name (dict
+    "certificates" (list (printf "%s.%s" $name (include "gymmesh.serverName" $))) "may" $may) -}}
+{{- end -}}
+{{- end -}}
+{{- with mergeOverwrite $identities (deepCopy .Values.identities) -}}
+{{- $_ := set $config "identities" . -}}
+{{- end -}}
+{{- toJson $config -}}
+{{- end -}}
+
+{{/* The environment variable with a model's key, which only its own pods have. */}}
+{{- define "gymmesh.keyVariable" -}}
+GYMMESH_KEY_{{ . | upper | replace "-" "_" | replace "." "_" }}
+{{- end -}}
+
+{{- define "gymmesh.vllmName" -}}
+{{ include "gymmesh.fullname" .root }}-vllm-{{ include "gymmesh.id" .name }}
+{{- end -}}
+
+{{/* Each vLLM by its own name, so that the model service sends a rollout to the one that has its prefix. */}}
+{{- define "gymmesh.vllmUrls" -}}
+{{- $object := include "gymmesh.vllmName" . -}}
+{{- $urls := list -}}
+{{- range $number := until (int (default 1 .vllm.replicas)) -}}
+{{- $urls = append $urls (printf "http://%s-%d.%s.%s.svc:8000/v1" $object $number $object $.root.Release.Namespace) -}}
+{{- end -}}
+{{- toJson $urls -}}
+{{- end -}}

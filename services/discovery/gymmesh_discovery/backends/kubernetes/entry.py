@@ -1,0 +1,171 @@
+"""What the endpoints of a slice are in the mesh. Pure.
+
+Kubernetes copies a Service's labels to its EndpointSlices, and nothing else of it; so labels say
+what the Service is. A slice that something else wrote may say the same by annotations, whose values
+are not limited to a label's characters.
+
+    gymmesh.io/service    agent, model, resource or discovery, or a gRPC service's full name
+    gymmesh.io/name       the agent, model or environment
+    gymmesh.io/contract   the contract's version, such as 1.0
+    gymmesh.io/weight     its share of the load, relative to others of its name
+
+What else begins with ``gymmesh.io/`` is the instance's meta.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from gymmesh.discovery.v1 import discovery_pb2
+from gymmesh_discovery.backends.kubernetes.objects import Conditions, Endpoint, EndpointSlice
+from gymmesh_runtime.contract import CONTRACT_VERSION
+from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.names import check_name
+
+Instance = discovery_pb2.Instance
+Health = discovery_pb2.Health
+
+_OWN: Final = "gymmesh.io/"
+_SERVICE_NAME: Final = "kubernetes.io/service-name"
+# The kind, and what ids begin with: the words of `gym-cli up`, for which an environment is no
+# resource.
+_KINDS: Final = {
+    "agent": ("gymmesh.agent.v1.AgentService", "agent"),
+    "model": ("gymmesh.model.v1.ModelService", "model"),
+    "resource": ("gymmesh.resource.v1.ResourceService", "environment"),
+    "discovery": ("gymmesh.discovery.v1.DiscoveryService", "registry"),
+}
+_FULL_NAME: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)
+_MAX_WEIGHT: Final = 65_535
+_MAX_META_KEYS: Final = 64
+
+
+class EntryError(ValueError):
+    """A slice or an endpoint that cannot be used; the message says why."""
+
+
+def read_slice(
+    found: EndpointSlice, port: str, metrics_port: str
+) -> tuple[list[Instance], list[str]]:
+    """The instances of a slice, and a sentence for each thing in it that had to be left out."""
+    name = found.metadata.name
+    try:
+        common, prefix = _common(found)
+        number = _port(found, port)
+    except EntryError as error:
+        return [], [f"the EndpointSlice {name} is left out: {error}"]
+    metrics = _ports(found).get(metrics_port)
+    instances, left_out = [], []
+    for endpoint in found.endpoints or []:
+        try:
+            instances.append(_instance(endpoint, common, prefix, number, metrics))
+        except EntryError as error:
+            left_out.append(f"an endpoint of the EndpointSlice {name} is left out: {error}")
+    return instances, left_out
+
+
+def health_of(conditions: Conditions) -> Health.ValueType:
+    """An endpoint's health: one that ends is draining for as long as it takes calls at all."""
+    # What is unknown counts as ready, and as serving where it is ready: so says the API.
+    ready = conditions.ready is not False
+    serving = ready if conditions.serving is None else conditions.serving
+    if conditions.terminating:
+        return discovery_pb2.HEALTH_DRAINING if serving else discovery_pb2.HEALTH_NOT_SERVING
+    return discovery_pb2.HEALTH_SERVING if ready else discovery_pb2.HEALTH_NOT_SERVING
+
+
+def _common(found: EndpointSlice) -> tuple[Instance, str]:
+    """What all instances of a slice have in common, and what their ids begin with."""
+    metadata = found.metadata
+    said = _said(metadata.labels) | _said(metadata.annotations)
+    kind, noun = _kind(said.pop("service", ""))
+    name = said.pop("name", "")
+    if not name:
+        raise EntryError(f"it has no label {_OWN}name")
+    contract, weight = said.pop("contract", ""), said.pop("weight", "1")
+    if contract and contract.partition(".")[0] != CONTRACT_VERSION.partition(".")[0]:
+        raise EntryError(
+            f"it speaks contract version '{contract}' and this side {CONTRACT_VERSION}"
+        )
+    if not re.fullmatch(r"[0-9]{1,5}", weight) or not 0 < int(weight) <= _MAX_WEIGHT:
+        raise EntryError(f"its label {_OWN}weight is no number from 1 to {_MAX_WEIGHT}")
+    if len(said) > _MAX_META_KEYS - 2:  # two are ours
+        raise EntryError(f"it has more than {_MAX_META_KEYS - 2} labels that begin with {_OWN}")
+    if service := (metadata.labels or {}).get(_SERVICE_NAME):
+        said["kubernetes_service"] = service
+    instance = Instance(
+        service=kind, name=name, contract_version=contract, weight=int(weight), meta=said
+    )
+    return instance, f"{noun}-{name}"
+
+
+def _said(texts: Mapping[str, str] | None) -> dict[str, str]:
+    return {
+        key.removeprefix(_OWN): value
+        for key, value in (texts or {}).items()
+        if key != _OWN and key.startswith(_OWN)
+    }
+
+
+def _kind(text: str) -> tuple[str, str]:
+    if text in _KINDS:
+        return _KINDS[text]
+    if _FULL_NAME.fullmatch(text):
+        return text, text
+    raise EntryError(
+        f"its label {_OWN}service is '{text[:80]}'; {', '.join(_KINDS)} or a gRPC service's full"
+        " name is expected"
+    )
+
+
+def _ports(found: EndpointSlice) -> dict[str, int]:
+    return {one.name or "": one.port for one in found.ports or [] if one.port}
+
+
+def _port(found: EndpointSlice, name: str) -> int:
+    ports = _ports(found)
+    if name not in ports:
+        shown = ", ".join(f"'{one}'" for one in sorted(ports)) or "none"
+        raise EntryError(f"it has no port named '{name}'; those that it has: {shown}")
+    return ports[name]
+
+
+def _instance(
+    endpoint: Endpoint, common: Instance, prefix: str, port: int, metrics: int | None
+) -> Instance:
+    if not endpoint.addresses:
+        raise EntryError("it has no address")
+    host = endpoint.addresses[0]  # the API: only the first is to be used
+    reference = endpoint.target_ref
+    instance = Instance()
+    instance.CopyFrom(common)
+    instance.address = _at(host, port)
+    instance.id = f"{prefix}-{reference.uid if reference and reference.uid else instance.address}"
+    instance.health = health_of(endpoint.conditions)
+    if metrics is not None:
+        instance.metrics_address = _at(host, metrics)
+    if reference is not None and reference.name:
+        instance.meta["pod"] = reference.name
+    if endpoint.zone or endpoint.node_name:
+        instance.locality.zone = endpoint.zone or ""
+        instance.locality.host = endpoint.node_name or ""
+    _check(instance)
+    return instance
+
+
+def _at(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _check(instance: Instance) -> None:
+    """Raises EntryError for texts that are too long or that nobody can see."""
+    where = instance.locality
+    try:
+        for field in ("id", "name", "address", "contract_version"):
+            check_name(field, getattr(instance, field))
+        for text in (*instance.meta, *instance.meta.values(), where.zone, where.host):
+            check_name("a label, its zone or its node", text)
+    except MeshError as error:
+        raise EntryError(error.message) from None

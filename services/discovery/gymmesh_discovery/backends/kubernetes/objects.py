@@ -1,0 +1,127 @@
+"""The objects of Kubernetes' API as far as they are read here: EndpointSlice (discovery.k8s.io/v1),
+lists and watch events of it, and Status.
+
+What a field means is said in the API's reference; all that Kubernetes leaves out or sets to null is
+None or empty here.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+_T = TypeVar("_T")
+
+
+class Conditions(msgspec.Struct, frozen=True):
+    """How an endpoint is; what is None is unknown."""
+
+    ready: bool | None = None
+    serving: bool | None = None
+    terminating: bool | None = None
+
+
+class Reference(msgspec.Struct, frozen=True):
+    """What an endpoint stands for, a pod most often."""
+
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class Endpoint(msgspec.Struct, frozen=True, rename="camel"):
+    """One endpoint; its addresses are interchangeable."""
+
+    addresses: list[str] = []
+    conditions: Conditions = Conditions()
+    target_ref: Reference | None = None
+    node_name: str | None = None
+    zone: str | None = None
+
+
+class Port(msgspec.Struct, frozen=True):
+    """A port of all endpoints of a slice."""
+
+    name: str | None = None
+    port: int | None = None
+
+
+class Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    """An object's name and labels."""
+
+    name: str = ""
+    resource_version: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class EndpointSlice(msgspec.Struct, frozen=True, rename="camel"):
+    """A part of a Service's endpoints, which all have the same ports."""
+
+    metadata: Metadata
+    address_type: str = "IPv4"
+    endpoints: list[Endpoint] | None = None
+    ports: list[Port] | None = None
+
+
+class ListMetadata(msgspec.Struct, frozen=True, rename="camel"):
+    """The version of a list, and where its next page begins."""
+
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class EndpointSliceList(msgspec.Struct, frozen=True):
+    """A page of slices."""
+
+    metadata: ListMetadata
+    items: list[EndpointSlice] | None = None
+
+
+class Cause(msgspec.Struct, frozen=True):
+    """Why a request failed, for machines."""
+
+    reason: str = ""
+
+
+class Details(msgspec.Struct, frozen=True):
+    """More about a failure."""
+
+    causes: list[Cause] | None = None
+
+
+class Status(msgspec.Struct, frozen=True):
+    """A failure."""
+
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+    details: Details | None = None
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether a resource version cannot be watched from any more, or not yet: then everything
+        is listed anew. Not yet, for ever, is what a cluster says that was restored from a backup.
+        """
+        causes = (self.details.causes if self.details else None) or []
+        return self.code == 410 or "ResourceVersionTooLarge" in [one.reason for one in causes]
+
+
+class WatchEvent(msgspec.Struct, frozen=True):
+    """A change: ADDED, MODIFIED or DELETED with a slice, BOOKMARK, or ERROR with a Status."""
+
+    type: str
+    object: msgspec.Raw
+
+
+class UnreadableError(ValueError):
+    """An answer that no Kubernetes gives; the message says what is wrong with it."""
+
+
+def read(text: bytes | msgspec.Raw, of: type[_T]) -> _T:
+    """An object from its JSON. Raises UnreadableError."""
+    try:
+        return msgspec.json.decode(text, type=of)
+    except (msgspec.DecodeError, RecursionError) as error:  # a ValidationError is a DecodeError
+        raise UnreadableError(f"{error}") from None

@@ -1,0 +1,237 @@
+"""The registry that Kubernetes keeps: services are found by their labelled EndpointSlices, which
+are listed once and then watched; nothing is written there.
+
+What is outside Kubernetes registers with a discovery service over this, whose leases stay in its
+memory and are listed beside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from random import random
+from typing import Final
+
+from gymmesh.discovery.v1 import discovery_pb2
+from gymmesh_discovery.backends.kubernetes.access import find_access
+from gymmesh_discovery.backends.kubernetes.client import (
+    Event,
+    GoneError,
+    KubernetesClient,
+    refusal,
+)
+from gymmesh_discovery.backends.kubernetes.entry import read_slice
+from gymmesh_discovery.backends.kubernetes.objects import EndpointSlice
+from gymmesh_discovery.backends.kubernetes.view import KubernetesView
+from gymmesh_discovery.backends.leases import Leases, instance_exists
+from gymmesh_discovery.backends.watchers import Watcher, Watchers
+from gymmesh_discovery.config import KubernetesConfig
+from gymmesh_discovery.counted import count_instances
+from gymmesh_runtime import metrics
+from gymmesh_runtime.config import ConfigError
+from gymmesh_runtime.errors import MeshError
+
+_log = logging.getLogger("gymmesh.discovery")
+Instance = discovery_pb2.Instance
+
+_SWEEP_S: Final = 1.0
+_FIRST_VIEW_S: Final = 5.0
+_SHORTEST_S: Final = 1.0
+_FIRST_PAUSE_S: Final = 0.1
+_LONGEST_PAUSE_S: Final = 5.0
+_MAX_WARNED: Final = 1000
+
+
+class KubernetesRegistry:
+    """A RegistryBackend over one namespace. ``clock`` gives monotonic seconds."""
+
+    #: Whether this process must watch its own registry: other processes' services are in it.
+    shared: Final = True
+
+    def __init__(
+        self, config: KubernetesConfig, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._leases = Leases(clock)
+        self._view = KubernetesView()
+        self._watchers = Watchers()
+        self._client: KubernetesClient | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._version = ""  # to watch from; empty: all is to be listed first
+        self._problem: MeshError | None = None  # of the newest request
+        self._answered_at = clock()
+        self._first_view = asyncio.Event()
+        self._warned: set[str] = set()
+
+    async def open(self) -> None:
+        """Starts watching, and waits a moment for the first view. Raises ConfigError."""
+        self._client = self._new_client()
+        self._tasks = [
+            asyncio.create_task(self._follow()),
+            asyncio.create_task(self._sweep_forever()),
+        ]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_FIRST_VIEW_S):
+                await self._first_view.wait()
+
+    async def close(self) -> None:
+        """Stops watching."""
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._drop_client()
+
+    # ---- leases
+
+    async def register(self, instance: Instance, lease_s: int, held_lease: str) -> tuple[str, int]:
+        """Gives a lease in this process's memory. Raises INSTANCE_EXISTS."""
+        listed = self._view.endpoint(instance.id)
+        if listed is not None and listed.address != instance.address:
+            raise instance_exists(instance.id)
+        self.sweep()
+        lease_id, length, change = self._leases.register(instance, lease_s, held_lease)
+        self._watchers.publish(self._view.lease(change))
+        return lease_id, length
+
+    async def renew(self, lease_id: str, health: discovery_pb2.Health.ValueType) -> int:
+        """Extends a lease. Raises LEASE_NOT_FOUND."""
+        self.sweep()
+        length, change = self._leases.renew(lease_id, health)
+        if change is not None:
+            self._watchers.publish(self._view.lease(change))
+        return length
+
+    async def deregister(self, lease_id: str) -> None:
+        """Gives a lease back."""
+        change = self._leases.view.deregister(lease_id)
+        if change is not None:
+            self._watchers.publish(self._view.lease(change))
+
+    # ---- what watchers see
+
+    def snapshot(self, service: str, name: str) -> tuple[int, list[Instance]]:
+        """The version and the matching instances."""
+        self.sweep()
+        return self._view.version, self._view.instances(service, name)
+
+    def subscribe(self) -> Watcher:
+        """Every change from this call on."""
+        return self._watchers.subscribe()
+
+    def age_s(self) -> float:
+        """For how long Kubernetes has not confirmed the view, in seconds; 0 when it does."""
+        return self._clock() - self._answered_at if self._problem is not None else 0.0
+
+    def sweep(self) -> None:
+        """Removes registrations whose lease has run out."""
+        for change in self._leases.expire():
+            self._watchers.publish(self._view.lease(change))
+
+    # ---- watching
+
+    async def _follow(self) -> None:
+        """Lists, then watches, for ever; what fails is tried again after a growing pause."""
+        failures = 0
+        while True:
+            began = self._clock()
+            try:
+                if not self._version:
+                    await self._list()
+                await self._watch()
+            except GoneError:
+                _log.info("%s keeps no changes of this view's age; listing anew", self._name())
+                self._version = ""
+            except MeshError as error:
+                self._fails(error)
+                await self._drop_client()  # the next one reads certificates and kubeconfig anew
+            # A watch lasts: one that is over at once is no success, whatever ended it.
+            failures = failures + 1 if self._clock() - began < _SHORTEST_S else 0
+            await asyncio.sleep(_pause_s(failures, random()))
+
+    async def _list(self) -> None:
+        version, found = await self._open_client().slices()
+        self._answers()
+        slices = {one.metadata.name: self._instances(one) for one in found}
+        self._watchers.publish(self._view.replace(slices))
+        self._version = version
+        self._first_view.set()
+
+    async def _watch(self) -> None:
+        async with self._open_client().watch(self._version) as events:
+            self._answers()
+            async for event in events:
+                self._answers()
+                self._take(event)
+        self._answers()
+
+    def _take(self, event: Event) -> None:
+        name = event.slice.metadata.name
+        if event.type == "DELETED":
+            self._watchers.publish(self._view.put(name, []))
+        elif event.type != "BOOKMARK":
+            self._watchers.publish(self._view.put(name, self._instances(event.slice)))
+        self._version = event.slice.metadata.resource_version
+
+    def _instances(self, found: EndpointSlice) -> list[Instance]:
+        instances, left_out = read_slice(found, self._config.port, self._config.metrics_port)
+        for line in left_out:
+            self._warn_once(line)
+        return instances
+
+    def _fails(self, error: MeshError) -> None:
+        if self._problem is None or self._problem.reason != error.reason:
+            count = len(self._view.instances())
+            _log.warning("%s; the last view of %d instances stays in use", error.message, count)
+        self._problem = error
+
+    def _answers(self) -> None:
+        if self._problem is not None:
+            _log.warning("%s is back after %.1f s", self._name(), self.age_s())
+        self._problem = None
+        self._answered_at = self._clock()
+
+    def _name(self) -> str:
+        return f"Kubernetes at {self._client.address}" if self._client is not None else "Kubernetes"
+
+    def _new_client(self) -> KubernetesClient:
+        return KubernetesClient(self._config, find_access(self._config))
+
+    def _open_client(self) -> KubernetesClient:
+        if self._client is None:
+            try:
+                self._client = self._new_client()
+            except ConfigError as error:  # what was there at the start is not any more
+                raise refusal(str(error)) from None
+        return self._client
+
+    async def _drop_client(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    def _warn_once(self, line: str) -> None:
+        if line not in self._warned and len(self._warned) < _MAX_WARNED:
+            self._warned.add(line)
+            _log.warning("%s", "".join(one if one.isprintable() else " " for one in line)[:1000])
+
+    async def _sweep_forever(self) -> None:
+        counted = 0
+        while True:
+            await asyncio.sleep(_SWEEP_S)
+            metrics.REGISTRY_VIEW_AGE.set(self.age_s())
+            self.sweep()
+            if counted != self._view.version:  # not at each change: a large mesh has many
+                counted = self._view.version
+                count_instances(self._view.instances())
+
+
+def _pause_s(failures: int, draw: float) -> float:
+    """How long to wait before the next request; ``draw`` is a random number in [0, 1)."""
+    if not failures:
+        return 0.0
+    return min(_FIRST_PAUSE_S * 2.0 ** min(failures - 1, 16), _LONGEST_PAUSE_S) * (0.5 + draw / 2)

@@ -1,0 +1,67 @@
+"""Those who watch a registry, each with a bounded queue of changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from typing import Final
+
+from gymmesh_discovery.view import Change
+
+_QUEUE: Final = 1024
+
+
+class Watcher:
+    """A bounded queue of changes; one that overflows holds a single None instead."""
+
+    def __init__(self, watchers: set[Watcher]) -> None:
+        self._watchers = watchers
+        self._queue: asyncio.Queue[Change | None] = asyncio.Queue(_QUEUE)
+
+    async def next(self) -> Change | None:
+        """The next change; None says that some were missed."""
+        return await self._queue.get()
+
+    def put(self, change: Change) -> None:
+        """Adds a change."""
+        if self._queue.full():
+            self.miss()
+        else:
+            self._queue.put_nowait(change)
+
+    def miss(self) -> None:
+        """Says that changes were missed, in place of those that wait."""
+        while not self._queue.empty():
+            self._queue.get_nowait()
+        self._queue.put_nowait(None)
+
+    def close(self) -> None:
+        """Ends the subscription."""
+        self._watchers.discard(self)
+
+
+class Watchers:
+    """All watchers of a registry in this process."""
+
+    def __init__(self) -> None:
+        self._watchers: set[Watcher] = set()
+
+    def __len__(self) -> int:
+        return len(self._watchers)
+
+    def subscribe(self) -> Watcher:
+        """Every change from this call on."""
+        watcher = Watcher(self._watchers)
+        self._watchers.add(watcher)
+        return watcher
+
+    def publish(self, changes: Collection[Change]) -> None:
+        """Tells all of changes."""
+        for change in changes:
+            for watcher in self._watchers:
+                watcher.put(change)
+
+    def missed(self) -> None:
+        """Says that changes were missed: everybody looks again."""
+        for watcher in self._watchers:
+            watcher.miss()

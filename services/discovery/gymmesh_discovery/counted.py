@@ -1,0 +1,25 @@
+"""How many instances of each kind a registry lists, as a metric."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+from gymmesh.discovery.v1 import discovery_pb2
+from gymmesh_runtime import metrics
+
+#: The contract's kinds. Whoever registers chooses the kind freely; a label takes no made-up values.
+_KINDS: Final = frozenset(
+    f"gymmesh.{noun}.v1.{noun.capitalize()}Service"
+    for noun in ("agent", "discovery", "model", "resource", "run", "verify")
+)
+_OTHER: Final = "other"
+
+
+def count_instances(instances: Iterable[discovery_pb2.Instance]) -> None:
+    """Sets the metric; kinds that the contract lacks are counted together."""
+    counts = Counter(one.service if one.service in _KINDS else _OTHER for one in instances)
+    metrics.INSTANCES.clear()
+    for kind, count in counts.items():
+        metrics.INSTANCES.labels(kind).set(count)

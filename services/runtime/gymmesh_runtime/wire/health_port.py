@@ -1,0 +1,45 @@
+"""Health on a port of its own: for probes that speak neither TLS nor with a certificate.
+
+It serves `grpc.health.v1.Health` and nothing else, so that a probe learns whether the process is
+SERVING and can call nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from gymmesh_runtime.listening import at_port
+
+_STATUS = health_pb2.HealthCheckResponse
+
+
+class HealthPort:
+    """A plain gRPC server with the health of a whole process: NOT_SERVING until it is set."""
+
+    def __init__(self) -> None:
+        self._server = grpc.aio.server()
+        self._health = health.aio.HealthServicer()
+        add: Any = health_pb2_grpc.add_HealthServicer_to_server
+        add(self._health, self._server)
+
+    async def start(self, host: str, port: int) -> int:
+        """Binds and starts; returns the port. Raises OSError when it cannot be bound."""
+        await self.set_serving(False)
+        place = at_port(host, port)
+        try:
+            bound = self._server.add_insecure_port(place)
+        except RuntimeError as error:
+            raise OSError(f"cannot serve health on {place}: the port is taken") from error
+        await self._server.start()
+        return bound
+
+    async def set_serving(self, serving: bool) -> None:
+        """Sets the health of the process, which has the empty name."""
+        await self._health.set("", _STATUS.SERVING if serving else _STATUS.NOT_SERVING)
+
+    async def stop(self) -> None:
+        """Ends at once: no probe is worth waiting for."""
+        await self._server.stop(None)

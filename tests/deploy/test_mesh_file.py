@@ -1,0 +1,130 @@
+"""The mesh file that the chart makes is one that services read, and says what the values say."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from gymmesh_mesh import MeshConfig
+from gymmesh_mesh.compose import specs_of
+from gymmesh_model.vllm.command import exact_tokens
+from gymmesh_runtime.config import load_config
+from tests.deploy.chart import NAMESPACE, VALUE_FILES, Chart, Rendered
+
+every_values = pytest.mark.parametrize("rendered", VALUE_FILES, indirect=True)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A pod's folder: the mesh file's variables are those of a pod, and no others."""
+    for name in list(os.environ):
+        if name.startswith("GYMMESH_KEY_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOST_IP", "10.0.0.7")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def known(text: str) -> str:
+    """A mesh file without the section `security`, where this version has none yet."""
+    mesh = yaml.safe_load(text)
+    if "security" not in MeshConfig.__struct_fields__:
+        del mesh["security"]
+    return yaml.safe_dump(mesh)
+
+
+def load(rendered: Rendered, folder: Path) -> MeshConfig:
+    """The mesh file, through the loader that services use."""
+    path = folder / "mesh.yaml"
+    path.write_text(known(rendered.file("mesh.yaml")))
+    return load_config([path], [], MeshConfig)
+
+
+@every_values
+def test_the_loader_takes_it_and_finds_the_services_that_pods_serve(
+    rendered: Rendered, folder: Path
+) -> None:
+    config = load(rendered, folder)
+    specs = {(spec.kind, spec.name) for spec in specs_of(config)}
+    served = {tuple(one.container["args"][1:3]) for one in rendered.services()}
+    assert served | {("discovery", "registry")} == specs
+    drain = rendered.values().get("drainSeconds", 180)
+    assert config.mesh.drain_s == drain
+
+
+@every_values
+def test_what_a_service_is_given_is_what_it_gets(rendered: Rendered, folder: Path) -> None:
+    config = msgspec.to_builtins(load(rendered, folder), enc_hook=str)
+    values = rendered.values()
+    for kind in ("agents", "environments", "models"):
+        for name, said in values[kind].items():
+            for key, value in said.get("config", {}).items():
+                assert _holds(config[kind][name][key], value), f"{kind}.{name}.{key}"
+
+
+def _holds(found: Any, said: Any) -> bool:
+    """Whether what was said is there; what was not said has its default."""
+    if isinstance(said, dict):
+        return all(_holds(found[key], value) for key, value in said.items())
+    return bool(found == said)
+
+
+def test_large_numbers_stay_whole(chart: Chart, folder: Path) -> None:
+    config = load(chart.render("gpu"), folder)
+    assert config.models["policy"].max_conversation_bytes == 1_073_741_824
+
+
+def test_vllm_servers_are_called_each_by_its_name(chart: Chart, folder: Path) -> None:
+    rendered = chart.render("gpu")
+    (servers,) = rendered.of("StatefulSet")
+    name, replicas = servers["metadata"]["name"], servers["spec"]["replicas"]
+    assert servers["spec"]["serviceName"] == name
+    assert load(rendered, folder).models["policy"].urls == [
+        f"http://{name}-{number}.{name}.{NAMESPACE}.svc:8000/v1" for number in range(replicas)
+    ]
+    (container,) = servers["spec"]["template"]["spec"]["containers"]
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == 2
+    assert "--tensor-parallel-size=2" in container["args"]
+    assert set(exact_tokens([])) <= set(container["args"])
+    # The name that requests have.
+    assert "--served-model-name=my-org/my-model" in container["args"]
+
+
+def test_a_models_key_comes_from_its_secret(
+    chart: Chart, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rendered = chart.render("external-vllm")
+    assert "sk-" not in rendered.text
+    monkeypatch.setenv("GYMMESH_KEY_JUDGE", "sk-judge")
+    config = load(rendered, folder)
+    judge, policy = config.models["judge"].api_key, config.models["policy"].api_key
+    assert str(judge) == "sk-judge"
+    assert not policy
+
+
+def test_the_registry_is_the_one_that_is_chosen(chart: Chart, folder: Path) -> None:
+    memory, kubernetes, consul = (
+        load(chart.render(name), folder).discovery for name in ("small", "no-consul", "ha")
+    )
+    assert memory.backend == "memory"
+    assert kubernetes.backend == "kubernetes"
+    assert kubernetes.xds
+    assert kubernetes.kubernetes.namespace == NAMESPACE
+    assert kubernetes.kubernetes.selector == "gymmesh.io/service,app.kubernetes.io/instance=mesh"
+    assert consul.backend == "consul"
+    assert consul.consul.address == "10.0.0.7:8500"
+    assert consul.consul.prefix == "blue"
+    assert consul.consul.token_file == "/etc/gymmesh-consul/token/token"
+    assert consul.consul.tls.ca_file == "/etc/gymmesh-consul/ca/ca.crt"
+
+
+def test_files_stand_beside_it(chart: Chart) -> None:
+    rendered = chart.render("small")
+    written = rendered.values()["files"]["answers.jsonl"]
+    assert rendered.file("answers.jsonl").strip() == written.strip()
+    assert yaml.safe_load(rendered.file("mesh.yaml"))["models"]["policy"]["path"] == "answers.jsonl"

@@ -1,0 +1,156 @@
+"""Peers that lack the mux, or have another one."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import suppress
+from typing import Any
+
+import grpc
+import pytest
+
+from gymmesh.model.v1 import model_pb2
+from gymmesh_runtime import metrics
+from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.peers import PeerDirectory, Transport
+from gymmesh_runtime.serve import ServeOptions, serving
+from gymmesh_runtime.wire.channels import Connection, Line
+from gymmesh_runtime.wire.mux.frames import (
+    END,
+    EXCHANGE,
+    MESSAGE,
+    OFFERED,
+    pack,
+    unpack,
+)
+from gymmesh_runtime.wire.mux.trunk import Trunk
+from gymmesh_runtime.wire.options import server_options
+from tests.integration.mux.servers import Reason, Server, failure
+from tests.unit.runtime.probe import MODEL, Probe, instance_at, stream, unary
+from tests.unit.runtime.probe_service import ProbeService
+
+pytestmark = pytest.mark.timeout(90)
+
+
+async def test_a_peer_without_the_mux_is_asked_once(directory: PeerDirectory) -> None:
+    server = Server({MODEL: Probe()}, mux=False)
+    async with server.running() as address:
+        peer = directory.peer(instance_at(address))
+        calls = (peer.CreateResponse(unary("ok"), timeout=20.0) for _ in range(50))
+        await asyncio.gather(*calls)
+        seen = [m.delta.output_index async for m in peer.StreamResponse(stream("ok"), timeout=20.0)]
+        assert seen == [0, 1, 2]
+        assert server.asked.methods == [f"/{EXCHANGE}"]
+
+
+async def test_who_comes_back_with_the_mux_is_found_to_have_it(directory: PeerDirectory) -> None:
+    without, with_mux = Server({MODEL: Probe()}, mux=False), Server({MODEL: Probe()})
+    async with without.running() as address:
+        instance = instance_at(address)
+        directory.upsert(instance)
+        await directory.peer(instance).CreateResponse(unary("ok"), timeout=20.0)
+    directory.remove(instance.id)
+    async with with_mux.running(int(address.rpartition(":")[2])):
+        directory.upsert(instance)
+        peer = directory.peer(instance)
+        async with asyncio.timeout(20):
+            while not with_mux.mux.streams:
+                with suppress(MeshError):  # while the channel connects anew
+                    await peer.CreateResponse(unary("ok"), timeout=5.0)
+                await asyncio.sleep(0.05)
+
+
+class Stranger:
+    """A mux as one of another language, which may not say so in its first metadata."""
+
+    def __init__(self, greeting: tuple[tuple[str, str], ...] | None) -> None:
+        self._greeting = greeting
+
+    async def exchange(self, _requests: Any, rpc: Any) -> None:
+        if self._greeting is not None:
+            await rpc.send_initial_metadata(self._greeting)
+        while (data := await rpc.read()) is not grpc.aio.EOF:
+            batch = unpack(data)
+            for frame in batch.frames:
+                if frame.WhichOneof("kind") == "begin":
+                    request = model_pb2.CreateResponseRequest.FromString(frame.begin.payload)
+                    answer = model_pb2.CreateResponseResponse(call_id=request.request_id)
+                    await rpc.write(
+                        pack([(MESSAGE, frame.call, answer.SerializeToString(), False)])
+                    )
+                    await rpc.write(pack([(END, frame.call, None)]))
+
+
+@pytest.mark.parametrize("greeting", [None, (), ((OFFERED, "1"),)])
+async def test_a_mux_that_somebody_else_wrote(
+    directory: PeerDirectory, greeting: tuple[tuple[str, str], ...] | None
+) -> None:
+    server = grpc.aio.server(options=server_options())
+    service, _, method = EXCHANGE.partition("/")
+    stranger: Any = grpc.stream_stream_rpc_method_handler(Stranger(greeting).exchange)
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler(service, {method: stranger}),)
+    )
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        peer = directory.peer(instance_at(f"127.0.0.1:{port}"))
+        for name in "ab":
+            reply = await peer.CreateResponse(unary("ok", request_id=name), timeout=20.0)
+            assert reply.call_id == name
+        calls = [peer.CreateResponse(unary("ok", request_id=n), timeout=20.0) for n in "abcdefgh"]
+        assert "".join(reply.call_id for reply in await asyncio.gather(*calls)) == "abcdefgh"
+    finally:
+        await server.stop(0)
+
+
+async def test_attempts_to_connect_are_shared_and_paced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gymmesh_runtime.wire.mux.trunk._FIRST_PAUSE_S", 0.5)
+    with socket.socket() as nobody:  # bound, but it does not listen
+        nobody.bind(("127.0.0.1", 0))
+        line = CountingLine(f"127.0.0.1:{nobody.getsockname()[1]}")
+        trunk = Trunk(line)
+        for attempts in (1, 2):
+            while line.attempts < attempts:  # until the pause after the last one is over
+                errors = [failure(trunk.open(20.0, "s/M")) for _ in range(50)]
+                for error in await asyncio.gather(*errors):
+                    assert error.reason == Reason.ERROR_REASON_PEER_UNAVAILABLE
+                    assert error.message.startswith(line.address)
+                await asyncio.sleep(0.02)
+            assert line.attempts == attempts
+            await failure(trunk.open(20.0, "s/M"))
+            assert line.attempts == attempts  # it failed at once, without another
+        await trunk.close()
+        await line.close(None)
+
+
+class CountingLine(Line):
+    """Counts the streams that were tried."""
+
+    attempts = 0
+
+    def enter(self) -> Connection:
+        self.attempts += 1
+        return super().enter()
+
+
+@pytest.mark.parametrize("transport", ["auto", "plain"])
+async def test_a_service_offers_the_mux_unless_told_otherwise(
+    directory: PeerDirectory, transport: Transport
+) -> None:
+    def frames() -> float:
+        values = [
+            metrics.REGISTRY.get_sample_value("gymmesh_mux_frames_total", {"side": side}) or 0.0
+            for side in ("client", "server")
+        ]
+        return sum(values)
+
+    before = frames()
+    options = ServeOptions(metrics_port=None, drain_s=1.0, transport=transport)
+    async with serving(ProbeService(), options) as up:
+        for _ in range(10):
+            await directory.peer(up.instance).CreateResponse(unary("ok"), timeout=20.0)
+        assert up.directory.transport == transport
+    # A question and an answer each, and at the end a farewell.
+    assert (frames() - before >= 20) == (transport == "auto")

@@ -1,0 +1,86 @@
+"""One stream that all calls to an address share."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gymmesh.discovery.v1 import discovery_pb2
+from gymmesh.model.v1 import model_pb2
+from gymmesh_runtime.context import CallContext
+from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.wire.batch import MIB
+from tests.integration.mux.servers import Reason, Server, failure
+from tests.unit.runtime.probe import DISCOVERY, MODEL, Probe, instance_at, stream, unary
+
+pytestmark = pytest.mark.timeout(90)
+
+
+async def test_all_who_call_one_address_share_one_stream(directory: PeerDirectory) -> None:
+    server = Server({MODEL: Probe(), DISCOVERY: object()})
+    async with server.running() as address:
+        model = directory.peer(instance_at(address))
+        other = directory.peer(instance_at(address, instance_id="b"))
+        discovery = directory.peer(instance_at(address), DISCOVERY)
+        calls = [model.CreateResponse(unary("ok"), timeout=20.0) for _ in range(200)]
+        calls += [other.CreateResponse(unary("ok"), timeout=20.0) for _ in range(200)]
+        await asyncio.gather(*calls)  # the first of which open it
+        async for _message in model.StreamResponse(stream("ok"), timeout=20.0):
+            pass
+        request = discovery_pb2.ListInstancesRequest()
+        error = await failure(discovery.ListInstances(request, timeout=20.0))
+        assert error.reason == Reason.ERROR_REASON_NOT_OFFERED
+        assert server.mux.streams == 1
+
+
+class Crowd:
+    """Holds calls until there are enough of them."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._all = asyncio.Event()
+        self.waiting = 0
+
+    async def CreateResponse(
+        self, request: model_pb2.CreateResponseRequest, context: CallContext
+    ) -> model_pb2.CreateResponseResponse:
+        self.waiting += 1
+        if self.waiting == self._count:
+            self._all.set()
+        await self._all.wait()
+        return model_pb2.CreateResponseResponse(call_id=request.request_id)
+
+
+async def test_ten_thousand_calls_in_flight_on_one_stream(directory: PeerDirectory) -> None:
+    crowd = Crowd(10_000)
+    server = Server({MODEL: crowd})
+    async with server.running() as address:
+        peer = directory.peer(instance_at(address))
+        calls = [
+            peer.CreateResponse(unary("ok", request_id=f"r-{index}"), timeout=80.0)
+            for index in range(10_000)
+        ]
+        replies = await asyncio.gather(*calls)  # ends only if all were in flight at once
+        assert [reply.call_id for reply in replies] == [f"r-{index}" for index in range(10_000)]
+        assert server.mux.streams == 1
+
+
+async def test_small_calls_overtake_a_large_one(directory: PeerDirectory) -> None:
+    server = Server({MODEL: Probe()})
+    async with server.running() as address:
+        peer = directory.peer(instance_at(address))
+        await peer.CreateResponse(unary("ok"), timeout=20.0)
+        done: list[str] = []
+
+        async def call(name: str, size: int) -> None:
+            reply = await peer.CreateResponse(unary("ok", request_id="x" * size), timeout=60.0)
+            assert len(reply.call_id) == size
+            done.append(name)
+
+        large = asyncio.create_task(call("large", 40 * MIB))
+        await asyncio.sleep(0)  # it is the first to send
+        for _ in range(20):
+            await call("small", 10)
+        await large
+        assert done == ["small"] * 20 + ["large"]

@@ -1,0 +1,212 @@
+"""What it costs to collect in each language: the clients' programs beside gym-cli, in one run.
+
+    python tests/scale/bench_clients.py [--quick] [--rounds N] [--rollouts N] [--in-flight N]
+                                        [--only LANGUAGE …]
+
+Each collects the same rollouts from the same mesh (agent, environment, model and registry, each a
+process, and a fake endpoint, as in bench_rollout.py): two model calls and a tool call each. Every
+run is a process of its own and must end with every rollout completed, or nothing is printed.
+Collectors take turns, in another order each round. CPU time is user and system time of the
+collector's process alone, after its first quarter of the rollouts, in which a process starts, and a
+virtual machine compiles what it runs; the mesh's is that of its processes meanwhile, without the
+endpoint's. Before the rounds, each runs once while the agent is asked how many rollouts are in
+flight, and by which RPC; one that stays below what was asked for fails the bench. All but
+`--quick` and `--only` write their section of docs/performance.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import orjson
+
+from gymmesh_runtime.loop import run
+from tests.scale.clients_bench.collectors import (
+    LANGUAGES,
+    OURS,
+    TITLES,
+    CollectorFailed,
+    Cost,
+    Order,
+    collect,
+    toolchain,
+)
+from tests.scale.clients_bench.mesh import Target, mesh
+from tests.scale.report import machine, table, write_section
+from tests.scale.rollout_bench.model import Endpoint, endpoint
+
+_LATENCIES_S: Final = (0.0, 0.1)
+_LOOK_TICKS: Final = 5  # samples between two looks at the agent
+# Of what is to be in flight, the share that the agent must have seen at once: between the end of a
+# rollout and the start of the next, one is on its way.
+_SEEN: Final = 0.95
+TASK: Final = {
+    "task_id": "sum",
+    "environment": "adder",
+    "responses_create_params": {"input": [{"role": "user", "content": "What is 2 + 3?"}]},
+    "wanted": "5",
+}
+
+
+@dataclass(slots=True)
+class Found:
+    """What was measured of one collector; costs by the model's longest latency, in seconds."""
+
+    in_flight: int = 0
+    rpc: str = ""
+    costs: dict[float, list[Cost]] = field(default_factory=dict)
+
+
+class Watch:
+    """Looks at the agent now and then during a run."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._ticks = 0
+        self._before = target.figures().calls
+        self.most = 0
+
+    def __call__(self) -> None:
+        self._ticks += 1
+        if self._ticks % _LOOK_TICKS == 0:
+            self.most = max(self.most, self._target.figures().in_flight)
+
+    def rpcs(self) -> str:
+        """The RPCs that rollouts were run by, of those that have ended."""
+        calls = self._target.figures().calls - self._before
+        return ", ".join(sorted(set(calls) - {"GetAgent"}))
+
+
+def measure(
+    target: Target, model: Endpoint, names: Sequence[str], options: argparse.Namespace
+) -> dict[str, Found]:
+    """Every collector at every latency. Raises CollectorFailed."""
+    found = {name: Found() for name in names}
+    with tempfile.TemporaryDirectory() as folder:
+        tasks = Path(folder) / "tasks.jsonl"
+        tasks.write_bytes(orjson.dumps(TASK) + b"\n")
+        runs = iter(range(1_000_000))
+
+        def order(rollouts: int) -> Order:
+            place = Path(folder) / str(next(runs))
+            return Order(target.agent, tasks, place, rollouts, options.in_flight)
+
+        model.answer_within(0.0, _LATENCIES_S[-1])
+        for name in names:
+            _look(target, name, order(max(4 * options.in_flight, 100)), found[name])
+            print(f"{name:>12}  {found[name].in_flight} in flight by {found[name].rpc}", flush=True)
+        for late_s in _LATENCIES_S:
+            model.answer_within(0.0, late_s)
+            for number in range(options.rounds):
+                turn = number % len(names)
+                for name in [*names[turn:], *names[:turn]]:
+                    one = collect(name, order(options.rollouts), target.pids)
+                    found[name].costs.setdefault(late_s, []).append(one)
+                    print(f"{name:>12}  {_latency(late_s)}  {_line(one)}", flush=True)
+    return found
+
+
+def _look(target: Target, name: str, order: Order, found: Found) -> None:
+    """One run that isn't measured but watched."""
+    watch = Watch(target)
+    collect(name, order, target.pids, watch)
+    found.in_flight, found.rpc = watch.most, watch.rpcs()
+    if found.in_flight < _SEEN * order.in_flight:
+        raise CollectorFailed(
+            f"{name} had at most {found.in_flight} rollouts in flight of {order.in_flight}"
+        )
+
+
+def _line(one: Cost) -> str:
+    return (
+        f"{one.per_s:6.0f} a second, {one.cpu_ms:.3f} ms of CPU ({one.whole_ms:.3f} with the "
+        f"start), {one.mesh_ms:.3f} of the mesh"
+    )
+
+
+def _latency(late_s: float) -> str:
+    return f"0–{late_s * 1e3:.0f} ms" if late_s else "0"
+
+
+def ratio(of: Sequence[float], to: Sequence[float]) -> float:
+    """The median over the rounds of one's figure to the other's in the same round."""
+    return statistics.median(one / other for one, other in zip(of, to, strict=True))
+
+
+def report(found: dict[str, Found], options: argparse.Namespace) -> str:
+    """The section of the page."""
+    heads = [
+        "model's latency, collector",
+        "rollouts a second",
+        "CPU of the collector, ms a rollout",
+        "with its start and end",
+        "CPU of the mesh, ms a rollout",
+    ]
+    rows = []
+    for late_s in _LATENCIES_S:
+        ours = found[OURS].costs[late_s]
+        for name, one in found.items():
+            cells = [f"{_latency(late_s)}, {TITLES.get(name, name)}"]
+            for figure, digits in (("per_s", 0), ("cpu_ms", 3), ("whole_ms", 3), ("mesh_ms", 3)):
+                values = [getattr(cost, figure) for cost in one.costs[late_s]]
+                against = ratio(values, [getattr(cost, figure) for cost in ours])
+                text = f"{statistics.median(values):.{digits}f}"
+                cells.append(text if name == OURS else f"{text} ({against:.2f} ×)")
+            rows.append(cells)
+    compiled = [f"{TITLES[name]}: {toolchain(name)}" for name in found if name != OURS]
+    seen = min(one.in_flight for one in found.values())
+    rpcs = sorted({one.rpc for one in found.values()})
+    return "\n\n".join(
+        [
+            f"{options.in_flight} rollouts in flight by {' and '.join(rpcs)}, of which the agent "
+            f"saw {seen} or more at once from every collector; {options.rollouts:,} in each run, "
+            f"all completed. Medians of {options.rounds} rounds, and the median ratio to gym-cli "
+            "in the same round:",
+            table(heads, rows),
+            f"{'; '.join(compiled)}. {machine()} `make bench-clients`.",
+        ]
+    )
+
+
+async def _drive(names: Sequence[str], options: argparse.Namespace) -> str:
+    with endpoint() as model:
+        async with mesh(model.url) as target:
+            found = await asyncio.to_thread(measure, target, model, names, options)
+    return report(found, options)
+
+
+def main() -> int:
+    """Prints the figures and writes the section."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a quarter of it; writes nothing")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rollouts", type=int, default=6144, help="in each run")
+    parser.add_argument("--in-flight", type=int, default=512)
+    parser.add_argument("--only", nargs="+", choices=LANGUAGES, default=LANGUAGES)
+    options = parser.parse_args()
+    if options.quick:
+        options.rounds, options.rollouts = 1, max(options.rollouts // 4, 2 * options.in_flight)
+    names = [OURS, *(name for name in LANGUAGES if name in options.only)]
+    try:
+        text = run(_drive(names, options))
+    except CollectorFailed as error:
+        print(f"bench-clients: {error}", file=sys.stderr)
+        return 1
+    print(f"\n{text}\n")
+    if not options.quick and len(names) == 1 + len(LANGUAGES):
+        write_section("make bench-clients", text)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

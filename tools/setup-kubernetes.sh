@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Builds the tests' Kubernetes control plane (etcd, kube-apiserver, kube-controller-manager) from
+# the Go module proxy into .cache/kubernetes, once. Prints that folder. Needs Go; the first build takes 10 to 40 minutes and 5 GB of Go's own caches.
+#
+# Kubernetes names its own libraries by paths of its repository; tools/kubernetes/go.mod puts their
+# published versions in place. Another version: change v1.X.Y and each v0.X.Y there, then run
+# `go mod tidy` in that folder.
+set -euo pipefail
+cd "$(dirname "$0")/kubernetes"
+out=../../.cache/kubernetes
+key=$(cat go.mod go.sum | sha256sum | cut -d' ' -f1)
+
+if [ "$(cat "$out/key" 2>/dev/null)" != "$key" ]; then
+    command -v go >/dev/null || {
+        echo "setup-kubernetes: there is no Go; install Go 1.26 or newer" >&2
+        exit 1
+    }
+    mkdir -p "$out"
+    out=$(realpath "$out")
+    version=$(go list -mod=readonly -m -f '{{.Version}}' k8s.io/kubernetes)
+    IFS=. read -r major minor _ <<<"${version#v}"
+    # What a release build stamps in: without it clients are told version v0.0.0.
+    stamp=k8s.io/component-base/version
+    ldflags="-s -w -X $stamp.gitVersion=$version -X $stamp.gitMajor=$major -X $stamp.gitMinor=$minor"
+    build() { # PROGRAM PACKAGE
+        echo "setup-kubernetes: building $1" >&2
+        CGO_ENABLED=0 go build -mod=readonly -trimpath -ldflags "$ldflags" -o "$out/$1" "$2"
+    }
+    build etcd go.etcd.io/etcd/server/v3
+    for program in kube-apiserver kube-controller-manager; do
+        build "$program" "k8s.io/kubernetes/cmd/$program"
+    done
+    echo "$key" >"$out/key"
+fi
+realpath "$out"
