@@ -103,7 +103,7 @@ def up(
       gym-cli collect -i tasks.jsonl -o rollouts.jsonl --agent 127.0.0.1:9401
     """
     from gymmesh_mesh import run_up
-    from gymmesh_runtime.security import SecurityConfig
+    from gymmesh_mesh.security import exposed
 
     def say_line(line: str) -> None:
         echo(one_line(line), err=True)
@@ -131,8 +131,7 @@ def up(
         config, mesh=settings, discovery=_discovery(config, discovery, consul_binary)
     )
     if insecure:
-        security = msgspec.structs.replace(config.security or SecurityConfig(), insecure=True)
-        config = msgspec.structs.replace(config, security=security)
+        config = exposed(config)
     if logs:
         asyncio.run(run_up(config, host=host, on_ready=on_ready, echo=say_line))
     else:

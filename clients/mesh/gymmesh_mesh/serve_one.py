@@ -70,6 +70,7 @@ async def serve_one(
         discovery_address=place.discovery_address,
         drain_s=settings.drain_s,
         transport=settings.transport,
+        security=config.security,
     )
 
     def ready(served: Served) -> None:
