@@ -94,7 +94,7 @@ async def test_a_mesh_of_single_services_collects(mesh: Path, tmp_path: Path) ->
 
 async def test_it_is_found_at_what_it_advertises(mesh: Path) -> None:
     port = free_port(taken=set())
-    place = ["--host", "0.0.0.0", "--advertise", "127.0.0.1", "--port", str(port)]
+    place = ["--host", "0.0.0.0", "--insecure", "--advertise", "127.0.0.1", "--port", str(port)]
     async with serving("discovery", "--config", mesh, *place) as (_, said):
         assert said["address"] == f"127.0.0.1:{port}"
         assert said["metrics_address"].startswith("127.0.0.1:")
