@@ -116,10 +116,10 @@ async def test_over_mutual_tls_probes_still_reach_health(mesh: Path, tmp_path: P
 
 async def test_it_is_found_at_what_it_advertises(mesh: Path) -> None:
     port = free_port(taken=set())
-    place = ["--host", "127.0.0.1", "--advertise", "localhost", "--port", str(port)]
+    place = ["--host", "0.0.0.0", "--insecure", "--advertise", "127.0.0.1", "--port", str(port)]
     async with serving("discovery", "--config", mesh, *place) as (_, said):
-        assert said["address"] == f"localhost:{port}"
-        assert said["metrics_address"].startswith("localhost:")
+        assert said["address"] == f"127.0.0.1:{port}"
+        assert said["metrics_address"].startswith("127.0.0.1:")
         assert await health_at(port) == SERVING
 
 

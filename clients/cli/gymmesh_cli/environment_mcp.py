@@ -13,6 +13,7 @@ import click
 
 from gymmesh_cli.exits import DONE, speaks_plainly
 from gymmesh_cli.options import MeshOptions, json_option, mesh_options
+from gymmesh_cli.security_options import SecurityOptions, security_options
 from gymmesh_cli.terminal import echo, echo_json, one_line
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ _LOOK_S: Final = 0.5
     metavar="FILE",
     help="With --verify: the agent's last message, read from this file at the end.",
 )
+@security_options
 @json_option
 @speaks_plainly
 def mcp(
@@ -57,6 +59,7 @@ def mcp(
     registry: str | None,
     verify: bool,
     answer: Path | None,
+    security: SecurityOptions,
     as_json: bool,
 ) -> int:
     """Open a session of an environment for an agent outside of the mesh.
@@ -77,7 +80,7 @@ def mcp(
     task = _task_of(name, tasks_file, task_id) if tasks_file is not None else None
     return asyncio.run(
         _hold(
-            _environment(name, mesh, registry),
+            _environment(name, mesh, registry, security),
             task,
             task_id=task_id,
             seed=seed,
@@ -89,15 +92,16 @@ def mcp(
 
 
 def _environment(
-    name: str, mesh: MeshOptions, registry: str | None
+    name: str, mesh: MeshOptions, registry: str | None, security: SecurityOptions
 ) -> AbstractAsyncContextManager[OfferedEnvironment]:
     from gymmesh_mesh.mcp_session import environment_alone, environment_at
 
     if registry is None:
+        security.refuse("--registry")
         return environment_alone(name, mesh.load())
     if mesh != MeshOptions():
         raise click.UsageError("--registry names a mesh that runs; options of another don't apply")
-    return environment_at(registry, name)
+    return environment_at(registry, name, security.over(None))
 
 
 async def _hold(

@@ -29,10 +29,12 @@ class SecurityOptions:
     token_file: str | None = None
     given: tuple[str, ...] = ()
 
-    def refuse(self) -> None:
-        """Raise a usage error where nothing elsewhere is called."""
+    def refuse(self, without: str = "--agent") -> None:
+        """Raise a usage error where nothing elsewhere is called, for want of an option."""
         if self.given:
-            raise click.UsageError(f"{self.given[0]} is for services elsewhere; give --agent, too")
+            raise click.UsageError(
+                f"{self.given[0]} is for services elsewhere; give {without}, too"
+            )
 
     def over(self, configured: SecurityConfig | None) -> SecurityConfig | None:
         """The configured security with what the options say laid over it.

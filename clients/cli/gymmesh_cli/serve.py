@@ -35,7 +35,12 @@ _PORT = click.IntRange(0, 65535)
     metavar="HOST",
     default="",
     help="The address to listen on; default: mesh.host, which is 127.0.0.1. Another one needs TLS"
-    " (see docs/security.md), or security.insecure.",
+    " (see docs/security.md), or --insecure.",
+)
+@click.option(
+    "--insecure",
+    is_flag=True,
+    help="Listen at --host without TLS: anyone who can reach it can read and use the service.",
 )
 @click.option(
     "--advertise",
@@ -69,6 +74,7 @@ def serve(
     mesh: MeshOptions,
     discovery_address: str,
     host: str,
+    insecure: bool,
     advertise_host: str,
     port: int,
     metrics_port: int,
@@ -89,6 +95,7 @@ def serve(
       gym-cli serve environment shop --config mesh.yaml --discovery 127.0.0.1:9400
       gym-cli serve agent tool_loop --config mesh.yaml --discovery 127.0.0.1:9400 --port 9401
     """
+    from gymmesh_mesh.security import exposed
     from gymmesh_mesh.serve_one import Place, serve_one
     from gymmesh_runtime.loop import run
 
@@ -121,6 +128,8 @@ def serve(
         instance=instance,
     )
     config = mesh.load()
+    if insecure:
+        config = exposed(config)
     with logged_as_service():
         run(serve_one(config, kind, name, place, on_ready))
     return DONE

@@ -103,7 +103,7 @@ def up(
       gym-cli collect -i tasks.jsonl -o rollouts.jsonl --agent 127.0.0.1:9401
     """
     from gymmesh_mesh import run_up
-    from gymmesh_runtime.security import SecurityConfig
+    from gymmesh_mesh.security import exposed
 
     def say_line(line: str) -> None:
         echo(one_line(line), err=True)
@@ -114,7 +114,7 @@ def up(
         else:
             found = config.discovery
             shared = f"consul://{found.consul.address}" if found.backend == "consul" else ""
-            echo(_as_text(services, shared))
+            echo(_as_text(services, shared, _shown(config)))
 
     config = mesh.load()
     settings = config.mesh
@@ -131,8 +131,7 @@ def up(
         config, mesh=settings, discovery=_discovery(config, discovery, consul_binary)
     )
     if insecure:
-        security = msgspec.structs.replace(config.security or SecurityConfig(), insecure=True)
-        config = msgspec.structs.replace(config, security=security)
+        config = exposed(config)
     if logs:
         asyncio.run(run_up(config, host=host, on_ready=on_ready, echo=say_line))
     else:
@@ -181,8 +180,19 @@ def _documents(services: list[ServiceInfo]) -> list[dict[str, Any]]:
     ]
 
 
-def _as_text(services: list[ServiceInfo], shared: str) -> str:
-    """A table of the services, and how to collect; `shared`: the Consul where they are found."""
+def _shown(config: MeshConfig) -> str:
+    """The options by which a collector shows who it is."""
+    tls = None if config.security is None else config.security.tls
+    if tls is None:
+        return ""
+    own = " --cert FILE --key FILE" if tls.client_certificates == "required" else ""
+    return f" --ca {tls.authority}{own}"
+
+
+def _as_text(services: list[ServiceInfo], shared: str, shown: str = "") -> str:
+    """A table of the services, and how to collect; `shared`: the Consul where they are found,
+    `shown`: the options by which a collector shows who it is.
+    """
     rows = [("SERVICE", "NAME", "ADDRESS", "METRICS", "PID")]
     for one in services:
         rows.append(
@@ -208,5 +218,5 @@ def _as_text(services: list[ServiceInfo], shared: str) -> str:
         if shared:
             agents = [f"{shared.replace('://https://', '://')}/{first.name}"]
         named = " ".join(f"--agent {address}" for address in agents)
-        lines += ["", f"ready; collect with: gym-cli collect … {named}"]
+        lines += ["", f"ready; collect with: gym-cli collect … {named}{shown}"]
     return "\n".join(map(one_line, lines))

@@ -31,6 +31,8 @@ from gymmesh_responses import dumps, items_from_json, loads, new_message
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.security import SecurityConfig
+from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.serve import DISCOVERY, close_bounded, instance_of
 
 __all__ = ["McpSession", "OfferedEnvironment", "environment_alone", "environment_at"]
@@ -177,12 +179,15 @@ async def environment_alone(name: str, config: MeshConfig) -> AsyncIterator[Offe
 
 
 @asynccontextmanager
-async def environment_at(registry: str, name: str) -> AsyncIterator[OfferedEnvironment]:
+async def environment_at(
+    registry: str, name: str, security: SecurityConfig | None = None
+) -> AsyncIterator[OfferedEnvironment]:
     """An environment of a mesh that runs, found at its registry (`host:port`).
 
+    `security`: the certificates and the token to show, of one who may `serve`.
     Raises ConfigError when it is not there or does not offer its tools, MeshError.
     """
-    directory = PeerDirectory()
+    directory = PeerDirectory(credentials=Credentials(security))
     try:
         peer = directory.peer(
             discovery_pb2.Instance(id=registry, service=DISCOVERY, address=registry)

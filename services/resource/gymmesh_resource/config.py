@@ -33,7 +33,8 @@ class EnvironmentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     options: passed to the class by keyword; checked against its `__init__`.
     tool_timeout_s: seconds for one tool call. turn_timeout_s: for one turn of the environment,
         and for opening a session. verify_timeout_s: for one verdict.
-    session_limit: sessions open at a time; 0 is no limit. session_idle_s: seconds without a
+    session_limit: sessions open at a time; session_limit_each: those that one identity opened
+        (see docs/security.md); 0 is no limit. session_idle_s: seconds without a
         call after which a session is closed; 0 is never.
     threads: how many synchronous tools and verifiers may run at a time.
     models: the environment's names for model services, and theirs in the mesh.
@@ -46,6 +47,7 @@ class EnvironmentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     turn_timeout_s: _Seconds = 60.0
     verify_timeout_s: _Seconds = 30.0
     session_limit: _Count = 5000
+    session_limit_each: _Count = 0
     session_idle_s: _Count = 600
     threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 32
     models: dict[str, str] = {}

@@ -85,6 +85,7 @@ class Hosted:
         self.open_sessions = metrics.SESSIONS_OPEN.labels(self.name)
         self.sessions = SessionStore(
             limit=self.config.session_limit,
+            limit_each=self.config.session_limit_each,
             idle_s=self.config.session_idle_s,
             close=self.end_session,
             clock=self.clock,

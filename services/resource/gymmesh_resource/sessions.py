@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import cached_property
 from typing import Any, Generic, TypeVar, TypeVarTuple
@@ -18,7 +19,7 @@ import msgspec
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.security.ownership import may_use, shown
+from gymmesh_runtime.security.ownership import may_use, owner_of, shown
 
 from .asking import Asking
 from .models import Models
@@ -125,10 +126,10 @@ class Open(msgspec.Struct, Generic[S], eq=False):
 class SessionStore(Generic[S]):
     """The open sessions of one service.
 
-    `limit`: sessions at a time, 0 for no limit. `idle_s`: seconds without a call after which
-    `sweep` closes a session, 0 for never. `close`: the environment's part of closing one, which
-    must not raise; it gives a coroutine where there is something to wait for. `clock`: seconds that
-    never go back.
+    `limit`: sessions at a time, and `limit_each` those of one identity; 0 for no limit. `idle_s`:
+    seconds without a call after which `sweep` closes a session, 0 for never. `close`: the
+    environment's part of closing one, which must not raise; it gives a coroutine where there is
+    something to wait for. `clock`: seconds that never go back.
     """
 
     def __init__(
@@ -138,8 +139,11 @@ class SessionStore(Generic[S]):
         idle_s: float,
         close: Callable[[Session[S]], Awaitable[None] | None],
         clock: Callable[[], float] = time.monotonic,
+        limit_each: int = 0,
     ) -> None:
         self._limit = limit
+        self._limit_each = limit_each
+        self._held: Counter[str] = Counter()  # by identity, of those in _by_request
         self._idle_s = idle_s
         self._close_session = close
         self._clock = clock
@@ -167,10 +171,10 @@ class SessionStore(Generic[S]):
         """
         known = self._by_request.get(request_id)
         if known is None:
-            self._refuse_full()
+            self._refuse_full(owner_of(request_id))
             made = make(*arguments)
             if isinstance(made, Open):
-                self._by_request[request_id] = (mark, made)
+                self._remember(request_id, (mark, made))
                 return made
             task = self._start(request_id, mark, made)
         elif known[0] != mark:
@@ -230,7 +234,7 @@ class SessionStore(Generic[S]):
         if found is None or (identity and found.owner != identity):
             return None
         del self._open[session_id]
-        self._by_request.pop(found.request_id, None)
+        self._forget(found.request_id)
         return self._close_session(found.session) if found.is_idle() else self._close_busy(found)
 
     async def sweep(self) -> int:
@@ -270,9 +274,24 @@ class SessionStore(Generic[S]):
         if closing is not None:
             await closing
 
-    def _refuse_full(self) -> None:
+    def _remember(self, request_id: str, made: tuple[int, Open[S] | asyncio.Task[Open[S]]]) -> None:
+        self._by_request[request_id] = made
+        if self._limit_each:
+            self._held[owner_of(request_id)] += 1
+
+    def _forget(self, request_id: str) -> None:
+        if self._by_request.pop(request_id, None) is not None and self._limit_each:
+            self._held[owner_of(request_id)] -= 1
+
+    def _refuse_full(self, owner: str) -> None:
         if self._closed:
             raise _draining()
+        if self._limit_each and self._held[owner] >= self._limit_each:
+            raise MeshError(
+                errors_pb2.ERROR_REASON_SESSION_LIMIT,
+                f"The caller holds {self._limit_each} sessions here, as many as it may.",
+                metadata={"limit": str(self._limit_each)},
+            )
         # Sessions that are being opened count too: they will be there in a moment.
         if self._limit and len(self._by_request) >= self._limit:
             raise MeshError(
@@ -285,13 +304,13 @@ class SessionStore(Generic[S]):
         self, request_id: str, mark: int, making: Coroutine[Any, Any, Open[S]]
     ) -> asyncio.Task[Open[S]]:
         task = asyncio.get_running_loop().create_task(making)
-        self._by_request[request_id] = (mark, task)
+        self._remember(request_id, (mark, task))
         task.add_done_callback(lambda ended: self._started(request_id, ended))
         return task
 
     def _started(self, request_id: str, task: asyncio.Task[Open[S]]) -> None:
         if task.cancelled() or task.exception() is not None:
-            self._by_request.pop(request_id, None)
+            self._forget(request_id)
 
 
 async def _end_of(task: asyncio.Task[Open[S]]) -> Open[S]:

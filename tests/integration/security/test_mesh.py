@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from gymmesh_runtime.security.refusals import Refusals
 from tests.support.certificates import Authority, Pair
 from tests.support.cli import ended, gym, rows_of, start, sums, write_tasks
 
@@ -59,9 +60,11 @@ async def _addresses_of(process: Process) -> dict[str, str]:
                 raise AssertionError(done.err)
             said += line
             try:
-                return {one["kind"]: one["address"] for one in json.loads(said)}
+                found = json.loads(said)
             except ValueError:
                 continue
+            services = found if isinstance(found, list) else [found]
+            return {one["kind"]: one["address"] for one in services}
 
 
 def files_of(authority: Authority, pair: Pair, more: str = "") -> str:
@@ -155,6 +158,33 @@ async def test_the_control_plane_over_mutual_tls(tmp_path: Path) -> None:
     assert [row["reward"] for row in rows_of(rows)] == [1.0] * 8
 
 
+async def test_a_service_alone(tmp_path: Path) -> None:
+    """`gym-cli serve`, which containers run, takes the same configuration."""
+    authority = Authority(tmp_path)
+    security = files_of(authority, authority.issue("services"))
+    config = tmp_path / "mesh.yaml"
+    config.write_text(f"mesh: {{drain_s: 2}}\nsecurity: {security}\n")
+    process = await start("serve", "discovery", "--config", config, "--json")
+    try:
+        addresses = await _addresses_of(process)
+        address = addresses["discovery"]
+        plain = await Refusals(None).find(address)
+        assert plain is not None
+        assert "serves TLS" in plain.message
+        stranger = authority.tls(None).tls
+        refused = await Refusals(stranger).find(address)
+        assert refused is not None
+        assert "wants a certificate" in refused.message
+        known = authority.tls(authority.issue("collector")).tls
+        assert await Refusals(known).find(address) is None
+    finally:
+        process.send_signal(signal.SIGINT)
+        await ended(process)
+    done = await gym("serve", "discovery", "--host", "0.0.0.0")
+    assert done.code == 2
+    done.said("will not listen on 0.0.0.0 without TLS")
+
+
 async def test_up_refuses_what_would_be_open(tmp_path: Path) -> None:
     done = await gym("up", "--host", "0.0.0.0")
     assert done.code == 2
@@ -177,6 +207,9 @@ async def test_flags_that_do_not_fit_together(tmp_path: Path) -> None:
         (["--agent", "127.0.0.1:9", "--ca", tmp_path / "none"], "cannot be read"),
         (["--agent", "127.0.0.1:9", "--token-file", tmp_path / "none"], "cannot be read"),
     ]
+    done = await gym("env", "mcp", "math", "--ca", "x")
+    assert done.code == 2
+    done.said("give --registry, too")
     for flags, problem in cases:
         done = await gym(*collect, *flags)
         assert done.code == 2, done.err

@@ -118,6 +118,24 @@ async def test_sessions(tmp_path: Path, transport: Transport) -> None:
         assert await reason(ann.CallTool(call, timeout=BOUND_S)) == "SESSION_NOT_FOUND"
 
 
+async def test_sessions_of_each(tmp_path: Path, transport: Transport) -> None:
+    config = EnvironmentConfig(use="calendar", session_limit_each=1)
+    service = ResourceService(config, "math", "math-0")
+    task = rollout_pb2.Task(task_id="t", environment="math", payload_json=_calendar())
+
+    def create(number: int) -> resource_pb2.CreateSessionRequest:
+        return resource_pb2.CreateSessionRequest(task=task, request_id=f"r-{number}")
+
+    async with served(tmp_path, service, transport) as two:
+        ann, bob = two.ann(), two.bob()
+        hers = await ann.CreateSession(create(1), timeout=BOUND_S)
+        assert await reason(ann.CreateSession(create(2), timeout=BOUND_S)) == "SESSION_LIMIT"
+        await bob.CreateSession(create(2), timeout=BOUND_S)
+        close = resource_pb2.CloseSessionRequest(session_id=hers.session_id)
+        await ann.CloseSession(close, timeout=BOUND_S)
+        await ann.CreateSession(create(3), timeout=BOUND_S)
+
+
 async def refusal(call: Any) -> MeshError:
     with pytest.raises(MeshError) as caught:
         await call
