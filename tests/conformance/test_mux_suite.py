@@ -30,6 +30,7 @@ from gymmesh_discovery.service import DiscoveryService
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.serve import ServeOptions, serving
 from gymmesh_runtime.timers import call_within
+from gymmesh_runtime.wire import server
 from gymmesh_runtime.wire.mux import callee, link, pipes, servicer, table
 from gymmesh_runtime.wire.mux.frames import unpack
 from gymmesh_runtime.wire.mux.table import CallTable, TableLimits, Violation
@@ -81,7 +82,11 @@ async def test_a_request_that_does_not_come(
 
 def _limits(**limits: Any) -> Change:
     """Another bound than the contract's."""
-    return lambda patch: patch.setattr(link, "TableLimits", lambda: TableLimits(**limits))
+
+    def made(**given: Any) -> TableLimits:
+        return TableLimits(**(given | limits))
+
+    return lambda patch: patch.setattr(server, "TableLimits", made)
 
 
 def _replaced(owner: Any, name: str, value: Any) -> Change:

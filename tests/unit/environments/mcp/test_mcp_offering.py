@@ -133,7 +133,7 @@ async def test_it_serves_as_long_as_the_environment() -> None:
             # A client that stays connected does not hold the environment back.
             await client.call_tool("note", {"text": "a"})
             await mesh.service.close()
-            assert mesh.service.meta == {}
+            assert "mcp" not in mesh.service.meta
             with pytest.raises(OSError, match=r"refused|failed|Connect"):
                 await asyncio.open_connection("127.0.0.1", int(url.split(":")[2].split("/")[0]))
     assert not [one for one in asyncio.all_tasks() - before if not one.done()]
@@ -141,7 +141,7 @@ async def test_it_serves_as_long_as_the_environment() -> None:
 
 async def test_without_the_key_nothing_is_offered() -> None:
     async with served(Desk()) as mesh:
-        assert mesh.service.meta == {}
+        assert "mcp" not in mesh.service.meta
 
 
 async def test_a_port_that_is_taken() -> None:
