@@ -9,6 +9,7 @@ exposure      where a server may listen without TLS
 identity      who calls: by a certificate or a token
 permissions   what each method takes, and who may call it
 authorizer    the one place that lets calls in
+readers       who may read metrics over HTTP
 ownership     whose an id is
 limits        what each identity may take of a process
 audit         a line for each control action and refusal
