@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
-import msgspec
 from click.core import ParameterSource
 
 if TYPE_CHECKING:
@@ -36,32 +35,15 @@ class SecurityOptions:
                 f"{self.given[0]} is for services elsewhere; give {without}, too"
             )
 
-    def over(self, configured: SecurityConfig | None) -> SecurityConfig | None:
+    def over(self, configured: SecurityConfig | None = None) -> SecurityConfig | None:
         """The configured security with what the options say laid over it.
 
         Raises ConfigError for what does not fit together.
         """
-        from gymmesh_runtime.config import ConfigError
-        from gymmesh_runtime.security import SecurityConfig, TlsConfig
+        from gymmesh_runtime.security.shown import ShownFiles
 
-        files = {"authority": self.ca, "certificate": self.cert, "key": self.key}
-        said = {key: value for key, value in files.items() if value is not None}
-        if self.server_name is not None:
-            said["server_name"] = self.server_name
-        if not said and self.token_file is None:
-            return configured
-        config = configured or SecurityConfig()
-        if said:
-            before = {} if config.tls is None else msgspec.structs.asdict(config.tls)
-            if not (before or self.ca):
-                raise ConfigError("give the authority of the services' certificates, too: --ca")
-            try:
-                config = msgspec.structs.replace(config, tls=TlsConfig(**(before | said)))
-            except ValueError:
-                raise ConfigError("--cert and --key belong together; give both") from None
-        if self.token_file is not None:
-            config = msgspec.structs.replace(config, token_file=self.token_file)
-        return config
+        files = ShownFiles(self.ca, self.cert, self.key, self.server_name, self.token_file)
+        return files.over(configured)
 
 
 def security_options(command: F) -> F:
