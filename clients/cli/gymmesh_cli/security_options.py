@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from click.core import ParameterSource
 
+from gymmesh_cli.option_groups import F, grouped
+
 if TYPE_CHECKING:
     from gymmesh_runtime.security import SecurityConfig
 
-F = TypeVar("F", bound=Callable[..., Any])
 _NAMES: Final = ("ca", "cert", "key", "server_name", "token_file")
 
 
@@ -48,23 +47,17 @@ class SecurityOptions:
 
 def security_options(command: F) -> F:
     """Add the options; the command takes them as `security: SecurityOptions`."""
+    return grouped(command, "security", _OPTIONS, _security_of)
 
-    @functools.wraps(command)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        context = click.get_current_context()
-        given = tuple(
-            f"--{name.replace('_', '-')}"
-            for name in _NAMES
-            if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-        )
-        values = {name: kwargs.pop(name) for name in _NAMES}
-        return command(*args, security=SecurityOptions(**values, given=given), **kwargs)
 
-    decorated: Any = wrapper
-    for option in reversed(_OPTIONS):
-        decorated = option(decorated)
-    result: F = decorated
-    return result
+def _security_of(values: dict[str, Any]) -> SecurityOptions:
+    context = click.get_current_context()
+    given = tuple(
+        f"--{name.replace('_', '-')}"
+        for name in _NAMES
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    )
+    return SecurityOptions(**{name: values.pop(name) for name in _NAMES}, given=given)
 
 
 _OPTIONS: Final = (
