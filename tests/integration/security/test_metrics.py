@@ -59,8 +59,9 @@ async def test_prometheus_as_the_page_configures_it(
         others = {**job["tls_config"], "cert_file": "certs/collector.pem"}
         others["key_file"] = "certs/collector.key"
         for url in (discovery["url"], f"{job['scheme']}://{targets[0]}/metrics"):
-            with pytest.raises(urllib.error.HTTPError, match="401"):
+            with pytest.raises(urllib.error.HTTPError, match="401") as caught:
                 await _read(url, _context(others))
+            caught.value.close()
 
 
 def _blocks() -> tuple[str, str]:
