@@ -24,14 +24,7 @@ from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.verify.v1 import verify_pb2
-from gymmesh_responses import (
-    TOOL_NAME_RULE,
-    CodecError,
-    dumps,
-    is_tool_name,
-    loads,
-    new_message,
-)
+from gymmesh_responses import CodecError, dumps, loads, new_message
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 
@@ -465,8 +458,6 @@ def _pays(verdict: str) -> bool:
 
 def _check_tool(function: responses_pb2.FunctionTool) -> None:
     name = function.name
-    if not is_tool_name(name):
-        raise _Wrong(f"{name!r} is no name for a tool: {TOOL_NAME_RULE}")
     if not function.description:
         raise _Wrong(f"{name} has no description; the model is told nothing about it")
     try:

@@ -24,6 +24,8 @@ from gymmesh_runtime.security.tokens import presented
 #: The standard library's words for the names in a certificate, and gRPC's, which identities have.
 _ALTERNATIVES: Final = {"URI": "peer_uri", "DNS": "peer_dns"}
 _COMMON_NAME: Final = "commonName"
+#: The pages are no methods; this one takes `observe`, too.
+_LIKE: Final = "gymmesh.discovery.v1.DiscoveryService/ListInstances"
 
 
 class Readers:
@@ -56,7 +58,7 @@ class Readers:
         """
         if self._identities is None:
             return None
-        refused = refusal_of(self._identity(authorization, certificate), _GET_METRICS)
+        refused = refusal_of(self._identity(authorization, certificate), _LIKE)
         if refused is not None:
             denied("", what, refused)
         return refused
@@ -68,10 +70,6 @@ class Readers:
         if authorization:
             return self._identities.of_token(presented(authorization))
         return self._identities.of_certificate(_names_in(certificate or {}))
-
-
-#: The pages have no method of their own: they tell less than this one, which takes `observe`.
-_GET_METRICS: Final = "gymmesh.discovery.v1.DiscoveryService/ListInstances"
 
 
 def _names_in(certificate: Mapping[str, Any]) -> dict[str, list[bytes]]:

@@ -21,7 +21,7 @@ from gymmesh_discovery.backends.memory import MemoryRegistry
 from gymmesh_discovery.http_sd import PATH, HttpSdEdge
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.exposition import MetricsEndpoint
-from gymmesh_runtime.security import IdentityConfig, SecurityConfig
+from gymmesh_runtime.security import IdentityConfig, SecurityConfig, TlsConfig
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.security.readers import Readers
 from tests.support.certificates import Authority, Pair
@@ -180,13 +180,10 @@ async def test_changed_certificates_are_taken_up(kind: str, tmp_path: Path) -> N
     )
     with_old.load_verify_locations(str(new.path))
     with_new.load_verify_locations(str(old.path))
-    security = old.tls(served)
-    assert security.tls is not None
-    files = {"authority": str(trusted), "certificate": str(served.certificate)}
-    security = SecurityConfig(
-        tls=type(security.tls)(**files, key=str(served.key)),
+    tls = TlsConfig(
+        authority=str(trusted), certificate=str(served.certificate), key=str(served.key)
     )
-    async with page(kind, security) as at:
+    async with page(kind, SecurityConfig(tls=tls)) as at:
         url = f"https://{at}"
         assert (await read(url, with_old))[0] == 200
         with pytest.raises(Refused):
