@@ -201,6 +201,7 @@ async def test_a_collector_that_nobody_starts() -> None:
         (("--service", "tool", "--target", "127.0.0.1:9"), 2, "tool"),
         (("--service", "resource", "--target", "127.0.0.1:9"), 2, "names a `task`"),
         (("--service", "collector", "--command", "x", "--case", "y"), 2, "no case named y"),
+        (("--service", "mux", "--target", "127.0.0.1:9", "--cert", "c", "--key", "k"), 2, "--ca"),
         (
             ("--service", "discovery", "--target", "127.0.0.1:9", "--wait", "0.2"),
             1,
