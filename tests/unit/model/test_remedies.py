@@ -33,12 +33,7 @@ ANSWERED = [
     (401, V1, said("Incorrect key"), "correct api_key"),
     (403, V1, b"", "correct api_key"),
     (400, V1, said("Use 'max_completion_tokens'"), "{max_tokens_key: max_completion_tokens}"),
-    (
-        400,
-        V1,
-        said("Invalid 'tools[0].function.name': does not match '^[a-zA-Z0-9_-]+$'"),
-        "rename",
-    ),
+    (400, V1, said("Invalid 'tools[0].function.name': pattern '^[a-zA-Z0-9_-]+$'"), "rename"),
     (400, V1, said("Invalid 'tools[3].name': string too long. Expected at most 64."), "rename"),
     (400, V1, said("tools.0.custom.name: String should match pattern '^[a-z]{1,64}$'"), "rename"),
     (400, V1, said("max_tokens must be at most 4096"), "lower max_output_tokens"),
