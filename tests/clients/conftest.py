@@ -16,6 +16,8 @@ import pytest
 LANGUAGES: Final = tuple(os.environ.get("GYMMESH_TEST_CLIENTS", "").split())
 
 collect_ignore_glob = [] if LANGUAGES else ["test_*.py"]
+#: What takes minutes is collected only where it is asked for.
+collect_ignore = [] if os.environ.get("GYMMESH_TEST_SLOW") else ["test_keepalive.py"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

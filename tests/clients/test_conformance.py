@@ -19,28 +19,20 @@ from tests.clients.services import PROGRAMS, service
 
 _BOUND_S: Final = 540.0
 _PLACES: Final = "--agent {agent} --input {input} --output {output} --failures {failures}"
+_OF_ENVIRONMENTS: Final = {
+    "not verify_needs_session",
+    "limit_of_two",
+    "multi_turn",
+    "judges_groups",
+    "short_call",
+    "fault_call",
+    "judged",
+    "judged_in_vain",
+}
 #: What the examples do not offer, so that cases are skipped: it must stay this.
 _LACKS: Final[dict[str, set[str]]] = {
-    "go": {
-        "not verify_needs_session",
-        "limit_of_two",
-        "multi_turn",
-        "judges_groups",
-        "short_call",
-        "fault_call",
-        "judged",
-        "judged_in_vain",
-    },
-    "typescript": {
-        "not verify_needs_session",
-        "limit_of_two",
-        "multi_turn",
-        "judges_groups",
-        "short_call",
-        "fault_call",
-        "judged",
-        "judged_in_vain",
-    },
+    "go": _OF_ENVIRONMENTS,
+    "typescript": _OF_ENVIRONMENTS,
     "rust": {"not collect", "role_in_options", "sends_deltas", "side_by_side"},
 }
 _ENVIRONMENTS: Final = [one for one, program in PROGRAMS.items() if program.kind == "resource"]

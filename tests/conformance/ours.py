@@ -1,13 +1,18 @@
 """Our own services as implementations, over each way in which they can be called.
 
-`direct`: the runtime's peer in this process; `plain`: gRPC as anyone calls it; `mux`: the
-runtime's peer for another process.
+`direct`: the runtime's peer in this process; `plain`: gRPC as anyone calls it; `mtls`: the same
+over mutual TLS, by an identity with a token; `mux`: the runtime's peer for another process.
 """
 
 from __future__ import annotations
 
+import atexit
+import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
 from gymmesh.discovery.v1 import discovery_pb2
@@ -16,7 +21,8 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh_agent.config import AgentConfig
 from gymmesh_agent.service import AgentService
 from gymmesh_conformance.direct import PeerPath, add_rooms
-from gymmesh_conformance.paths import AddressPath, Path
+from gymmesh_conformance.paths import AddressPath
+from gymmesh_conformance.paths import Path as WayTo
 from gymmesh_conformance.scripted.serving import served_world
 from gymmesh_conformance.scripted.world import World, rooms
 from gymmesh_conformance.services import SERVICES
@@ -34,6 +40,8 @@ from gymmesh_model.service import ModelService
 from gymmesh_resource import EnvironmentConfig, ResourceService
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.security import IdentityConfig, SecurityConfig
+from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.serve import ServeOptions, serving
 from gymmesh_runtime.service import Service
 from tests.conformance.capitals_sdk import (
@@ -48,23 +56,60 @@ from tests.conformance.implementations import (
     PROFILES,
     Implementation,
 )
+from tests.support.certificates import Authority
 
 _MODEL: Final = "gymmesh.model.v1.ModelService"
 _PATHS: Final = ("direct", "plain", "mux")
+_ALL_PATHS: Final = (*_PATHS, "mtls")  # for one implementation of each kind
 _Open = Callable[[str], AbstractAsyncContextManager[Target]]
+
+
+@dataclass(frozen=True)
+class Secured:
+    """What our services and the suites show one another."""
+
+    services: SecurityConfig
+    suite: SecurityConfig
+
+
+@cache
+def secured() -> Secured:
+    """Both ends of mutual TLS, for as long as this process runs."""
+    kept = tempfile.TemporaryDirectory(prefix="gymmesh-conformance-")
+    atexit.register(kept.cleanup)
+    authority, token = Authority(Path(kept.name)), Path(kept.name) / "token"
+    token.write_text("a-token-of-the-suite\n")
+    identities = {
+        "services": IdentityConfig(certificates=("services",), may=("register", "serve")),
+        "suite": IdentityConfig(
+            token_file=str(token), may=("collect", "control", "register", "serve")
+        ),
+    }
+    return Secured(
+        authority.tls(authority.issue("services"), identities=identities),
+        authority.tls(authority.issue("stranger"), token_file=str(token)),
+    )
 
 
 @asynccontextmanager
 async def _way(
     service: Service, path: str, directory: PeerDirectory, registry: str = ""
-) -> AsyncIterator[Path]:
+) -> AsyncIterator[WayTo]:
     """Opens or serves a service, and gives the path to it."""
     async with AsyncExitStack() as stack:
         if path != "direct":
-            options = ServeOptions(metrics_port=None, discovery_address=registry, drain_s=0.2)
+            ends = secured() if path == "mtls" else None
+            options = ServeOptions(
+                metrics_port=None,
+                discovery_address=registry,
+                drain_s=0.2,
+                security=None if ends is None else ends.services,
+            )
             served = await stack.enter_async_context(serving(service, options))
-            if path == "plain":
-                yield await stack.enter_async_context(AddressPath(served.instance.address))
+            if path in ("plain", "mtls"):
+                shown = Credentials(None if ends is None else ends.suite)
+                way = AddressPath(served.instance.address, shown)
+                yield await stack.enter_async_context(way)
             else:
                 yield _peers(service, directory, served.instance)
             return
@@ -150,7 +195,9 @@ def agent_of(config: AgentConfig) -> _Open:
             directory = await stack.enter_async_context(_directory())
             registry = ""
             if path != "direct":
-                registry = await stack.enter_async_context(served_world(scripted))
+                shown = Credentials(secured().suite if path == "mtls" else None)
+                one = served_world(scripted, credentials=shown)
+                registry = await stack.enter_async_context(one)
             else:
                 add_rooms(directory, scripted)
             way = await stack.enter_async_context(_way(service, path, directory, registry))
@@ -180,7 +227,7 @@ _TWO: Final = EnvironmentConfig(session_limit=2)
 
 OURS: Final = (
     Implementation("resource", "math", _PATHS, _resource("math.yaml", _MATH)),
-    Implementation("resource", "sdk", _PATHS, _resource("capitals.yaml", _CONFIG, Capitals)),
+    Implementation("resource", "sdk", _ALL_PATHS, _resource("capitals.yaml", _CONFIG, Capitals)),
     Implementation(
         "resource", "sdk_turns", _PATHS, _resource("capitals.yaml", _CONFIG, CapitalsInTurns)
     ),
@@ -201,7 +248,7 @@ OURS: Final = (
         _resource("judged.yaml", _CONFIG, CapitalsJudged),
         only=JUDGED_CASES,
     ),
-    Implementation("model", "replay", _PATHS, _model),
-    Implementation("agent", "tool_loop", _PATHS, agent_of(AgentConfig())),
-    Implementation("discovery", "registry", _PATHS, _registry),
+    Implementation("model", "replay", _ALL_PATHS, _model),
+    Implementation("agent", "tool_loop", _ALL_PATHS, agent_of(AgentConfig())),
+    Implementation("discovery", "registry", _ALL_PATHS, _registry),
 )

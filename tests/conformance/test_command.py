@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,14 @@ from gymmesh_conformance.reports import as_junit
 from gymmesh_conformance.runner import CaseResult
 from gymmesh_conformance.vectors import KINDS, copy_to, folder
 from gymmesh_discovery.service import DiscoveryService
+from gymmesh_runtime.security import SecurityConfig
 from gymmesh_runtime.serve import ServeOptions
 from gymmesh_runtime.serve import serving as runtime_serving
 from tests.conformance.implementations import PROFILES
 from tests.conformance.minimal.capitals import Capitals
 from tests.conformance.minimal.registry import Registry
 from tests.conformance.minimal.serving import serving
+from tests.conformance.ours import secured
 
 _ROOT = Path(__file__).parents[2]
 
@@ -130,6 +133,56 @@ async def test_a_server_without_the_mux() -> None:
     assert err.endswith("with UNIMPLEMENTED: it does not offer the mux, and need not\n")
 
 
+def _shown(security: SecurityConfig) -> list[str]:
+    """The flags by which a command shows this."""
+    assert security.tls is not None
+    tls = security.tls
+    flags = ["--ca", tls.authority, "--cert", tls.certificate, "--key", tls.key]
+    return [*flags, "--token-file", security.token_file]
+
+
+async def test_over_mutual_tls_with_a_token() -> None:
+    ends = secured()
+    options = ServeOptions(metrics_port=None, drain_s=0.2, security=ends.services)
+    flags = _shown(ends.suite)
+    async with runtime_serving(DiscoveryService("ours-0"), options) as served:
+        at = ("--target", served.instance.address)
+        for service, cases in (
+            ("discovery", ("lists_by_page", "watches")),
+            ("mux", ("offers_itself", "cancels")),
+        ):
+            chosen = [word for case in cases for word in ("--case", case)]
+            code, out, err = await _gym_cli("--service", service, *at, *chosen, *flags)
+            assert (code, err) == (0, "")
+            assert out.endswith("2 passed, 0 failed, 0 skipped\n")
+        without_token = flags[: flags.index("--token-file")]
+        for given, said in (
+            (without_token, "the caller is not known here"),
+            (["--wait", "0.5"], "serves TLS; give the authority of its certificate"),
+            ([*flags[:2], "--wait", "0.5"], "wants a certificate of its callers"),
+        ):
+            code, _, err = await _gym_cli("--service", "discovery", *at, *given)
+            assert code == 1
+            assert said in err
+            assert "Traceback" not in err
+
+
+async def test_a_collector_over_mutual_tls() -> None:
+    ends = secured()
+    flags = _shown(ends.suite)
+    collect = "--agent {agent} --input {input} --output {output} -q"
+    command = f"{sys.executable} -m gymmesh_cli collect {collect} {shlex.join(_shown(ends.suite))}"
+    code, out, err = await _gym_cli(
+        *("--service", "collector", "--case", "a_gap_is_not_data", "--command", command, *flags)
+    )
+    assert (code, err) == (0, ""), out
+    code, _, err = await _gym_cli(
+        *("--service", "collector", "--case", "a_gap_is_not_data", "--ca", flags[1])
+    )
+    assert code == 2
+    assert "needs a certificate and a key to serve TLS with" in err
+
+
 async def test_a_collector_that_nobody_starts() -> None:
     code, out, err = await _gym_cli(
         *("--service", "collector", "--case", "a_gap_is_not_data", "--wait", "0.2")
@@ -148,6 +201,7 @@ async def test_a_collector_that_nobody_starts() -> None:
         (("--service", "tool", "--target", "127.0.0.1:9"), 2, "tool"),
         (("--service", "resource", "--target", "127.0.0.1:9"), 2, "names a `task`"),
         (("--service", "collector", "--command", "x", "--case", "y"), 2, "no case named y"),
+        (("--service", "mux", "--target", "127.0.0.1:9", "--cert", "c", "--key", "k"), 2, "--ca"),
         (
             ("--service", "discovery", "--target", "127.0.0.1:9", "--wait", "0.2"),
             1,

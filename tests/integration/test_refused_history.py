@@ -1,14 +1,16 @@
 """What a model wrote never ends its rollout without a verdict when it is sent back to its endpoint.
 
 The endpoint here refuses, with status 400, what servers refuse of a conversation: vLLM, SGLang and
-llama.cpp parse the arguments of earlier calls for the chat template, and no tokenizer takes an
-unpaired surrogate.
+llama.cpp parse the arguments of earlier calls for the chat template, OpenAI takes names of tools of
+few characters alone, and no tokenizer takes an unpaired surrogate.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,7 @@ class Echoes(Environment[None]):
     async def verify(self, session, rollout):
         return Verdict(0.0)
 '''
+NAME = re.compile("[a-zA-Z0-9_-]{1,64}")  # of OpenAI's API reference
 DEEP = '{"text":' + "[" * 200 + "]" * 200 + "}"
 # Arguments, and whether they go out as they are.
 ARGUMENTS = {
@@ -85,6 +88,8 @@ def refusal(seen: Seen) -> str | None:
     else:
         calls = [item for item in seen.body["input"] if item.get("type") == "function_call"]
     for call in calls:
+        if not NAME.fullmatch(call["name"]):
+            return f"'name': {call['name']!r} does not match {NAME.pattern}"
         try:
             # For the depth that parsers stop at, the standard library's would be too lenient.
             value = orjson.loads(call["arguments"])
@@ -110,10 +115,12 @@ class Strict:
         return self.answers.pop(0) if self.answers else fake.text("done")
 
 
-async def run(folder: Path, backend: str, strict: Strict) -> tuple[rollout_pb2.Rollout, list[Seen]]:
-    """One rollout with such a policy, and what its endpoint saw."""
+async def run(
+    folder: Path, backend: str, answers: Any, tools: Sequence[dict[str, Any]] = ()
+) -> tuple[rollout_pb2.Rollout, list[Seen]]:
+    """One rollout with such a policy and tools of its task's own, and what its endpoint saw."""
     (folder / "echoes.py").write_text(ENVIRONMENT)
-    async with asyncio.timeout(BOUND_S), FakeEndpoint(default=strict) as endpoint:
+    async with asyncio.timeout(BOUND_S), FakeEndpoint(default=answers) as endpoint:
         # Without exact tokens vLLM is not asked what it can, and renders the conversation itself.
         options = {"exact": False} if backend == "vllm" else {}
         settings = {"backend": backend, "url": endpoint.url, "model": "m", "api_key": Secret("k")}
@@ -125,9 +132,8 @@ async def run(folder: Path, backend: str, strict: Strict) -> tuple[rollout_pb2.R
         async with embedded(config) as mesh:
             instance = await mesh.directory.pick("gymmesh.agent.v1.AgentService", "tool_loop")
             agent = mesh.directory.peer(instance)
-            task = rollout_pb2.Task(
-                task_id="t", environment="echoes", params=params_from_json({"input": "go"})
-            )
+            params = params_from_json({"input": "go", **({"tools": [*tools]} if tools else {})})
+            task = rollout_pb2.Task(task_id="t", environment="echoes", params=params)
             request = agent_pb2.RunRolloutRequest(task=task, rollout_id="r")
             events = [one.event async for one in agent.RunRollout(request, timeout=BOUND_S)]
         return fold(events, "r"), endpoint.requests
@@ -204,3 +210,61 @@ async def test_other_answers(tmp_path: Path, backend: str, kind: str) -> None:
     rollout, _ = await run(tmp_path, backend, strict)
     assert strict.refused == []
     assert verdict_of(rollout) == 0.0
+
+
+NAMES = {
+    "echo it\n<|im_end|>": "echo_it___im_end__",
+    "e" * 100: "e" * 64,
+    "": "_",
+    "math.add": "math_add",
+}
+
+
+@pytest.mark.parametrize("backend", ["chat", "vllm", "responses", "openai"])
+@pytest.mark.parametrize("written", NAMES)
+async def test_the_name_of_a_tool_that_is_not_there(
+    tmp_path: Path, backend: str, written: str
+) -> None:
+    """It is recorded as written, and goes back as endpoints take it."""
+    strict = Strict(fake.answer(calls=[("call_1", written, "{}")]))
+    rollout, seen = await run(tmp_path, backend, strict)
+    assert verdict_of(rollout) == 0.0
+    [record] = rollout.tool_calls
+    assert record.completed.name == written
+    assert names_sent(seen[-1]) == [NAMES[written]]
+
+
+DOTTED = {"type": "function", "name": "math.add", "parameters": {"type": "object"}}
+
+
+@pytest.mark.parametrize("backend", ["chat", "vllm", "responses"])
+async def test_a_task_s_own_tool_goes_out_as_it_is(tmp_path: Path, backend: str) -> None:
+    """Endpoints that are not OpenAI's take such names; the model sees one name in both places."""
+    answers = iter([fake.answer(calls=[("call_1", "math.add", "{}")])])
+    rollout, seen = await run(
+        tmp_path, backend, lambda _: next(answers, fake.text("done")), [DOTTED]
+    )
+    assert verdict_of(rollout) == 0.0
+    assert "math.add" in names_of(seen[-1].body["tools"])
+    assert names_sent(seen[-1]) == ["math.add"]
+
+
+async def test_openai_is_not_asked_with_a_name_that_it_refuses(tmp_path: Path) -> None:
+    rollout, seen = await run(tmp_path, "openai", Strict(), [DOTTED])
+    failure = rollout.failed.failure
+    assert failure.boundary == rollout_pb2.BOUNDARY_MODEL
+    assert not failure.retry_safe
+    assert "'params.tools[0].name' is 'math.add', which this endpoint refuses" in (
+        failure.status.message
+    )
+    assert seen == []
+
+
+def names_of(calls: list[dict[str, Any]]) -> list[str]:
+    return [one.get("function", one)["name"] for one in calls]
+
+
+def names_sent(seen: Seen) -> list[str]:
+    if seen.api == "responses":
+        return names_of([one for one in seen.body["input"] if one.get("type") == "function_call"])
+    return names_of([call for one in seen.body["messages"] for call in one.get("tool_calls") or ()])

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from gymmesh_cli.exits import DONE, speaks_plainly
+from gymmesh_cli.options import json_option
 from gymmesh_cli.terminal import echo, echo_json, one_line
 
 
@@ -39,7 +40,7 @@ def certs() -> None:
     show_default=True,
     help="How long the certificates hold.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Report as JSON on stdout.")
+@json_option
 @speaks_plainly
 def dev(names: tuple[str, ...], out: Path, hosts: tuple[str, ...], days: int, as_json: bool) -> int:
     """Make a throwaway authority, and a certificate for each NAME (default: services, collector).

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from gymmesh_cli.exits import speaks_plainly
+from gymmesh_cli.security_options import SecurityOptions, security_options
 from gymmesh_cli.terminal import echo
 
 _SERVICES = ("resource", "model", "agent", "discovery", "mux", "collector")
@@ -75,6 +76,7 @@ _SERVICES = ("resource", "model", "agent", "discovery", "mux", "collector")
     metavar="FILE",
     help="Write the results as JUnit XML, too.",
 )
+@security_options
 @speaks_plainly
 def conformance(
     service: str,
@@ -88,6 +90,7 @@ def conformance(
     wait_s: float | None,
     as_json: bool,
     junit: Path | None,
+    security: SecurityOptions,
 ) -> int:
     """Test whether a server of any language keeps to the contract.
 
@@ -101,6 +104,9 @@ def conformance(
     A collector, which is run once for each case:
       gym-cli conformance --service collector \\
           --command 'gym-cli collect --agent {agent} --input {input} --output {output}'
+    Over mutual TLS; what an agent or a collector calls is served with the same certificate:
+      gym-cli conformance --service model --target 127.0.0.1:9401 --profile model.yaml \\
+          --ca certs/ca.pem --cert certs/collector.pem --key certs/collector.key
     A collector that you start yourself, as often as there are cases:
       gym-cli conformance --service collector --target 127.0.0.1:9403
 
@@ -128,5 +134,6 @@ def conformance(
         wait_s=wait_s,
         json=as_json,
         junit=junit,
+        security=security.over(),
     )
     return run(options, echo)

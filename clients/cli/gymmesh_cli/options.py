@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+
+from gymmesh_cli.option_groups import F, grouped
 
 if TYPE_CHECKING:
     from gymmesh_client.journal.layout import OutputFiles
     from gymmesh_client.retry_choice import RetryChoice
     from gymmesh_mesh import MeshConfig
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 _CONFIG_HELP: Final = (
     "A YAML file that describes the mesh. Give several and they are merged left to right. "
@@ -102,64 +101,51 @@ def _quoted(text: str) -> str:
 
 def mesh_options(command: F) -> F:
     """Add the options that describe a mesh; the command takes them as `mesh: MeshOptions`."""
+    return grouped(command, "mesh", _OPTIONS, _mesh_of)
 
-    # `wraps` also carries over the options that were added before.
-    @functools.wraps(command)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        mesh = MeshOptions(
-            config=tuple(kwargs.pop("config")),
-            sets=tuple(kwargs.pop("sets")),
-            model_url=kwargs.pop("model_url"),
-            model=kwargs.pop("model"),
-            model_api=kwargs.pop("model_api"),
-            environment=kwargs.pop("environment"),
-        )
-        if mesh.model_api != "auto" and mesh.model_url is None:
-            raise click.UsageError("--model-api says how to call --model-url; give that, too")
-        return command(*args, mesh=mesh, **kwargs)
 
-    decorated: Any = wrapper
-    for option in reversed(_OPTIONS):
-        decorated = option(decorated)
-    result: F = decorated
-    return result
+def _mesh_of(values: dict[str, Any]) -> MeshOptions:
+    mesh = MeshOptions(
+        config=tuple(values.pop("config")),
+        sets=tuple(values.pop("sets")),
+        model_url=values.pop("model_url"),
+        model=values.pop("model"),
+        model_api=values.pop("model_api"),
+        environment=values.pop("environment"),
+    )
+    if mesh.model_api != "auto" and mesh.model_url is None:
+        raise click.UsageError("--model-api says how to call --model-url; give that, too")
+    return mesh
 
 
 def output_options(command: F) -> F:
     """Add the options that describe an output; the command takes `output: OutputOptions`."""
+    return grouped(command, "output", _OUTPUT_OPTIONS, _output_of)
 
-    @functools.wraps(command)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        from gymmesh_client.journal.layout import OutputFiles
-        from gymmesh_client.problems import UserError
-        from gymmesh_client.retry_choice import RetryChoice
 
-        try:
-            retry = RetryChoice.parse(kwargs.pop("retry"))
-        except UserError as error:
-            raise click.UsageError(str(error)) from None
-        output = OutputOptions(
-            files=OutputFiles(
-                kwargs.pop("output"), kwargs.pop("shard_rows"), kwargs.pop("compressed")
-            ),
-            overwrite=kwargs.pop("overwrite"),
-            resume=kwargs.pop("resume"),
-            accept=frozenset(kwargs.pop("accept")),
-            retry=retry,
-            trace=kwargs.pop("trace"),
-        )
-        if output.overwrite and output.resume:
-            raise click.UsageError("--overwrite and --resume exclude each other")
-        for flag, given in (("--retry", output.retry), ("--accept-change", output.accept)):
-            if given and not output.resume:
-                raise click.UsageError(f"{flag} is about a run to go on with; add --resume")
-        return command(*args, output=output, **kwargs)
+def _output_of(values: dict[str, Any]) -> OutputOptions:
+    from gymmesh_client.journal.layout import OutputFiles
+    from gymmesh_client.problems import UserError
+    from gymmesh_client.retry_choice import RetryChoice
 
-    decorated: Any = wrapper
-    for option in reversed(_OUTPUT_OPTIONS):
-        decorated = option(decorated)
-    result: F = decorated
-    return result
+    try:
+        retry = RetryChoice.parse(values.pop("retry"))
+    except UserError as error:
+        raise click.UsageError(str(error)) from None
+    output = OutputOptions(
+        files=OutputFiles(values.pop("output"), values.pop("shard_rows"), values.pop("compressed")),
+        overwrite=values.pop("overwrite"),
+        resume=values.pop("resume"),
+        accept=frozenset(values.pop("accept")),
+        retry=retry,
+        trace=values.pop("trace"),
+    )
+    if output.overwrite and output.resume:
+        raise click.UsageError("--overwrite and --resume exclude each other")
+    for flag, given in (("--retry", output.retry), ("--accept-change", output.accept)):
+        if given and not output.resume:
+            raise click.UsageError(f"{flag} is about a run to go on with; add --resume")
+    return output
 
 
 _OUTPUT_OPTIONS: Final = (

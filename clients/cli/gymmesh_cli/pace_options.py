@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from gymmesh_cli.option_groups import F, grouped
+
 if TYPE_CHECKING:
     from gymmesh_client import CollectOptions
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 _ORDERS: Final = ("tasks", "interleaved", "longest-first")
 _DAY_S: Final = 86_400
@@ -77,30 +75,23 @@ class PaceOptions:
 
 def pace_options(command: F) -> F:
     """Add the options; the command takes them as `pace: PaceOptions`."""
+    return grouped(command, "pace", _OPTIONS, _pace_of)
 
-    @functools.wraps(command)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        kwargs["shares"] = _shares(kwargs["shares"])
-        stream, groups = kwargs.pop("stream"), kwargs.pop("stream_groups")
-        if groups is not None and not stream:
-            raise click.UsageError("--stream-groups is about --stream; add that, too")
-        kwargs["hand_out"] = (groups or 16) if stream else 0
-        if stream and kwargs["order"] == "interleaved" and kwargs["repeats"] > 1:
-            raise click.UsageError(
-                "--stream hands out whole groups, and --order interleaved finishes them all at "
-                "the end; leave out one of the two"
-            )
-        if kwargs["lengths"] is not None and kwargs["order"] != "longest-first":
-            raise click.UsageError("--longest-first-from is about --order longest-first")
-        names = PaceOptions.__dataclass_fields__
-        pace = PaceOptions(**{name: kwargs.pop(name) for name in names})
-        return command(*args, pace=pace, **kwargs)
 
-    decorated: Any = wrapper
-    for option in reversed(_OPTIONS):
-        decorated = option(decorated)
-    result: F = decorated
-    return result
+def _pace_of(values: dict[str, Any]) -> PaceOptions:
+    values["shares"] = _shares(values["shares"])
+    stream, groups = values.pop("stream"), values.pop("stream_groups")
+    if groups is not None and not stream:
+        raise click.UsageError("--stream-groups is about --stream; add that, too")
+    values["hand_out"] = (groups or 16) if stream else 0
+    if stream and values["order"] == "interleaved" and values["repeats"] > 1:
+        raise click.UsageError(
+            "--stream hands out whole groups, and --order interleaved finishes them all at "
+            "the end; leave out one of the two"
+        )
+    if values["lengths"] is not None and values["order"] != "longest-first":
+        raise click.UsageError("--longest-first-from is about --order longest-first")
+    return PaceOptions(**{name: values.pop(name) for name in PaceOptions.__dataclass_fields__})
 
 
 def _shares(given: tuple[str, ...]) -> dict[str, float]:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import click
-import msgspec
 from click.core import ParameterSource
+
+from gymmesh_cli.option_groups import F, grouped
 
 if TYPE_CHECKING:
     from gymmesh_runtime.security import SecurityConfig
 
-F = TypeVar("F", bound=Callable[..., Any])
 _NAMES: Final = ("ca", "cert", "key", "server_name", "token_file")
 
 
@@ -36,53 +34,30 @@ class SecurityOptions:
                 f"{self.given[0]} is for services elsewhere; give {without}, too"
             )
 
-    def over(self, configured: SecurityConfig | None) -> SecurityConfig | None:
+    def over(self, configured: SecurityConfig | None = None) -> SecurityConfig | None:
         """The configured security with what the options say laid over it.
 
         Raises ConfigError for what does not fit together.
         """
-        from gymmesh_runtime.config import ConfigError
-        from gymmesh_runtime.security import SecurityConfig, TlsConfig
+        from gymmesh_runtime.security.shown import ShownFiles
 
-        files = {"authority": self.ca, "certificate": self.cert, "key": self.key}
-        said = {key: value for key, value in files.items() if value is not None}
-        if self.server_name is not None:
-            said["server_name"] = self.server_name
-        if not said and self.token_file is None:
-            return configured
-        config = configured or SecurityConfig()
-        if said:
-            before = {} if config.tls is None else msgspec.structs.asdict(config.tls)
-            if not (before or self.ca):
-                raise ConfigError("give the authority of the services' certificates, too: --ca")
-            try:
-                config = msgspec.structs.replace(config, tls=TlsConfig(**(before | said)))
-            except ValueError:
-                raise ConfigError("--cert and --key belong together; give both") from None
-        if self.token_file is not None:
-            config = msgspec.structs.replace(config, token_file=self.token_file)
-        return config
+        files = ShownFiles(self.ca, self.cert, self.key, self.server_name, self.token_file)
+        return files.over(configured)
 
 
 def security_options(command: F) -> F:
     """Add the options; the command takes them as `security: SecurityOptions`."""
+    return grouped(command, "security", _OPTIONS, _security_of)
 
-    @functools.wraps(command)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        context = click.get_current_context()
-        given = tuple(
-            f"--{name.replace('_', '-')}"
-            for name in _NAMES
-            if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-        )
-        values = {name: kwargs.pop(name) for name in _NAMES}
-        return command(*args, security=SecurityOptions(**values, given=given), **kwargs)
 
-    decorated: Any = wrapper
-    for option in reversed(_OPTIONS):
-        decorated = option(decorated)
-    result: F = decorated
-    return result
+def _security_of(values: dict[str, Any]) -> SecurityOptions:
+    context = click.get_current_context()
+    given = tuple(
+        f"--{name.replace('_', '-')}"
+        for name in _NAMES
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    )
+    return SecurityOptions(**{name: values.pop(name) for name in _NAMES}, given=given)
 
 
 _OPTIONS: Final = (

@@ -112,9 +112,7 @@ def up(
         if as_json:
             echo_json(_documents(services))
         else:
-            found = config.discovery
-            shared = f"consul://{found.consul.address}" if found.backend == "consul" else ""
-            echo(_as_text(services, shared, _shown(config)))
+            echo(_as_text(services, _shared(config.discovery), _shown(config)))
 
     config = mesh.load()
     settings = config.mesh
@@ -137,6 +135,13 @@ def up(
     else:
         asyncio.run(run_up(config, host=host, on_ready=on_ready))
     return DONE
+
+
+def _shared(found: DiscoveryConfig) -> str:
+    """What `--agent` calls the place where services register by themselves; empty: none."""
+    if found.backend != "consul":
+        return ""
+    return f"consul://{found.consul.address.rpartition('://')[2]}"  # https is the configuration's
 
 
 def _discovery(config: MeshConfig, where: str | None, binary: str | None) -> DiscoveryConfig:

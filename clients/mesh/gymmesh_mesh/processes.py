@@ -30,6 +30,7 @@ from gymmesh_mesh.config import MeshConfig
 from gymmesh_mesh.layout import ProcessPlan, in_consul, plan_processes
 from gymmesh_runtime.advertised import advertised
 from gymmesh_runtime.listening import METRICS_HARM, SERVICES_HARM, TOOLS_HARM, exposure
+from gymmesh_runtime.security import SecurityConfig
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.security.exposure import check_exposure, check_plain
 
@@ -266,9 +267,10 @@ class Up:
 def _exposures(config: MeshConfig, host: str) -> list[str]:
     """What others than this machine could reach of a mesh, a sentence for each; none: nothing."""
     found = []
-    if config.security is None or config.security.tls is None:
+    security = config.security or SecurityConfig()
+    if security.tls is None:
         found.append(exposure("the services listen", host, SERVICES_HARM))
-    if config.mesh.metrics:
+    if config.mesh.metrics and not security.encrypts_metrics:
         found.append(exposure("metrics are served", host, METRICS_HARM))
     for name, environment in config.environments.items():
         if environment.mcp is not None:
@@ -289,7 +291,7 @@ async def up(
     """
     settings = config.mesh
     host = host or settings.host
-    check_exposure(host, config.security, metrics=settings.metrics)
+    check_exposure(host, config.security)
     if config.discovery.http_sd:
         http_sd_host = config.discovery.http_sd.rpartition(":")[0].strip("[]")
         check_plain(http_sd_host, config.security, "HTTP service discovery")

@@ -25,6 +25,12 @@ from gymmesh_responses.jsonio import (
     overlay_without,
     text_to_bytes,
 )
+from gymmesh_responses.names import (
+    LONGEST_TOOL_NAME,
+    TOOL_NAME_RULE,
+    is_tool_name,
+    with_name_characters,
+)
 from gymmesh_responses.params import (
     params_from_json,
     params_to_dict,
@@ -45,7 +51,9 @@ from gymmesh_responses.usage import usage_from_json, usage_to_dict, usage_to_jso
 from gymmesh_responses.usual import fill_usual
 
 __all__ = [
+    "LONGEST_TOOL_NAME",
     "MAX_DEPTH",
+    "TOOL_NAME_RULE",
     "CodecError",
     "JsonSource",
     "JsonValue",
@@ -55,6 +63,7 @@ __all__ = [
     "fill_response",
     "fill_usual",
     "function_call_output",
+    "is_tool_name",
     "item_from_json",
     "item_to_dict",
     "item_to_json",
@@ -82,4 +91,5 @@ __all__ = [
     "usage_from_json",
     "usage_to_dict",
     "usage_to_json",
+    "with_name_characters",
 ]

@@ -8,13 +8,14 @@ from typing import Any, Protocol
 from gymmesh_discovery.backends.base import RegistryBackend
 from gymmesh_discovery.config import DiscoveryConfig
 from gymmesh_runtime.config import ConfigError
+from gymmesh_runtime.security.credentials import Credentials
 
 
 class Edge(Protocol):
     """A protocol over the registry's backend."""
 
-    async def open(self, backend: RegistryBackend) -> None:
-        """Starts; the backend is open."""
+    async def open(self, backend: RegistryBackend, credentials: Credentials) -> None:
+        """Starts; the backend is open. ``credentials``: of the process."""
 
     async def close(self) -> None:
         """Stops; harmless when called twice."""

@@ -22,6 +22,9 @@ from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_discovery.backends.base import RegistryBackend
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.listening import at_port, log_exposure
+from gymmesh_runtime.security.credentials import Credentials
+from gymmesh_runtime.security.exposure import check_plain
+from gymmesh_runtime.security.readers import Readers
 
 _log = logging.getLogger("gymmesh.discovery")
 
@@ -36,17 +39,21 @@ class HttpSdEdge:
         self._host, self._port = split_address(address)
         self._runner: web.AppRunner | None = None
         self._backend: RegistryBackend | None = None
+        self._readers: Readers | None = None
         self.address = ""
 
-    async def open(self, backend: RegistryBackend) -> None:
-        """Listens. Raises OSError when the port is taken."""
+    async def open(self, backend: RegistryBackend, credentials: Credentials) -> None:
+        """Listens. Raises OSError when the port is taken, and ConfigError as servers do."""
+        check_plain(self._host, credentials.config, "HTTP service discovery")
         self._backend = backend
+        self._readers = readers = Readers(credentials)
         app = web.Application()
         app.router.add_get(PATH, self._targets)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=_STOP_S)
         await self._runner.setup()
         try:
-            await web.TCPSite(self._runner, self._host, self._port).start()
+            site = web.TCPSite(self._runner, self._host, self._port, ssl_context=readers.tls)
+            await site.start()
         except OSError as error:
             place = at_port(self._host, self._port)
             await self._runner.cleanup()
@@ -54,8 +61,9 @@ class HttpSdEdge:
                 f"cannot serve HTTP service discovery on {place}: {error.strerror}"
             ) from error
         self.address = at_port(self._host, self._runner.addresses[0][1])
-        log_exposure("HTTP service discovery is served", self._host, "read where services are")
-        _log.info("HTTP service discovery is at http://%s%s", self.address, PATH)
+        if readers.tls is None:
+            log_exposure("HTTP service discovery is served", self._host, "read where services are")
+        _log.info("HTTP service discovery is at %s://%s%s", readers.scheme, self.address, PATH)
 
     async def close(self) -> None:
         """Stops listening."""
@@ -73,6 +81,14 @@ class HttpSdEdge:
 
     async def _targets(self, request: web.Request) -> web.Response:
         assert self._backend is not None
+        assert self._readers is not None
+        connection = request.transport
+        shown = None if connection is None else connection.get_extra_info("peercert")
+        authorization = request.headers.get("Authorization", "")
+        refused = self._readers.refusal(f"GET {PATH}", authorization, shown)
+        if refused is not None:
+            headers = {"WWW-Authenticate": "Bearer"}
+            return web.Response(status=401, text=f"{refused.message}\n", headers=headers)
         _, instances = self._backend.snapshot("", "")
         return web.Response(
             body=orjson.dumps(targets_of(instances)), content_type="application/json"

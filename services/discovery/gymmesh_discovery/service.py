@@ -54,7 +54,7 @@ class DiscoveryService:
         """Opens the backend, then the edges."""
         await self._backend.open()
         for edge in self._edges:
-            await edge.open(self._backend)
+            await edge.open(self._backend, directory.credentials)
 
     def drain(self, seconds: float) -> None:
         """Ends the edges' streams."""

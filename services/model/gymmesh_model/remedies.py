@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh_model.concealed import MASK
+from gymmesh_responses import TOOL_NAME_RULE
 from gymmesh_runtime.errors import MeshError
 
 MOST_SHOWN: Final = 200
@@ -61,6 +62,11 @@ _TABLE: Final = (
         r"head is not one of http|closed by the endpoint",
     ),
     Remedy("correct api_key, and the headers if it needs any", (401, 403)),
+    Remedy(
+        f"rename the tool in the task: this endpoint takes names of {TOOL_NAME_RULE}",
+        (400, 422),
+        r"tools?\b.{0,40}\bname\b.*(?:pattern|too long|at most 64|a-zA-Z0-9)",
+    ),
     Remedy(
         "correct model: GET {base}/models lists the names that it knows",
         (400, 404),

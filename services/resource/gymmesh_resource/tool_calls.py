@@ -16,7 +16,14 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_responses import CodecError, loads, text_to_bytes, tool_from_json
+from gymmesh_responses import (
+    TOOL_NAME_RULE,
+    CodecError,
+    is_tool_name,
+    loads,
+    text_to_bytes,
+    tool_from_json,
+)
 from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 
@@ -221,6 +228,11 @@ def _session_tool(document: object) -> responses_pb2.Tool:
     if not tool.HasField("function") or not tool.function.name:
         raise DefinitionError(
             "session_tools: each tool needs 'type': 'function' and a 'name' of its own."
+        )
+    if not is_tool_name(tool.function.name):
+        raise DefinitionError(
+            f"session_tools: {tool.function.name!r:.200} is no name for a tool, which endpoints "
+            f"take of {TOOL_NAME_RULE}."
         )
     return tool
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, overload
 import msgspec
 
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_responses import dumps, text_to_bytes
+from gymmesh_responses import TOOL_NAME_RULE, dumps, is_tool_name, text_to_bytes
 
 from .arguments import QuickReader, quick_reader
 from .docstrings import read_docstring
@@ -84,6 +84,11 @@ class Toolset(Mapping[str, Tool]):
         self._tools: dict[str, Tool] = {}
         for attribute, name in _marked_methods(type(environment)).items():
             where = f"{type(environment).__name__}.{attribute}"
+            if not is_tool_name(name):
+                raise DefinitionError(
+                    f"{where}: {name!r} is no name for a tool, which endpoints take of "
+                    f"{TOOL_NAME_RULE}; give another with @tool(name=…)."
+                )
             if name in self._tools:
                 raise DefinitionError(f"{where}: there is another tool called {name!r}.")
             method = getattr(environment, attribute)

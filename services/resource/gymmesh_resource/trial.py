@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -36,7 +35,6 @@ __all__ = ["Finding", "try_out"]
 
 _CALL_S = 60.0
 _IN_FLIGHT = 64
-_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _REWARD = "reward "
 _SHOWN = 200  # characters
 _NO_TOOL = "no_such_tool_here"
@@ -460,8 +458,6 @@ def _pays(verdict: str) -> bool:
 
 def _check_tool(function: responses_pb2.FunctionTool) -> None:
     name = function.name
-    if not _TOOL_NAME.fullmatch(name):
-        raise _Wrong(f"{name!r} is no name for a tool: letters, digits, _ and -, at most 64")
     if not function.description:
         raise _Wrong(f"{name} has no description; the model is told nothing about it")
     try:

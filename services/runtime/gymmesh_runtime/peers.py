@@ -57,10 +57,10 @@ class PeerDirectory:
         self._muxed: dict[tuple[str, str], MuxPeer] = {}  # by address and service
         self._trunks: dict[str, Trunk] = {}  # by address
         self.transport = transport
-        self._credentials = credentials or Credentials()
-        self._version = self._credentials.refresh()
+        self.credentials = credentials or Credentials()
+        self._version = self.credentials.refresh()
         self._renewing: asyncio.Task[None] | None = None
-        self._channels = ChannelPool(self._credentials)
+        self._channels = ChannelPool(self.credentials)
         self._crowd = Crowd()
         self._turn = 0
         #: Grows whenever an instance comes, goes or changes: what was found out about them before
@@ -192,7 +192,7 @@ class PeerDirectory:
         """Returns the peer that calls a service at an address by plain RPCs, whatever it offers."""
         peer = self._plain.get((address, service))
         if peer is None:
-            if self._renewing is None and self._credentials.encrypts:
+            if self._renewing is None and self.credentials.encrypts:
                 self._renewing = asyncio.create_task(self._renew_for_ever())
             peer = self._plain[address, service] = PlainPeer(self._channels.get(address), service)
         return peer
@@ -211,7 +211,7 @@ class PeerDirectory:
         """Connects anew whenever the certificates have changed; calls in flight go on."""
         while True:
             await asyncio.sleep(CHECK_S)
-            version = await asyncio.to_thread(self._credentials.refresh)
+            version = await asyncio.to_thread(self.credentials.refresh)
             if version != self._version:
                 self._version = version
                 self._channels.renew()

@@ -27,6 +27,7 @@ from gymmesh_runtime.registration import DirectoryWatch, DiscoveryPeer, Registra
 from gymmesh_runtime.security.config import SecurityConfig
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.security.exposure import check_exposure
+from gymmesh_runtime.security.readers import Readers
 from gymmesh_runtime.service import Service
 from gymmesh_runtime.wire.health_port import HealthPort
 from gymmesh_runtime.wire.options import KEEPALIVE_KEY, KEEPALIVE_S
@@ -107,11 +108,11 @@ async def serving(
     taken, and TimeoutError when the registry can't be reached.
     """
     services = [services] if not isinstance(services, Sequence) else services
-    check_exposure(options.host, options.security, metrics=options.metrics_port is not None)
+    check_exposure(options.host, options.security)
     credentials = Credentials(options.security)
     options = replace(options, advertise_host=advertised(options.host, options.advertise_host))
     async with AsyncExitStack() as stack:
-        metrics_address = _start_metrics(stack, options)
+        metrics_address = _start_metrics(stack, options, credentials)
         health = await _start_health(stack, options)
         directory = PeerDirectory(
             watched=bool(options.discovery_address) or any(map(_is_shared, services)),
@@ -277,10 +278,10 @@ async def _serve_for_ever(
             _log.info("%s is draining", served.instance.id)
 
 
-def _start_metrics(stack: AsyncExitStack, options: ServeOptions) -> str:
+def _start_metrics(stack: AsyncExitStack, options: ServeOptions, credentials: Credentials) -> str:
     if options.metrics_port is None:
         return ""
-    endpoint = MetricsEndpoint.start(options.host, options.metrics_port)
+    endpoint = MetricsEndpoint.start(options.host, options.metrics_port, Readers(credentials))
     stack.callback(endpoint.stop)
     return at_port(options.advertise_host, endpoint.port)
 

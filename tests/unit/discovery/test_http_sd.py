@@ -15,6 +15,7 @@ from gymmesh_discovery.http_sd import PATH, HttpSdEdge, targets_of
 from gymmesh_discovery.service import DiscoveryService
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.security.credentials import Credentials
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -77,7 +78,7 @@ async def test_over_http() -> None:
             async with session.get(f"http://{edge.address}/") as answer:
                 assert answer.status == 404
         with pytest.raises(OSError, match="HTTP service discovery"):
-            await HttpSdEdge(edge.address).open(registry)
+            await HttpSdEdge(edge.address).open(registry, Credentials())
     finally:
         await service.close()
         await service.close()

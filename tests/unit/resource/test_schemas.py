@@ -398,6 +398,23 @@ def test_mistakes_of_the_author_are_one_sentence(function: Any, hint: str) -> No
         arguments_schema(arguments_type(function, "Shop.add", {}), "Shop.add")
 
 
+@pytest.mark.parametrize("name", ["open.door", "öffnen", "o" * 65, "open door"])
+def test_names_that_endpoints_refuse_are_refused_at_the_start(name: str) -> None:
+    class Odd(Environment[None]):
+        """Has a tool with such a name."""
+
+        @tool(name=name)
+        def open(self) -> str:
+            """Open it."""
+            return ""
+
+        def verify(self, session: Session[None], rollout: Rollout) -> float:
+            return 0.0
+
+    with pytest.raises(DefinitionError, match=r"Odd\.open: .* is no name for a tool, .* 64"):
+        Toolset(Odd())
+
+
 def test_types_can_be_replaced_and_strays_are_named() -> None:
     held = {"renamed": {"a": Annotated[str, msgspec.Meta(pattern="^x$")]}}
     tools = Toolset(Many(), held)

@@ -100,7 +100,16 @@ async def test_without_call_other_they_are_unknown() -> None:
     assert answer.outcome == rollout_pb2.TOOL_OUTCOME_UNKNOWN_TOOL
 
 
-@pytest.mark.parametrize("tools", [[function("knock")], [{"type": "function"}], [{"type": "x"}]])
+@pytest.mark.parametrize(
+    "tools",
+    [
+        [function("knock")],
+        [{"type": "function"}],
+        [{"type": "x"}],
+        [function("open.door")],
+        [function("o" * 65)],
+    ],
+)
 async def test_a_bad_list_of_tools_is_a_fault_and_leaves_no_session(
     tools: list[dict[str, Any]],
 ) -> None:

@@ -257,7 +257,6 @@ def test_what_cannot_be_made_up_is_said(part: dict[str, Any]) -> None:
         (Silent(), "turns", "said nothing"),
         (Crowded(), "load", "sessions failed"),
         (Deaf(), "wrong calls", "call_other is not defined"),
-        (Nameless(), "tools", "'a b' is no name"),
         (NoSchema(), "tools", "no JSON Schema"),
         (Mute(), "describes itself", "no docstring"),
         (Broken(), "calls", 'say({"text":"text"}): ENVIRONMENT_FAULT'),
@@ -270,6 +269,12 @@ async def test_what_is_wrong_is_found_and_nothing_else(
     found = await wrong(environment, task("a"), task("b"))
     assert list(found) == [check]
     assert said in found[check]
+
+
+async def test_a_tool_of_a_name_that_endpoints_refuse_is_named() -> None:
+    found = await wrong(Nameless(), task("a"))
+    assert next(iter(found)) == "tools"
+    assert "session_tools: 'a b' is no name for a tool" in found["tools"]
 
 
 async def test_a_verifier_that_breaks_on_nothing_is_found() -> None:

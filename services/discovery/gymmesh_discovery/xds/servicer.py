@@ -18,6 +18,7 @@ from gymmesh_discovery.xds.stream import ClientStream, Push, TooManyNamesError
 from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.plain_text import one_line
+from gymmesh_runtime.security.credentials import Credentials
 
 _log = logging.getLogger("gymmesh.xds")
 
@@ -41,8 +42,8 @@ class XdsEdge:
         self._draining = False
         self._logged: set[tuple[str, str]] = set()
 
-    async def open(self, backend: RegistryBackend) -> None:
-        """Starts to follow the registry."""
+    async def open(self, backend: RegistryBackend, credentials: Credentials) -> None:
+        """Starts to follow the registry. It is served by the process's gRPC server, as secured."""
         self._feed = RegistryFeed(backend, settle_s=self._settle_s)
         await self._feed.open()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -32,6 +32,7 @@ from gymmesh_model.convert import whole
 from gymmesh_model.errors import answer_invalid, invalid, misconfigured, options_of, unreachable
 from gymmesh_model.pool import Endpoint, Pool
 from gymmesh_model.remedies import explain
+from gymmesh_responses import TOOL_NAME_RULE, is_tool_name
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -98,7 +99,7 @@ class OpenAIBackend:
             await client.close()
 
     async def create(self, call: ModelCall) -> Made:
-        body = whole(native_body(call.params, self.backend))
+        body = whole(_body(call.params, self.backend))
 
         async def once(_: Endpoint) -> Made:
             async with self._posted(body) as response:
@@ -108,7 +109,7 @@ class OpenAIBackend:
         return await self._attempts.run(once, call.timeout, key=call.rollout_id)
 
     async def stream(self, call: ModelCall, progress: Progress) -> Made:
-        body = {**whole(native_body(call.params, self.backend)), "stream": True}
+        body = {**whole(_body(call.params, self.backend)), "stream": True}
 
         async def once(_: Endpoint) -> Made:
             reader = ResponsesReader(self._name, self._secrets, progress)
@@ -227,3 +228,20 @@ def _cause(failure: BaseException) -> str:
         inner = inner.__cause__ or inner.__context__
     name = type(failure.__cause__ or failure).__name__
     return "connection refused" if name == "ConnectError" else name
+
+
+def _body(params: Mapping[str, Any], backend: str) -> dict[str, Any]:
+    """The request's body. Raises MeshError PARAMETER_UNSUPPORTED, and FIELD_INVALID for the name
+    of a tool that OpenAI refuses, which other endpoints may take.
+    """
+    body = native_body(params, backend)
+    tools = body.get("tools")
+    for index, tool in enumerate(tools if isinstance(tools, list) else ()):
+        name = tool.get("name") if isinstance(tool, Mapping) else None
+        if isinstance(name, str) and not is_tool_name(name):
+            raise invalid(
+                f"params.tools[{index}].name",
+                f"is {name!r:.200}, which this endpoint refuses: it takes {TOOL_NAME_RULE}; rename "
+                "the tool in the task",
+            )
+    return body

@@ -22,7 +22,7 @@ from gymmesh_model.backends.read_response import ResponseReader
 from gymmesh_model.backends.responses_stream import ResponsesReader
 from gymmesh_model.backends.sendable import SHORT, Sendable, exactly
 from gymmesh_model.config import ModelConfig
-from gymmesh_model.convert import with_sent_arguments, write_whole
+from gymmesh_model.convert import with_sent_calls, write_whole
 from gymmesh_model.errors import answer_invalid, options_of, unreadable, unsupported
 from gymmesh_responses import CodecError, dumps, items_to_list
 
@@ -97,7 +97,7 @@ def _written(call: ModelCall, *, streamed: bool = False) -> bytes:
     items = call.params["input"] if call.items is None else _parsed(call.items)
     # Put together, it takes no more memory than its length.
     return b'{"input":%b%b%b' % (
-        write_whole(with_sent_arguments(items)),
+        write_whole(with_sent_calls(items, settings.params.get("tools"))),
         rest,
         _STREAMED if streamed else b"}",
     )
@@ -117,5 +117,5 @@ def native_body(params: Mapping[str, Any], backend: str = "responses") -> dict[s
         if body.pop(key, None):
             raise unsupported(key, "answers are asked for whole", backend)
     if "input" in body:
-        body["input"] = with_sent_arguments(body["input"])
+        body["input"] = with_sent_calls(body["input"], body.get("tools"))
     return body

@@ -187,7 +187,10 @@ class _Views:
 
     def _messages(self, items: int) -> list[Json]:
         messages = messages_from_input(
-            self._items[:items], self._params.get("instructions"), self._options
+            self._items[:items],
+            self._params.get("instructions"),
+            self._options,
+            self._params.get("tools"),
         )
         if self._lowers:
             messages = lower_thinking({"messages": messages})["messages"]

@@ -5,7 +5,7 @@ the Responses document. Neither changes what it is given. What Chat Completions 
 for is refused by name; `to_chat` says what has no effect there, and why.
 """
 
-from gymmesh_model.convert.calls import with_sent_arguments
+from gymmesh_model.convert.calls import with_sent_calls
 from gymmesh_model.convert.from_chat import from_chat, items_from_message
 from gymmesh_model.convert.messages import messages_from_input, messages_from_items
 from gymmesh_model.convert.options import ChatOptions
@@ -27,6 +27,6 @@ __all__ = [
     "settings_to_chat",
     "to_chat",
     "whole",
-    "with_sent_arguments",
+    "with_sent_calls",
     "write_whole",
 ]

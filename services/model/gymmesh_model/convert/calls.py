@@ -1,4 +1,4 @@
-"""The arguments of earlier tool calls, as any endpoint can read them.
+"""The arguments and names of earlier tool calls, as any endpoint can read them.
 
 What a model wrote as arguments may be anything, and what is recorded stays as it wrote it. But
 endpoints parse the arguments of the calls in a conversation, for the chat template: vLLM, SGLang
@@ -9,6 +9,11 @@ the text:
     {"invalid_arguments": "<what the model wrote>"}
 
 An object goes out as it was written, to the letter. No arguments at all are `{}`.
+
+It is the same with the name of a tool that the model was never given: endpoints of OpenAI's kind
+answer 400 when it has other characters than theirs. Those are sent as `_`, and what is too long is
+cut off; the call was answered as that of an unknown tool, and its answer says its name in full. A
+name that the request itself gives a tool goes out as it is, as it does among the tools.
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ from typing import Any, Final
 import orjson
 
 from gymmesh_model.convert.whole import whole_text
-from gymmesh_responses import dumps
+from gymmesh_responses import LONGEST_TOOL_NAME, dumps, is_tool_name, with_name_characters
 
 INVALID_ARGUMENTS: Final = "invalid_arguments"
 """The key under which arguments that are no JSON object are sent back."""
@@ -68,18 +73,33 @@ def _depth(value: Any) -> int:
     return levels
 
 
-def with_sent_arguments(items: object) -> object:
-    """`input` of Responses parameters, its calls' arguments as `sent_arguments`; not changed."""
+def sent_name(written: str, tools: object) -> str:
+    """The name of a call as it is sent back; `tools`: those of the request, as JSON."""
+    if is_tool_name(written) or written in _names(tools):
+        return written
+    return with_name_characters(written)[:LONGEST_TOOL_NAME]
+
+
+def _names(tools: object) -> list[object]:
+    if not isinstance(tools, list):
+        return []
+    return [tool.get("name") for tool in tools if isinstance(tool, Mapping)]
+
+
+def with_sent_calls(items: object, tools: object) -> object:
+    """`input` of Responses parameters, its calls as endpoints take them; not changed."""
     if not isinstance(items, list):
         return items
-    return [_with_sent(item) for item in items]
+    return [_with_sent(item, tools) for item in items]
 
 
-def _with_sent(item: Any) -> Any:
+def _with_sent(item: Any, tools: object) -> Any:
     if not isinstance(item, Mapping) or item.get("type") != "function_call":
         return item
-    written = item.get("arguments")
-    if not isinstance(written, str):
-        return item
-    sent = sent_arguments(written)
-    return item if sent is written else {**item, "arguments": sent}
+    changed = {}
+    arguments, name = item.get("arguments"), item.get("name")
+    if isinstance(arguments, str) and (sent := sent_arguments(arguments)) is not arguments:
+        changed["arguments"] = sent
+    if isinstance(name, str) and (sent := sent_name(name, tools)) is not name:
+        changed["name"] = sent
+    return {**item, **changed} if changed else item

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from gymmesh.responses.v1 import responses_pb2 as pb
-from gymmesh_model.convert.calls import sent_arguments
+from gymmesh_model.convert.calls import sent_arguments, sent_name
 from gymmesh_model.convert.options import DEFAULT, ChatOptions
 from gymmesh_model.convert.parts import (
     check_keys,
@@ -44,19 +44,23 @@ _ITEM: Final = frozenset(("type", "id", "status", *_CAPTURE))
 
 
 def messages_from_input(
-    value: object, instructions: object = None, options: ChatOptions = DEFAULT
+    value: object,
+    instructions: object = None,
+    options: ChatOptions = DEFAULT,
+    tools: object = None,
 ) -> list[Json]:
     """`input` and `instructions` of Responses parameters as a list of chat messages.
 
-    value: the `input`, text or a list of items. Raises MeshError PARAMETER_UNSUPPORTED, naming
-    the place (`input[3].type`), or FIELD_INVALID for what is no Responses input at all.
+    value: the `input`, text or a list of items. tools: those of the parameters. Raises MeshError
+    PARAMETER_UNSUPPORTED, naming the place (`input[3].type`), or FIELD_INVALID for what is no
+    Responses input at all.
     """
     messages = _instructed(instructions)
     if isinstance(value, str):
         return [*messages, {"role": "user", "content": value}]
     if not isinstance(value, list):
         raise invalid("params.input", "must be text or a list of items")
-    transcript = _Transcript(options, value)
+    transcript = _Transcript(options, value, tools)
     for index, item in enumerate(value):
         text = plain_text(item)
         if text is not None and transcript.add_plain(item["role"], text):
@@ -68,14 +72,17 @@ def messages_from_input(
 
 
 def messages_from_items(
-    items: Sequence[pb.Item], instructions: object = None, options: ChatOptions = DEFAULT
+    items: Sequence[pb.Item],
+    instructions: object = None,
+    options: ChatOptions = DEFAULT,
+    tools: object = None,
 ) -> list[Json]:
     """`messages_from_input` of items that are messages still: the same, without the way there.
 
     Raises as that, and FIELD_INVALID for an item that cannot be read.
     """
     messages = _instructed(instructions)
-    transcript = _Transcript(options, items)
+    transcript = _Transcript(options, items, tools)
     index = 0
     try:
         for index, item in enumerate(items):
@@ -136,10 +143,11 @@ def _answered(items: Sequence[Any]) -> frozenset[str]:
 class _Transcript:
     """Builds the list; `_open` is the assistant message that further items may join."""
 
-    def __init__(self, options: ChatOptions, items: Sequence[Any]) -> None:
+    def __init__(self, options: ChatOptions, items: Sequence[Any], tools: object) -> None:
         self.messages: list[Json] = []
         self._options = options
         self._items = items
+        self._tools = tools
         self._ids: frozenset[str] | None = None
         self._open: Json | None = None
 
@@ -233,6 +241,7 @@ class _Transcript:
 
     def _called(self, call_id: str, name: str, arguments: str) -> None:
         message = self._open or self._begin()
+        name = sent_name(name, self._tools)
         function = {"name": name, "arguments": sent_arguments(arguments)}
         call = {"id": call_id, "type": "function", "function": function}
         message.setdefault("tool_calls", []).append(call)

@@ -55,11 +55,11 @@ def to_chat(
     what `settings_to_chat` gave for them, if it was asked before; not changed. Raises MeshError
     PARAMETER_UNSUPPORTED or FIELD_INVALID.
     """
-    instructions = params.get("instructions")
+    instructions, tools = params.get("instructions"), params.get("tools")
     if items is None:
-        messages = messages_from_input(params.get("input"), instructions, options)
+        messages = messages_from_input(params.get("input"), instructions, options, tools)
     else:
-        messages = messages_from_items(items, instructions, options)
+        messages = messages_from_items(items, instructions, options, tools)
     if shared is None:
         shared = settings_to_chat(params, options)
     body: Json = {"messages": messages, **shared}

@@ -4,11 +4,13 @@ config        what a mesh file says of it
 pem           certificate files: checked, and read again when they change
 tokens        bearer tokens: what this process presents, and what it accepts
 credentials   what gRPC wants of both: for servers, and for channels
+shown         what a caller shows, as flags say it
 refusals      why a connection over TLS came to nothing, as a sentence
 exposure      where a server may listen without TLS
 identity      who calls: by a certificate or a token
 permissions   what each method takes, and who may call it
 authorizer    the one place that lets calls in
+readers       who may read metrics over HTTP
 ownership     whose an id is
 limits        what each identity may take of a process
 audit         a line for each control action and refusal

@@ -86,9 +86,9 @@ class SecurityConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     ``token_file`` holds the bearer token that this process presents. ``identities``, by name, are
     the only ones who may call; without any, whoever can connect may do all. ``insecure`` allows to
-    listen without TLS where others than this machine can connect, and to send tokens there;
-    ``plain_metrics`` allows the same for metrics alone. ``reflection``: whether servers say what
-    they offer; by default those that are plain and know no identities do.
+    listen without TLS where others than this machine can connect, and to send tokens there.
+    ``plain_metrics``: metrics are served without TLS, to whoever can connect. ``reflection``:
+    whether servers say what they offer; by default those that are plain and know no identities do.
     """
 
     tls: TlsConfig | None = None
@@ -115,6 +115,11 @@ class SecurityConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                     f"the identity {name!r} is known by certificates, which callers show with tls "
                     "and client_certificates: required"
                 )
+
+    @property
+    def encrypts_metrics(self) -> bool:
+        """Whether metrics are served over TLS."""
+        return self.tls is not None and not self.plain_metrics
 
     @property
     def offers_reflection(self) -> bool:

@@ -42,20 +42,23 @@ class Credentials:
         """Looks for changed certificate files; the number grows with each change."""
         return 0 if self.files is None else self.files.refresh()
 
+    def files_to_serve_with(self) -> PemFiles | None:
+        """The files of this process as a server; None: plain. ConfigError without a certificate."""
+        if self.files is not None and not self.files.config.certificate:
+            raise ConfigError(
+                "a service needs a certificate and a key to serve TLS with", path="security.tls"
+            )
+        return self.files
+
     def server(self) -> grpc.ServerCredentials | None:
         """What a server listens with; None: plain. Raises ConfigError without a certificate.
 
         The files are looked at with each new connection, so that a changed certificate is in use
         from the next one on.
         """
-        files = self.files
+        files = self.files_to_serve_with()
         if files is None:
             return None
-        tls = files.config
-        if not tls.certificate:
-            raise ConfigError(
-                "a service needs a certificate and a key to serve TLS with", path="security.tls"
-            )
         used = files.current()
 
         def changed() -> Any:
@@ -65,7 +68,7 @@ class Credentials:
             used = pem
             return _server_configuration(pem)
 
-        required = tls.client_certificates == "required"
+        required = files.config.client_certificates == "required"
         make: Any = grpc.dynamic_ssl_server_credentials  # its stub lacks the None of "no change"
         credentials: grpc.ServerCredentials = make(_server_configuration(used), changed, required)
         return credentials

@@ -19,7 +19,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from gymmesh_conformance.command import Options, run
+from gymmesh_conformance.command import USAGE, Options, run
+from gymmesh_runtime.config import ConfigError
+from gymmesh_runtime.security.shown import ShownFiles
 
 _WHAT = {
     "resource": "an environment with its verifier",
@@ -35,6 +37,12 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     given = _parser().parse_args(arguments)
     service = next(name for name in _WHAT if getattr(given, name) is not None)
+    files = ShownFiles(given.ca, given.cert, given.key, given.server_name, given.token_file)
+    try:
+        security = files.over()
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return USAGE
     options = Options(
         service,
         getattr(given, service),
@@ -47,6 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
         wait_s=given.wait,
         json=given.json,
         junit=given.junit,
+        security=security,
     )
     try:
         return run(options, lambda line: print(line, flush=True))
@@ -93,6 +102,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--case", action="append", default=[], help="only this one; repeatable")
     parser.add_argument("--json", action="store_true", help="results as JSON")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="results as JUnit XML, too")
+    parser.add_argument("--ca", metavar="FILE", help="the authority of its certificate: use TLS")
+    parser.add_argument("--cert", metavar="FILE", help="the certificate to show, and to serve with")
+    parser.add_argument("--key", metavar="FILE", help="its key")
+    parser.add_argument("--server-name", metavar="NAME", help="what the server's certificate says")
+    parser.add_argument("--token-file", metavar="FILE", help="the bearer token to show")
     return parser
 
 

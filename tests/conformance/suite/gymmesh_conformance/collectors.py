@@ -23,6 +23,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -34,6 +35,7 @@ from gymmesh_conformance.runner import CaseResult
 from gymmesh_conformance.scripted.agent import ScriptedAgent
 from gymmesh_conformance.scripted.serving import served
 from gymmesh_conformance.services import full_name
+from gymmesh_runtime.security.credentials import Credentials
 
 SUITE: Final = "collector"
 _FILE: Final = Path(__file__).parent / "case_files" / "collector.yaml"
@@ -58,7 +60,8 @@ class Collector:
 
     An empty one: a collector that is started by hand, for which `announce` says what to collect.
     `address`: where the agent is served, port 0: the system chooses. `timeout_s`: how long one run
-    may take. `slow_s`: how long a slow agent takes.
+    may take. `slow_s`: how long a slow agent takes. `credentials`: the certificate that the agent
+    is served with; None: plain.
     """
 
     command: str = ""
@@ -66,6 +69,7 @@ class Collector:
     timeout_s: float = 60.0
     slow_s: float = 1.5
     announce: Callable[[str], None] = print
+    credentials: Credentials | None = None
 
 
 @dataclass(frozen=True)
@@ -119,7 +123,7 @@ async def run_collector_case(case: CollectorCase, collector: Collector) -> CaseR
     tasks = render(list(case.tasks), {"slow_s": collector.slow_s}.__getitem__)
     agent = ScriptedAgent({_id(number): task["attempts"] for number, task in enumerate(tasks)})
     with tempfile.TemporaryDirectory() as folder:
-        async with served({full_name("agent"): agent}, collector.address) as address:
+        async with _served(agent, collector) as address:
             places = await _places(address, Path(folder), len(tasks))
             if collector.command:
                 problems = await _run(collector, places)
@@ -135,6 +139,10 @@ async def run_collector_case(case: CollectorCase, collector: Collector) -> CaseR
     outcome = "failed" if problems else "passed"
     seconds = time.monotonic() - started
     return CaseResult(SUITE, case.name, case.rule, outcome, tuple(problems), seconds=seconds)
+
+
+def _served(agent: ScriptedAgent, collector: Collector) -> AbstractAsyncContextManager[str]:
+    return served({full_name("agent"): agent}, collector.address, collector.credentials)
 
 
 def _id(number: int) -> str:

@@ -31,6 +31,11 @@ from gymmesh_conformance.suites import (
     run_suite,
     select,
 )
+from gymmesh_runtime.config import ConfigError
+from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.security import SecurityConfig
+from gymmesh_runtime.security.credentials import Credentials
+from gymmesh_runtime.security.refusals import Refusals
 
 CONFORMS: Final = 0
 FAILED: Final = 1
@@ -44,6 +49,8 @@ _ALONE: Final[Mapping[str, Callable[[AddressPath, dict[str, Any]], Target]]] = {
     "model": ModelTarget,
     "discovery": DiscoveryTarget,
 }
+#: The targets that call what the suite serves.
+_CALLED: Final = ("agent", "collector")
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,8 @@ class Options:
     `slow_s`: seconds that a slow call takes (None: what the suite has). `stop`: a command that
     tells the server to go down (empty: there is none). `wait_s`: how long to wait
     for the server, or for one run of a collector (None: 30, and 300 for one started by hand).
+    `security`: the certificates and the token to show, and to serve with what an agent or a
+    collector calls (None: all is plain).
     """
 
     service: str
@@ -68,20 +77,22 @@ class Options:
     wait_s: float | None = None
     json: bool = False
     junit: Path | None = None
+    security: SecurityConfig | None = None
 
 
 def run(options: Options, say: Callable[[str], None]) -> int:
     """Runs a suite and reports through `say`; returns the exit code."""
     try:
         profile = _checked(options)
-    except (OSError, LookupError, TargetError, yaml.YAMLError) as error:
+        credentials = _credentials(options)
+    except (OSError, LookupError, TargetError, ConfigError, yaml.YAMLError) as error:
         print(error, file=sys.stderr)
         return USAGE
     try:
-        results = asyncio.run(_results(options, profile, say))
+        results = asyncio.run(_results(options, profile, credentials, say))
         if options.junit is not None:
             options.junit.write_bytes(as_junit(results))
-    except (OSError, TargetError) as error:
+    except (OSError, TargetError, MeshError) as error:
         print(error, file=sys.stderr)
         return USAGE if "profile" in str(error) else FAILED
     say(as_json(results) if options.json else summary(results))
@@ -102,8 +113,19 @@ def _checked(options: Options) -> dict[str, Any]:
     return profile
 
 
+def _credentials(options: Options) -> Credentials:
+    """What to show, and to serve with. Raises ConfigError."""
+    credentials = Credentials(options.security)
+    if options.service in _CALLED:
+        credentials.server()
+    return credentials
+
+
 async def _results(
-    options: Options, profile: dict[str, Any], say: Callable[[str], None]
+    options: Options,
+    profile: dict[str, Any],
+    credentials: Credentials,
+    say: Callable[[str], None],
 ) -> list[CaseResult]:
     def report(result: CaseResult) -> None:
         for line in () if options.json else lines_of(result):
@@ -113,16 +135,22 @@ async def _results(
         slow_s = Collector.slow_s if options.slow_s is None else options.slow_s
         wait_s = options.wait_s or (_WAIT_S if options.command else _BY_HAND_S)
         collector = Collector(
-            options.command, options.target, wait_s + 2 * slow_s, slow_s, announce=_aside
+            options.command,
+            options.target,
+            wait_s + 2 * slow_s,
+            slow_s,
+            announce=_aside,
+            credentials=credentials,
         )
         return await run_collector_suite(collector, only=options.cases, report=report)
     stop = _stopper(options.stop) if options.stop else None
     if options.service == "mux":
-        async with AddressPath(options.target) as path:
-            await _ready(path, options.wait_s or _WAIT_S)
-            async with MuxTarget(path, profile) as mux:
-                return await run_mux_suite(mux, only=options.cases, stop=stop, report=report)
-    async with _target(options, profile) as target:
+        async with (
+            _connected(options, credentials) as path,
+            MuxTarget(path, profile) as mux,
+        ):
+            return await run_mux_suite(mux, only=options.cases, stop=stop, report=report)
+    async with _target(options, profile, credentials) as target:
         return await run_suite(target, only=options.cases, stop=stop, report=report)
 
 
@@ -138,20 +166,29 @@ def _stopper(command: str) -> Stop:
 
 
 @asynccontextmanager
-async def _target(options: Options, profile: dict[str, Any]) -> AsyncIterator[Target]:
-    async with AddressPath(options.target) as path:
-        make = _ALONE.get(options.service)
-        if make is not None:
-            made = make(path, profile)
-            await _ready(path, options.wait_s or _WAIT_S)
+async def _target(
+    options: Options, profile: dict[str, Any], credentials: Credentials
+) -> AsyncIterator[Target]:
+    make = _ALONE.get(options.service)
+    if make is not None:
+        async with AddressPath(options.target, credentials) as path:
+            made = make(path, profile)  # says what is wrong with a profile before it waits
+            await _ready(path, options)
             yield made
-            return
-        world = World()
-        roles = [profile.get("role", "policy")]
-        async with served_world(rooms(world, roles), options.registry) as registry:
-            _aside(f"discovery for the agent is at {registry}")
-            await _ready(path, options.wait_s or _WAIT_S)
+        return
+    world = World()
+    scripted = rooms(world, [profile.get("role", "policy")])
+    async with served_world(scripted, options.registry, credentials) as registry:
+        _aside(f"discovery for the agent is at {registry}")
+        async with _connected(options, credentials) as path:
             yield AgentTarget(path, world, profile)
+
+
+@asynccontextmanager
+async def _connected(options: Options, credentials: Credentials) -> AsyncIterator[AddressPath]:
+    async with AddressPath(options.target, credentials) as path:
+        await _ready(path, options)
+        yield path
 
 
 def _aside(text: str) -> None:
@@ -159,8 +196,12 @@ def _aside(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-async def _ready(path: AddressPath, timeout: float) -> None:
+async def _ready(path: AddressPath, options: Options) -> None:
+    timeout = options.wait_s or _WAIT_S
     try:
         await path.ready(timeout)
     except TimeoutError:
+        refused = await Refusals(options.security and options.security.tls).find(path.address)
+        if refused is not None:
+            raise refused from None
         raise TargetError(f"nothing answers at {path.address} within {timeout:.0f} s") from None

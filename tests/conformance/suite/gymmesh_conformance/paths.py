@@ -1,7 +1,7 @@
 """How a call gets to the server under test.
 
 A path is anything with `unary` and `stream`; failures come out of it as CallError, whatever lies
-between. `AddressPath` needs gRPC alone; `direct.PeerPath` takes the peers of gymmesh_runtime, so
+between. `AddressPath` is gRPC alone; `direct.PeerPath` takes the peers of gymmesh_runtime, so
 that the same cases run over every way in which our own services can be called.
 """
 
@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import grpc
 from google.protobuf.message import Message
 
 from gymmesh_conformance.errors import from_rpc_error
 from gymmesh_conformance.services import Rpc
+from gymmesh_runtime.security.credentials import Credentials
+from gymmesh_runtime.security.tokens import AUTHORIZATION
 
-_OPTIONS = (
+_OPTIONS: Final[tuple[tuple[str, int | str], ...]] = (
     ("grpc.max_receive_message_length", 64 << 20),
     ("grpc.max_send_message_length", 64 << 20),
     ("grpc.enable_retries", 0),
@@ -43,18 +45,33 @@ class Path(Protocol):
 
 
 class AddressPath:
-    """Plain gRPC to one address; used as an async context manager."""
+    """gRPC to one address; used as an async context manager.
 
-    def __init__(self, address: str) -> None:
+    ``credentials``: the certificates and the token to show; None: none. Raises MeshError
+    (CREDENTIAL_INVALID) for a token that others on the way could read.
+    """
+
+    def __init__(self, address: str, credentials: Credentials | None = None) -> None:
         self.address = address
-        self._channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
-        self._metadata: tuple[tuple[str, str], ...] = ()
+        self._credentials = credentials or Credentials()
+        self._channel = self.open_channel(_OPTIONS)
+        self._own_metadata = self._credentials.metadata(address)
+        self._metadata = self._own_metadata
 
     async def __aenter__(self) -> AddressPath:
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._channel.close()
+
+    def open_channel(self, options: Sequence[tuple[str, int | str]]) -> grpc.aio.Channel:
+        """One more channel to it."""
+        return self._credentials.open_channel(self.address, list(options))
+
+    @property
+    def shown(self) -> tuple[tuple[str, str], ...]:
+        """The metadata by which the suite's calls say who makes them."""
+        return self._own_metadata
 
     async def ready(self, timeout: float) -> None:
         """Waits until the server accepts connections. Raises TimeoutError."""
@@ -65,9 +82,15 @@ class AddressPath:
                 state = self._channel.get_state(try_to_connect=True)
 
     def sending(self, metadata: Mapping[str, str]) -> AddressPath:
-        """The same path, whose calls have this metadata."""
+        """The same path, whose calls have this metadata.
+
+        Where callers are known, `authorization` stays what they are known by: others' credentials
+        are refused there, whatever the case is about.
+        """
         other = copy.copy(self)
-        other._metadata = tuple(metadata.items())
+        known = self._own_metadata or self._credentials.encrypts
+        given = ((key, text) for key, text in metadata.items() if not known or key != AUTHORIZATION)
+        other._metadata = (*self._own_metadata, *given)
         return other
 
     async def unary(self, rpc: Rpc, request: Message, timeout: float) -> Message:
@@ -88,7 +111,9 @@ class AddressPath:
         channel: Any = self._channel  # without serializers it takes and gives bytes
         try:
             if not streams:
-                response: bytes = await channel.unary_unary(method)(data, timeout=timeout)
+                response: bytes = await channel.unary_unary(method)(
+                    data, timeout=timeout, metadata=self._metadata
+                )
                 return response
             async with aclosing(self.raw_stream(method, data, timeout)) as responses:
                 async for response in responses:
@@ -100,7 +125,7 @@ class AddressPath:
     async def raw_stream(self, method: str, data: bytes, timeout: float) -> AsyncGenerator[bytes]:
         """Sends bytes as they are; gives all responses'. Raises CallError."""
         channel: Any = self._channel
-        call = channel.unary_stream(method)(data, timeout=timeout)
+        call = channel.unary_stream(method)(data, timeout=timeout, metadata=self._metadata)
         try:
             async for response in call:
                 yield response

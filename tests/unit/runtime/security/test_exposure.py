@@ -8,7 +8,7 @@ import pytest
 
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.security import SecurityConfig
-from gymmesh_runtime.security.exposure import check_exposure
+from gymmesh_runtime.security.exposure import check_exposure, check_plain
 from gymmesh_runtime.serve import ServeOptions, serving
 from gymmesh_runtime.wire.server import MeshServer
 from tests.support.certificates import Authority
@@ -22,21 +22,26 @@ def test_a_plain_listener_for_others_is_refused(host: str, config: SecurityConfi
     with pytest.raises(ConfigError, match=r"security\.tls.*--insecure") as caught:
         check_exposure(host, config)
     assert host in str(caught.value)
-    check_exposure(host, SecurityConfig(insecure=True), metrics=True)
+    check_exposure(host, SecurityConfig(insecure=True))
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
 def test_loopback_needs_nothing(host: str) -> None:
-    check_exposure(host, None, metrics=True)
+    check_exposure(host, None)
 
 
-def test_metrics_are_plain(tmp_path: Path) -> None:
+def test_what_is_read_over_http_asks_too(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     pair = authority.issue("services")
-    check_exposure("0.0.0.0", authority.tls(pair))
-    with pytest.raises(ConfigError, match="plain_metrics"):
-        check_exposure("0.0.0.0", authority.tls(pair), metrics=True)
-    check_exposure("0.0.0.0", authority.tls(pair, plain_metrics=True), metrics=True)
+    check_plain("127.0.0.1", None, "metrics")
+    with pytest.raises(ConfigError, match=r"metrics on 0\.0\.0\.0.*plain_metrics"):
+        check_plain("0.0.0.0", None, "metrics")
+    for security in (
+        authority.tls(pair),
+        SecurityConfig(plain_metrics=True),
+        SecurityConfig(insecure=True),
+    ):
+        check_plain("0.0.0.0", security, "metrics")
 
 
 async def test_every_server_asks() -> None:
@@ -59,7 +64,7 @@ async def test_with_tls_others_may_connect_and_nothing_is_warned_of(
 ) -> None:
     authority = Authority(tmp_path)
     security = authority.tls(authority.issue("services"))
-    options = ServeOptions(host="0.0.0.0", metrics_port=None, drain_s=1.0, security=security)
+    options = ServeOptions(host="0.0.0.0", drain_s=1.0, security=security)
     async with serving(ProbeService(), options) as up:
         port = up.instance.address.rpartition(":")[2]
         up.instance.address = f"127.0.0.1:{port}"

@@ -103,6 +103,11 @@ class ConsulClient:
                 f"Consul at {self.address} refuses {path.split('?')[0]} ({status}: {shown}); "
                 "see discovery.consul.token_file and token_env",
             )
+        if status == 400 and b"HTTPS server" in answer.body:
+            raise _away(
+                f"Consul at {self.address} serves TLS: write discovery.consul.address as "
+                f"https://{self.address}"
+            )
         if status == 400:
             raise MeshError(
                 errors_pb2.ERROR_REASON_FIELD_INVALID,

@@ -7,15 +7,15 @@ most 64. The order is the servers' own.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gymmesh_responses import LONGEST_TOOL_NAME, with_name_characters
+
 __all__ = ["OfferedTool", "ServerTool", "offer"]
 
-_LONGEST = 64
 _MARK = 6
 
 
@@ -71,8 +71,8 @@ def offer(
 
 
 def _fit(name: str) -> str:
-    fitting = re.sub(r"[^A-Za-z0-9_-]", "_", name) or "_"
-    return fitting if len(fitting) <= _LONGEST else _marked(fitting, name)
+    fitting = with_name_characters(name)
+    return fitting if len(fitting) <= LONGEST_TOOL_NAME else _marked(fitting, name)
 
 
 def _free(name: str, origin: str, taken: Iterable[str]) -> str:
@@ -86,4 +86,4 @@ def _free(name: str, origin: str, taken: Iterable[str]) -> str:
 
 def _marked(name: str, origin: str) -> str:
     mark = hashlib.blake2b(origin.encode("utf-8", "surrogatepass")).hexdigest()[:_MARK]
-    return f"{name[: _LONGEST - _MARK - 1]}_{mark}"
+    return f"{name[: LONGEST_TOOL_NAME - _MARK - 1]}_{mark}"

@@ -19,14 +19,20 @@ _END_S: Final = 10.0
 
 
 class Exchange:
-    """A stream. `streams` says of a method whether it has many responses. `close` it in any case.
+    """A stream. `streams` says of a method whether it has many responses; `metadata` is the
+    stream's own. `close` it in any case.
 
     `error` is how it ended, where not well; `problems` what came that the contract forbids.
     """
 
-    def __init__(self, channel: grpc.aio.Channel, streams: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        streams: Callable[[str], bool],
+        metadata: Sequence[tuple[str, str]] = (),
+    ) -> None:
         untyped: Any = channel  # without serializers it takes and gives bytes
-        self._call: Any = untyped.stream_stream(METHOD)()
+        self._call: Any = untyped.stream_stream(METHOD)(metadata=tuple(metadata))
         self._streams = streams
         self._calls = Calls()
         self._kept: dict[int, deque[mux_pb2.Frame]] = defaultdict(deque)

@@ -32,8 +32,7 @@ from gymmesh_conformance.cases import Case, CaseError, read_cases
 from gymmesh_conformance.errors import CallError, from_status
 from gymmesh_conformance.laws import error_problems
 from gymmesh_conformance.matching import mismatches, render
-from gymmesh_conformance.mux.exchange import Exchange
-from gymmesh_conformance.mux.target import MuxTarget, streams
+from gymmesh_conformance.mux.target import MuxTarget
 from gymmesh_conformance.runner import CaseResult, Stop
 from gymmesh_conformance.services import with_unknown_field
 
@@ -112,7 +111,7 @@ class _Run:
         self._target = target
         self._variables = variables
         self._stop = stop
-        self.stream = Exchange(target.channel, streams)
+        self.stream = target.exchange()
         self.problems: list[str] = []
 
     async def close(self) -> None:

@@ -18,7 +18,7 @@ from gymmesh_conformance.services import Rpc, full_name, rpc, with_unknown_field
 from gymmesh_conformance.suites import SLOW_S, TargetError
 
 _ASK_S: Final = 10.0
-_OPTIONS: Final = (
+_OPTIONS: Final[tuple[tuple[str, int | str], ...]] = (
     ("grpc.max_receive_message_length", 64 * MIB),
     ("grpc.max_send_message_length", 64 * MIB),
 )
@@ -40,13 +40,17 @@ class MuxTarget:
     def __init__(self, path: AddressPath, profile: Mapping[str, Any] | None = None) -> None:
         self._path = path
         self._profile = profile or {}
-        self.channel = grpc.aio.insecure_channel(path.address, options=_OPTIONS)
+        self._channel = path.open_channel(_OPTIONS)
 
     async def __aenter__(self) -> MuxTarget:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.channel.close()
+        await self._channel.close()
+
+    def exchange(self) -> Exchange:
+        """One more stream; to be closed."""
+        return Exchange(self._channel, streams, self._path.shown)
 
     async def variables(self) -> dict[str, Any]:
         """What cases use. Raises TargetError when none of the contract's services is served, and
@@ -81,7 +85,7 @@ class MuxTarget:
         return found
 
     async def _check_offer(self) -> None:
-        stream = Exchange(self.channel, streams)
+        stream = self.exchange()
         try:
             # What is refused ends at once; what is offered, with the last word.
             await stream.finish(_ASK_S)

@@ -1,4 +1,4 @@
-"""Serves the scripted services over plain gRPC."""
+"""Serves the scripted services over gRPC."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from gymmesh_conformance.errors import STATUS_KEY, CallError
 from gymmesh_conformance.scripted.world import Room, ScriptedRegistry
 from gymmesh_conformance.services import Rpc, full_name, methods
+from gymmesh_runtime.security.credentials import Credentials
 
 # As for pings, what a gRPC library does by default: a client that pings too often is found out.
 _OPTIONS = (
@@ -23,9 +24,15 @@ _OPTIONS = (
 
 @asynccontextmanager
 async def served(
-    servicers: Mapping[str, object], address: str = "127.0.0.1:0"
+    servicers: Mapping[str, object],
+    address: str = "127.0.0.1:0",
+    credentials: Credentials | None = None,
 ) -> AsyncIterator[str]:
-    """Serves servicers by full service name; gives the address. Port 0: the system chooses."""
+    """Serves servicers by full service name; gives the address. Port 0: the system chooses.
+
+    ``credentials``: the certificate to serve with; None: plain. Raises ConfigError without one.
+    """
+    shown = None if credentials is None else credentials.server()
     server = grpc.aio.server(options=_OPTIONS)
     for service, servicer in servicers.items():
         server.add_generic_rpc_handlers((_handler(service, servicer),))
@@ -33,7 +40,10 @@ async def served(
     health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
     for name in ("", *servicers):
         await healthy.set(name, health_pb2.HealthCheckResponse.SERVING)
-    port = server.add_insecure_port(address)
+    if shown is None:
+        port = server.add_insecure_port(address)
+    else:
+        port = server.add_secure_port(address, shown)
     await server.start()
     try:
         yield f"{address.rpartition(':')[0]}:{port}"
@@ -43,15 +53,18 @@ async def served(
 
 @asynccontextmanager
 async def served_world(
-    rooms: list[Room], registry_address: str = "127.0.0.1:0"
+    rooms: list[Room],
+    registry_address: str = "127.0.0.1:0",
+    credentials: Credentials | None = None,
 ) -> AsyncIterator[str]:
     """Serves every room and a registry that lists them; gives the registry's address."""
     async with AsyncExitStack() as stack:
-        instances = [
-            room.instance(await stack.enter_async_context(served(room.servicers))) for room in rooms
-        ]
+        instances = []
+        for room in rooms:
+            one = served(room.servicers, credentials=credentials)
+            instances.append(room.instance(await stack.enter_async_context(one)))
         registry = {full_name("discovery"): ScriptedRegistry(instances)}
-        yield await stack.enter_async_context(served(registry, registry_address))
+        yield await stack.enter_async_context(served(registry, registry_address, credentials))
 
 
 def _handler(service: str, servicer: object) -> Any:

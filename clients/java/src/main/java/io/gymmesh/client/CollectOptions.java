@@ -3,6 +3,7 @@ package io.gymmesh.client;
 import io.gymmesh.agent.v1.RolloutOptions;
 import java.time.Duration;
 import java.util.UUID;
+import java.util.function.Consumer;
 
 /**
  * How to collect.
@@ -57,95 +58,87 @@ public record CollectOptions(
 
   /** These options with another run id. */
   public CollectOptions withRunId(String value) {
-    return new CollectOptions(
-        value,
-        repeats,
-        concurrency,
-        maxAttempts,
-        timeout,
-        patience,
-        streams,
-        callPerRollout,
-        rollout);
+    return changed(draft -> draft.runId = value);
   }
 
   /** These options with another number of repeats. */
   public CollectOptions withRepeats(int value) {
-    return new CollectOptions(
-        runId,
-        value,
-        concurrency,
-        maxAttempts,
-        timeout,
-        patience,
-        streams,
-        callPerRollout,
-        rollout);
+    return changed(draft -> draft.repeats = value);
   }
 
   /** These options with another number of attempts in flight. */
   public CollectOptions withConcurrency(int value) {
-    return new CollectOptions(
-        runId, repeats, value, maxAttempts, timeout, patience, streams, callPerRollout, rollout);
+    return changed(draft -> draft.concurrency = value);
   }
 
   /** These options with another bound of attempts. */
   public CollectOptions withMaxAttempts(int value) {
-    return new CollectOptions(
-        runId, repeats, concurrency, value, timeout, patience, streams, callPerRollout, rollout);
+    return changed(draft -> draft.maxAttempts = value);
   }
 
   /** These options with another time for an attempt. */
   public CollectOptions withTimeout(Duration value) {
-    return new CollectOptions(
-        runId,
-        repeats,
-        concurrency,
-        maxAttempts,
-        value,
-        patience,
-        streams,
-        callPerRollout,
-        rollout);
+    return changed(draft -> draft.timeout = value);
   }
 
   /** These options with another patience. */
   public CollectOptions withPatience(Duration value) {
-    return new CollectOptions(
-        runId, repeats, concurrency, maxAttempts, timeout, value, streams, callPerRollout, rollout);
+    return changed(draft -> draft.patience = value);
   }
 
   /** These options with another number of streams. */
   public CollectOptions withStreams(int value) {
-    return new CollectOptions(
-        runId,
-        repeats,
-        concurrency,
-        maxAttempts,
-        timeout,
-        patience,
-        value,
-        callPerRollout,
-        rollout);
+    return changed(draft -> draft.streams = value);
   }
 
   /** These options with, or without, a call for each attempt. */
   public CollectOptions withCallPerRollout(boolean value) {
-    return new CollectOptions(
-        runId, repeats, concurrency, maxAttempts, timeout, patience, streams, value, rollout);
+    return changed(draft -> draft.callPerRollout = value);
   }
 
   /** These options with other options for each rollout. */
   public CollectOptions withRollout(RolloutOptions value) {
-    return new CollectOptions(
-        runId,
-        repeats,
-        concurrency,
-        maxAttempts,
-        timeout,
-        patience,
-        streams,
-        callPerRollout,
-        value);
+    return changed(draft -> draft.rollout = value);
+  }
+
+  private CollectOptions changed(Consumer<Draft> change) {
+    Draft draft = new Draft();
+    draft.runId = runId;
+    draft.repeats = repeats;
+    draft.concurrency = concurrency;
+    draft.maxAttempts = maxAttempts;
+    draft.timeout = timeout;
+    draft.patience = patience;
+    draft.streams = streams;
+    draft.callPerRollout = callPerRollout;
+    draft.rollout = rollout;
+    change.accept(draft);
+    return draft.made();
+  }
+
+  /** The options while one of them is changed. */
+  private static final class Draft {
+    String runId;
+    int repeats;
+    int concurrency;
+    int maxAttempts;
+    Duration timeout;
+    Duration patience;
+    int streams;
+    boolean callPerRollout;
+    RolloutOptions rollout;
+
+    CollectOptions made() {
+      return new CollectOptions(
+          runId,
+          repeats,
+          concurrency,
+          maxAttempts,
+          timeout,
+          patience,
+          streams,
+          callPerRollout,
+          rollout);
+    }
   }
 }

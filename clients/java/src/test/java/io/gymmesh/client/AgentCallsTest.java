@@ -4,42 +4,21 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.grpc.ManagedChannel;
 import io.gymmesh.errors.v1.ErrorReason;
 import io.gymmesh.responses.v1.ResponseParams;
 import io.gymmesh.rollout.v1.Boundary;
 import io.gymmesh.rollout.v1.Task;
-import java.io.IOException;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
-import java.util.concurrent.TimeUnit;
-import java.util.function.BooleanSupplier;
-import org.junit.jupiter.api.AfterEach;
-import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
 /** Rollouts that are run by a call each. */
 @Timeout(180)
-class AgentCallsTest {
-  private FakeAgent agent;
-  private ManagedChannel channel;
-
-  @BeforeEach
-  void open() throws IOException {
-    agent = new FakeAgent();
-    channel = Channels.open(agent.address());
-  }
-
-  @AfterEach
-  void close() {
-    Channels.close(channel);
-    agent.close();
-  }
-
+class AgentCallsTest extends WithFakeAgent {
   private static CollectOptions options() {
     return CollectOptions.defaults().withCallPerRollout(true).withTimeout(Duration.ofSeconds(120));
   }
@@ -54,21 +33,7 @@ class AgentCallsTest {
               .setParams(ResponseParams.newBuilder().setInputText("hi"))
               .build());
     }
-    List<Outcome> outcomes = new ArrayList<>();
-    try (Results results = new Collector(channel, options).collect(tasks)) {
-      results.forEachRemaining(outcomes::add);
-    }
-    return outcomes;
-  }
-
-  private void await(BooleanSupplier condition) throws InterruptedException {
-    long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(120);
-    synchronized (agent) {
-      while (!condition.getAsBoolean()) {
-        assertTrue(System.nanoTime() < end, "it came to pass");
-        agent.wait(50);
-      }
-    }
+    return all(new Collector(channel, options).collect(tasks));
   }
 
   @Test

@@ -7,7 +7,6 @@ import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.grpc.ManagedChannel;
 import io.grpc.Status;
 import io.gymmesh.agent.v1.RunRolloutRequest;
 import io.gymmesh.errors.v1.ErrorReason;
@@ -25,29 +24,16 @@ import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Flow;
 import java.util.concurrent.TimeUnit;
-import java.util.function.BooleanSupplier;
 import org.junit.jupiter.api.AfterEach;
-import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
 /** Collecting from an agent on a real port, whatever that does. */
 @Timeout(180)
-class CollectorTest {
-  private FakeAgent agent;
-  private ManagedChannel channel;
-
-  @BeforeEach
-  void open() throws IOException {
-    agent = new FakeAgent();
-    channel = Channels.open(agent.address());
-  }
-
+class CollectorTest extends WithFakeAgent {
   @AfterEach
-  void close() {
+  void creditWasKept() {
     assertFalse(agent.overdrawn, "no more events were sent than there was credit for");
-    Channels.close(channel);
-    agent.close();
   }
 
   private static List<Task> tasks(int count) {
@@ -74,21 +60,7 @@ class CollectorTest {
   }
 
   private List<Outcome> collect(CollectOptions options, StreamLimits limits, int tasks) {
-    List<Outcome> outcomes = new ArrayList<>();
-    try (Results results = new Collector(channel, options, limits).collect(tasks(tasks))) {
-      results.forEachRemaining(outcomes::add);
-    }
-    return outcomes;
-  }
-
-  private void await(BooleanSupplier condition) throws InterruptedException {
-    long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(120);
-    synchronized (agent) {
-      while (!condition.getAsBoolean()) {
-        assertTrue(System.nanoTime() < end, "it came to pass");
-        agent.wait(50);
-      }
-    }
+    return all(new Collector(channel, options, limits).collect(tasks(tasks)));
   }
 
   @Test

@@ -1,0 +1,33 @@
+"""Names of tools that every endpoint takes.
+
+OpenAI's API reference for a function's name: letters, digits, underscores and dashes, at most 64.
+Servers of its kind refuse a request with another one, whether a tool or an earlier call has it;
+others, vLLM among them, take any text.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+LONGEST_TOOL_NAME: Final = 64
+"""The most characters of a tool's name."""
+
+TOOL_NAME_RULE: Final = "letters, digits, '_' and '-', at most 64"
+"""What a tool's name is made of, for error messages."""
+
+_NAME: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{LONGEST_TOOL_NAME}}}")
+_OTHER: Final = re.compile(r"[^A-Za-z0-9_-]")
+
+
+def is_tool_name(name: str) -> bool:
+    """Whether every endpoint takes it."""
+    return _NAME.fullmatch(name) is not None
+
+
+def with_name_characters(name: str) -> str:
+    """The name with `_` in place of each character that is not allowed; an empty one is `_`.
+
+    It may be too long still.
+    """
+    return _OTHER.sub("_", name) or "_"

@@ -1,0 +1,48 @@
+"""What a caller shows services elsewhere, as flags of a command line say it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from gymmesh_runtime.config import ConfigError
+from gymmesh_runtime.security.config import SecurityConfig, TlsConfig
+
+
+@dataclass(frozen=True, slots=True)
+class ShownFiles:
+    """--ca, --cert, --key, --server-name and --token-file; None: not given."""
+
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+    server_name: str | None = None
+    token_file: str | None = None
+
+    def over(self, configured: SecurityConfig | None = None) -> SecurityConfig | None:
+        """The configured security with what the flags say laid over it.
+
+        Raises ConfigError for what does not fit together.
+        """
+        said = {
+            "authority": self.ca,
+            "certificate": self.cert,
+            "key": self.key,
+            "server_name": self.server_name,
+        }
+        of_tls = {key: value for key, value in said.items() if value is not None}
+        if not of_tls and self.token_file is None:
+            return configured
+        config = configured or SecurityConfig()
+        if of_tls:
+            before = {} if config.tls is None else msgspec.structs.asdict(config.tls)
+            if not (before or self.ca):
+                raise ConfigError("give the authority of the services' certificates, too: --ca")
+            try:
+                config = msgspec.structs.replace(config, tls=TlsConfig(**(before | of_tls)))
+            except ValueError:
+                raise ConfigError("--cert and --key belong together; give both") from None
+        if self.token_file is not None:
+            config = msgspec.structs.replace(config, token_file=self.token_file)
+        return config
