@@ -31,7 +31,9 @@ from gymmesh_client.shards import Shard, shard_of
 from gymmesh_client.summary import RunSummary, Tally, pass_at_each, summary_path, write_summary
 from gymmesh_responses import loads
 
-_PER_COMMIT: Final = 512
+# A commit costs two syncs, and its rows are in memory.
+_ROWS_PER_COMMIT: Final = 512
+_BYTES_PER_COMMIT: Final = 1 << 20
 _NAMED: Final = 5
 # Enough of a digest to tell two apart.
 _DIGEST: Final = 12
@@ -246,13 +248,14 @@ def _group(reader: RunReader, task_id: str, repeats: int) -> list[NewOutcome]:
 
 def _write(journal: Journal, groups: Iterable[Sequence[NewOutcome]]) -> _Counts:
     """Put outcomes on disk, and count them."""
-    counts, waiting = _Counts(), list[NewOutcome]()
+    counts, waiting, size = _Counts(), list[NewOutcome](), 0
     for group in groups:
         counts.add(group)
         waiting += group
-        if len(waiting) >= _PER_COMMIT:
+        size += sum(len(one.row) for one in group)
+        if len(waiting) >= _ROWS_PER_COMMIT or size >= _BYTES_PER_COMMIT:
             journal.commit(waiting)
-            waiting = []
+            waiting, size = [], 0
     if waiting:
         journal.commit(waiting)
     tally = counts.tally

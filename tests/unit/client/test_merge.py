@@ -295,7 +295,7 @@ async def test_a_damaged_row_leaves_no_output(tmp_path: Path) -> None:
 
 async def test_memory_does_not_grow_with_the_run(tmp_path: Path) -> None:
     peaks = []
-    for tasks in (200, 1600):
+    for tasks in (600, 2400):
         folder = tmp_path / str(tasks)
         folder.mkdir()
         paths = await collect_all(folder, 2, tasks, 1, size=4000)
@@ -303,6 +303,5 @@ async def test_memory_does_not_grow_with_the_run(tmp_path: Path) -> None:
         merge(paths, OutputFiles(folder / "merged.jsonl"))
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    # Of the larger run the rows alone are 6.4 MB, and a commit's rows are 2 MB.
-    assert peaks[1] < 2 * peaks[0] + 1_000_000, peaks
-    assert peaks[1] < 6_000_000, peaks
+    # The larger run's rows alone have 7 MB more.
+    assert peaks[1] < peaks[0] + 2_000_000, peaks

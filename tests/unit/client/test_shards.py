@@ -1,4 +1,4 @@
-"""Shards of a run: how they are written, which tasks they have, and what they are gone on with as."""
+"""Shards of a run: how they are written, which tasks they have, and what they refuse to become."""
 
 from __future__ import annotations
 
@@ -105,8 +105,8 @@ async def test_another_part_is_not_gone_on_with(
     with pytest.raises(UserError, match=says):
         prepare(files, ONE, overwrite=False, resume=True, run_id=run_id, shard=gone_on, tasks=8)
     assert files.journal.read_bytes() == before
+    other = RunIdentity("u", "c", "1.0")
     with pytest.raises(UserError, match="because the tasks changed since"):
-        other = RunIdentity("u", "c", "1.0")
         prepare(files, other, overwrite=False, resume=True, shard=begun, tasks=8)
     again = prepare(files, ONE, overwrite=False, resume=True, shard=begun, tasks=8)
     assert (again.run_id, again.shard) == ("night", begun)
