@@ -152,7 +152,7 @@ def collect(
     Over gRPC, with a mesh started by `gym-cli up`:
       gym-cli collect -i tasks.jsonl -o rollouts.jsonl --agent 127.0.0.1:9400
     A quarter of the tasks, the first of four shards (`gym-cli runs merge` joins them):
-      gym-cli collect … -o part-0.jsonl --run-id night-7 --shard 0/4
+      gym-cli collect … -o shards/0/rollouts.jsonl --run-id night-7 --shard 0/4
     Go on after an interruption, and run again what failed (the summary has the whole command):
       gym-cli collect … --resume
       gym-cli collect … --resume --retry failed

@@ -50,7 +50,7 @@ def merge(
     """Join the outputs of a run's shards into one, as `gym-cli collect` without --shard leaves it.
 
     \b
-      gym-cli runs merge rollouts.jsonl part-*.jsonl
+      gym-cli runs merge rollouts.jsonl shards/*/rollouts.jsonl
 
     SHARD is the --output of one; all of them must be there, each finished. They are only read.
     Rows stand in the order of the task file, a task's repeats together. The output can be read,
