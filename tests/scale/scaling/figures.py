@@ -1,4 +1,4 @@
-"""The figures that the model computes with: those of bench_scaling.py, and docs/performance.md's."""
+"""The figures that the model computes with: bench_scaling.py's and docs/performance.md's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gymmesh_client.journal.records import (
     Reserved,
     encode_all,
 )
-from tests.scale.report import PAGE
+from tests.scale.report import PAGE, read_section
 from tests.scale.scaling.measure_collectors import CollectorFigures
 from tests.scale.scaling.measure_directory import DirectoryFigures
 from tests.scale.scaling.measure_fanout import FanoutFigures
@@ -80,8 +80,7 @@ class Costs:
     @staticmethod
     def of_page(path: Path = PAGE) -> Costs:
         """The costs that stand in the page."""
-        page = path.read_text(encoding="utf-8")
-        bench, scale = _section(page, "make bench"), _section(page, "make bench-scale")
+        bench, scale = (read_section(name, path) for name in ("make bench", "make bench-scale"))
         per_rollout = bench.partition("Rollouts per second")[0]
         turns = scale.partition("What one turn costs")[2]
         return Costs(
@@ -100,14 +99,6 @@ def journal_bytes() -> int:
     """Bytes of the journal for a rollout of one attempt: reserved, then its outcome."""
     key, place = bytes(KEY_BYTES), Place(ROWS, 0, 0, 0, 0, 0, 0)
     return len(encode_all([Reserved(((key, 1),)), Outcome(key, 1, COMPLETED, 0, place)]))
-
-
-def _section(page: str, name: str) -> str:
-    begin, end = f"<!-- {name}: written by the bench -->", f"<!-- end of {name} -->"
-    text = page.partition(begin)[2].partition(end)[0]
-    if not text:
-        raise ValueError(f"docs/performance.md has no section {name!r}")
-    return text
 
 
 def _cell(section: str, row: str, column: str | int) -> float:
