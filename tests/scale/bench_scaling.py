@@ -42,8 +42,8 @@ def main() -> None:
     for name in arguments.only:
         print(f"{name} …", flush=True)
         found[name] = PARTS[name]()
-    found["machine"] = machine()
-    PATH.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        found["machine"] = machine()
+        PATH.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ own. Counted is the CPU time of each process, and what each collector got.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -92,15 +93,20 @@ class Running:
 def measure(
     folder: Path, collectors: int, agents: Sequence[str], pids: dict[str, int], rollouts: int
 ) -> CollectorFigures:
-    """So many collectors side by side."""
+    """So many collectors side by side, of one run."""
     with ExitStack() as stack:
         started = [
             Running(
-                stack, str(folder / f"{collectors}-{index}.jsonl"), f"{index}/{collectors}",
-                str(rollouts), str(IN_FLIGHT // collectors), *agents,
+                stack,
+                f"scaling-{folder.name}-{collectors}",  # no run before had it
+                str(folder / f"{collectors}-{index}.jsonl"),
+                f"{index}/{collectors}",
+                str(rollouts),
+                str(IN_FLIGHT // collectors),
+                *agents,
             )
             for index in range(collectors)
-        ]  # fmt: skip
+        ]
         before = {name: usage.cpu_clock_s(pid) for name, pid in pids.items()}
         began = time.monotonic()
         for one in started:
@@ -125,8 +131,6 @@ def measure(
 
 
 async def _measure_all(rollouts: int) -> list[dict[str, Any]]:
-    import asyncio
-
     found = []
     with endpoint() as model, tempfile.TemporaryDirectory() as folder:
         async with up(configuration(model.url, "mesh")) as running:

@@ -7,6 +7,7 @@ processors here. As many calls as ever are in flight; the more peers, the fewer 
 from __future__ import annotations
 
 import asyncio
+import os
 import statistics
 import subprocess
 import sys
@@ -81,7 +82,7 @@ class _Caller:
         await self._directory.close()
 
     def _cpu_s(self) -> float:
-        return usage.cpu_clock_s(self._pid) + usage.cpu_clock_s(usage.os.getpid())
+        return usage.cpu_clock_s(self._pid) + usage.cpu_clock_s(os.getpid())
 
 
 async def _measure(addresses: Sequence[str], pid: int) -> list[dict[str, Any]]:
@@ -91,7 +92,7 @@ async def _measure(addresses: Sequence[str], pid: int) -> list[dict[str, Any]]:
         for count in PEERS:
             caller = _Caller(addresses[:count], pid)
             await caller.call(max(IN_FLIGHT, 2 * count))  # connects
-            memory.setdefault(count, usage.pss_mb([pid, usage.os.getpid()]))
+            memory.setdefault(count, usage.pss_mb([pid, os.getpid()]))
             found[count].append(await caller.call(_CALLS))
             await caller.close()
     first = memory[PEERS[0]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -59,7 +60,13 @@ def _collect(url: str, *, lose: bool) -> dict[str, float]:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         addresses = [address for address, _ in zones]
         collector = Running(
-            stack, str(Path(folder, "rows.jsonl")), "0/1", str(ROLLOUTS), str(IN_FLIGHT), *addresses
+            stack,
+            "zones",
+            str(Path(folder, "rows.jsonl")),
+            "0/1",
+            str(ROLLOUTS),
+            str(IN_FLIGHT),
+            *addresses,
         )
         collector.begin()
         if lose:
@@ -101,8 +108,6 @@ def measure_all() -> dict[str, Any]:
 
 
 async def _serve(url: str) -> None:
-    import asyncio
-
     async with up(configuration(url, "mesh")) as running:
         (agent,) = [one for one in running.infos if one.kind == "agent"]
         print(agent.address, flush=True)

@@ -1,4 +1,4 @@
-"""One of several collectors: `one_collector OUTPUT SHARD TASKS IN_FLIGHT AGENT…`.
+"""One of several collectors: `one_collector RUN OUTPUT SHARD TASKS IN_FLIGHT AGENT…`.
 
 Collects a shard of the bench's rollouts, a task for each, from agents that run already. It says
 "ready", begins at a line of standard input, and says what came of it as JSON.
@@ -24,12 +24,14 @@ from tests.scale.rollout_bench.ours import task
 RECONNECT_S = 5.0
 
 
-async def collect(path: Path, shard: Shard, count: int, in_flight: int, agents: list[str]) -> None:
-    """Collects the shard's tasks, once each; every one must complete."""
+async def collect(
+    run_id: str, path: Path, shard: Shard, count: int, in_flight: int, agents: list[str]
+) -> None:
+    """Collects the shard's tasks, once each. A mesh must not have seen the run's id before."""
     identity = RunIdentity("t" * 64, "c" * 64)
     output = prepare(
         OutputFiles(path), identity,
-        overwrite=False, resume=False, run_id="scaling", shard=shard, tasks=count,
+        overwrite=False, resume=False, run_id=run_id, shard=shard, tasks=count,
     )  # fmt: skip
     tasks = []
     for number in range(shard.index, count, shard.of):
@@ -55,5 +57,5 @@ async def collect(path: Path, shard: Shard, count: int, in_flight: int, agents: 
 
 
 if __name__ == "__main__":
-    where, part, how_many, most, *addresses = sys.argv[1:]
-    run(collect(Path(where), Shard.parse(part), int(how_many), int(most), addresses))
+    name, where, part, how_many, most, *addresses = sys.argv[1:]
+    run(collect(name, Path(where), Shard.parse(part), int(how_many), int(most), addresses))

@@ -1,4 +1,4 @@
-"""The capacity model: docs/scaling.md shows what it computes, and it is held to what was measured."""
+"""The capacity model: docs/scaling.md shows what it computes, and it keeps to what was measured."""
 
 from __future__ import annotations
 
