@@ -3,7 +3,7 @@
     python -m tests.scale.scaling_sim [--write]
 
 Prints the tables of docs/scaling.md; --write puts them into the page, between their markers, and
-draws docs/scaling.svg. What it computes from was measured by tests/scale/bench_scaling.py and by
+draws docs/pictures/scaling.svg. What it computes from was measured by tests/scale/bench_scaling.py and by
 the benches of docs/performance.md. Nothing is measured here: two runs print the same.
 """
 
@@ -21,7 +21,7 @@ from tests.scale.scaling.picture import draw
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
 PAGE: Final = DOCS / "scaling.md"
-PICTURE: Final = DOCS / "scaling.svg"
+PICTURE: Final = DOCS / "pictures" / "scaling.svg"
 
 
 def made() -> tuple[dict[str, str], str]:

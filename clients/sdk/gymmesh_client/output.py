@@ -235,7 +235,8 @@ def check(
 
     Args:
         inputs: the files that the run reads, by what they are to the user, such as `--input`.
-        run_id: the run's id; empty: one that is made up, or that of the run gone on with.
+        run_id: the run's id, as `is_run_id` has it; empty: one that is made up, or that of the run
+            gone on with.
         shard: which part of the run it is; None: all of it.
 
     Raises:

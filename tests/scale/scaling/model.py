@@ -168,12 +168,12 @@ class Cluster:
         return self.work.per_s * self.rollout_ms / 1e3
 
     @property
-    def memory_gb(self) -> float:
-        """Memory of the rollouts in flight and of the connections, on a machine, GB of 1e9."""
+    def memory_mb(self) -> float:
+        """Memory of the rollouts in flight and of the connections, on a machine, MB of 1e6."""
         costs = self.model.costs
         each = costs.mesh_kb if self.layout is Layout.MESH else costs.cell_kb
         rollouts = self.work.in_flight / self.machines * each
-        return (rollouts + self.peers * self.model.fanout.peer_kb) / 1e6
+        return (rollouts + self.peers * self.model.fanout.peer_kb) / 1e3
 
     # -- collectors ---------------------------------------------------------------------------
 

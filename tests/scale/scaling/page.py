@@ -197,7 +197,7 @@ def _sizes(model: Model, layout: Layout) -> str:
             short,
             lambda one: f"{one.work.in_flight / one.machines:,.0f}",
         ),
-        _row("memory for them on each", short, lambda one: f"{one.memory_gb:.2f} GB"),
+        _row("memory for them on each", short, lambda one: f"{one.memory_mb:,.0f} MB"),
         _row("CPU of a rollout, 2 turns", short, _rollout),
         _row("the same, 50 turns", long, _rollout),
         _row("processors kept busy, 2 turns of 30 s", short, lambda one: f"{one.processors:,.0f}"),

@@ -1,4 +1,4 @@
-"""docs/scaling.svg: what grows with the number of machines, by layout."""
+"""docs/pictures/scaling.svg: what grows with the number of machines, by layout."""
 
 from __future__ import annotations
 
