@@ -3,8 +3,8 @@
     python -m tests.scale.scaling_sim [--write]
 
 Prints the tables of docs/scaling.md; --write puts them into the page, between their markers, and
-draws docs/pictures/scaling.svg. What it computes from was measured by tests/scale/bench_scaling.py and by
-the benches of docs/performance.md. Nothing is measured here: two runs print the same.
+draws docs/pictures/scaling.svg. What it computes from was measured by tests/scale/bench_scaling.py
+and by the benches of docs/performance.md. Nothing is measured here: two runs print the same.
 """
 
 from __future__ import annotations

@@ -47,7 +47,8 @@ from gymmesh_client.journal.writer import COMMIT_DELAY_S, Done, GroupWriter, Tic
 from gymmesh_client.problems import TaskProblem, UserError
 from gymmesh_client.replacing import make_folder, refuse_inputs, write_whole
 from gymmesh_client.retry_choice import RetryChoice
-from gymmesh_client.shards import Shard, check_run_id, check_shard, session_of, shard_of
+from gymmesh_client.same_run import check_new_run, check_same_layout, check_same_run
+from gymmesh_client.shards import Shard, session_of, shard_of
 from gymmesh_client.traces.writer import Recording, TraceWriter
 from gymmesh_responses import CodecError, loads
 
@@ -258,16 +259,17 @@ def check(
             )
         earlier = _earlier_run(files)
         session = earlier._asdict() if isinstance(earlier, OldRun) else earlier
-        check_run_id(files, session, run_id)
-        check_shard(files, session, shard)
+        check_same_run(files, session, run_id, shard)
         identity.check(_identity_of(earlier), files.rows, accept)
-        _check_layout(files, session)
+        check_same_layout(files, session)
     elif used and not overwrite:
         raise UserError(
             f"{used[0]}: is there already and not empty; "
             "go on with --resume, replace it with --overwrite, or choose another --output"
         )
     refuse_what_is_no_run(files, going_on=resume)
+    if overwrite and run_id:
+        check_new_run(files, run_id)
 
 
 def prepare(
@@ -448,20 +450,6 @@ def _identity_of(earlier: OldRun | dict[str, Any]) -> RunIdentity:
     if isinstance(earlier, OldRun):
         return RunIdentity(earlier.tasks, earlier.config)
     return RunIdentity.of_session(earlier)
-
-
-def _check_layout(files: OutputFiles, session: Mapping[str, Any]) -> None:
-    was, shards = bool(session.get("zstd")), session.get("shard_rows")
-    if files.compressed and not was:
-        raise UserError(
-            f"{files.rows}: was begun without compression and is gone on with without it; "
-            "leave out --zstd"
-        )
-    if files.shard_rows is not None and files.shard_rows != shards:
-        so_far = "in one file" if shards is None else f"with --shard-rows {shards}"
-        raise UserError(
-            f"{files.rows}: was begun {so_far} and is gone on with so; leave out --shard-rows"
-        )
 
 
 def _used(files: OutputFiles) -> list[Path]:

@@ -12,9 +12,6 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from gymmesh_client.journal.layout import OutputFiles
-from gymmesh_client.problems import UserError
-
 MOST_SHARDS: Final = 100_000
 _WRITTEN: Final = re.compile(r"(0|[1-9]\d{0,5})/([1-9]\d{0,5})", re.ASCII)
 
@@ -69,38 +66,3 @@ def shard_of(session: Mapping[str, Any]) -> Shard | None:
     """The shard that a session is of; None for a run without shards."""
     said = session.get("shard")
     return None if said is None else Shard(*said)
-
-
-def check_shard(files: OutputFiles, session: Mapping[str, Any], shard: Shard | None) -> None:
-    """Refuse to go on with one shard as with another, or with a run as with a shard of it.
-
-    Raises:
-        UserError: it is not the same.
-    """
-    was = shard_of(session)
-    if was == shard:
-        return
-    if was is None:
-        raise UserError(
-            f"{files.shown}: was begun without --shard and holds all tasks; leave out --shard, or "
-            "choose another --output"
-        )
-    asked = "without --shard" if shard is None else f"as {shard}"
-    raise UserError(
-        f"{files.shown}: is shard {was} of its run and cannot be gone on with {asked}; "
-        f"give --shard {was}, or choose another --output"
-    )
-
-
-def check_run_id(files: OutputFiles, session: Mapping[str, Any], run_id: str) -> None:
-    """Refuse to go on with one run under the id of another one; an empty id is any.
-
-    Raises:
-        UserError: it is another run's.
-    """
-    was = session.get("run_id")
-    if run_id and was != run_id:
-        raise UserError(
-            f"{files.shown}: is of run {was}, not {run_id}; leave out --run-id, or choose another "
-            "--output"
-        )

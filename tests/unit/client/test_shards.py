@@ -111,3 +111,15 @@ async def test_another_part_is_not_gone_on_with(
     again = prepare(files, ONE, overwrite=False, resume=True, shard=begun, tasks=8)
     assert (again.run_id, again.shard) == ("night", begun)
     again.abandon()
+
+
+async def test_a_run_that_begins_anew_has_another_id(tmp_path: Path) -> None:
+    files = OutputFiles(tmp_path / "rollouts.jsonl")
+    await prepare(files, ONE, overwrite=False, resume=False, run_id="night").close()
+    before = files.journal.read_bytes()
+    with pytest.raises(UserError, match="is of run night already"):
+        prepare(files, ONE, overwrite=True, resume=False, run_id="night")
+    assert files.journal.read_bytes() == before
+    output = prepare(files, ONE, overwrite=True, resume=False, run_id="night-2")
+    assert output.run_id == "night-2"
+    output.abandon()
