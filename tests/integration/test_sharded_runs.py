@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from tests.support import endpoint as fake
-from tests.support.cli import Bench, Ended, gym, rows_of, solve
+from tests.support.cli import Bench, Ended, gym, rows_of, solve, sums, write_tasks
 from tests.support.endpoint import FakeEndpoint, Seen
 
 # Times; and what the endpoint made up, which counts its answers.
@@ -32,7 +32,9 @@ def answer(seen: Seen) -> fake.Send:
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     async with FakeEndpoint(default=answer) as endpoint:
-        yield Bench(tmp_path, endpoint.url, tasks=TASKS)
+        bench = Bench(tmp_path, endpoint.url)
+        write_tasks(tmp_path, [row | {"seed": at} for at, row in enumerate(sums(TASKS))])
+        yield bench
 
 
 async def collect(bench: Bench, output: str, *more: str) -> Ended:

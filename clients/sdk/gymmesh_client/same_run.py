@@ -27,8 +27,8 @@ def check_same_run(
     is_of = session.get("run_id")
     if run_id and is_of != run_id:
         raise UserError(
-            f"{files.shown}: is of run {is_of}, not {run_id}; leave out --run-id, or choose another "
-            "--output"
+            f"{files.shown}: is of run {is_of}, not {run_id}; leave out --run-id, or choose "
+            "another --output"
         )
     was = shard_of(session)
     if was == shard:
