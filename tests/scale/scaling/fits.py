@@ -18,8 +18,7 @@ _LONGEST_WAIT_S = 0.02
 class RegistryCosts:
     """Microseconds of the registry's processor, by instances listed and watchers.
 
-    A renewal looks at every lease; a change counts every instance and is sent to every watcher; a
-    watcher that comes is sent every instance.
+    A change is sent to every watcher, and a watcher that comes is sent every instance.
     """
 
     renew: tuple[float, float]
