@@ -143,6 +143,18 @@ async def test_merged_shards_are_the_run_without_shards(
         assert summary.not_finished == 0
 
 
+async def test_a_shard_that_was_interrupted_keeps_its_order(tmp_path: Path) -> None:
+    # More than are reserved at once: those that were reserved and not sent are so again.
+    tasks, paths = 700, [tmp_path / "part-0.jsonl", tmp_path / "part-1.jsonl"]
+    await collect(paths[0], Shard(0, 2), tasks, 1, stop_after=40)
+    for index, path in enumerate(paths):
+        await collect(path, Shard(index, 2), tasks, 1, seed=index)
+    merge(paths, OutputFiles(tmp_path / "merged.jsonl"))
+    with open_run(tmp_path / "merged.jsonl") as run:
+        order = [(said["task_id"], said["repeat_index"]) for said in run.rows()]
+    assert order == expected(tasks, 1, failed=False)
+
+
 def key(rows: Any) -> list[str]:
     return sorted(json.dumps({**one, "attempt": 0}, sort_keys=True) for one in rows)
 
