@@ -144,8 +144,8 @@ async def test_merged_shards_are_the_run_without_shards(
 
 
 async def test_a_shard_that_was_interrupted_keeps_its_order(tmp_path: Path) -> None:
-    # More than are reserved at once: those that were reserved and not sent are so again.
-    tasks, paths = 700, [tmp_path / "part-0.jsonl", tmp_path / "part-1.jsonl"]
+    # More than are reserved ahead (512): what was reserved and not sent is reserved again.
+    tasks, paths = 1400, [tmp_path / "part-0.jsonl", tmp_path / "part-1.jsonl"]
     await collect(paths[0], Shard(0, 2), tasks, 1, stop_after=40)
     for index, path in enumerate(paths):
         await collect(path, Shard(index, 2), tasks, 1, seed=index)
