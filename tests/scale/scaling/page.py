@@ -34,7 +34,7 @@ def sections(figures: Figures, costs: Costs) -> dict[str, str]:
     """The page's parts, by their names."""
     model = Model.of(figures, costs)
     return {
-        "costs": costs_table(costs, model),
+        "costs": costs_table(figures, costs, model),
         "measured": f"{held_table(figures, model)}\n\n{figures.machine} `make bench-scaling`.",
         "clusters": clusters(model),
         "limits": limits_table(model),
@@ -47,11 +47,12 @@ def sections(figures: Figures, costs: Costs) -> dict[str, str]:
 # -- what goes in -----------------------------------------------------------------------------
 
 
-def costs_table(costs: Costs, model: Model) -> str:
+def costs_table(figures: Figures, costs: Costs, model: Model) -> str:
     """The costs that the model computes with, and where they are from."""
     registry, directory, fanout = model.registry, model.directory, model.fanout
     page, journal = "[performance](performance.md)", "[its format](journal.md#format)"
     rows_have = f"{costs.row_bytes:.0f} and {costs.turn_row_bytes:.0f} bytes"
+    shares = [f"{name} {us:.0f}" for name, us in figures.collectors[0].cpu_us.items() if us >= 1]
     begin, instance, watcher = registry.change
     changes = f"{begin:.0f} + {instance:.2f} I + {watcher:.0f} W µs"
     calls = f"{fanout.call:.0f} µs, and {fanout.message:.0f} of a message that it shares"
@@ -61,7 +62,8 @@ def costs_table(costs: Costs, model: Model) -> str:
             f"{costs.mesh_ms:.2f} ms",
             page,
         ],
-        ["the same, of a cell", f"{costs.cell_ms:.2f} ms", page],
+        ["the same by process, on this machine with latency 0", f"{', '.join(shares)} µs", "here"],
+        ["a rollout of two turns, of a cell", f"{costs.cell_ms:.2f} ms", page],
         ["each further turn", f"{costs.turn_us:.0f} µs", page],
         ["a rollout that waits for its model, mesh", f"{costs.mesh_kb:.1f} KB", page],
         ["the same, cell", f"{costs.cell_kb:.1f} KB", page],
