@@ -11,7 +11,7 @@ WORKERS ?= 2
 DEVICE ?= cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-clients test-consul test-deploy test-images test-kubernetes test-slurm test-vllm check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-instructions bench-journal bench-model bench-peers bench-resource bench-routing bench-scale bench-tokens bench-transport bench-xds chaos clean
+.PHONY: help setup demo test test-clients test-consul test-deploy test-images test-kubernetes test-slurm test-vllm check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-instructions bench-journal bench-model bench-peers bench-resource bench-routing bench-scale bench-scaling bench-tokens bench-transport bench-xds chaos clean scaling
 
 help: ## list the targets
 	@echo "gymmesh: the targets of make"
@@ -107,6 +107,9 @@ bench-routing: setup ## simulate ways to route rollouts over endpoints (ARGS=…
 bench-scale: setup ## measure 10,000 rollouts at a time, 100,000 in a row, and long ones (ARGS=…)
 	$(BIN)/python tests/scale/bench_scale.py $(ARGS)
 
+bench-scaling: setup ## measure at the small end what the capacity model computes with (ARGS=…)
+	$(BIN)/python -m tests.scale.bench_scaling $(ARGS)
+
 bench-tokens: setup ## measure tokens/s against vLLM's own benchmark (URL=http://…/v1 MODEL=…)
 	$(BIN)/python tests/scale/bench_tokens.py --url "$(URL)" --model "$(MODEL)" $(ARGS)
 
@@ -115,6 +118,9 @@ bench-transport: setup ## measure a call between processes, plain and over the m
 
 bench-xds: setup ## measure how soon gRPC clients follow the registry through xDS (ARGS=…)
 	$(BIN)/python -m tests.scale.bench_xds $(ARGS)
+
+scaling: setup ## print the capacity model of docs/scaling.md (ARGS=--write writes the page)
+	$(BIN)/python -m tests.scale.scaling_sim $(ARGS)
 
 chaos: setup ## hurt 20 runs of 500 rollouts in every way, and judge them (ARGS=…)
 	$(BIN)/python -m tests.chaos $(ARGS)

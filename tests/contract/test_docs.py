@@ -196,7 +196,8 @@ def _run_commands(page: Page, folder: Path) -> None:
             continue
         said = ""
         for _, *arguments in block.commands():
-            done = _run(["-m", "gymmesh_cli", *arguments, *replay], folder)
+            more = replay if arguments[0] in ("collect", "run") else []  # those that call a model
+            done = _run(["-m", "gymmesh_cli", *arguments, *more], folder)
             where = f"{page.path.name}, line {block.line}"
             assert done.returncode == int(block.after("exit")), f"{where}: {done.stderr}"
             said = done.stderr if done.returncode == exits.USAGE else done.stdout

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from tests.deploy.chart import NAMESPACE, Chart, Workload
+from tests.deploy.chart import NAMESPACE, Chart, Rendered, Workload
 from tests.support.cli import rows_of, sums, write_tasks
 
 BOUND_S = 120.0
@@ -129,9 +129,51 @@ async def test_its_pods_make_a_mesh_that_its_test_and_its_job_can_use(
     assert "UNAVAILABLE" in said or "DEADLINE_EXCEEDED" in said
 
 
-def _job(pods: Pods, tmp_path: Path, tasks: int) -> list[str]:
+async def test_an_indexed_job_collects_all_shards_of_a_run(
+    chart: Chart, pods: Pods, programs: dict[str, str], tmp_path: Path
+) -> None:
+    more = ("collect.first.shards=3", "collect.first.storage.accessMode=ReadWriteMany")
+    sharded = chart.render("small", *(f"--set={one}" for one in more))
+    (job,) = sharded.of("Job")
+    spec = job["spec"]
+    assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 3, 3)
+    assert spec["backoffLimitPerIndex"] == 6
+    assert "backoffLimit" not in spec
+    folder = tmp_path / "rollouts" / "first"
+    async with AsyncExitStack() as stack:
+        for service in pods.services:
+            await stack.enter_async_context(running(pods.command(service), pods.folder))
+        # Every pod of the Job has the same command; Kubernetes numbers them from 0.
+        command = _job(pods, tmp_path, 9, sharded)
+        variables = [programs | {"JOB_COMPLETION_INDEX": str(index)} for index in range(3)]
+        for _ in range(2):  # the second time as after a preemption
+            done = await asyncio.gather(*(run(*command, env=one) for one in variables))
+            assert [code for code, _ in done] == [0, 0, 0], done
+    outputs = [str(path) for path in sorted(folder.glob("*/rollouts.jsonl"))]
+    assert [Path(path).parent.name for path in outputs] == ["0", "1", "2"]
+    code, said = await run(*GYM_CLI, "runs", "merge", str(folder / "rollouts.jsonl"), *outputs)
+    assert code == 0, said
+    rows = rows_of(folder / "rollouts.jsonl")
+    assert [row["task_id"] for row in rows] == [f"sum-{n}" for n in range(9)]
+    assert {row["run_id"] for row in rows} == {"mesh-gymmesh-collect-first"}
+
+
+async def test_shards_of_a_schedule_are_one_run_each_time(chart: Chart) -> None:
+    more = ("collect.nightly.shards=4", "collect.nightly.parallelism=2")
+    rendered = chart.render("external-vllm", *(f"--set={one}" for one in more))
+    (cron,) = rendered.of("CronJob")
+    spec = cron["spec"]["jobTemplate"]["spec"]
+    assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 4, 2)
+    (container,) = spec["template"]["spec"]["containers"]
+    script = container["command"][2]
+    assert 'output="/rollouts/nightly/$JOB/$JOB_COMPLETION_INDEX/rollouts.jsonl"' in script
+    assert '--run-id "$JOB" --shard "$JOB_COMPLETION_INDEX/4"' in script
+
+
+def _job(pods: Pods, tmp_path: Path, tasks: int, rendered: Rendered | None = None) -> list[str]:
     """What the Job's container runs, with its volumes in a folder, and its first tasks."""
-    (job,) = (one for one in pods.rendered.workloads() if one.manifest["kind"] == "Job")
+    workloads = (rendered or pods.rendered).workloads()
+    (job,) = (one for one in workloads if one.manifest["kind"] == "Job")
     container = job.container
     write_tasks(tmp_path, sums(9))
     # Between the two runs nothing that is part of the run's identity may change.

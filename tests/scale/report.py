@@ -1,10 +1,9 @@
-"""Sections of docs/performance.md that benches write: each between two comments of its name."""
+"""Sections of a page of docs/ that programs write: each between two comments of its name."""
 
 from __future__ import annotations
 
 import os
 import platform
-import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib import metadata
@@ -14,17 +13,30 @@ from typing import Final
 PAGE: Final = Path(__file__).parents[2] / "docs" / "performance.md"
 
 
-def write_section(name: str, text: str) -> None:
+def write_section(name: str, text: str, path: Path = PAGE) -> None:
     """Replaces a section of the page, or appends it where there is none yet."""
-    start, end = f"<!-- {name}: written by the bench -->", f"<!-- end of {name} -->"
+    start, end = _marks(name)
     section = f"{start}\n{text.strip()}\n{end}"
-    page = PAGE.read_text(encoding="utf-8")
-    pattern = re.compile(re.escape(start) + ".*?" + re.escape(end), re.DOTALL)
-    if pattern.search(page):
-        page = pattern.sub(lambda _: section, page)
+    page = path.read_text(encoding="utf-8")
+    if start in page:
+        before, _, rest = page.partition(start)
+        page = f"{before}{section}{rest.partition(end)[2]}"
     else:
         page = f"{page.rstrip()}\n\n{section}\n"
-    PAGE.write_text(page, encoding="utf-8")
+    path.write_text(page, encoding="utf-8")
+
+
+def read_section(name: str, path: Path = PAGE) -> str:
+    """What stands in a section of the page. Raises ValueError where there is none."""
+    start, end = _marks(name)
+    page = path.read_text(encoding="utf-8")
+    if start not in page:
+        raise ValueError(f"{path.name} has no section {name!r}")
+    return page.partition(start)[2].partition(end)[0].strip()
+
+
+def _marks(name: str) -> tuple[str, str]:
+    return f"<!-- {name}: written by the bench -->", f"<!-- end of {name} -->"
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

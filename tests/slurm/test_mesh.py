@@ -6,12 +6,13 @@ import json
 import os
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.slurm.cluster import NODES, Cluster, until
-from tests.support.cli import rows_of, sums, write_tasks
+from tests.support.cli import gym, rows_of, sums, write_tasks
 from tests.support.docs import ROOT
 
 SCRIPT = ROOT / "deploy" / "slurm" / "mesh.sbatch"
@@ -34,11 +35,11 @@ class Run:
         self.folder = folder / "out"
         self.rows = self.folder / "rollouts.jsonl"
 
-    async def submit(self, *more: str | Path) -> str:
-        """Submits the job; returns its number."""
+    async def submit(self, *more: str | Path, flags: Sequence[str] = (f"--nodes={NODES}",)) -> str:
+        """Submits the job, with flags for Slurm; returns its number."""
         program = Path(sys.executable).parent / "gym-cli"
         out = await self._cluster.say(
-            "sbatch", "--parsable", f"--nodes={NODES}", "--output=job.log", SCRIPT,
+            "sbatch", "--parsable", *flags, "--output=job.log", SCRIPT,
             self.mesh, self.tasks, self.folder, *more,
             env={
                 "GYM_CLI": str(program),
@@ -104,6 +105,22 @@ async def test_a_mesh_goes_on_where_it_was_when_its_job_was_ended(
     times = Counter(row["task_id"] for row in rows_of(run.rows))
     assert times == Counter(f"sum-{number}" for number in range(TASKS))
     assert f"{TASKS} completed (" in run.log()
+
+
+async def test_the_jobs_of_an_array_collect_a_run_s_shards(cluster: Cluster, run: Run) -> None:
+    # A range that does not begin at 0 has shards from 0, too.
+    array = await run.submit(flags=("--nodes=1", f"--array=1-{NODES}"))
+    for number in range(1, NODES + 1):
+        job = f"{array}_{number}"
+        state = await cluster.reaches(job, "COMPLETED", "FAILED", "CANCELLED")
+        assert state == "COMPLETED", run.log()
+    outputs = sorted(run.folder.glob("*/rollouts.jsonl"))
+    assert [path.parent.name for path in outputs] == [str(number) for number in range(NODES)]
+    done = await gym("runs", "merge", run.rows, *outputs)
+    assert done.code == 0, done.err
+    rows = rows_of(run.rows)
+    assert [row["task_id"] for row in rows] == [f"sum-{number}" for number in range(TASKS)]
+    assert {row["run_id"] for row in rows} == {f"slurm-{array}"}
 
 
 async def test_a_service_that_cannot_start_ends_the_job_with_its_reason(

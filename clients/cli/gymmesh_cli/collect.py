@@ -38,6 +38,7 @@ from gymmesh_cli.progress import Progress
 from gymmesh_cli.resuming import RemembersArguments, resume_command
 from gymmesh_cli.security_options import SecurityOptions, security_options
 from gymmesh_cli.session import MeshPlan, connector
+from gymmesh_cli.shard_options import refuse_other_tasks, shard_options
 from gymmesh_cli.task_choice import TaskChoice, choose_tasks
 from gymmesh_cli.terminal import echo, echo_json, one_line
 from gymmesh_client import (
@@ -56,6 +57,7 @@ from gymmesh_client import (
 )
 from gymmesh_client.control import RunDesk
 from gymmesh_client.output import check
+from gymmesh_client.shards import WHOLE, Shard
 from gymmesh_client.steered import SteeredRun
 from gymmesh_client.summary import summary_path, write_summary
 from gymmesh_client.task_file import TaskFile
@@ -80,6 +82,8 @@ class CollectCommand:
     skip_invalid: bool
     number_ids: bool
     inputs: Mapping[str, Iterable[Path]]
+    run_id: str
+    shard: Shard | None
 
 
 @click.command(cls=RemembersArguments, short_help="Collect verified rollouts of a task file.")
@@ -98,6 +102,7 @@ class CollectCommand:
 @output_options
 @pace_options
 @click.option("--limit", type=click.IntRange(min=1), help="Use only the first tasks of the file.")
+@shard_options
 @skip_invalid_option
 @number_ids_option
 @click.option(
@@ -123,6 +128,8 @@ def collect(
     output: OutputOptions,
     pace: PaceOptions,
     limit: int | None,
+    run_id: str,
+    shard: Shard | None,
     skip_invalid: bool,
     number_ids: bool,
     metrics_port: int | None,
@@ -144,6 +151,8 @@ def collect(
       gym-cli collect … --set 'models.policy.api_key=${OPENAI_API_KEY}'
     Over gRPC, with a mesh started by `gym-cli up`:
       gym-cli collect -i tasks.jsonl -o rollouts.jsonl --agent 127.0.0.1:9400
+    A quarter of the tasks, the first of four shards (`gym-cli runs merge` joins them):
+      gym-cli collect … -o shards/0/rollouts.jsonl --run-id night-7 --shard 0/4
     Go on after an interruption, and run again what failed (the summary has the whole command):
       gym-cli collect … --resume
       gym-cli collect … --resume --retry failed
@@ -166,7 +175,10 @@ def collect(
         skip_invalid=skip_invalid,
         number_ids=number_ids,
         inputs=inputs,
+        run_id=run_id,
+        shard=shard,
     )
+    refuse_other_tasks(shard, output.accept)
     with _metrics(metrics_port):
         summary, interrupted = run_loop(_collect(command, plan))
     again = resume_command(summary.tally.failed, summary.not_finished)
@@ -207,7 +219,7 @@ def exit_code(summary: RunSummary) -> int:
         code = WITH_FAILURES if tally.completed else NOTHING_DONE
         why = summary.why or "not every rollout has an outcome"
         return say(f"ended early: {why}; go on with --resume", code)
-    if not tally.completed:
+    if not tally.completed and summary.requested:  # a shard may have no task at all
         first = one_line(tally.first_failure)
         first = f"; the first failure: {first}" if first else ""
         return say(f"no rollout completed{first}", NOTHING_DONE)
@@ -228,6 +240,8 @@ async def _collect(command: CollectCommand, plan: MeshPlan) -> tuple[RunSummary,
         resume=output.resume,
         accept=output.accept,
         inputs=command.inputs,
+        run_id=command.run_id,
+        shard=command.shard,
     )
     with logged_to(output.files.log, anew=not output.resume):
         async with plan.open(command.options.patience_s) as mesh:
@@ -256,6 +270,8 @@ async def _collect_with(
     identity: RunIdentity,
 ) -> tuple[RunSummary, bool]:
     asked, options, tally = command.output, command.options, Tally()
+    shard = command.shard or WHOLE
+    own = chosen.ids[shard.index :: shard.of]
     output = prepare(
         asked.files,
         identity,
@@ -266,13 +282,16 @@ async def _collect_with(
         repeats=options.repeats,
         skipped=chosen.skipped,
         inputs=command.inputs,
+        run_id=command.run_id,
+        shard=command.shard,
+        tasks=len(chosen.ids),
         trace=asked.trace,
         on_row=lambda row: tally.add_row(row, kept=True),
         on_failure=lambda row: tally.add_failure(row, kept=True),
     )
     kept_at = summary_path(output.files)
     kept_at.unlink(missing_ok=True)
-    requested = _requested(chosen.ids, options.repeats, output)
+    requested = _requested(own, options.repeats, output)
     collector = Collector(
         connector(mesh, held=True),
         output,
@@ -289,14 +308,14 @@ async def _collect_with(
                 requested=requested,
                 shown=output.files.shown,
                 identity=identity,
-                tasks=chosen.ids,
+                tasks=own,
             )
             await _serve(stack, run, output.files.shown)
         stack.enter_context(interrupts_of(collector))
         if not command.quiet:
             await stack.enter_async_context(Progress(requested).shown(collector.figures))
         reader = replace(reader, number_repeated_ids=command.number_ids)
-        tasks = TaskFile(reader, command.tasks, command.limit, chosen.lines_skipped)
+        tasks = TaskFile(reader, command.tasks, command.limit, chosen.lines_skipped, shard)
         await collector.run(tasks)
         wall_s = time.monotonic() - started
         if options.hand_out:

@@ -15,7 +15,7 @@ from gymmesh_cli.terminal import echo, plain_errors
 _COMMANDS: Final = {
     "collect": ("gymmesh_cli.collect:collect", "Collect verified rollouts of a task file."),
     "run": ("gymmesh_cli.run:run", "Run one task and watch it live."),
-    "runs": ("gymmesh_cli.runs:runs", "Look at runs and steer them."),
+    "runs": ("gymmesh_cli.runs:runs", "Look at runs, steer them, and join shards."),
     "up": ("gymmesh_cli.up:up", "Start a mesh's services as processes."),
     "serve": ("gymmesh_cli.serve:serve", "Serve one service of a mesh in this process."),
     "env": ("gymmesh_cli.environments:env", "Start, try out and list environments."),

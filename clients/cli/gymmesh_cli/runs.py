@@ -1,4 +1,4 @@
-"""gym-cli runs: look at what is being collected, and steer it, from another terminal."""
+"""gym-cli runs: look at what is being collected, and steer it; join shards."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import click
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.run.v1 import run_pb2
 from gymmesh_cli.exits import DONE, speaks_plainly
+from gymmesh_cli.merge import merge
 from gymmesh_cli.options import json_option
 from gymmesh_cli.terminal import echo, echo_json, one_line
 from gymmesh_client.control import RemoteRun, find_run, open_runs
@@ -20,12 +21,15 @@ from gymmesh_runtime.errors import MeshError
 _RUN: Final = click.argument("run_id", metavar="[RUN]", default="")
 
 
-@click.group(short_help="Look at runs and steer them.")
+@click.group(short_help="Look at runs, steer them, and join shards.")
 def runs() -> None:
-    """The runs that your processes on this machine collect now.
+    """The runs that your processes on this machine collect now; and joining their shards.
 
     RUN is a run's id or its beginning; it may be left out when there is only one.
     """
+
+
+runs.add_command(merge)
 
 
 @runs.command("list", short_help="The runs that are being collected.")

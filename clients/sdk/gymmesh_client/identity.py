@@ -56,6 +56,12 @@ class RunIdentity:
             digest.hexdigest(), hashlib.sha256(written).hexdigest(), _installed_version()
         )
 
+    @staticmethod
+    def of_session(session: Mapping[str, Any]) -> RunIdentity:
+        """The identity that a journal's session says; what it does not say is empty."""
+        said = session.get("identity") or {}
+        return RunIdentity(*(str(said.get(name, "")) for name in CHANGES))
+
     def changes(self, was: RunIdentity) -> list[str]:
         """The keys of CHANGES in which two identities differ; what is not known differs not."""
         return [

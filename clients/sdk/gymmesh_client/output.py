@@ -47,6 +47,8 @@ from gymmesh_client.journal.writer import COMMIT_DELAY_S, Done, GroupWriter, Tic
 from gymmesh_client.problems import TaskProblem, UserError
 from gymmesh_client.replacing import make_folder, refuse_inputs, write_whole
 from gymmesh_client.retry_choice import RetryChoice
+from gymmesh_client.same_run import check_new_run, check_same_layout, check_same_run
+from gymmesh_client.shards import Shard, session_of, shard_of
 from gymmesh_client.traces.writer import Recording, TraceWriter
 from gymmesh_responses import CodecError, loads
 
@@ -62,6 +64,7 @@ class RunOutput:
     Attributes:
         run_id: the run's id; the same when it is resumed.
         files: where its files are.
+        shard: which part of the run this is; None: all of it.
         retried: outcomes superseded because a retry was asked for.
         traced: whether every event is kept.
     """
@@ -76,6 +79,7 @@ class RunOutput:
     ) -> None:
         self.run_id = str(journal.state.session["run_id"])
         self.files = journal.files
+        self.shard = shard_of(journal.state.session)
         self.retried = retried
         self._journal = journal
         self._writer = GroupWriter(journal, delay_s=delay_s)
@@ -225,17 +229,22 @@ def check(
     resume: bool,
     accept: Collection[str] = (),
     inputs: Mapping[str, Iterable[Path]] = MappingProxyType({}),
+    run_id: str = "",
+    shard: Shard | None = None,
 ) -> None:
     """Say early whether `prepare` would refuse; changes nothing.
 
     Args:
         inputs: the files that the run reads, by what they are to the user, such as `--input`.
+        run_id: the run's id, as `is_run_id` has it; empty: one that is made up, or that of the run
+            gone on with.
+        shard: which part of the run it is; None: all of it.
 
     Raises:
         UserError: the output's folder cannot be made; a file of the output is also an input;
             another collector is at work; the output is not empty and neither flag is given; it is
-            to be replaced and is no run's; or it is to be resumed and is not there, or belongs to
-            another run and `accept` does not name what changed.
+            to be replaced and is no run's; or it is to be resumed and is not there, is another run
+            or shard, or one of other tasks or another configuration, which `accept` does not name.
     """
     _check_folder(files.rows.parent)
     refuse_inputs(files.everything(), inputs)
@@ -249,14 +258,18 @@ def check(
                 "leave out --resume"
             )
         earlier = _earlier_run(files)
+        session = earlier._asdict() if isinstance(earlier, OldRun) else earlier
+        check_same_run(files, session, run_id, shard)
         identity.check(_identity_of(earlier), files.rows, accept)
-        _check_layout(files, {} if isinstance(earlier, OldRun) else earlier)
+        check_same_layout(files, session)
     elif used and not overwrite:
         raise UserError(
             f"{used[0]}: is there already and not empty; "
             "go on with --resume, replace it with --overwrite, or choose another --output"
         )
     refuse_what_is_no_run(files, going_on=resume)
+    if overwrite and run_id:
+        check_new_run(files, run_id)
 
 
 def prepare(
@@ -270,6 +283,9 @@ def prepare(
     repeats: int = 1,
     skipped: Sequence[TaskProblem] = (),
     inputs: Mapping[str, Iterable[Path]] = MappingProxyType({}),
+    run_id: str = "",
+    shard: Shard | None = None,
+    tasks: int = 0,
     trace: bool = False,
     delay_s: float = COMMIT_DELAY_S,
     on_row: _OnRow = lambda row: None,
@@ -283,7 +299,8 @@ def prepare(
         retry: outcomes to give up on when the run is resumed, so that those rollouts run again.
         repeats: rollouts per task.
         skipped: why rows of the task file were left out; kept beside the run.
-        inputs: as for `check`.
+        inputs: as for `check`; `run_id` and `shard` likewise.
+        tasks: of a shard: how many tasks all shards have together.
         trace: whether to keep every event.
         delay_s: the most seconds that an outcome waits for others to share its commit.
         on_row: called with each completed row that is kept.
@@ -293,12 +310,15 @@ def prepare(
         UserError: as `check`; or what is to be kept is damaged.
         OutputError: the disk takes nothing.
     """
-    check(files, identity, overwrite=overwrite, resume=resume, accept=accept, inputs=inputs)
+    flags = {"overwrite": overwrite, "resume": resume}
+    check(files, identity, **flags, accept=accept, inputs=inputs, run_id=run_id, shard=shard)
     disk = disk or Disk()
     left_out = len({problem.line for problem in skipped})
+    part = session_of(shard, tasks)
     if not resume:
-        _make_folder(files.rows.parent)
-        session = _session(files, f"run-{uuid.uuid4().hex[:12]}", identity, repeats, left_out)
+        make_folder_of(files)
+        run_id = run_id or f"run-{uuid.uuid4().hex[:12]}"
+        session = part | session_info(files, run_id, identity, repeats, left_out)
         journal = Journal.create(files, session, disk)
         return _traced(journal, skipped, trace, delay_s, 0)
     if not files.journal.exists():
@@ -311,8 +331,8 @@ def prepare(
         _kept(journal, on_row, on_failure)
         was = journal.state.session
         most = max(repeats, int(was.get("repeats", 1)))
-        session = _session(journal.files, str(was["run_id"]), identity, most, left_out)
-        journal.commit([Session(session | {"session": int(was.get("session", 1)) + 1})])
+        session = session_info(journal.files, str(was["run_id"]), identity, most, left_out)
+        journal.commit([Session(session | part | {"session": int(was.get("session", 1)) + 1})])
     except BaseException:
         journal.close()
         raise
@@ -352,7 +372,9 @@ def _check_folder(folder: Path) -> None:
         raise UserError(f"{above}: is not a folder; choose another --output")
 
 
-def _make_folder(folder: Path) -> None:
+def make_folder_of(files: OutputFiles) -> None:
+    """Make the folder of a run's files where it is missing. Raises UserError."""
+    folder = files.rows.parent
     try:
         make_folder(folder)
     except OSError as error:
@@ -365,9 +387,10 @@ def _make_index(files: OutputFiles) -> None:
         open_index(files).close()
 
 
-def _session(
+def session_info(
     files: OutputFiles, run_id: str, identity: RunIdentity, repeats: int, skipped: int
 ) -> dict[str, Any]:
+    """What the journal's first session says of a run."""
     return {
         "format": FORMAT,
         "run_id": run_id,
@@ -426,22 +449,7 @@ def _earlier_run(files: OutputFiles) -> OldRun | dict[str, Any]:
 def _identity_of(earlier: OldRun | dict[str, Any]) -> RunIdentity:
     if isinstance(earlier, OldRun):
         return RunIdentity(earlier.tasks, earlier.config)
-    was = earlier.get("identity") or {}
-    return RunIdentity(*(str(was.get(name, "")) for name in ("tasks", "config", "version")))
-
-
-def _check_layout(files: OutputFiles, session: Mapping[str, Any]) -> None:
-    was, shards = bool(session.get("zstd")), session.get("shard_rows")
-    if files.compressed and not was:
-        raise UserError(
-            f"{files.rows}: was begun without compression and is gone on with without it; "
-            "leave out --zstd"
-        )
-    if files.shard_rows is not None and files.shard_rows != shards:
-        so_far = "in one file" if shards is None else f"with --shard-rows {shards}"
-        raise UserError(
-            f"{files.rows}: was begun {so_far} and is gone on with so; leave out --shard-rows"
-        )
+    return RunIdentity.of_session(earlier)
 
 
 def _used(files: OutputFiles) -> list[Path]:

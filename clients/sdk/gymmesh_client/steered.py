@@ -43,8 +43,10 @@ class SteeredRun:
 
     @property
     def run_id(self) -> str:
-        """The run's id."""
-        return self._collector.output.run_id
+        """The run's id; of a shard, which is steered by itself, with its number behind it."""
+        output = self._collector.output
+        shard = output.shard
+        return output.run_id + ("" if shard is None else f".{shard.index}of{shard.of}")
 
     def snapshot(self) -> run_pb2.Run:
         """How far it is."""

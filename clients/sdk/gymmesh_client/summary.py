@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -276,14 +276,16 @@ def summarize(
     failures_output: str,
     **more: Any,
 ) -> RunSummary:
-    """The summary of a run with `repeats` rollouts per task: pass@k for 1, 2, 4 … and repeats."""
-    powers = [2**power for power in range(repeats.bit_length()) if 2**power <= repeats]
-    pass_at: dict[int, float] = {}
-    for k in sorted({*powers, repeats}):
-        chance = pass_at_k(((n, c) for n, c in tally.per_task.values()), k)
-        if chance is not None:
-            pass_at[k] = chance
+    """The summary of a run with `repeats` rollouts per task."""
+    pass_at = pass_at_each([(n, c) for n, c in tally.per_task.values()], repeats)
     return RunSummary(requested, wall_s, tally, pass_at, output, failures_output, **more)
+
+
+def pass_at_each(counts: Collection[tuple[int, int]], repeats: int) -> dict[int, float]:
+    """pass@k for k = 1, 2, 4 … and `repeats`, as far as there is one; `counts` as `pass_at_k`."""
+    powers = [2**power for power in range(repeats.bit_length()) if 2**power <= repeats]
+    chances = {k: pass_at_k(counts, k) for k in sorted({*powers, repeats})}
+    return {k: chance for k, chance in chances.items() if chance is not None}
 
 
 def summary_path(files: OutputFiles) -> Path:

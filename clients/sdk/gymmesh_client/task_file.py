@@ -11,6 +11,7 @@ from typing import overload
 
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_client.problems import TaskProblem, UserError
+from gymmesh_client.shards import WHOLE, Shard
 from gymmesh_client.tasks import TaskReader
 
 
@@ -22,6 +23,7 @@ class TaskFile(Sequence[rollout_pb2.Task]):
     Args:
         limit: only so many tasks from the beginning.
         without: lines (from 1) that are left out, whatever is wrong with them.
+        shard: only this part of the tasks that are left.
     """
 
     def __init__(
@@ -30,8 +32,10 @@ class TaskFile(Sequence[rollout_pb2.Task]):
         path: Path,
         limit: int | None = None,
         without: Collection[int] = (),
+        shard: Shard = WHOLE,
     ) -> None:
         self._without = without
+        self._shard = shard
         self._reader = reader
         self._path = path
         self._limit = limit
@@ -40,11 +44,13 @@ class TaskFile(Sequence[rollout_pb2.Task]):
 
     def __iter__(self) -> Iterator[rollout_pb2.Task]:
         read = (one for one in self._reader.read(self._path) if one.line not in self._without)
-        for index, entry in enumerate(islice(read, self._limit)):
+        for position, entry in enumerate(islice(read, self._limit)):
             if isinstance(entry, TaskProblem):
                 raise self._changed(entry)
+            if not self._shard.takes(position):
+                continue
             if entry.renamed:  # which the row alone does not show
-                self._copies[index] = entry.task.task_id
+                self._copies[position // self._shard.of] = entry.task.task_id
             yield entry.task
 
     def __len__(self) -> int:
@@ -77,14 +83,16 @@ class TaskFile(Sequence[rollout_pb2.Task]):
             for _ in self:  # which rows are copies of others
                 pass
             offsets = array("Q")
-            place = 0
+            place = position = 0
             try:
                 with self._path.open("rb") as file:
                     for line, raw in enumerate(file, start=1):
                         blank = not raw.removeprefix(b"\xef\xbb\xbf").strip()
                         if not blank and line not in self._without:
-                            offsets.append(place)
-                            if len(offsets) == self._limit:
+                            if self._shard.takes(position):
+                                offsets.append(place)
+                            position += 1
+                            if position == self._limit:
                                 break
                         place += len(raw)
             except OSError as error:

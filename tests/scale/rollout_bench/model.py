@@ -15,6 +15,7 @@ class Endpoint:
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
+        self.pid = process.pid
         self.url = f"http://127.0.0.1:{self._hear()}/v1"
 
     def answer_within(self, shortest_s: float, longest_s: float) -> None:

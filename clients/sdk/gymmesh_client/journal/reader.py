@@ -16,6 +16,7 @@ from gymmesh_client.journal.keys import rollout_id, rollout_key
 from gymmesh_client.journal.lanes import read_row
 from gymmesh_client.journal.layout import OutputFiles
 from gymmesh_client.journal.records import COMPLETED, FAILED, FAILURES, REASONS, ROWS, Place
+from gymmesh_client.journal.reservations import first_reserved
 from gymmesh_client.journal.row_files import read_lines
 from gymmesh_client.problems import UserError
 from gymmesh_responses import loads
@@ -109,6 +110,26 @@ class RunReader:
             if entry.kind == CURRENT:
                 return self._read(entry)
         return None
+
+    def outcome(self, rollout: str) -> Attempt | None:
+        """A rollout's current outcome, with its row; None when it has none."""
+        for entry in self._index.find(rollout_key(rollout)):
+            if entry.kind == CURRENT:
+                return self._attempt(entry)
+        return None
+
+    def tasks(self) -> Iterator[str]:
+        """The ids of the tasks whose first repeat has an outcome, in the order in which these were
+        begun: that of the input, unless the run had another one (`gymmesh_client.order`).
+
+        Memory does not grow with the run. Raises UserError where the journal is damaged.
+        """
+        for key in first_reserved(self.files):
+            for entry in self._index.find(key):
+                if entry.kind == CURRENT:
+                    task_id = str(loads(self._read(entry)).get("task_id"))
+                    if rollout_key(self.rollout_id(task_id, 0)) == key:
+                        yield task_id
 
     def task_rollouts(self, task_id: str) -> list[str]:
         """The ids of a task's rollouts of which the journal says anything."""

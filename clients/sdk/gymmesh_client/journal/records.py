@@ -70,6 +70,7 @@ _NUMBERS: Final = (
     ("session", 1, 2**31),
     ("repeats", 1, 2**31),
     ("skipped", 0, 2**63),
+    ("tasks", 0, 2**63),
 )
 
 
@@ -332,12 +333,20 @@ def checked_session(info: dict[str, Any]) -> dict[str, Any]:
         value = info.get(key)
         if key in info and not (type(value) is int and least <= value <= most):
             raise BadRecord(f"its {key} is not a whole number from {least} to {most}")
+    shard = info.get("shard")
+    if shard is not None and not _is_shard(shard):
+        raise BadRecord("its shard is no index and count")
     shard_rows, zstd = info.get("shard_rows"), info.get("zstd", False)
     if shard_rows is not None and not (type(shard_rows) is int and shard_rows > 0):
         raise BadRecord("its shard_rows is not a whole number from 1 on")
     if type(zstd) is not bool or type(info.get("identity", {})) is not dict:
         raise BadRecord("its zstd or identity is of another kind")
     return info
+
+
+def _is_shard(value: Any) -> bool:
+    whole = type(value) is list and [type(one) for one in value] == [int, int]
+    return whole and 0 <= value[0] < value[1]
 
 
 def encode_all(records: Iterable[Record]) -> bytes:

@@ -23,6 +23,7 @@ class MemoryRegistry:
         self._leases = Leases(clock)
         self._watchers = Watchers()
         self._sweeper: asyncio.Task[None] | None = None
+        self._counted = 0  # the version that the metric tells of
 
     async def open(self) -> None:
         """Starts the sweeper."""
@@ -72,9 +73,16 @@ class MemoryRegistry:
     def _publish(self, changes: list[Change]) -> None:
         if changes:
             self._watchers.publish(changes)
-            count_instances(self._leases.view.instances())
 
     async def _sweep_forever(self) -> None:
         while True:
-            await asyncio.sleep(_SWEEP_S)
             self.sweep()
+            self._count()
+            await asyncio.sleep(_SWEEP_S)
+
+    def _count(self) -> None:
+        """Sets the metric, once a second at most: it looks at every instance."""
+        view = self._leases.view
+        if self._counted != view.version:
+            self._counted = view.version
+            count_instances(view.instances())

@@ -1,0 +1,68 @@
+"""Shards: parts of one run that collectors of their own do, each with an output of its own. Pure.
+
+Task p of the input (from 0, in the order of the file, after `--limit` and without the rows left
+out) belongs to shard p mod n, with all its repeats, so that groups stay whole and hard tasks that
+stand side by side in the file do not fall to one shard. Since all shards have the run's id, their
+rollouts have the ids that those of a run without shards would have.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+MOST_SHARDS: Final = 100_000
+_WRITTEN: Final = re.compile(r"(0|[1-9]\d{0,5})/([1-9]\d{0,5})", re.ASCII)
+
+
+class Shard(NamedTuple):
+    """One of the parts of a run.
+
+    Attributes:
+        index: which one, from 0.
+        of: how many there are.
+    """
+
+    index: int
+    of: int
+
+    @staticmethod
+    def parse(text: str) -> Shard:
+        """The shard that is written `INDEX/COUNT`. Raises ValueError for anything else."""
+        found = _WRITTEN.fullmatch(text)
+        shard = Shard(int(found[1]), int(found[2])) if found else Shard(0, 0)
+        if not shard.index < shard.of <= MOST_SHARDS:
+            raise ValueError(
+                f"{text!r} must be written INDEX/COUNT, such as 0/4 for the first of four; indexes "
+                f"go from 0 to COUNT - 1, and there are at most {MOST_SHARDS} shards"
+            )
+        return shard
+
+    def takes(self, position: int) -> bool:
+        """Whether the task at this position of the input, from 0, is one of this shard's."""
+        return position % self.of == self.index
+
+    def share(self, tasks: int) -> int:
+        """How many of the input's tasks are this shard's."""
+        return len(range(self.index, tasks, self.of))
+
+    def __str__(self) -> str:
+        return f"{self.index}/{self.of}"
+
+
+WHOLE: Final = Shard(0, 1)
+"""All of a run."""
+
+
+def session_of(shard: Shard | None, tasks: int) -> dict[str, Any]:
+    """What the journal's session says of a shard: which it is, and how many tasks all shards have
+    together. Nothing for a run without shards.
+    """
+    return {} if shard is None else {"shard": [*shard], "tasks": tasks}
+
+
+def shard_of(session: Mapping[str, Any]) -> Shard | None:
+    """The shard that a session is of; None for a run without shards."""
+    said = session.get("shard")
+    return None if said is None else Shard(*said)

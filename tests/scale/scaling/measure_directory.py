@@ -1,0 +1,70 @@
+"""What a process pays for the instances that it knows of: to choose one, to hear of a change."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from gymmesh_client.collect_stream.pool import AgentPool, _least_busy
+from gymmesh_runtime.loop import run
+from gymmesh_runtime.peers import PeerDirectory
+from tests.scale.scaling.measure_registry import instance
+
+#: The model is fitted to the first and the last, and held to the one between.
+SIZES: Final = (20, 200, 2000)
+_AGENT: Final = "gymmesh.agent.v1.AgentService"
+_CHOICES: Final = 2000
+_CHANGES: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryFigures:
+    """Microseconds of CPU time in a process that knows so many instances of one name.
+
+    Attributes:
+        choose_us: to choose the instance for a rollout, by affinity.
+        change_us: to take in one change.
+        assign_us: a collector's, to find the least busy agent for an attempt.
+    """
+
+    instances: int
+    choose_us: float
+    change_us: float
+    assign_us: float
+
+
+def measure(instances: int) -> DirectoryFigures:
+    """The figures of one size."""
+    directory = PeerDirectory()
+    directory.replace([instance(number) for number in range(instances)])
+    choices = max(20, _CHOICES * SIZES[0] // instances)
+    before = time.process_time()
+    for number in range(choices):
+        directory.choose(_AGENT, "tool_loop", affinity=f"ro-{number}")
+    choose_s = (time.process_time() - before) / choices
+    changed = instance(0)
+    before = time.process_time()
+    for _ in range(_CHANGES):
+        directory.upsert(changed)
+    change_s = (time.process_time() - before) / _CHANGES
+    # Without a connection, which takes a network; a seat with one is no cheaper to look at.
+    seats = AgentPool(directory)._group(directory.serving(_AGENT, "tool_loop")).seats
+    before = time.process_time()
+    for _ in range(choices):
+        _least_busy(seats)
+    assign_s = (time.process_time() - before) / choices
+    return DirectoryFigures(instances, choose_s * 1e6, change_s * 1e6, assign_s * 1e6)
+
+
+async def _all() -> list[DirectoryFigures]:
+    measure(SIZES[0])  # what the first calls cost counts for nothing
+    return [measure(size) for size in SIZES]
+
+
+def measure_all() -> list[dict[str, Any]]:
+    """The figures of all sizes, as JSON values."""
+    found = [asdict(one) for one in run(_all())]
+    for one in found:
+        print(f"  directory: {one}", flush=True)
+    return found
