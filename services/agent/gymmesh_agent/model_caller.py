@@ -31,6 +31,8 @@ _Frames = AsyncGenerator[model_pb2.StreamResponseResponse, None]
 _copy_request = model_pb2.CreateResponseRequest.CopyFrom
 
 _NO_PARAMS = responses_pb2.ResponseParams(input_omitted=True, tools_omitted=True)
+# So many instances are asked for one answer; the first included.
+_MOST_ASKED = 3
 # Conversations that a service dropped so often are dropped again: it holds too few.
 _MOST_UNKNOWN = 2
 _UNANSWERED = frozenset(
@@ -41,6 +43,9 @@ _UNANSWERED = frozenset(
         errors_pb2.ERROR_REASON_MUX_BROKEN,
     )
 )
+# With these a call was not begun, so that another instance may be asked. A peer that was reached by
+# plain RPCs says the first also when it broke off; the request_id makes that safe, too.
+_REFUSED = frozenset((errors_pb2.ERROR_REASON_PEER_UNAVAILABLE, errors_pb2.ERROR_REASON_DRAINING))
 
 
 class Models:
@@ -107,6 +112,7 @@ class ModelCaller(msgspec.Struct, eq=False):
         tally: what was done so far; read alone.
         deltas: where OutputDelta events go; None: answers are taken whole.
         unknown: how often a service had dropped the conversation.
+        streaming: the id of the last call of which deltas came.
     """
 
     # A Struct, as ModelCall.
@@ -119,6 +125,7 @@ class ModelCaller(msgspec.Struct, eq=False):
     _clock: RolloutClock
     _deltas: EventStream | None
     _unknown: int = 0
+    _streaming: str = ""
 
     def ask(self, asking: Asking) -> Awaitable[model_pb2.CreateResponseResponse]:
         """The reply of the model service.
@@ -135,6 +142,27 @@ class ModelCaller(msgspec.Struct, eq=False):
                 # The usual case without a layer in between: thousands of calls wait here.
                 return self._send(peer, self._request(asking))
         return self._ask(asking, asking.kept)
+
+    async def ask_elsewhere(
+        self, asking: Asking, error: MeshError
+    ) -> model_pb2.CreateResponseResponse:
+        """The reply of another instance, after one could not be reached or was going down.
+
+        Raises:
+            MeshError: the error, where no other is there; or as the service says.
+        """
+        directory = self._models.directory
+        for _ in range(_MOST_ASKED - 1):
+            if error.reason not in _REFUSED or self._streaming == asking.call_id:
+                break
+            instance = directory.choose(MODEL_SERVICE, asking.model, affinity=self._who.rollout_id)
+            if instance is None or directory.passes_over(instance):
+                break
+            try:
+                return await self._ask(asking, asking.kept)
+            except MeshError as next_error:
+                error = next_error
+        raise error
 
     async def _ask(self, asking: Asking, kept: Kept | None) -> model_pb2.CreateResponseResponse:
         instance = await self._pick(asking.model)
@@ -184,6 +212,7 @@ class ModelCaller(msgspec.Struct, eq=False):
                 async for frame in frames:
                     if frame.HasField("completed"):
                         return frame.completed
+                    self._streaming = request.call_id
                     await events.emit(_delta(request.call_id, frame.delta))
         except MeshError as error:
             if error.reason != errors_pb2.ERROR_REASON_NOT_OFFERED:

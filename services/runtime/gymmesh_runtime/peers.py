@@ -84,6 +84,8 @@ class PeerDirectory:
     def upsert(self, instance: Instance) -> None:
         """Adds an instance, or replaces the one with its id; direct ones stay as they are."""
         if instance.id not in self._direct:
+            # Whoever says so has just heard from it.
+            self._channels.unreached.reached(instance.address)
             self._take({**self._instances, instance.id: instance})
 
     def remove(self, instance_id: str) -> None:
@@ -117,6 +119,16 @@ class PeerDirectory:
                 self._found[service, name] = found
         return found
 
+    def pass_over(self, instance: Instance) -> None:
+        """Sends calls elsewhere for a while that grows: the instance refused one, as one does
+        that goes down. Those that cannot be reached are passed over anyway.
+        """
+        self._channels.unreached.missed(instance.address)
+
+    def passes_over(self, instance: Instance) -> bool:
+        """Whether calls to it are better made elsewhere at present."""
+        return self._channels.unreached.passes_over(instance.address)
+
     async def pick(
         self, service: str, name: str, *, affinity: str = "", timeout: float = 5.0
     ) -> Instance:
@@ -124,7 +136,8 @@ class PeerDirectory:
 
         The same ``affinity`` goes to the same instance for as long as that one
         serves (rendezvous hashing); without it instances take turns. Both in
-        proportion to the instances' weights. In a watched directory, waits up to
+        proportion to the instances' weights. One that could not be reached of late is
+        passed over while there are others. In a watched directory, waits up to
         ``timeout`` seconds for one to appear. Raises SERVICE_NOT_FOUND.
         """
         chosen = self.choose(service, name, affinity=affinity)
@@ -142,12 +155,13 @@ class PeerDirectory:
             return candidates[0]
         if not candidates:
             return None
-        if affinity:
-            return max(candidates, key=lambda one: _score(affinity, one))
-        self._turn += 1
-        if all(one.weight == candidates[0].weight for one in candidates):
-            return candidates[self._turn % len(candidates)]
-        return max(candidates, key=lambda one: _score(str(self._turn), one))
+        unreached = self._channels.unreached
+        if not unreached:
+            return self._one_of(candidates, affinity)
+        near = [one for one in candidates if not unreached.passes_over(one.address)]
+        chosen = self._one_of(near or candidates, affinity)
+        unreached.tries(chosen.address)
+        return chosen
 
     def peer(self, instance: Instance, service: str | None = None) -> Any:
         """Returns the peer for an instance: an object with the RPCs as methods.
@@ -217,6 +231,14 @@ class PeerDirectory:
                 self._channels.renew()
                 for trunk in self._trunks.values():
                     trunk.renew()
+
+    def _one_of(self, candidates: Sequence[Instance], affinity: str) -> Instance:
+        if affinity:
+            return max(candidates, key=lambda one: _score(affinity, one))
+        self._turn += 1
+        if all(one.weight == candidates[0].weight for one in candidates):
+            return candidates[self._turn % len(candidates)]
+        return max(candidates, key=lambda one: _score(str(self._turn), one))
 
     def _take(self, instances: dict[str, Instance]) -> None:
         before = {one.address for one in self._instances.values()}
