@@ -22,7 +22,7 @@ from gymmesh_agent.peers import MODEL_SERVICE, ModelPeer
 from gymmesh_agent.session import PICK_S
 from gymmesh_agent.tally import Tally
 from gymmesh_agent.terms import Course
-from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.errors import NOT_TAKEN, MeshError
 from gymmesh_runtime.peers import PeerDirectory
 
 _Frames = AsyncGenerator[model_pb2.StreamResponseResponse, None]
@@ -43,9 +43,6 @@ _UNANSWERED = frozenset(
         errors_pb2.ERROR_REASON_MUX_BROKEN,
     )
 )
-# With these a call was not begun, so that another instance may be asked. A peer that was reached by
-# plain RPCs says the first also when it broke off; the request_id makes that safe, too.
-_REFUSED = frozenset((errors_pb2.ERROR_REASON_PEER_UNAVAILABLE, errors_pb2.ERROR_REASON_DRAINING))
 
 
 class Models:
@@ -153,7 +150,7 @@ class ModelCaller(msgspec.Struct, eq=False):
         """
         directory = self._models.directory
         for _ in range(_MOST_ASKED - 1):
-            if error.reason not in _REFUSED or self._streaming == asking.call_id:
+            if error.reason not in NOT_TAKEN or self._streaming == asking.call_id:
                 break
             instance = directory.choose(MODEL_SERVICE, asking.model, affinity=self._who.rollout_id)
             if instance is None or directory.passes_over(instance):

@@ -378,13 +378,11 @@ class EnvironmentSession:
 
         Raises the error where that was tried, too.
         """
-        directory, site = self._environments.directory, tried[-1]
-        if error.reason == errors_pb2.ERROR_REASON_DRAINING:
-            directory.pass_over(site.instance)
-        if directory.passes_over(site.instance):
-            other = self._environments.choose(self.name, self._who.rollout_id)
-            if other is not None and other not in tried:
-                return other
+        environments, site = self._environments, tried[-1]
+        affinity = self._who.rollout_id
+        other = environments.directory.instead(site.instance, error, affinity=affinity)
+        if other is not None:
+            return environments.site(other)
         if tried.count(site) > 1:
             raise error
         await asyncio.sleep(min(_RETRY_PAUSE_S, self._clock.remaining()))

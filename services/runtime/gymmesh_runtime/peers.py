@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.binding import Binding
-from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.errors import NOT_TAKEN, MeshError
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.security.pem import CHECK_S
 from gymmesh_runtime.wire.channels import ChannelPool
@@ -119,11 +119,18 @@ class PeerDirectory:
                 self._found[service, name] = found
         return found
 
-    def pass_over(self, instance: Instance) -> None:
-        """Sends calls elsewhere for a while that grows: the instance refused one, as one does
-        that goes down. Those that cannot be reached are passed over anyway.
+    def instead(
+        self, instance: Instance, error: MeshError, *, affinity: str = ""
+    ) -> Instance | None:
+        """Another instance of the same name for a call that ended in an error; None: there is none
+        that can be reached, or the error is of another kind than that the call was not taken.
         """
-        self._channels.unreached.missed(instance.address)
+        if error.reason not in NOT_TAKEN:
+            return None
+        if error.reason == errors_pb2.ERROR_REASON_DRAINING:
+            self._channels.unreached.missed(instance.address)
+        other = self.choose(instance.service, instance.name, affinity=affinity)
+        return None if other is None or self.passes_over(other) else other
 
     def passes_over(self, instance: Instance) -> bool:
         """Whether calls to it are better made elsewhere at present."""
