@@ -193,7 +193,7 @@ async def test_a_host_is_cut_off_and_comes_back(
             await collecting.end()
         # The other host has registered again, and nothing is left open on either.
         async with asyncio.timeout(BOUND_S):
-            while len(await mesh.consul.passing()) < 2 * len(SERVICES):
+            while len(await mesh.consul.passing()) < 2 * len(SERVICES):  # noqa: ASYNC110
                 await asyncio.sleep(0.2)
         folder.write("faults.json", faults)
         metrics = {label: one.said["metrics_address"] for label, one in mesh.services.items()}
