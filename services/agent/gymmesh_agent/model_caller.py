@@ -148,12 +148,15 @@ class ModelCaller(msgspec.Struct, eq=False):
         Raises:
             MeshError: the error, where no other is there; or as the service says.
         """
-        directory = self._models.directory
+        directory, model = self._models.directory, asking.model
         for _ in range(_MOST_ASKED - 1):
             if error.reason not in NOT_TAKEN or self._streaming == asking.call_id:
                 break
-            instance = directory.choose(MODEL_SERVICE, asking.model, affinity=self._who.rollout_id)
-            if instance is None or directory.passes_over(instance):
+            # The same one again where it is going down and the registry has not heard of it: that
+            # it cannot be reached any more is known then.
+            instance = directory.choose(MODEL_SERVICE, model, affinity=self._who.rollout_id)
+            is_only = len(directory.serving(MODEL_SERVICE, model)) < 2
+            if instance is None or is_only or directory.passes_over(instance):
                 break
             try:
                 return await self._ask(asking, asking.kept)

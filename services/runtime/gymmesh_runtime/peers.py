@@ -130,7 +130,9 @@ class PeerDirectory:
         if error.reason == errors_pb2.ERROR_REASON_DRAINING:
             self._channels.unreached.missed(instance.address)
         other = self.choose(instance.service, instance.name, affinity=affinity)
-        return None if other is None or self.passes_over(other) else other
+        if other is None or other.id == instance.id or self.passes_over(other):
+            return None
+        return other
 
     def passes_over(self, instance: Instance) -> bool:
         """Whether calls to it are better made elsewhere at present."""
