@@ -22,7 +22,7 @@ from gymmesh_agent.peers import MODEL_SERVICE, ModelPeer
 from gymmesh_agent.session import PICK_S
 from gymmesh_agent.tally import Tally
 from gymmesh_agent.terms import Course
-from gymmesh_runtime.errors import NOT_TAKEN, MeshError
+from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 
 _Frames = AsyncGenerator[model_pb2.StreamResponseResponse, None]
@@ -58,7 +58,7 @@ class Models:
         # What GetModel said, by instance: constant while a server runs, so asked once.
         self._known: dict[str, model_pb2.ModelCapabilities] = {}
         # Those that are the only ones of their name, as of a state of the directory.
-        self._only: dict[str, ModelPeer] = {}
+        self._only: dict[str, discovery_pb2.Instance] = {}
         self._as_of = directory.changes
 
     def peer(self, instance: discovery_pb2.Instance) -> ModelPeer:
@@ -66,7 +66,7 @@ class Models:
         peer: ModelPeer = self.directory.peer(instance)
         return peer
 
-    def choose(self, model: str, affinity: str) -> ModelPeer | None:
+    def choose(self, model: str, affinity: str) -> discovery_pb2.Instance | None:
         """One to be called now under this name; None: there is none, or none yet."""
         directory = self.directory
         if directory.changes != self._as_of:
@@ -75,12 +75,9 @@ class Models:
         if only is not None:
             return only
         instance = directory.choose(MODEL_SERVICE, model, affinity=affinity)
-        if instance is None:
-            return None
-        peer = self.peer(instance)
-        if len(directory.serving(MODEL_SERVICE, model)) == 1:
-            self._only[model] = peer
-        return peer
+        if instance is not None and len(directory.serving(MODEL_SERVICE, model)) == 1:
+            self._only[model] = instance
+        return instance
 
     async def capabilities(
         self, instance: discovery_pb2.Instance, peer: ModelPeer, timeout: float
@@ -134,10 +131,11 @@ class ModelCaller(msgspec.Struct, eq=False):
             MeshError: as the service says; at once, or when it is waited for.
         """
         if asking.kept is None:
-            peer = self._models.choose(asking.model, self._who.rollout_id)
-            if peer is not None:
+            instance = self._models.choose(asking.model, self._who.rollout_id)
+            if instance is not None:
                 # The usual case without a layer in between: thousands of calls wait here.
-                return self._send(peer, self._request(asking))
+                asking.instance = instance
+                return self._send(self._models.peer(instance), self._request(asking))
         return self._ask(asking, asking.kept)
 
     async def ask_elsewhere(
@@ -148,24 +146,27 @@ class ModelCaller(msgspec.Struct, eq=False):
         Raises:
             MeshError: the error, where no other is there; or as the service says.
         """
-        directory, model = self._models.directory, asking.model
+        directory, affinity = self._models.directory, self._who.rollout_id
         for _ in range(_MOST_ASKED - 1):
-            if error.reason not in NOT_TAKEN or self._streaming == asking.call_id:
+            asked = asking.instance
+            if asked is None or self._streaming == asking.call_id:
                 break
-            # The same one again where it is going down and the registry has not heard of it: that
-            # it cannot be reached any more is known then.
-            instance = directory.choose(MODEL_SERVICE, model, affinity=self._who.rollout_id)
-            is_only = len(directory.serving(MODEL_SERVICE, model)) < 2
-            if instance is None or is_only or directory.passes_over(instance):
+            other = directory.instead(asked, error, affinity=affinity)
+            if other is None:
                 break
             try:
-                return await self._ask(asking, asking.kept)
+                return await self._ask_at(other, asking, asking.kept)
             except MeshError as next_error:
                 error = next_error
         raise error
 
     async def _ask(self, asking: Asking, kept: Kept | None) -> model_pb2.CreateResponseResponse:
-        instance = await self._pick(asking.model)
+        return await self._ask_at(await self._pick(asking.model), asking, kept)
+
+    async def _ask_at(
+        self, instance: discovery_pb2.Instance, asking: Asking, kept: Kept | None
+    ) -> model_pb2.CreateResponseResponse:
+        asking.instance = instance
         peer = self._models.peer(instance)
         if kept is not None:
             able = await self._models.capabilities(instance, peer, self._clock.hop(PICK_S))

@@ -73,10 +73,6 @@ _REASON_OF_BARE_CODE: Final[Mapping[grpc.StatusCode, Reason.ValueType]] = Mappin
     }
 )
 
-#: With these a peer did not take a call, and another one may. (A plain RPC that broke off says the
-#: first, too.)
-NOT_TAKEN: Final = frozenset((Reason.ERROR_REASON_PEER_UNAVAILABLE, Reason.ERROR_REASON_DRAINING))
-
 #: How gRPC libraries say that a message is too large; with the same code they say that a peer
 #: asks for fewer streams, or that headers are too large.
 _OF_SIZE: Final = re.compile(

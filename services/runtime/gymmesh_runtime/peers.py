@@ -13,12 +13,12 @@ import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.binding import Binding
-from gymmesh_runtime.errors import NOT_TAKEN, MeshError
+from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.security.pem import CHECK_S
 from gymmesh_runtime.wire.channels import ChannelPool
@@ -34,6 +34,11 @@ Instance = discovery_pb2.Instance
 #: How instances in other processes are called: over the mux where they offer it, or
 #: by plain RPCs only.
 Transport: TypeAlias = Literal["auto", "plain"]
+
+# With these a call was not begun. A plain RPC that broke off ends with the first as well.
+_NOT_TAKEN: Final = frozenset(
+    (errors_pb2.ERROR_REASON_PEER_UNAVAILABLE, errors_pb2.ERROR_REASON_DRAINING)
+)
 
 
 class PeerDirectory:
@@ -122,17 +127,16 @@ class PeerDirectory:
     def instead(
         self, instance: Instance, error: MeshError, *, affinity: str = ""
     ) -> Instance | None:
-        """Another instance of the same name for a call that ended in an error; None: there is none
-        that can be reached, or the error is of another kind than that the call was not taken.
+        """Another instance of the same name for a call that this one did not take, by the error
+        that it ended in; this one is passed over from now on. None: there is no other that can be
+        reached, or the error is of another kind.
         """
-        if error.reason not in NOT_TAKEN:
+        if error.reason not in _NOT_TAKEN:
             return None
-        if error.reason == errors_pb2.ERROR_REASON_DRAINING:
-            self._channels.unreached.missed(instance.address)
-        other = self.choose(instance.service, instance.name, affinity=affinity)
-        if other is None or other.id == instance.id or self.passes_over(other):
-            return None
-        return other
+        self._channels.unreached.missed(instance.address)
+        serving = self.serving(instance.service, instance.name)
+        others = [one for one in serving if one.id != instance.id and not self.passes_over(one)]
+        return self._one_of(others, affinity) if others else None
 
     def passes_over(self, instance: Instance) -> bool:
         """Whether calls to it are better made elsewhere at present."""
