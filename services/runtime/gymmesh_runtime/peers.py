@@ -131,7 +131,7 @@ class PeerDirectory:
         that it ended in; this one is passed over from now on. None: there is no other that can be
         reached, or the error is of another kind.
         """
-        if error.reason not in _NOT_TAKEN:
+        if error.reason not in _NOT_TAKEN or instance.id in self._direct:
             return None
         self._channels.unreached.missed(instance.address)
         serving = self.serving(instance.service, instance.name)
