@@ -155,18 +155,16 @@ class ModelCaller(msgspec.Struct, eq=False):
             if other is None:
                 break
             try:
-                return await self._ask_at(other, asking, asking.kept)
+                return await self._ask(asking, asking.kept, other)
             except MeshError as next_error:
                 error = next_error
         raise error
 
-    async def _ask(self, asking: Asking, kept: Kept | None) -> model_pb2.CreateResponseResponse:
-        return await self._ask_at(await self._pick(asking.model), asking, kept)
-
-    async def _ask_at(
-        self, instance: discovery_pb2.Instance, asking: Asking, kept: Kept | None
+    async def _ask(
+        self, asking: Asking, kept: Kept | None, other: discovery_pb2.Instance | None = None
     ) -> model_pb2.CreateResponseResponse:
-        asking.instance = instance
+        """The reply of the rollout's instance, or of another one."""
+        asking.instance = instance = other or await self._pick(asking.model)
         peer = self._models.peer(instance)
         if kept is not None:
             able = await self._models.capabilities(instance, peer, self._clock.hop(PICK_S))
