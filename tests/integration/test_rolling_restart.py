@@ -132,10 +132,22 @@ async def deployed(config: Path, folder: Path) -> AsyncIterator[Deployment]:
             await served.kill()
 
 
+@asynccontextmanager
+async def collecting(*args: str | Path) -> AsyncIterator[Process]:
+    """A `gym-cli collect` that runs; killed at the end, if it still does."""
+    collect = await start("collect", *args, "--json", "-q", cwd=ROOT)
+    try:
+        yield collect
+    finally:
+        if collect.returncode is None:
+            collect.kill()
+            await collect.communicate()
+
+
 async def until_rows(output: Path, count: int, collect: Process) -> None:
     async with asyncio.timeout(BOUND_S):
         while len(lines_of(output)) < count:
-            assert collect.returncode is None, "the collection ended"
+            assert collect.returncode is None, (await collect.communicate())[1].decode()
             await asyncio.sleep(0.05)
 
 
@@ -149,20 +161,21 @@ async def test_every_service_is_replaced_under_load(tmp_path: Path, transport: s
     question = {"responses_create_params": {"input": [{"role": "user", "content": "Write."}]}}
     tasks = write_tasks(tmp_path, [{"task_id": f"task-{n}", **question} for n in range(10)])
     output = tmp_path / "rows.jsonl"
-    async with deployed(config, tmp_path) as deployment:
-        collect = await start(
-            "collect", "--agent", f"discovery://{deployment.registry}/tool_loop", "-i", tasks,
-            "-o", output, "-n", "10000", "--concurrency", str(CONCURRENCY), "--max-attempts", "1",
-            "--grace", str(DRAIN_S), "--json", "-q", cwd=ROOT,
-        )  # fmt: skip
-        ended = asyncio.create_task(collect.communicate())
+    async with (
+        deployed(config, tmp_path) as deployment,
+        collecting(
+            "--agent", f"discovery://{deployment.registry}/tool_loop", "-i", tasks, "-o", output,
+            "-n", "10000", "--concurrency", str(CONCURRENCY), "--max-attempts", "1",
+            "--grace", str(DRAIN_S),
+        ) as collect,
+    ):  # fmt: skip
         await until_rows(output, BETWEEN, collect)
         for kind in ORDER:
             await deployment.replace(kind)
             await until_rows(output, len(lines_of(output)) + BETWEEN, collect)
         collect.send_signal(signal.SIGINT)  # what is in flight ends, and nothing more is started
         async with asyncio.timeout(DRAIN_S + BOUND_S):
-            out, err = await ended
+            out, err = await collect.communicate()
     assert collect.returncode == 130, err.decode()
     rows, failures = rows_of(output), rows_of(tmp_path / "rows.failures.jsonl")
     assert failures == []
