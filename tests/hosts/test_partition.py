@@ -145,14 +145,34 @@ async def mesh_on(hosts: Sequence[Host], program: str, folder: Path) -> AsyncIte
         yield Mesh(config, certificates, consul, services)
 
 
-async def cut_off(host: Host, seconds: float, faults: list[dict[str, Any]]) -> None:
-    """A partition, and its end."""
-    faults.append(
-        {"kind": "partition", "target": host.namespace, "at": time.monotonic(), "seconds": seconds}
-    )
+@asynccontextmanager
+async def partition(
+    host: Host, seconds: float, faults: list[dict[str, Any]]
+) -> AsyncIterator[None]:
+    """Nothing passes for at least so long, nor before what is done meanwhile is over."""
+    at = time.monotonic()
     await host.cut_off()
-    await asyncio.sleep(seconds)
-    await host.reconnect()
+    try:
+        yield
+        await asyncio.sleep(at + seconds - time.monotonic())
+    finally:
+        await host.reconnect()
+    faults.append(
+        {
+            "kind": "partition",
+            "target": host.namespace,
+            "at": at,
+            "seconds": time.monotonic() - at,
+        }
+    )
+
+
+async def until_listed(mesh: Mesh, hosts: Sequence[Host]) -> None:
+    """Until Consul lists the services of these hosts, and no others."""
+    wanted = sorted(host.address for host in hosts for _ in SERVICES)
+    async with asyncio.timeout(BOUND_S):
+        while sorted((await mesh.consul.passing()).values()) != wanted:  # noqa: ASYNC110
+            await asyncio.sleep(0.2)
 
 
 async def until_finished(folder: Folder, count: int, collecting: asyncio.Task[None]) -> None:
@@ -174,27 +194,26 @@ async def test_a_host_is_cut_off_and_comes_back(
     tasks.write_text("".join(f"{row}\n" for row in rows))
     faults: list[dict[str, Any]] = []
     async with mesh_on(hosts, consul, tmp_path) as mesh:
-        listed = await mesh.consul.passing()
-        assert sorted(listed.values()) == sorted(3 * [first.address] + 3 * [second.address])
+        await until_listed(mesh, hosts)
         target = [f"consul://{mesh.consul.address}/tool_loop"]
         arguments = arguments_of(WORLD, mesh.config, tasks, folder, target, TIMEOUT_S)
         collecting = Collecting(WORLD, folder, [*arguments, *mesh.shown], prefix=first.prefix)
         run = asyncio.create_task(collecting.run(WITHIN_S))
         try:
             await until_finished(folder, 20, run)
-            await cut_off(second, SHORT_S, faults)
+            async with partition(second, SHORT_S, faults):
+                pass
             await until_finished(folder, 50, run)
-            await cut_off(second, LONG_S, faults)
+            async with partition(second, LONG_S, faults):
+                await until_listed(mesh, [first])
             assert not run.done(), "the collection was over before the partition was"
             await run
         finally:
             run.cancel()
             await asyncio.gather(run, return_exceptions=True)
             await collecting.end()
-        # The other host has registered again, and nothing is left open on either.
-        async with asyncio.timeout(BOUND_S):
-            while len(await mesh.consul.passing()) < 2 * len(SERVICES):  # noqa: ASYNC110
-                await asyncio.sleep(0.2)
+        # The other host is listed again, and nothing is left open on either.
+        await until_listed(mesh, hosts)
         folder.write("faults.json", faults)
         metrics = {label: one.said["metrics_address"] for label, one in mesh.services.items()}
         folder.write("after.json", await quiet(metrics))
