@@ -39,7 +39,7 @@ SHORT_S: Final = 4.0
 LONG_S: Final = 40.0
 #: Each rollout has two model calls, of 1.1 s on average: so the run outlasts the partitions.
 WORLD: Final = World(
-    seed=96, layout="mesh", api="responses", tasks=60, repeats=5, concurrency=6, shard_rows=None,
+    seed=96, layout="mesh", api="responses", tasks=60, repeats=4, concurrency=6, shard_rows=None,
     zstd=False, trace=False, apart=False, slowest_s=2.0, secured=True,
 )  # fmt: skip
 SERVICES: Final = (("model", "policy"), ("environment", "till"), ("agent", "tool_loop"))
