@@ -11,7 +11,7 @@ WORKERS ?= 2
 DEVICE ?= cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-clients test-consul test-deploy test-images test-kubernetes test-slurm test-vllm check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-instructions bench-journal bench-model bench-peers bench-resource bench-routing bench-scale bench-scaling bench-tokens bench-transport bench-xds chaos clean scaling
+.PHONY: help setup demo test test-clients test-consul test-deploy test-hosts test-images test-kubernetes test-slurm test-vllm check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-instructions bench-journal bench-model bench-peers bench-resource bench-routing bench-scale bench-scaling bench-tokens bench-transport bench-xds chaos clean scaling
 
 help: ## list the targets
 	@echo "gymmesh: the targets of make"
@@ -34,6 +34,9 @@ test-consul: setup ## run the tests that need a real Consul agent, which is buil
 	GYMMESH_TEST_CONSUL="$$(tools/setup-consul.sh)" \
 		GYMMESH_TEST_CLIENTS="$(or $(LANGUAGES),go typescript rust)" \
 		$(BIN)/python -m pytest tests/consul $(ARGS)
+
+test-hosts: setup ## cut a mesh on two hosts apart, which are network namespaces (needs root)
+	GYMMESH_TEST_HOSTS="$$(tools/setup-consul.sh)" $(BIN)/python -m pytest tests/hosts $(ARGS)
 
 test-kubernetes: setup ## run the tests that need a real Kubernetes API server, built from source first
 	GYMMESH_TEST_KUBERNETES="$$(tools/setup-kubernetes.sh)" $(BIN)/python -m pytest tests/kubernetes $(ARGS)

@@ -28,11 +28,17 @@ _STUCK: Final = 12  # ends in a row by itself, without a fault that explains one
 class Collecting:
     """One run: sessions of `gym-cli collect`, the first and those that resume it.
 
-    `done` tells whether the last one came to the run's end.
+    `done` tells whether the last one came to the run's end. `prefix` is what command lines begin
+    with, so as to run on another host.
     """
 
     def __init__(
-        self, world: World, folder: Folder, arguments: Sequence[str], plant: str | None
+        self,
+        world: World,
+        folder: Folder,
+        arguments: Sequence[str],
+        plant: str | None = None,
+        prefix: Sequence[str] = (),
     ) -> None:
         self.disk = SmallDisk(folder.out)
         self.clock = Clock(folder.path / "collector.clock")
@@ -43,6 +49,7 @@ class Collecting:
         self._folder = folder
         self._arguments = [*arguments, *_form(world)]
         self._plant = [] if plant is None else ["--plant", plant]
+        self._prefix = prefix
         self._ended_by = ""
         self._power = False
 
@@ -98,7 +105,7 @@ class Collecting:
         resume = ["--resume"] if self._resumes() else []
         full = self.disk.path / "filler"
         self.process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.chaos.launched",
+            *self._prefix, sys.executable, "-m", "tests.chaos.launched",
             "--clock", str(self.clock.path), "--acks", str(self._folder.acks),
             "--synced", str(self._synced), *self._plant,
             "gym-cli", "collect", *self._arguments, *resume,

@@ -171,12 +171,21 @@ class Endpoint(Kept):
 
     name = "endpoint"
 
-    def __init__(self, host: str, port: int, slowest_s: float, folder: Path) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        slowest_s: float,
+        folder: Path,
+        *,
+        prefix: Sequence[str] = (),
+    ) -> None:
         super().__init__(folder / "endpoint.log")
         self.arguments = [host, str(port), str(slowest_s)]
+        self._prefix = prefix
 
     async def command(self) -> Sequence[str]:
-        return [sys.executable, "-m", "tests.chaos.endpoint", *self.arguments]
+        return [*self._prefix, sys.executable, "-m", "tests.chaos.endpoint", *self.arguments]
 
     async def hello(self, process: Process) -> bool:
         assert process.stdout is not None

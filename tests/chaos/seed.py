@@ -8,7 +8,7 @@ import json
 import sys
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -97,12 +97,13 @@ async def run_seed(
                 following.cancel()
                 await asyncio.gather(following, return_exceptions=True)
             folder.write("faults.json", inflicting.done)
-            folder.write("after.json", await _quiet(list(up.services.values())))
+            found = {name: one.metrics_address for name, one in up.services.items()}
+            folder.write("after.json", await quiet(found))
         finally:
             await collecting.end()
             collecting.disk.empty()
             await collecting.disk.remove()
-    verdict = await _judge(path)
+    verdict = await judge(path)
     result = Result(world, verdict, inflicting.done, inflicting.missed, notes, collecting.sessions)
     result.wall_s = time.monotonic() - begun
     return result
@@ -235,33 +236,36 @@ def _config(world: World, url: str) -> dict[str, Any]:
     }
 
 
-async def _quiet(services: Sequence[Worker]) -> dict[str, float]:
-    """The gauges once they are 0, or when they should long be."""
+async def quiet(services: Mapping[str, str]) -> dict[str, float]:
+    """The gauges of services, whose addresses of metrics are given by name, once they are 0, or
+    when they should long be.
+    """
     until = time.monotonic() + _QUIET_S
     while True:
-        found = [await asyncio.to_thread(_gauges, one) for one in services]
+        found = [await asyncio.to_thread(_gauges, *one) for one in services.items()]
         gauges = {name: value for one in found for name, value in one.items()}
         if not any(gauges.values()) or time.monotonic() > until:
             return gauges
         await asyncio.sleep(0.5)
 
 
-def _gauges(service: Worker) -> dict[str, float]:
+def _gauges(service: str, address: str) -> dict[str, float]:
     found: dict[str, float] = {}
-    url = f"http://{service.metrics_address}/metrics"
+    url = f"http://{address}/metrics"
     try:
         with urllib.request.urlopen(url, timeout=2.0) as reply:
             lines = reply.read().decode().splitlines()
     except OSError:
-        return {f"{service.name}: unreachable": 1.0}
+        return {f"{service}: unreachable": 1.0}
     for line in lines:
         if line.startswith(_GAUGES):
             name, _, value = line.rpartition(" ")
-            found[f"{service.name}: {name}"] = float(value)
+            found[f"{service}: {name}"] = float(value)
     return found
 
 
-async def _judge(path: Path) -> dict[str, Any]:
+async def judge(path: Path) -> dict[str, Any]:
+    """What the judge says of a run's folder."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.chaos.judge", str(path),
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, cwd=ROOT,

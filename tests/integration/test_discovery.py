@@ -14,10 +14,12 @@ from gymmesh.discovery.v1 import discovery_pb2 as pb
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_discovery.backends.memory import MemoryRegistry
 from gymmesh_discovery.service import DiscoveryService
+from gymmesh_runtime import directory_watch
 from gymmesh_runtime import registration as registration_module
+from gymmesh_runtime.directory_watch import DirectoryWatch
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
-from gymmesh_runtime.registration import DirectoryWatch, DiscoveryPeer, Registration
+from gymmesh_runtime.registration import DiscoveryPeer, Registration
 from gymmesh_runtime.serve import ServeOptions, serving
 from tests.unit.runtime.probe import DISCOVERY, MODEL, instance_at, served, until
 from tests.unit.runtime.probe_service import ProbeService
@@ -27,7 +29,7 @@ pytestmark = pytest.mark.timeout(60)
 
 @pytest.fixture(autouse=True)
 def short_leases(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registration_module, "_LEASE_S", 3)  # the shortest that is granted
+    monkeypatch.setattr(registration_module, "LEASE_S", 3)  # the shortest that is granted
 
 
 class Backend(MemoryRegistry):
@@ -182,7 +184,7 @@ async def test_an_id_that_is_taken_is_no_reason_to_wait() -> None:
 async def test_a_service_is_listed_anew_as_soon_as_the_registry_is_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(registration_module, "_LEASE_S", 300)  # the next renewal is far off
+    monkeypatch.setattr(registration_module, "LEASE_S", 300)  # the next renewal is far off
     async with contextlib.AsyncExitStack() as stack:
         async with registry() as (address, backend):
             options = ServeOptions(metrics_port=None, drain_s=1.0, discovery_address=address)
@@ -195,7 +197,38 @@ async def test_a_service_is_listed_anew_as_soon_as_the_registry_is_back(
             assert ids(backend) == []
 
 
-async def test_a_watch_follows_and_resyncs_after_a_restart() -> None:
+async def test_a_registry_that_is_replaced_loses_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directory_watch, "LEASE_S", 3)
+    directory = PeerDirectory(watched=True)
+    seen: list[set[str]] = []
+
+    calls = PeerDirectory()
+    async with registry() as (address, backend):
+        watch = DirectoryWatch(calls.peer(instance_at(address, service=DISCOVERY)), directory)
+        watch.on_snapshot = lambda: seen.append({one.id for one in directory.instances()})
+        watch.start()
+        await backend.register(INSTANCE, 30, "")
+        lease, _ = await backend.register(instance_at("127.0.0.1:2", instance_id="b"), 30, "")
+        await backend.renew(lease, pb.HEALTH_DRAINING)
+        await backend.register(instance_at("127.0.0.1:3", instance_id="c"), 30, "")
+        await until(lambda: len(directory.instances()) == 3)
+        await until(lambda: len(directory.serving(MODEL, "policy")) == 2)
+    async with registry(port_of(address)) as (_, backend):
+        await until(lambda: len(seen) > 1)
+        # Nobody waits to hear again of one that was about to end.
+        assert seen[-1] == {"a", "c"}
+        await backend.register(INSTANCE, 30, "")
+        # One has not registered again in its time, and is forgotten; the other has.
+        await until(lambda: [one.id for one in directory.instances()] == ["a"])
+    await watch.stop()
+    await calls.close()
+    await directory.close()
+
+
+async def test_a_watch_follows_and_resyncs_after_a_restart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(directory_watch, "LEASE_S", 2)
     directory = PeerDirectory(watched=True)
     local = instance_at("direct:here", instance_id="here")
     directory.add_direct(local, {MODEL: object()})
@@ -219,6 +252,8 @@ async def test_a_watch_follows_and_resyncs_after_a_restart() -> None:
     assert known() == ["b", "here"]
     async with registry(port_of(address)) as (_, backend):
         await backend.register(instance_at("127.0.0.1:3", instance_id="c"), 10, "")
+        # It knows nobody yet who was there before: they have the time of a lease to register.
+        await until(lambda: known() == ["b", "c", "here"])
         await until(lambda: known() == ["c", "here"])
         await watch.stop()
         await backend.register(INSTANCE, 10, "")

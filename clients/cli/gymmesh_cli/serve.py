@@ -85,9 +85,9 @@ def serve(
     """Serve the service NAME of a configuration, an agent for example, in this process.
 
     For what starts processes by itself: containers, Kubernetes, Slurm. Prints a line once it is
-    SERVING, logs to stderr, and runs until SIGTERM or Ctrl-C: it then takes no new calls, lets
-    running ones end within mesh.drain_s seconds, leaves the registry and ends with 0. A
-    discovery service needs no NAME.
+    SERVING, logs to stderr, and runs until SIGTERM or Ctrl-C: it then takes no new work, lets
+    what runs end within mesh.drain_s seconds (calls, attempts, sessions), leaves the registry
+    and ends with 0. A discovery service needs no NAME.
 
     \b
       gym-cli serve discovery --config mesh.yaml --port 9400

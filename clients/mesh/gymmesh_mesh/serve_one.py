@@ -70,6 +70,7 @@ async def serve_one(
         health_port=place.health_port,
         discovery_address=place.discovery_address,
         drain_s=settings.drain_s,
+        hands_over=True,
         transport=settings.transport,
         security=config.security,
     )

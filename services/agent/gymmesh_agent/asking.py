@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.model.v1 import model_pb2, tokens_pb2
 from gymmesh.responses.v1 import responses_pb2
 
@@ -38,7 +39,7 @@ class Kept(msgspec.Struct, eq=False):
 
 
 class Asking(msgspec.Struct, eq=False):
-    """One model call, before it is known which instance is asked.
+    """One model call, and the instance that is asked.
 
     Attributes:
         call_id: its id.
@@ -50,6 +51,7 @@ class Asking(msgspec.Struct, eq=False):
             it left neither a kept conversation nor tokens.
         kept: how the conversation goes on at the service; None: it is not worth keeping.
         is_plain: whether it is put without its conversation, for whatever reason.
+        instance: who was asked last; None: nobody yet.
     """
 
     call_id: str
@@ -60,3 +62,4 @@ class Asking(msgspec.Struct, eq=False):
     parent: str
     kept: Kept | None
     is_plain: bool
+    instance: discovery_pb2.Instance | None = None

@@ -41,7 +41,14 @@ async def judge_group(
         RESOURCE_SERVICE, group.task.environment, timeout=context.timeout(_PICK_S)
     )
     peer: VerifyPeer = directory.peer(instance, VERIFY_SERVICE)
-    reply = await peer.VerifyGroup(group, timeout=context.timeout(verify_s))
+    try:
+        reply = await peer.VerifyGroup(group, timeout=context.timeout(verify_s))
+    except MeshError as error:
+        other = directory.instead(instance, error)
+        if other is None:
+            raise
+        peer = directory.peer(other, VERIFY_SERVICE)
+        reply = await peer.VerifyGroup(group, timeout=context.timeout(verify_s))
     _check(group.members, reply.verdicts)
     return agent_pb2.JudgeGroupResponse(verdicts=reply.verdicts)
 

@@ -31,6 +31,8 @@ _Frames = AsyncGenerator[model_pb2.StreamResponseResponse, None]
 _copy_request = model_pb2.CreateResponseRequest.CopyFrom
 
 _NO_PARAMS = responses_pb2.ResponseParams(input_omitted=True, tools_omitted=True)
+# So many instances are asked for one answer; the first included.
+_MOST_ASKED = 3
 # Conversations that a service dropped so often are dropped again: it holds too few.
 _MOST_UNKNOWN = 2
 _UNANSWERED = frozenset(
@@ -56,7 +58,7 @@ class Models:
         # What GetModel said, by instance: constant while a server runs, so asked once.
         self._known: dict[str, model_pb2.ModelCapabilities] = {}
         # Those that are the only ones of their name, as of a state of the directory.
-        self._only: dict[str, ModelPeer] = {}
+        self._only: dict[str, discovery_pb2.Instance] = {}
         self._as_of = directory.changes
 
     def peer(self, instance: discovery_pb2.Instance) -> ModelPeer:
@@ -64,7 +66,7 @@ class Models:
         peer: ModelPeer = self.directory.peer(instance)
         return peer
 
-    def choose(self, model: str, affinity: str) -> ModelPeer | None:
+    def choose(self, model: str, affinity: str) -> discovery_pb2.Instance | None:
         """One to be called now under this name; None: there is none, or none yet."""
         directory = self.directory
         if directory.changes != self._as_of:
@@ -73,12 +75,9 @@ class Models:
         if only is not None:
             return only
         instance = directory.choose(MODEL_SERVICE, model, affinity=affinity)
-        if instance is None:
-            return None
-        peer = self.peer(instance)
-        if len(directory.serving(MODEL_SERVICE, model)) == 1:
-            self._only[model] = peer
-        return peer
+        if instance is not None and len(directory.serving(MODEL_SERVICE, model)) == 1:
+            self._only[model] = instance
+        return instance
 
     async def capabilities(
         self, instance: discovery_pb2.Instance, peer: ModelPeer, timeout: float
@@ -107,6 +106,7 @@ class ModelCaller(msgspec.Struct, eq=False):
         tally: what was done so far; read alone.
         deltas: where OutputDelta events go; None: answers are taken whole.
         unknown: how often a service had dropped the conversation.
+        streaming: the id of the last call of which deltas came.
     """
 
     # A Struct, as ModelCall.
@@ -119,6 +119,7 @@ class ModelCaller(msgspec.Struct, eq=False):
     _clock: RolloutClock
     _deltas: EventStream | None
     _unknown: int = 0
+    _streaming: str = ""
 
     def ask(self, asking: Asking) -> Awaitable[model_pb2.CreateResponseResponse]:
         """The reply of the model service.
@@ -130,14 +131,40 @@ class ModelCaller(msgspec.Struct, eq=False):
             MeshError: as the service says; at once, or when it is waited for.
         """
         if asking.kept is None:
-            peer = self._models.choose(asking.model, self._who.rollout_id)
-            if peer is not None:
+            instance = self._models.choose(asking.model, self._who.rollout_id)
+            if instance is not None:
                 # The usual case without a layer in between: thousands of calls wait here.
-                return self._send(peer, self._request(asking))
+                asking.instance = instance
+                return self._send(self._models.peer(instance), self._request(asking))
         return self._ask(asking, asking.kept)
 
-    async def _ask(self, asking: Asking, kept: Kept | None) -> model_pb2.CreateResponseResponse:
-        instance = await self._pick(asking.model)
+    async def ask_elsewhere(
+        self, asking: Asking, error: MeshError
+    ) -> model_pb2.CreateResponseResponse:
+        """The reply of another instance, after one could not be reached or was going down.
+
+        Raises:
+            MeshError: the error, where no other is there; or as the service says.
+        """
+        directory, affinity = self._models.directory, self._who.rollout_id
+        for _ in range(_MOST_ASKED - 1):
+            asked = asking.instance
+            if asked is None or self._streaming == asking.call_id:
+                break
+            other = directory.instead(asked, error, affinity=affinity)
+            if other is None:
+                break
+            try:
+                return await self._ask(asking, asking.kept, other)
+            except MeshError as next_error:
+                error = next_error
+        raise error
+
+    async def _ask(
+        self, asking: Asking, kept: Kept | None, other: discovery_pb2.Instance | None = None
+    ) -> model_pb2.CreateResponseResponse:
+        """The reply of the rollout's instance, or of another one."""
+        asking.instance = instance = other or await self._pick(asking.model)
         peer = self._models.peer(instance)
         if kept is not None:
             able = await self._models.capabilities(instance, peer, self._clock.hop(PICK_S))
@@ -184,6 +211,7 @@ class ModelCaller(msgspec.Struct, eq=False):
                 async for frame in frames:
                     if frame.HasField("completed"):
                         return frame.completed
+                    self._streaming = request.call_id
                     await events.emit(_delta(request.call_id, frame.delta))
         except MeshError as error:
             if error.reason != errors_pb2.ERROR_REASON_NOT_OFFERED:

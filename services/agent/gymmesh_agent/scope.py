@@ -244,7 +244,10 @@ class RolloutScope:
         )
         began = time.monotonic_ns()
         try:
-            reply = await self._models.ask(asking)
+            try:
+                reply = await self._models.ask(asking)
+            except MeshError as error:
+                reply = await self._models.ask_elsewhere(asking, error)
             took_us = (time.monotonic_ns() - began) // 1000
             call = read_answer(reply, call_id, actor)
         except MeshError as error:

@@ -28,6 +28,8 @@ from gymmesh_runtime.peers import PeerDirectory
 PICK_S = 5.0
 _CLOSE_S = 5.0
 _RETRY_PAUSE_S = 0.2
+# So often a session is asked for: twice at one instance, and at two others that are there.
+_MOST_TRIES = 4
 
 _log = logging.getLogger("gymmesh.agent")
 
@@ -233,32 +235,18 @@ class EnvironmentSession:
     async def open(self) -> None:
         """Choose the instance and open the session there."""
         environments, clock = self._environments, self._clock
-        affinity = self._who.rollout_id
+        tried: list[Site] = []
         try:
-            site = environments.choose(self.name, affinity)
-            if site is None:
-                timeout = clock.hop(PICK_S)
-                instance = await environments.directory.pick(
-                    RESOURCE_SERVICE, self.name, affinity=affinity, timeout=timeout
-                )
-                site = environments.site(instance)
-            self._site = site
-            self.instance_id = site.instance_id
-            environment = site.environment
-            if environment is None:
-                environment = await site.ask(clock.hop(environments.call_s))
-            self.environment = environment
-            version = self.version = site.version
-            request = self._creation()
-            self._asked = True
-            try:
-                opened = await site.peer.CreateSession(
-                    request, timeout=clock.hop(environments.call_s)
-                )
-            except MeshError as error:
-                if error.code is not grpc.StatusCode.UNAVAILABLE:
-                    raise
-                opened = await self._create_again(site.peer, request)
+            site = environments.choose(self.name, self._who.rollout_id) or await self._pick()
+            while True:
+                try:
+                    opened = await self._open_at(site)
+                    break
+                except MeshError as error:
+                    tried.append(site)
+                    if error.code is not grpc.StatusCode.UNAVAILABLE or len(tried) == _MOST_TRIES:
+                        raise
+                    site = await self._next_site(error, tried)
             session_id = opened.session_id
             if not session_id:
                 raise violated("session_id", "the environment opened a session without an id")
@@ -266,7 +254,7 @@ class EnvironmentSession:
             seed = self.seed = opened.seed
             offer = self.offer = site.offer(opened, session_id, seed)
             told = offer.version
-            if told and told != version:
+            if told and told != self.version:
                 # Another server answers under this id.
                 self.version = told
                 self.environment = await site.ask(clock.hop(environments.call_s))
@@ -366,13 +354,39 @@ class EnvironmentSession:
         reply = await peer.CreateSession(self._creation(), timeout=timeout)
         return reply.session_id
 
-    async def _create_again(
-        self, peer: ResourcePeer, request: resource_pb2.CreateSessionRequest
-    ) -> resource_pb2.CreateSessionResponse:
-        """Once more, at the same instance and with the same request_id: no session leaks."""
-        clock = self._clock
-        await asyncio.sleep(min(_RETRY_PAUSE_S, clock.remaining()))
-        return await peer.CreateSession(request, timeout=clock.hop(self._environments.call_s))
+    async def _pick(self) -> Site:
+        """An instance, waited for."""
+        environments, timeout = self._environments, self._clock.hop(PICK_S)
+        instance = await environments.directory.pick(
+            RESOURCE_SERVICE, self.name, affinity=self._who.rollout_id, timeout=timeout
+        )
+        return environments.site(instance)
+
+    async def _open_at(self, site: Site) -> resource_pb2.CreateSessionResponse:
+        """Ask an instance for the session. Raises MeshError."""
+        clock, call_s = self._clock, self._environments.call_s
+        self._site = site
+        self.instance_id = site.instance_id
+        self.environment = site.environment or await site.ask(clock.hop(call_s))
+        self.version = site.version
+        self._asked = True
+        return await site.peer.CreateSession(self._creation(), timeout=clock.hop(call_s))
+
+    async def _next_site(self, error: MeshError, tried: Sequence[Site]) -> Site:
+        """Where to ask after an instance was away: elsewhere when it goes down or can't be reached,
+        else there once more, with the same request_id, so that no session leaks.
+
+        Raises the error where that was tried, too.
+        """
+        environments, site = self._environments, tried[-1]
+        affinity = self._who.rollout_id
+        other = environments.directory.instead(site.instance, error, affinity=affinity)
+        if other is not None:
+            return environments.site(other)
+        if tried.count(site) > 1:
+            raise error
+        await asyncio.sleep(min(_RETRY_PAUSE_S, self._clock.remaining()))
+        return site
 
     def _creation(self) -> resource_pb2.CreateSessionRequest:
         who = self._who

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh_discovery.backends.base import RegistryBackend
+from gymmesh_discovery.backends.base import RegistryBackend, Subscription
 from gymmesh_discovery.backends.memory import MemoryRegistry
 from gymmesh_discovery.edges import Edge
 from gymmesh_discovery.view import Change, matches
@@ -41,6 +41,8 @@ class DiscoveryService:
         #: Whether other processes register in the same place, so that this one must watch it.
         self.shared: bool = getattr(self._backend, "shared", False)
         self._edges = edges
+        self._watching: set[Subscription] = set()
+        self._draining = False
 
     def servicers(self) -> Mapping[str, object]:
         """Itself."""
@@ -57,7 +59,10 @@ class DiscoveryService:
             await edge.open(self._backend, directory.credentials)
 
     def drain(self, seconds: float) -> None:
-        """Ends the edges' streams."""
+        """Ends all streams: whoever watches is soon to watch the registry that follows."""
+        self._draining = True
+        for watcher in self._watching:
+            watcher.miss()
         for edge in self._edges:
             edge.drain()
 
@@ -116,14 +121,19 @@ class DiscoveryService:
     async def WatchInstances(
         self, request: discovery_pb2.WatchInstancesRequest, context: CallContext
     ) -> AsyncIterator[discovery_pb2.WatchInstancesResponse]:
-        """Sends a snapshot, then every change."""
+        """Sends a snapshot, then every change. Raises DRAINING when the server goes down."""
+        if self._draining:
+            raise _shutting_down()
         # Subscribed before the snapshot is taken, so that no change falls between.
         subscription = self._backend.subscribe()
+        self._watching.add(subscription)
         try:
             sent, snapshot = self._snapshot(request)
             yield snapshot
             while True:
                 change = await subscription.next()
+                if self._draining:
+                    raise _shutting_down()
                 if change is None:
                     sent, snapshot = self._snapshot(request)
                     yield snapshot
@@ -133,6 +143,7 @@ class DiscoveryService:
                     if response is not None:
                         yield response
         finally:
+            self._watching.discard(subscription)
             subscription.close()
 
     def _snapshot(
@@ -172,6 +183,10 @@ def _check_instance(instance: discovery_pb2.Instance) -> None:
 def _known(health: discovery_pb2.Health.ValueType) -> discovery_pb2.Health.ValueType:
     """The health; a value that this version of the contract lacks counts as unspecified."""
     return health if health in discovery_pb2.Health.values() else discovery_pb2.HEALTH_UNSPECIFIED
+
+
+def _shutting_down() -> MeshError:
+    return MeshError(errors_pb2.ERROR_REASON_DRAINING, "the registry is shutting down")
 
 
 def _invalid(field: str, problem: str) -> MeshError:

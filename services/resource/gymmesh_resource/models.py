@@ -204,12 +204,19 @@ async def _create(
 ) -> model_pb2.CreateResponseResponse:
     """The service's answer; when it takes too long, whoever noticed that says MODEL_TIMEOUT."""
     try:
-        left = deadline - time.monotonic()
-        instance = await directory.pick(
-            MODEL_SERVICE, service, affinity=request.rollout_id, timeout=left
-        )
+        left, affinity = deadline - time.monotonic(), request.rollout_id
+        instance = await directory.pick(MODEL_SERVICE, service, affinity=affinity, timeout=left)
         peer: ModelPeer = directory.peer(instance)
-        return await peer.CreateResponse(request, timeout=max(deadline - time.monotonic(), 0.0))
+        try:
+            left = deadline - time.monotonic()
+            return await peer.CreateResponse(request, timeout=max(left, 0.0))
+        except MeshError as error:
+            other = directory.instead(instance, error, affinity=affinity)
+            if other is None:
+                raise
+            peer = directory.peer(other)
+            left = deadline - time.monotonic()
+            return await peer.CreateResponse(request, timeout=max(left, 0.0))
     except MeshError as error:
         if error.reason != errors_pb2.ERROR_REASON_DEADLINE_PASSED:
             raise

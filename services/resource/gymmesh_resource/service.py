@@ -144,6 +144,11 @@ class ResourceService:
         if self._offering is not None:
             await self._offering.open()
 
+    async def let_go(self) -> None:
+        """Refuses new sessions, and waits until none is open."""
+        self.sessions.open_no_more()
+        await self.sessions.until_empty()
+
     async def close(self) -> None:
         """Closes all sessions and the environment; harmless when called twice."""
         if self._offering is not None:

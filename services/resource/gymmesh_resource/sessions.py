@@ -150,6 +150,7 @@ class SessionStore(Generic[S]):
         self._open: dict[str, Open[S]] = {}
         self._by_request: dict[str, tuple[int, Open[S] | asyncio.Task[Open[S]]]] = {}
         self._closed = False
+        self._emptied: asyncio.Event | None = None  # while somebody waits for that
 
     def __len__(self) -> int:
         return len(self._open)
@@ -235,6 +236,8 @@ class SessionStore(Generic[S]):
             return None
         del self._open[session_id]
         self._forget(found.request_id)
+        if self._emptied is not None and not self._by_request:
+            self._emptied.set()
         return self._close_session(found.session) if found.is_idle() else self._close_busy(found)
 
     async def sweep(self) -> int:
@@ -250,9 +253,20 @@ class SessionStore(Generic[S]):
         await self._close_each(idle)
         return len(idle)
 
+    def open_no_more(self) -> None:
+        """Refuse new sessions; those there are go on."""
+        self._closed = True
+
+    async def until_empty(self) -> None:
+        """Wait until there is no session, nor one being opened."""
+        self._emptied = asyncio.Event()
+        while self._by_request:
+            await self._emptied.wait()
+            self._emptied.clear()
+
     async def close_all(self) -> None:
         """Take no more sessions, and close those there are."""
-        self._closed = True
+        self.open_no_more()
         opening = [
             task
             for _, task in self._by_request.values()
@@ -311,6 +325,8 @@ class SessionStore(Generic[S]):
     def _started(self, request_id: str, task: asyncio.Task[Open[S]]) -> None:
         if task.cancelled() or task.exception() is not None:
             self._forget(request_id)
+            if self._emptied is not None:
+                self._emptied.set()
 
 
 async def _end_of(task: asyncio.Task[Open[S]]) -> Open[S]:

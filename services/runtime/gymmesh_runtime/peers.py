@@ -13,7 +13,7 @@ import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
@@ -34,6 +34,11 @@ Instance = discovery_pb2.Instance
 #: How instances in other processes are called: over the mux where they offer it, or
 #: by plain RPCs only.
 Transport: TypeAlias = Literal["auto", "plain"]
+
+# With these a call was not begun. A plain RPC that broke off ends with the first as well.
+_NOT_TAKEN: Final = frozenset(
+    (errors_pb2.ERROR_REASON_PEER_UNAVAILABLE, errors_pb2.ERROR_REASON_DRAINING)
+)
 
 
 class PeerDirectory:
@@ -84,6 +89,8 @@ class PeerDirectory:
     def upsert(self, instance: Instance) -> None:
         """Adds an instance, or replaces the one with its id; direct ones stay as they are."""
         if instance.id not in self._direct:
+            # Whoever says so has just heard from it.
+            self._channels.unreached.reached(instance.address)
             self._take({**self._instances, instance.id: instance})
 
     def remove(self, instance_id: str) -> None:
@@ -117,6 +124,24 @@ class PeerDirectory:
                 self._found[service, name] = found
         return found
 
+    def instead(
+        self, instance: Instance, error: MeshError, *, affinity: str = ""
+    ) -> Instance | None:
+        """Another instance of the same name for a call that this one did not take, by the error
+        that it ended in; this one is passed over from now on. None: there is no other that can be
+        reached, or the error is of another kind.
+        """
+        if error.reason not in _NOT_TAKEN or instance.id in self._direct:
+            return None
+        self._channels.unreached.missed(instance.address)
+        serving = self.serving(instance.service, instance.name)
+        others = [one for one in serving if one.id != instance.id and not self.passes_over(one)]
+        return self._one_of(others, affinity) if others else None
+
+    def passes_over(self, instance: Instance) -> bool:
+        """Whether calls to it are better made elsewhere at present."""
+        return self._channels.unreached.passes_over(instance.address)
+
     async def pick(
         self, service: str, name: str, *, affinity: str = "", timeout: float = 5.0
     ) -> Instance:
@@ -124,7 +149,8 @@ class PeerDirectory:
 
         The same ``affinity`` goes to the same instance for as long as that one
         serves (rendezvous hashing); without it instances take turns. Both in
-        proportion to the instances' weights. In a watched directory, waits up to
+        proportion to the instances' weights. One that could not be reached of late is
+        passed over while there are others. In a watched directory, waits up to
         ``timeout`` seconds for one to appear. Raises SERVICE_NOT_FOUND.
         """
         chosen = self.choose(service, name, affinity=affinity)
@@ -142,12 +168,13 @@ class PeerDirectory:
             return candidates[0]
         if not candidates:
             return None
-        if affinity:
-            return max(candidates, key=lambda one: _score(affinity, one))
-        self._turn += 1
-        if all(one.weight == candidates[0].weight for one in candidates):
-            return candidates[self._turn % len(candidates)]
-        return max(candidates, key=lambda one: _score(str(self._turn), one))
+        unreached = self._channels.unreached
+        if not unreached:
+            return self._one_of(candidates, affinity)
+        near = [one for one in candidates if not unreached.passes_over(one.address)]
+        chosen = self._one_of(near or candidates, affinity)
+        unreached.tries(chosen.address)
+        return chosen
 
     def peer(self, instance: Instance, service: str | None = None) -> Any:
         """Returns the peer for an instance: an object with the RPCs as methods.
@@ -217,6 +244,14 @@ class PeerDirectory:
                 self._channels.renew()
                 for trunk in self._trunks.values():
                     trunk.renew()
+
+    def _one_of(self, candidates: Sequence[Instance], affinity: str) -> Instance:
+        if affinity:
+            return max(candidates, key=lambda one: _score(affinity, one))
+        self._turn += 1
+        if all(one.weight == candidates[0].weight for one in candidates):
+            return candidates[self._turn % len(candidates)]
+        return max(candidates, key=lambda one: _score(str(self._turn), one))
 
     def _take(self, instances: dict[str, Instance]) -> None:
         before = {one.address for one in self._instances.values()}

@@ -1,7 +1,6 @@
-"""Keeping an instance registered, and a directory up to date, over a DiscoveryService.
+"""Keeping an instance registered over a DiscoveryService.
 
-Both are background tasks with bounded waits: a registry that is away is tried
-again with a growing pause, and what was known before stays in use meanwhile.
+A background task with bounded waits: a registry that is away is tried again with a growing pause.
 """
 
 from __future__ import annotations
@@ -9,21 +8,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing
-from typing import Any, Final, Protocol
+from collections.abc import AsyncIterator
+from typing import Final, Protocol
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.peers import PeerDirectory
 
 _log = logging.getLogger("gymmesh.discovery")
 
 _CALL_TIMEOUT_S: Final = 5.0
-_LEASE_S: Final = 15
+#: How long an instance stays listed that is not renewed, in seconds.
+LEASE_S: Final = 15
 _STOP_S: Final = 1.0
-_WATCH_S: Final = 3600.0
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 2.0
 _REGISTRY_AWAY: Final = (
@@ -59,7 +56,7 @@ class Registration:
         self._discovery = discovery
         self._instance = instance
         self._lease_id = ""
-        self._lease_s = _LEASE_S
+        self._lease_s = LEASE_S
         self._away = ""  # why it could not register yet
         self._health: discovery_pb2.Health.ValueType = (
             instance.health or discovery_pb2.HEALTH_SERVING
@@ -134,7 +131,7 @@ class Registration:
 
     async def _register(self) -> None:
         request = discovery_pb2.RegisterRequest(
-            instance=self._instance, lease_s=_LEASE_S, lease_id=self._lease_id
+            instance=self._instance, lease_s=LEASE_S, lease_id=self._lease_id
         )
         request.instance.health = self._health
         self._changed = False  # a change from here on is registered next
@@ -172,59 +169,3 @@ class Registration:
                     raise
                 self._lease_id = ""
         await self._register()
-
-
-class DirectoryWatch:
-    """Keeps a directory in step with a registry.
-
-    ``on_snapshot`` is called when the registry sends a snapshot: at first, and
-    whenever the connection broke or the registry is another one than before.
-    """
-
-    on_snapshot: Callable[[], None] | None = None
-
-    def __init__(self, discovery: DiscoveryPeer, directory: PeerDirectory) -> None:
-        self._discovery = discovery
-        self._directory = directory
-        self._pause = _FIRST_PAUSE_S
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        """Starts watching."""
-        self._task = asyncio.create_task(self._watch_forever())
-
-    async def stop(self) -> None:
-        """Stops watching; the directory keeps what it knows."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
-
-    async def _watch_forever(self) -> None:
-        self._pause = _FIRST_PAUSE_S
-        while True:
-            try:
-                await self._watch_once()
-            except MeshError as error:
-                _log.info("the watch on the registry broke, trying again: %s", error)
-            await asyncio.sleep(self._pause)
-            self._pause = min(2 * self._pause, _LONGEST_PAUSE_S)
-
-    async def _watch_once(self) -> None:
-        request = discovery_pb2.WatchInstancesRequest()
-        stream: Any = self._discovery.WatchInstances(request, timeout=_WATCH_S)
-        async with aclosing(stream) as changes:
-            async for response in changes:
-                self._pause = _FIRST_PAUSE_S
-                self._apply(response)
-
-    def _apply(self, response: discovery_pb2.WatchInstancesResponse) -> None:
-        change = response.WhichOneof("change")
-        if change == "snapshot":
-            self._directory.replace(response.snapshot.instances)
-            if self.on_snapshot is not None:
-                self.on_snapshot()
-        elif change == "upserted":
-            self._directory.upsert(response.upserted)
-        elif change == "removed_id":
-            self._directory.remove(response.removed_id)

@@ -2,8 +2,8 @@
 
 Up:   metrics -> directory -> backends (``service.open``) -> server with health
       NOT_SERVING -> register -> SERVING.
-Down: in reverse, on SIGTERM or SIGINT: NOT_SERVING -> draining in the registry ->
-      running calls end, bounded -> deregister -> backends close -> channels.
+Down: in reverse, on SIGTERM or SIGINT: NOT_SERVING -> draining in the registry -> what callers
+      hold here ends -> running calls end, both bounded -> deregister -> backends close -> channels.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -20,10 +21,11 @@ from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_runtime.advertised import advertised
 from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.contract import CONTRACT_VERSION
+from gymmesh_runtime.directory_watch import DirectoryWatch
 from gymmesh_runtime.exposition import MetricsEndpoint, heartbeat
 from gymmesh_runtime.listening import at_port
 from gymmesh_runtime.peers import PeerDirectory, Transport
-from gymmesh_runtime.registration import DirectoryWatch, DiscoveryPeer, Registration
+from gymmesh_runtime.registration import DiscoveryPeer, Registration
 from gymmesh_runtime.security.config import SecurityConfig
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.security.exposure import check_exposure
@@ -52,7 +54,8 @@ class ServeOptions:
     metrics_port: int | None = 0  # None: no Prometheus endpoint
     health_port: int | None = None  # a second, plain port with nothing but health; None: none
     discovery_address: str = ""  # empty: neither registered nor watching
-    drain_s: float = 10.0
+    drain_s: float = 10.0  # for all that is to end at shutdown
+    hands_over: bool = False  # another instance follows: what callers hold here may end first
     advertise_host: str = ""  # what others connect to; empty: see advertised.py
     transport: Transport = "auto"  # plain: neither offers the mux nor calls over it
     security: SecurityConfig | None = None  # None: plain, and on this machine alone
@@ -141,9 +144,12 @@ async def serving(
         # Below the servers' stop: they stay listed, as draining, while calls end.
         for outlet in outlets:
             stack.push_async_callback(outlet.deregister)
-        stack.push_async_callback(_stop_all, outlets)
-        for service in services:
-            drain = getattr(service, "drain", None)
+        grace = _Grace(options.drain_s)
+        stack.push_async_callback(_stop_all, outlets, grace)
+        if options.hands_over:
+            stack.push_async_callback(_let_go, [outlet.service for outlet in outlets], grace)
+        for outlet in outlets:
+            drain = getattr(outlet.service, "drain", None)
             if drain is not None:
                 # Streams that last as long as their callers must be told, and end in time.
                 stack.callback(drain, options.drain_s * _DRAIN_SHARE)
@@ -166,7 +172,7 @@ class _Outlet:
     """A service's server, and its entry in the registry."""
 
     def __init__(self, service: Service, options: ServeOptions, credentials: Credentials) -> None:
-        self._service = service
+        self.service = service
         self._options = options
         self._server = MeshServer(
             (Binding(name, one) for name, one in service.servicers().items()),
@@ -180,21 +186,21 @@ class _Outlet:
     async def start(self, metrics_address: str, *, alone: bool) -> None:
         """Listens; raises OSError."""
         usual = self._options.port if alone else 0
-        port = self._options.ports.get(self._service.instance_id, usual)
+        port = self._options.ports.get(self.service.instance_id, usual)
         bound = await self._server.start(self._options.host, port)
-        self.instance = _served_instance(self._service, self._options, bound, metrics_address)
+        self.instance = _served_instance(self.service, self._options, bound, metrics_address)
 
     def register_with(self, discovery: DiscoveryPeer) -> None:
         """Which registry to enter; a registry itself enters none."""
-        if self._service.kind != DISCOVERY:
+        if self.service.kind != DISCOVERY:
             self._registration = Registration(discovery, self.instance)
-            follow = getattr(self._service, "follow_meta", None)
+            follow = getattr(self.service, "follow_meta", None)
             if follow is not None:
                 follow(self._meta_changed)
 
     def _meta_changed(self) -> None:
         """Tells the registry what the service says of itself now."""
-        _set_meta(self.instance, self._service)
+        _set_meta(self.instance, self.service)
         if self._registration is not None:
             self._registration.register_soon()
 
@@ -215,9 +221,9 @@ class _Outlet:
         if self._registration is not None:
             await self._registration.drain()
 
-    async def stop(self) -> None:
+    async def stop(self, grace_s: float) -> None:
         """Lets running calls end, bounded."""
-        await self._server.stop(self._options.drain_s)
+        await self._server.stop(grace_s)
 
     async def deregister(self) -> None:
         """Leaves the registry."""
@@ -225,8 +231,36 @@ class _Outlet:
             await self._registration.stop()
 
 
-async def _stop_all(outlets: Sequence[_Outlet]) -> None:
-    await asyncio.gather(*(outlet.stop() for outlet in outlets))
+class _Grace:
+    """The time that what runs has to end, from when it is first asked for."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._ends: float | None = None
+
+    def left(self) -> float:
+        """Seconds."""
+        now = time.monotonic()
+        if self._ends is None:
+            self._ends = now + self._seconds
+        return max(0.0, self._ends - now)
+
+
+async def _let_go(services: Sequence[Service], grace: _Grace) -> None:
+    """Until callers hold nothing of the services any more, which still answer them, bounded."""
+    for service in services:
+        let_go = getattr(service, "let_go", None)
+        if let_go is not None:
+            try:
+                async with asyncio.timeout(grace.left() * _DRAIN_SHARE):
+                    await let_go()
+            except TimeoutError:
+                _log.warning("%s goes down with sessions open", service.instance_id)
+
+
+async def _stop_all(outlets: Sequence[_Outlet], grace: _Grace) -> None:
+    grace_s = grace.left()
+    await asyncio.gather(*(outlet.stop(grace_s) for outlet in outlets))
 
 
 def _renew(outlets: Sequence[_Outlet]) -> None:

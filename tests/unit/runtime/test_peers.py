@@ -333,3 +333,77 @@ async def test_removed_and_listed_again_and_again_no_call_is_lost(
 async def _drain(frames: AsyncIterator[object]) -> None:
     async for _frame in frames:
         pass
+
+
+async def test_one_that_cannot_be_reached_is_passed_over(directory: PeerDirectory) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen
+        away = f"127.0.0.1:{nobody.getsockname()[1]}"
+        async with served({MODEL: Probe()}) as there:
+            for instance_id, address in (("away", away), ("there", there)):
+                directory.upsert(instance_at(address, instance_id=instance_id))
+            affinities = [f"r{number}" for number in range(32)]
+            chosen = {key: directory.choose(MODEL, "policy", affinity=key) for key in affinities}
+            lost = next(key for key, one in chosen.items() if one is not None and one.id == "away")
+            instance = await directory.pick(MODEL, "policy", affinity=lost)
+            with pytest.raises(MeshError) as caught:
+                await directory.peer(instance).CreateResponse(unary("ok"), timeout=20.0)
+            # The one failed call is enough for the others, whatever their affinity, and its own.
+            other = directory.instead(instance, caught.value, affinity=lost)
+            assert other is not None
+            assert other.id == "there"
+            assert directory.passes_over(instance)
+            for key in affinities:
+                assert (await directory.pick(MODEL, "policy", affinity=key)).id == "there"
+            await directory.peer(other).CreateResponse(unary("ok"), timeout=20.0)
+            # The registry heard from it: it counts again.
+            directory.upsert(instance)
+            assert (await directory.pick(MODEL, "policy", affinity=lost)).id == "away"
+
+
+async def test_one_that_goes_down_is_passed_over_and_other_errors_say_nothing(
+    directory: PeerDirectory,
+) -> None:
+    first, second = math_at(1), math_at(2)
+    directory.upsert(first)
+    directory.upsert(second)
+    full = MeshError(errors_pb2.ERROR_REASON_QUEUE_FULL, "the queue is full")
+    assert directory.instead(first, full) is None
+    draining = MeshError(errors_pb2.ERROR_REASON_DRAINING, "it is shutting down")
+    other = directory.instead(first, draining)
+    assert other is not None
+    assert other.id == second.id
+    assert directory.instead(second, draining) is None  # no third one
+    assert (await directory.pick(MODEL, "policy")).id in (first.id, second.id)  # better than none
+
+
+async def test_one_that_came_back_is_found_again(directory: PeerDirectory) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        port = nobody.getsockname()[1]
+    gone = instance_at(f"127.0.0.1:{port}", instance_id="gone")
+    async with served({MODEL: Probe()}) as there:
+        directory.upsert(gone)
+        directory.upsert(instance_at(there, instance_id="there"))
+        with pytest.raises(MeshError):
+            await directory.peer(gone).CreateResponse(unary("ok"), timeout=20.0)
+        assert directory.passes_over(gone)
+        async with served({MODEL: Probe()}, port):
+            # Nobody says that it is back: calls try it now and then.
+            async with asyncio.timeout(30):
+                while directory.passes_over(gone) or not await _answers(directory):  # noqa: ASYNC110  # no event
+                    await asyncio.sleep(0.02)
+            assert not directory.passes_over(gone)
+
+
+async def _answers(directory: PeerDirectory) -> bool:
+    """Whether a call that was sent to the instance `gone` was answered."""
+    for _ in range(2):
+        chosen = await directory.pick(MODEL, "policy")
+        if chosen.id == "gone":
+            try:
+                await directory.peer(chosen).CreateResponse(unary("ok"), timeout=20.0)
+            except MeshError:
+                return False
+            return True
+    return False

@@ -93,7 +93,9 @@ _LONGEST_WORDS = 300
 # A rollout that finds a service away so often, with others being served in between, may be what
 # brings it down: from then on its attempts count.
 _SPARED_MOST = 5
+# Before the first attempt after one that cost nothing; it doubles from one to the next.
 _LOST_WAIT_S = 1.0
+_MOST_DOUBLINGS = 4
 _RETRIES_AT_LEAST = 100
 _RUNNING = State.RUNNING
 
@@ -377,7 +379,8 @@ class Dispatcher(Generic[W]):
             assignment.spared += 1
         counts = assignment.spared > _SPARED_MOST
         # Not before the next probe, so that another rollout may be that.
-        wait = gate.opens_at - now + self._options.wait_factor * _LOST_WAIT_S
+        doubled = _LOST_WAIT_S * 2.0 ** min(assignment.failures, _MOST_DOUBLINGS)
+        wait = gate.opens_at - now + self._options.wait_factor * doubled
         if not self._may_retry(assignment, now + wait, counts):
             return self._give_up(ended, mendable=True)
         return self._again(assignment, now, wait, counts=counts)

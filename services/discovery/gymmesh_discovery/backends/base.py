@@ -14,6 +14,9 @@ class Subscription(Protocol):
     async def next(self) -> Change | None:
         """The next change; None says that some were missed (take a snapshot)."""
 
+    def miss(self) -> None:
+        """Has `next` return None at once."""
+
     def close(self) -> None:
         """Ends the subscription."""
 

@@ -12,6 +12,7 @@ from gymmesh_runtime.contract import MethodSpec
 from gymmesh_runtime.errors import MeshError, from_rpc_error
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.wire.options import channel_options
+from gymmesh_runtime.wire.unreached import Unreached
 
 _CLOSE_GRACE_S: Final = 1.0
 
@@ -70,11 +71,17 @@ class Line:
 
     A retired line still carries calls, for who holds a peer of an instance that
     is no longer listed (a draining one, or one that lost its lease); its channel
-    is closed whenever no call is left on it.
+    is closed whenever no call is left on it. ``unreached`` hears whether the address was reached.
     """
 
-    def __init__(self, address: str, credentials: Credentials | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        credentials: Credentials | None = None,
+        unreached: Unreached | None = None,
+    ) -> None:
         self.address = address
+        self._unreached = Unreached() if unreached is None else unreached
         self.retired = False
         #: How often the server may be pinged; counts from when the channel is opened next.
         self.keepalive_s: int | None = None
@@ -141,7 +148,17 @@ class Line:
             refused = await self._credentials.refusal(self.address, exc.details() or "")
             if refused is not None:
                 return refused
+            self.missed()
         return from_rpc_error(exc, self.address, method)
+
+    def missed(self) -> None:
+        """Nothing could be reached at the address."""
+        self._unreached.missed(self.address)
+
+    def reached(self) -> None:
+        """Something was."""
+        if self._unreached:
+            self._unreached.reached(self.address)
 
     def _close_when_idle(self) -> None:
         held = self._connection
@@ -171,6 +188,8 @@ class ChannelPool:
     """
 
     def __init__(self, credentials: Credentials | None = None) -> None:
+        #: The addresses that could not be reached of late.
+        self.unreached = Unreached()
         self._credentials = credentials
         self._lines: dict[str, Line] = {}
         self._keepalives: Mapping[str, int] = {}
@@ -179,7 +198,7 @@ class ChannelPool:
         """Returns the line to a gRPC target."""
         line = self._lines.get(address)
         if line is None:
-            line = self._lines[address] = Line(address, self._credentials)
+            line = self._lines[address] = Line(address, self._credentials, self.unreached)
             line.keepalive_s = self._keepalives.get(address)
         return line
 

@@ -42,6 +42,7 @@ def _unary(line: Line, spec: MethodSpec) -> Any:
         try:
             data = packed_request(spec, request)
             data = await held.call(spec)(data, timeout=timeout, metadata=carried)
+            line.reached()
             return spec.response_of(data, line.address)
         except grpc.aio.AioRpcError as exc:
             raise await line.failure(exc, spec.full_name) from None
@@ -73,6 +74,7 @@ def _stream(line: Line, spec: MethodSpec, *, packed: bool = False) -> Any:
             if sent is not None:
                 sent.give_up = rpc.cancel
             async for data in rpc:
+                line.reached()
                 yield data if packed else spec.response_of(data, line.address)
         except grpc.aio.AioRpcError as exc:
             raise await line.failure(exc, spec.full_name) from None

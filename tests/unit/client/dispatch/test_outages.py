@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections import Counter
 
 import pytest
@@ -108,6 +109,24 @@ def test_an_outage_of_a_model_fails_no_rollout_and_starts_little_meanwhile(
     meanwhile = sum(mesh.is_away(at) for at in mesh.starts)
     assert meanwhile <= 10, "one probe at a time, ever less often"
     assert mesh.now < 25.0 + 15.0 + 20.0
+
+
+def test_attempts_that_cost_nothing_wait_longer_each_time() -> None:
+    one = dispatcher(1, concurrency=1, max_attempts=1)
+    now, starts = 0.0, []
+    while len(starts) < 5:
+        found = one.next(now)
+        if found is None:
+            now = one.wake_at(now) or pytest.fail("it parks")
+            continue
+        starts.append(now)
+        if one.is_probe(found):
+            # As where one of two instances is away: others are served, and this one never.
+            one.heard(found, "model_call_completed")
+        assert one.failed(found, now, MODEL_AWAY) is Verdict.RETRY
+    waits = [later - earlier for earlier, later in itertools.pairwise(starts)]
+    assert all(after > 1.5 * before for before, after in itertools.pairwise(waits)), waits
+    assert sum(waits) > 15.0  # the lease of an instance that was killed
 
 
 def test_after_an_outage_of_a_second_a_run_is_as_fast_as_before_within_seconds() -> None:

@@ -125,6 +125,7 @@ class Trunk:
                 return None
             raise await self._line.failure(exc, EXCHANGE) from None
         except TimeoutError:
+            self._line.missed()
             raise self._away(f"did not answer within {_OPEN_S:.0f} s") from None
         except Exception as exc:  # the library's own, for a channel that was closed meanwhile
             raise self._away(f"{type(exc).__name__}: {exc}") from None
@@ -196,6 +197,7 @@ class Trunk:
             self._pause(error)
         elif error is None:
             self._last = None
+            self._line.reached()
 
     def _pause(self, error: MeshError) -> None:
         pause = min(_FIRST_PAUSE_S * 2**self._failures, _LONGEST_PAUSE_S)

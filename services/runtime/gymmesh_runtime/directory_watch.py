@@ -1,0 +1,130 @@
+"""Keeping a directory in step with a registry, over a DiscoveryService.
+
+A background task with bounded waits: a registry that is away is tried again with a growing pause,
+and what was known before stays in use meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import Any, Final
+
+from gymmesh.discovery.v1 import discovery_pb2
+from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.registration import LEASE_S, DiscoveryPeer
+
+_log = logging.getLogger("gymmesh.discovery")
+
+_WATCH_S: Final = 3600.0
+_FIRST_PAUSE_S: Final = 0.05
+_LONGEST_PAUSE_S: Final = 2.0
+
+
+class DirectoryWatch:
+    """Keeps a directory in step with a registry.
+
+    ``on_snapshot`` is called when the registry sends a snapshot: at first, and
+    whenever the connection broke or the registry is another one than before.
+
+    A registry in memory that was started again knows nobody at first. So instances that took
+    calls, and are not in the first snapshot of a new connection, stay known for the length of a
+    lease, in which all that are there register anew.
+    """
+
+    on_snapshot: Callable[[], None] | None = None
+
+    def __init__(self, discovery: DiscoveryPeer, directory: PeerDirectory) -> None:
+        self._discovery = discovery
+        self._directory = directory
+        self._pause = _FIRST_PAUSE_S
+        self._task: asyncio.Task[None] | None = None
+        self._listed: dict[str, discovery_pb2.Instance] = {}  # by id
+        # Of these, what an earlier connection said alone, and when (the loop's time) to forget it.
+        self._unconfirmed: dict[str, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_new = False  # the connection: no snapshot has come yet
+
+    def start(self) -> None:
+        """Starts watching."""
+        self._task = asyncio.create_task(self._watch_forever())
+
+    async def stop(self) -> None:
+        """Stops watching; the directory keeps what it knows."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    async def _watch_forever(self) -> None:
+        self._pause = _FIRST_PAUSE_S
+        while True:
+            try:
+                await self._watch_once()
+            except MeshError as error:
+                _log.info("the watch on the registry broke, trying again: %s", error)
+            await asyncio.sleep(self._pause)
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE_S)
+
+    async def _watch_once(self) -> None:
+        request = discovery_pb2.WatchInstancesRequest()
+        self._is_new = True
+        stream: Any = self._discovery.WatchInstances(request, timeout=_WATCH_S)
+        async with aclosing(stream) as changes:
+            async for response in changes:
+                self._pause = _FIRST_PAUSE_S
+                self._apply(response)
+
+    def _apply(self, response: discovery_pb2.WatchInstancesResponse) -> None:
+        change = response.WhichOneof("change")
+        if change == "snapshot":
+            self._replace({one.id: one for one in response.snapshot.instances})
+            if self.on_snapshot is not None:
+                self.on_snapshot()
+        elif change == "upserted":
+            upserted = response.upserted
+            self._listed[upserted.id] = upserted
+            self._unconfirmed.pop(upserted.id, None)
+            self._directory.upsert(upserted)
+        elif change == "removed_id":
+            self._forget(response.removed_id)
+
+    def _replace(self, snapshot: dict[str, discovery_pb2.Instance]) -> None:
+        """Takes a snapshot, and beside it what is not confirmed but may still be there."""
+        forget_at = asyncio.get_running_loop().time() + LEASE_S
+        before, self._listed = self._listed, snapshot
+        unconfirmed, self._unconfirmed = self._unconfirmed, {}
+        for key in before.keys() - snapshot.keys():
+            if key in unconfirmed:
+                self._unconfirmed[key] = unconfirmed[key]
+            elif self._is_new and before[key].health == discovery_pb2.HEALTH_SERVING:
+                self._unconfirmed[key] = forget_at
+        self._is_new = False
+        self._listed |= {key: before[key] for key in self._unconfirmed}
+        self._directory.replace(self._listed.values())
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._unconfirmed:
+            due = min(self._unconfirmed.values())
+            self._timer = asyncio.get_running_loop().call_at(due, self._forget_overdue)
+
+    def _forget_overdue(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for key in [key for key, at in self._unconfirmed.items() if at <= now]:
+            self._forget(key)
+        self._set_timer()
+
+    def _forget(self, instance_id: str) -> None:
+        self._unconfirmed.pop(instance_id, None)
+        self._listed.pop(instance_id, None)
+        self._directory.remove(instance_id)

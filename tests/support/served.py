@@ -1,0 +1,63 @@
+"""`gym-cli serve` as processes that a test starts and ends one by one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).parents[2]
+START_S: Final = 60.0
+
+
+@dataclass
+class Served:
+    """A service that is SERVING.
+
+    said: what it said of itself (id, address, metrics_address). log: the file of what it logs.
+    """
+
+    process: Process
+    said: dict[str, Any]
+    log: Path
+
+    async def goes_down(self, within_s: float) -> int:
+        """Sends SIGTERM; the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(within_s):
+            return await self.process.wait()
+
+    async def kill(self) -> None:
+        """Leaves nothing of it behind; harmless when it has ended."""
+        if self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            await self.process.wait()
+
+
+async def serve(*args: str | Path, log: Path, prefix: Sequence[str] = ()) -> Served:
+    """Starts `gym-cli serve` with these arguments, and waits until it is SERVING."""
+    with log.open("ab") as file:
+        process = await asyncio.create_subprocess_exec(
+            *prefix, sys.executable, "-m", "gymmesh_cli", "serve", *map(str, args), "--json",
+            stdin=DEVNULL, stdout=PIPE, stderr=file, cwd=ROOT, start_new_session=True,
+        )  # fmt: skip
+    served = Served(process, {}, log)
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(START_S):
+            line = await process.stdout.readline()
+        assert line, f"it ended: {log.read_text()}"
+        served.said = json.loads(line)
+    except BaseException:
+        await served.kill()
+        raise
+    return served
