@@ -59,7 +59,7 @@ async def test_a_rollout_is_one_trace_over_all_services(path: str) -> None:
             "gymmesh.rollout.id": "r1",
             "gymmesh.rollout.attempt": 1,
             "gymmesh.environment": "tiny",
-            "gymmesh.stop_reason": "COMPLETED",
+            "gymmesh.stop_reason": "MODEL_FINISHED",
             "gen_ai.usage.input_tokens": 20,
             "gen_ai.usage.output_tokens": 12,
             "gen_ai.evaluation.score.value": 1.0,

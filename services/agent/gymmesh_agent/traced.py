@@ -108,16 +108,17 @@ class TracedAttempt(Attempt):
     async def _run(self) -> None:
         rollout_id, run_id = self._ref
         agent = self._place.name
-        attributes = {
+        attributes: dict[str, str | int] = {
             "gen_ai.operation.name": "invoke_agent",
             "gen_ai.provider.name": "gymmesh",
             "gen_ai.agent.name": agent,
             "gen_ai.conversation.id": rollout_id,
             "gymmesh.rollout.id": rollout_id,
             "gymmesh.rollout.attempt": self._who.attempt,
-            "gymmesh.run.id": run_id,
             "gymmesh.environment": self._session.name,
         }
+        if run_id:
+            attributes["gymmesh.run.id"] = run_id
         with _tracing().rollout(rollout_id, f"invoke_agent {agent}", attributes) as self._span:
             await super()._run()
 
