@@ -43,7 +43,7 @@ def main() -> int:
     say = _take_stdout()
     try:
         first = json.loads(sys.stdin.readline())
-        handler.setFormatter(formatter(first["log_format"]))
+        handler.setFormatter(formatter(first.get("log_format", "text")))
         # Imports the rooms while the registry starts.
         services = [make_service(_spec(one)) for one in first["services"]]
         exposed = frozenset(first["exposed"])

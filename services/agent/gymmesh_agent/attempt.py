@@ -256,7 +256,7 @@ class Attempt:
         if self._scope is not None:
             self._scope.close()
         self._end(self._overdue())
-        self._place.background(self._session.close())
+        self._place.background(self._close())
 
     def _end(self, ending: Completion | rollout_pb2.Failure) -> None:
         """Send the terminal event, unless the attempt was stopped; count; tell who waits."""
