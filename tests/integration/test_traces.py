@@ -20,7 +20,7 @@ from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.tracing import active, trace_id_of, tracing
 from tests.integration.agent.words import Reason, fixed, policy, raising
 from tests.support.otlp import Receiver, receiving
-from tests.unit.agent.mesh import running
+from tests.unit.agent.mesh import ask, running
 from tests.unit.agent.servicers import TinyEnvironment, call, calls, says
 
 pytestmark = pytest.mark.timeout(180)
