@@ -116,16 +116,18 @@ async def test_a_tool_that_the_model_made_up_is_not_named() -> None:
 
 
 async def test_one_that_ends_before_its_first_step() -> None:
+    events: list[rollout_pb2.RolloutEvent] = []
     async with (
         receiving() as receiver,
         tracing(receiver.address),
         running("direct", TinyEnvironment(), policy(says("4"))) as mesh,
     ):
-        attempt = mesh.service.start(ask(), CallContext("RunRollout"), lambda event: None)
+        attempt = mesh.service.start(ask(), CallContext("RunRollout"), events.append)
         attempt._time_up()  # as its clock does
         async with asyncio.timeout(BOUND_S):
             await attempt.over
         await mesh.settled()
+    assert [event.WhichOneof("event") for event in events] == ["started", "failed"]
     assert not receiver.named("invoke_agent tool_loop")
 
 
