@@ -156,7 +156,8 @@ async def test_kinds_that_a_service_makes_up() -> None:
         await registry.register(instance, 15, "")
 
     def counted() -> float | None:
-        return metrics.REGISTRY.get_sample_value("gymmesh_instances", {"service": "other"})
+        labels = {"service": "other", "health": "unknown"}
+        return metrics.REGISTRY.get_sample_value("gymmesh_instances", labels)
 
     await registry.open()
     async with few_new_series():

@@ -22,7 +22,7 @@ from gymmesh_cli.exits import (
     say,
     speaks_plainly,
 )
-from gymmesh_cli.logs import logged_to
+from gymmesh_cli.logs import log_format_option, logged_to
 from gymmesh_cli.options import (
     MeshOptions,
     OutputOptions,
@@ -62,8 +62,10 @@ from gymmesh_client.steered import SteeredRun
 from gymmesh_client.summary import summary_path, write_summary
 from gymmesh_client.task_file import TaskFile
 from gymmesh_mesh import Mesh
+from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.exposition import MetricsEndpoint
+from gymmesh_runtime.logs import LogFormat
 from gymmesh_runtime.loop import run as run_loop
 
 _HAND_OVER_S: Final = 60.0
@@ -84,6 +86,7 @@ class CollectCommand:
     inputs: Mapping[str, Iterable[Path]]
     run_id: str
     shard: Shard | None
+    log_format: LogFormat
 
 
 @click.command(cls=RemembersArguments, short_help="Collect verified rollouts of a task file.")
@@ -118,6 +121,7 @@ class CollectCommand:
     help="Do not let `gym-cli runs` of the same user look at the run and steer it.",
 )
 @click.option("--quiet", "-q", is_flag=True, help="No progress.")
+@log_format_option
 @json_option
 @speaks_plainly
 def collect(
@@ -135,6 +139,7 @@ def collect(
     metrics_port: int | None,
     no_control: bool,
     quiet: bool,
+    log_format: LogFormat | None,
     as_json: bool,
 ) -> int:
     """Collect verified rollouts of a task file.
@@ -177,6 +182,7 @@ def collect(
         inputs=inputs,
         run_id=run_id,
         shard=shard,
+        log_format=log_format or plan.log_format,
     )
     refuse_other_tasks(shard, output.accept)
     with _metrics(metrics_port):
@@ -243,7 +249,8 @@ async def _collect(command: CollectCommand, plan: MeshPlan) -> tuple[RunSummary,
         run_id=command.run_id,
         shard=command.shard,
     )
-    with logged_to(output.files.log, anew=not output.resume):
+    log = logged_to(output.files.log, anew=not output.resume, log_format=command.log_format)
+    with log:
         async with plan.open(command.options.patience_s) as mesh:
             reader = plan.reader(mesh)
             if chosen is None:
@@ -292,6 +299,7 @@ async def _collect_with(
     kept_at = summary_path(output.files)
     kept_at.unlink(missing_ok=True)
     requested = _requested(own, options.repeats, output)
+    metrics.COLLECTOR_ROLLOUTS_REQUESTED.set(requested)
     collector = Collector(
         connector(mesh, held=True),
         output,

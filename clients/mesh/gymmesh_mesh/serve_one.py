@@ -73,6 +73,8 @@ async def serve_one(
         hands_over=True,
         transport=settings.transport,
         security=config.security,
+        traces=settings.traces,
+        traces_endpoint=settings.traces_endpoint,
     )
 
     def ready(served: Served) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import aclosing
-from functools import cache, partial
 from typing import Any
 
 from gymmesh.agent.v1 import agent_pb2
@@ -16,17 +15,17 @@ from gymmesh_agent.collect.desk import CollectDesk
 from gymmesh_agent.config import AgentConfig
 from gymmesh_agent.events import EventQueue, Send
 from gymmesh_agent.group import judge_group
+from gymmesh_agent.measures import RolloutMetrics
 from gymmesh_agent.model_caller import Models
 from gymmesh_agent.registry import find_agent
 from gymmesh_agent.session import Environments
 from gymmesh_agent.terms import Readings
+from gymmesh_agent.traced import attempt_class
 from gymmesh_responses import new_message
-from gymmesh_runtime import metrics
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.instruments import Count, Spread
 from gymmesh_runtime.names import check_name
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.timers import running_wheel
@@ -51,6 +50,7 @@ class AgentService:
         self.instance_id = instance_id
         self._config = config
         self._place: Workplace | None = None
+        self._attempt = Attempt
         self._running: dict[tuple[str, int], Attempt] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._draining = False
@@ -76,6 +76,7 @@ class AgentService:
             agent = find_agent(self._config.use)(self._config.options)
         except ValueError as error:
             raise ConfigError(str(error), path=f"agents.{self.name}") from None
+        self._attempt = attempt_class()
         prompt = self._config.system_prompt
         system = [new_message("system", prompt)] if prompt is not None else []
         config = self._config
@@ -92,8 +93,7 @@ class AgentService:
             background=self._in_background,
             over=self._over,
             left=self._tasks.discard,
-            in_flight=metrics.ROLLOUTS_IN_FLIGHT.labels(self.name),
-            outcomes=cache(partial(_outcome, self.name)),
+            metrics=RolloutMetrics(self.name),
             readings=Readings(config, preamble),
             wheel=running_wheel(),
         )
@@ -206,7 +206,7 @@ class AgentService:
                 f"the task asks for agent '{agent}', this is '{self.name}'",
                 metadata={"service": AGENT_SERVICE, "name": agent},
             )
-        attempt = Attempt(place, request, task, environment, context.deadline, send)
+        attempt = self._attempt(place, request, task, environment, context.deadline, send)
         key = attempt.key
         if self._running.setdefault(key, attempt) is not attempt:
             rollout_id, number = key
@@ -233,11 +233,3 @@ class AgentService:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _outcome(agent: str, environment: str, outcome: str, boundary: str) -> tuple[Count, Spread]:
-    """What counts the attempts that end so, and how long they took."""
-    return (
-        metrics.ROLLOUTS.labels(agent, environment, outcome, boundary),
-        metrics.ROLLOUT_SECONDS.labels(agent, environment),
-    )

@@ -11,6 +11,7 @@ from gymmesh_discovery.backends.base import RegistryBackend, Subscription
 from gymmesh_discovery.backends.memory import MemoryRegistry
 from gymmesh_discovery.edges import Edge
 from gymmesh_discovery.view import Change, matches
+from gymmesh_runtime import metrics
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.names import check_name
@@ -127,6 +128,8 @@ class DiscoveryService:
         # Subscribed before the snapshot is taken, so that no change falls between.
         subscription = self._backend.subscribe()
         self._watching.add(subscription)
+        watches = metrics.REGISTRY_WATCHES.labels()
+        watches.inc()
         try:
             sent, snapshot = self._snapshot(request)
             yield snapshot
@@ -144,6 +147,7 @@ class DiscoveryService:
                         yield response
         finally:
             self._watching.discard(subscription)
+            watches.dec()
             subscription.close()
 
     def _snapshot(
