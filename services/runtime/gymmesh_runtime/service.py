@@ -15,7 +15,8 @@ class Service(Protocol):
     without secrets, which is read once the service is open; one whose facts change later has a
     method `follow_meta` too, which takes what is to be called after each change. One that serves
     gRPC services that are not of the contract has a method `extras`, which returns what adds them
-    to a server.
+    to a server; and one that must know where it is served has a method `served_as`, which is given
+    its own instance once it listens.
     """
 
     @property
