@@ -157,7 +157,8 @@ async def test_kinds_that_a_service_makes_up() -> None:
     async with few_new_series():
         for number in range(1000):  # the metric is set anew at each
             await register(number)
-    value = metrics.REGISTRY.get_sample_value("gymmesh_instances", {"service": "other"})
+    labels = {"service": "other", "health": "unknown"}
+    value = metrics.REGISTRY.get_sample_value("gymmesh_instances", labels)
     assert value == 1000
 
 

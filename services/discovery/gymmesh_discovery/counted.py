@@ -1,4 +1,4 @@
-"""How many instances of each kind a registry lists, as a metric."""
+"""How many instances of each kind and health a registry lists, as a metric."""
 
 from __future__ import annotations
 
@@ -15,11 +15,18 @@ _KINDS: Final = frozenset(
     for noun in ("agent", "discovery", "model", "resource", "run", "verify")
 )
 _OTHER: Final = "other"
+_UNKNOWN: Final = "unknown"
+_HEALTH: Final = {
+    discovery_pb2.HEALTH_SERVING: "serving",
+    discovery_pb2.HEALTH_NOT_SERVING: "not_serving",
+    discovery_pb2.HEALTH_DRAINING: "draining",
+}
 
 
 def count_instances(instances: Iterable[discovery_pb2.Instance]) -> None:
     """Sets the metric; kinds that the contract lacks are counted together."""
-    counts = Counter(one.service if one.service in _KINDS else _OTHER for one in instances)
-    metrics.INSTANCES.clear()
-    for kind, count in counts.items():
-        metrics.INSTANCES.labels(kind).set(count)
+    counts = Counter(
+        (one.service if one.service in _KINDS else _OTHER, _HEALTH.get(one.health, _UNKNOWN))
+        for one in instances
+    )
+    metrics.INSTANCES.replace(counts)

@@ -5,35 +5,59 @@ would make counting dearer than much of what is counted. These are plain numbers
 registry reads when it is scraped; exposition stays prometheus_client's.
 
 Updates belong to the thread of the event loop; a scrape, in a thread of its own, changes nothing.
+
+What counts for a rollout takes its id as well. Scraped as OpenMetrics, a counter and each bucket of
+a histogram then name the last rollout that they counted, as an exemplar.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from time import time
 from typing import Any, Final, Generic, TypeVar
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 from prometheus_client.utils import floatToGoString
 
 #: Observations that are put into their buckets together.
 FOLDED_AT_ONCE: Final = 256
 
+_ROLLOUT_ID: Final = "rollout_id"
+# What OpenMetrics allows the labels of an exemplar, names and values together, in characters.
+_EXEMPLAR_CHARACTERS: Final = 128
+
+
+#: What was counted last for a rollout: the value, the rollout's id, and seconds of Unix time.
+_Example = tuple[float, str, float]
+
+
+def _exemplar(example: _Example | None) -> Exemplar | None:
+    """For prometheus_client; None for an id that is longer than OpenMetrics allows."""
+    if example is None or len(_ROLLOUT_ID) + len(example[1]) > _EXEMPLAR_CHARACTERS:
+        return None
+    value, rollout_id, at = example
+    return Exemplar({_ROLLOUT_ID: rollout_id}, value, at)
+
 
 class Count:
     """One number that only grows."""
 
-    __slots__ = ("value",)
+    __slots__ = ("example", "value")
 
     def __init__(self) -> None:
         self.value = 0.0
+        self.example: _Example | None = None
 
-    def inc(self, amount: float = 1.0) -> None:
-        """Adds `amount`, which is not negative."""
+    def inc(self, amount: float = 1.0, rollout_id: str = "") -> None:
+        """Adds `amount`, which is not negative; rollout_id: the rollout that it counts."""
         self.value += amount
+        if rollout_id:
+            self.example = (amount, rollout_id, time())
 
 
 class Level:
@@ -64,7 +88,7 @@ class Spread:
     search for each bucket in place of one for each observation.
     """
 
-    __slots__ = ("_bounds", "_state", "new")
+    __slots__ = ("_bounds", "_examples", "_state", "new")
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = bounds
@@ -74,9 +98,16 @@ class Spread:
         # Counts, total and the observations beside them, in one: a scrape in another thread finds
         # each observation in exactly one of them.
         self._state = ([0] * (len(bounds) + 1), 0.0, self.new)
+        self._examples: dict[int, _Example] = {}  # by bucket
 
-    def observe(self, value: float) -> None:
-        """Counts `value`, a number, in the first bucket whose upper bound it does not exceed."""
+    def observe(self, value: float, rollout_id: str = "") -> None:
+        """Counts `value`, a number, in the first bucket whose upper bound it does not exceed.
+
+        rollout_id: the rollout that it was observed of.
+        """
+        if rollout_id:
+            place = bisect_left(self._bounds, value)
+            self._examples[place] = (value, rollout_id, time())
         new = self.new
         new.append(value)
         if len(new) >= FOLDED_AT_ONCE:
@@ -104,6 +135,11 @@ class Spread:
                 break
         counts[-1] += len(values) - below
         return counts, total
+
+    def exemplars(self) -> list[Exemplar | None]:
+        """The last one observed of a rollout, for each bucket, the infinite one last."""
+        examples = self._examples.copy()
+        return [_exemplar(examples.get(place)) for place in range(len(self._bounds) + 1)]
 
 
 ChildT = TypeVar("ChildT", Count, Level, Spread)
@@ -135,10 +171,6 @@ class Family(Collector, Generic[ChildT]):
             child = self._children[values] = self._make()
         return child
 
-    def clear(self) -> None:
-        """Forgets all children."""
-        self._children = {}
-
     def describe(self) -> Iterable[Metric]:
         """The metric without samples, for the registry's check of names."""
         return [self._metric()]
@@ -161,7 +193,7 @@ class Counter(Family[Count]):
         """For prometheus_client."""
         family = self._metric()
         for values, child in list(self._children.items()):
-            family.add_metric(values, child.value)
+            family.add_metric(values, child.value, exemplar=_exemplar(child.example))
         return [family]
 
     def _make(self) -> Count:
@@ -177,6 +209,14 @@ class Gauge(Family[Level]):
     def set(self, value: float) -> None:
         """Sets the one number of a gauge without labels."""
         self.labels().set(value)
+
+    def replace(self, values: Mapping[tuple[str, ...], float]) -> None:
+        """Has these children, by their label values, and no others, from one moment to the next."""
+        children = {}
+        for labels, value in values.items():
+            children[labels] = level = Level()
+            level.set(value)
+        self._children = children
 
     def collect(self) -> Iterable[Metric]:
         """For prometheus_client."""
@@ -214,9 +254,9 @@ class Histogram(Family[Spread]):
         for values, child in list(self._children.items()):
             counts, total = child.read()
             seen, buckets = 0, []
-            for mark, count in zip(self._marks, counts, strict=True):
+            for mark, count, exemplar in zip(self._marks, counts, child.exemplars(), strict=True):
                 seen += count
-                buckets.append((mark, seen))
+                buckets.append((mark, seen, exemplar))
             family.add_metric(values, buckets, total)
         return [family]
 

@@ -1,23 +1,29 @@
 """Every metric of gymmesh: the one place where their names stand.
 
-Dashboards and alerts are built from this file. Labels have few values: names
-of services, environments, tools and methods, never ids.
+Dashboards and alerts are built from this file. Names and units follow OpenMetrics' conventions.
+Labels have few values: names of services, environments, tools and methods, never ids. The id of a
+rollout is in exemplars only, see instruments.py.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, ProcessCollector
 
 from gymmesh_runtime.instruments import Counter, Gauge, Histogram
 
 REGISTRY: Final = CollectorRegistry(auto_describe=True)
+# CPU time, memory and open files of the process, under the library's own names (process_…).
+ProcessCollector(registry=REGISTRY)
 
 _SECONDS: Final = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120,
     300, 600,
 )  # fmt: skip
+_CALLS: Final = (0, 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100, 200)
+_TOKENS: Final = tuple(2**power for power in range(4, 18))
+_VERSIONS: Final = (0, 1, 2, 3, 4, 6, 8, 12, 16, 32)
 
 RPCS: Final = Counter(
     "gymmesh_rpcs_total",
@@ -51,6 +57,50 @@ ROLLOUT_SECONDS: Final = Histogram(
     buckets=_SECONDS,
     registry=REGISTRY,
 )
+ROLLOUT_STAGE_SECONDS: Final = Histogram(
+    "gymmesh_rollout_stage_seconds",
+    "Where an attempt's time went, in seconds, by stage: queue (waiting in the agent for a place),"
+    " create_session, model_queue (waiting in the model service), model, call_tool, next_turn,"
+    " verify, close_session. Of calls side by side, each counts.",
+    ["agent", "environment", "stage"],
+    buckets=_SECONDS,
+    registry=REGISTRY,
+)
+ROLLOUT_FAILURES: Final = Counter(
+    "gymmesh_rollout_failures_total",
+    "Attempts that failed, by boundary and reason (as in docs/errors.md).",
+    ["agent", "environment", "boundary", "reason"],
+    registry=REGISTRY,
+)
+ROLLOUT_MODEL_CALLS: Final = Histogram(
+    "gymmesh_rollout_model_calls",
+    "Model calls of a completed rollout.",
+    ["agent", "environment"],
+    buckets=_CALLS,
+    registry=REGISTRY,
+)
+ROLLOUT_TOOL_CALLS: Final = Histogram(
+    "gymmesh_rollout_tool_calls",
+    "Tool calls of a completed rollout.",
+    ["agent", "environment"],
+    buckets=_CALLS,
+    registry=REGISTRY,
+)
+ROLLOUT_OUTPUT_TOKENS: Final = Histogram(
+    "gymmesh_rollout_output_tokens",
+    "Tokens that models wrote in a completed rollout.",
+    ["agent", "environment"],
+    buckets=_TOKENS,
+    registry=REGISTRY,
+)
+ROLLOUT_WEIGHTS_LAG: Final = Histogram(
+    "gymmesh_rollout_weights_lag_versions",
+    "How many versions lie between the oldest and the newest weights that a completed rollout met,"
+    " where the model service says versions.",
+    ["agent", "environment"],
+    buckets=_VERSIONS,
+    registry=REGISTRY,
+)
 COLLECT_STREAMS: Final = Gauge(
     "gymmesh_collect_streams",
     "Collectors' streams that this agent holds, those within their resume window included.",
@@ -60,6 +110,19 @@ COLLECT_STREAMS: Final = Gauge(
 COLLECT_WAITING: Final = Gauge(
     "gymmesh_collect_waiting",
     "Attempts that wait in this agent for a place to run.",
+    ["agent"],
+    registry=REGISTRY,
+)
+COLLECT_WAIT_SECONDS: Final = Histogram(
+    "gymmesh_collect_wait_seconds",
+    "Time that an attempt waited in this agent for a place to run, in seconds.",
+    ["agent"],
+    buckets=_SECONDS,
+    registry=REGISTRY,
+)
+COLLECT_CAPACITY: Final = Gauge(
+    "gymmesh_collect_capacity",
+    "Attempts that this agent runs side by side for collectors, at most.",
     ["agent"],
     registry=REGISTRY,
 )
@@ -85,6 +148,20 @@ MODEL_CALL_SECONDS: Final = Histogram(
 MODEL_QUEUE_SECONDS: Final = Histogram(
     "gymmesh_model_queue_seconds",
     "Time that a call waited in the model service for a place, in seconds.",
+    ["model"],
+    buckets=_SECONDS,
+    registry=REGISTRY,
+)
+MODEL_WAITING: Final = Gauge(
+    "gymmesh_model_waiting",
+    "Calls that wait in the model service for a place.",
+    ["model"],
+    registry=REGISTRY,
+)
+MODEL_FIRST_TOKEN_SECONDS: Final = Histogram(
+    "gymmesh_model_first_token_seconds",
+    "Time from a streamed call's start at the endpoint to the first piece of its answer, in"
+    " seconds.",
     ["model"],
     buckets=_SECONDS,
     registry=REGISTRY,
@@ -137,6 +214,18 @@ MODEL_ENDPOINT_DOWN: Final = Gauge(
     ["model", "endpoint"],
     registry=REGISTRY,
 )
+MODEL_ENDPOINT_KV_CACHE: Final = Gauge(
+    "gymmesh_model_endpoint_kv_cache_ratio",
+    "How full an endpoint's KV cache is, from 0 to 1, where the endpoint says so.",
+    ["model", "endpoint"],
+    registry=REGISTRY,
+)
+MODEL_WEIGHTS_VERSION: Final = Gauge(
+    "gymmesh_model_weights_version",
+    "The version of the model's weights, once one is known.",
+    ["model"],
+    registry=REGISTRY,
+)
 MODEL_REROUTES: Final = Counter(
     "gymmesh_model_reroutes_total",
     "Calls sent elsewhere than to the endpoint with their rollout's prefix: it was busy, or down.",
@@ -171,6 +260,12 @@ ENVIRONMENT_MODEL_CALLS: Final = Counter(
 SESSIONS_OPEN: Final = Gauge(
     "gymmesh_sessions_open", "Sessions open.", ["environment"], registry=REGISTRY
 )
+SESSIONS_LIMIT: Final = Gauge(
+    "gymmesh_sessions_limit",
+    "Sessions that may be open at a time.",
+    ["environment"],
+    registry=REGISTRY,
+)
 SESSIONS_SWEPT: Final = Counter(
     "gymmesh_sessions_swept_total",
     "Sessions closed because nobody called them for their idle time.",
@@ -197,10 +292,133 @@ REWARDS: Final = Histogram(
     buckets=(-1.0, -0.5, 0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.999, 1.0),
     registry=REGISTRY,
 )
+SANDBOX_PLACES: Final = Gauge(
+    "gymmesh_sandbox_places",
+    "Programs that this process's sandboxes run at a time, at most.",
+    [],
+    registry=REGISTRY,
+)
+SANDBOX_PLACES_BUSY: Final = Gauge(
+    "gymmesh_sandbox_places_busy", "Programs that run in sandboxes.", [], registry=REGISTRY
+)
+SANDBOX_WAIT_SECONDS: Final = Histogram(
+    "gymmesh_sandbox_wait_seconds",
+    "Time that a program waited for a place in a sandbox, in seconds.",
+    [],
+    buckets=_SECONDS,
+    registry=REGISTRY,
+)
+SANDBOX_STARTS: Final = Counter(
+    "gymmesh_sandbox_starts_total",
+    "Programs begun in sandboxes: cold, or warm (started before they were asked for).",
+    ["start"],
+    registry=REGISTRY,
+)
+SANDBOX_ENDINGS: Final = Counter(
+    "gymmesh_sandbox_endings_total",
+    "Programs that ended in sandboxes: exited by themselves, or killed for their time (timed_out),"
+    " their output (output_limit) or their memory (killed); failed: the sandbox's own fault.",
+    ["ending"],
+    registry=REGISTRY,
+)
+WORKERS: Final = Gauge(
+    "gymmesh_workers",
+    "Worker processes that environments may use at a time, at most.",
+    [],
+    registry=REGISTRY,
+)
+WORKERS_BUSY: Final = Gauge(
+    "gymmesh_workers_busy", "Worker processes of environments at work.", [], registry=REGISTRY
+)
+WORKER_WAIT_SECONDS: Final = Histogram(
+    "gymmesh_worker_wait_seconds",
+    "Time that a call waited for a worker process, in seconds.",
+    [],
+    buckets=_SECONDS,
+    registry=REGISTRY,
+)
+WORKER_KILLS: Final = Counter(
+    "gymmesh_worker_kills_total",
+    "Worker processes lost: killed for their time (timeout) or with their caller (cancelled), or"
+    " dead by themselves (crashed).",
+    ["cause"],
+    registry=REGISTRY,
+)
 STALE_EVENTS: Final = Counter(
     "gymmesh_stale_events_total",
     "Events of superseded attempts that a collector dropped.",
     [],
+    registry=REGISTRY,
+)
+COLLECTOR_ROLLOUTS: Final = Counter(
+    "gymmesh_collector_rollouts_total",
+    "Rollouts whose outcome this collector has on disk, by outcome (completed, failed) and boundary"
+    " of the failure.",
+    ["outcome", "boundary"],
+    registry=REGISTRY,
+)
+COLLECTOR_ROLLOUTS_REQUESTED: Final = Gauge(
+    "gymmesh_collector_rollouts_requested",
+    "Rollouts that the run is to have, those of earlier sessions included.",
+    [],
+    registry=REGISTRY,
+)
+COLLECTOR_ROLLOUTS_KEPT: Final = Gauge(
+    "gymmesh_collector_rollouts_kept",
+    "Rollouts of the run that earlier sessions have put on disk.",
+    [],
+    registry=REGISTRY,
+)
+COLLECTOR_IN_FLIGHT: Final = Gauge(
+    "gymmesh_collector_in_flight", "Attempts sent to agents and not over.", [], registry=REGISTRY
+)
+COLLECTOR_CONCURRENCY: Final = Gauge(
+    "gymmesh_collector_concurrency",
+    "Attempts that the collector has in flight at most, at present.",
+    [],
+    registry=REGISTRY,
+)
+COLLECTOR_RETRIES: Final = Counter(
+    "gymmesh_collector_retries_total",
+    "Attempts that failed and are followed by another one, by boundary and reason.",
+    ["boundary", "reason"],
+    registry=REGISTRY,
+)
+COLLECTOR_RETRIES_WAITING: Final = Gauge(
+    "gymmesh_collector_retries_waiting",
+    "Rollouts that wait for their next attempt.",
+    [],
+    registry=REGISTRY,
+)
+COLLECTOR_ENDING: Final = Gauge(
+    "gymmesh_collector_ending",
+    "Rollouts over whose outcome waits for the disk or for a judge.",
+    [],
+    registry=REGISTRY,
+)
+COLLECTOR_TOKENS: Final = Counter(
+    "gymmesh_collector_tokens_total",
+    "Tokens of completed rollouts on disk, by direction (input, output).",
+    ["direction"],
+    registry=REGISTRY,
+)
+JOURNAL_COMMIT_SECONDS: Final = Histogram(
+    "gymmesh_journal_commit_seconds",
+    "Time to put a group of outcomes on disk, fsync included, in seconds.",
+    [],
+    buckets=_SECONDS,
+    registry=REGISTRY,
+)
+GROUPS_WAITING: Final = Gauge(
+    "gymmesh_groups_waiting",
+    "Finished groups that no trainer has acknowledged.",
+    [],
+    registry=REGISTRY,
+)
+GROUPS: Final = Counter(
+    "gymmesh_groups_total",
+    "Groups for trainers: finished, acknowledged, or stale (too old when their turn came).",
+    ["event"],
     registry=REGISTRY,
 )
 EVENT_LOOP_LAG_SECONDS: Final = Gauge(
@@ -211,9 +429,18 @@ EVENT_LOOP_LAG_SECONDS: Final = Gauge(
 )
 INSTANCES: Final = Gauge(
     "gymmesh_instances",
-    "Live instances in the registry, by service.",
-    ["service"],
+    "Instances in the registry, by service and health (serving, draining, not_serving, unknown).",
+    ["service", "health"],
     registry=REGISTRY,
+)
+REGISTRY_EXPIRED: Final = Counter(
+    "gymmesh_registry_expired_total",
+    "Instances taken off the registry because nobody renewed their lease.",
+    [],
+    registry=REGISTRY,
+)
+REGISTRY_WATCHES: Final = Gauge(
+    "gymmesh_registry_watches", "Watches of the registry open.", [], registry=REGISTRY
 )
 REGISTRY_VIEW_AGE: Final = Gauge(
     "gymmesh_registry_view_age_seconds",
@@ -229,6 +456,13 @@ XDS_PUSHES: Final = Counter(
     "Responses sent to xDS clients, by type (Listener, RouteConfiguration, Cluster,"
     " ClusterLoadAssignment).",
     ["type"],
+    registry=REGISTRY,
+)
+XDS_PUSH_SECONDS: Final = Histogram(
+    "gymmesh_xds_push_seconds",
+    "Time from a change of the registry until a client's stream has taken it, in seconds, by type.",
+    ["type"],
+    buckets=_SECONDS,
     registry=REGISTRY,
 )
 XDS_NACKS: Final = Counter(

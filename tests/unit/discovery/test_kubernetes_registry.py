@@ -84,7 +84,7 @@ async def test_a_view_follows_its_watch(kubernetes: FakeKubernetes) -> None:
         await until(lambda: len(addresses(backend)) == 2)
         kubernetes.delete("policy-abc12")
         await until(lambda: addresses(backend) == {"10.0.0.9:9400": pb.HEALTH_SERVING})
-        await until(lambda: metrics.INSTANCES.labels(MODEL).value == 1)
+        await until(lambda: metrics.INSTANCES.labels(MODEL, "serving").value == 1)
         watcher.close()
 
 

@@ -100,12 +100,13 @@ def test_a_child_is_made_once_and_takes_as_many_values_as_labels() -> None:
         counter.labels("a", "b")
 
 
-def test_clear_forgets_the_children() -> None:
+def test_replace_leaves_no_other_children() -> None:
     registry = CollectorRegistry()
     gauge = Gauge("level", "Level.", ["kind"], registry)
     gauge.labels("a").set(3)
-    gauge.clear()
+    gauge.replace({("b",): 4})
     assert registry.get_sample_value("level", {"kind": "a"}) is None
+    assert registry.get_sample_value("level", {"kind": "b"}) == 4
 
 
 def test_a_name_is_taken_once() -> None:
