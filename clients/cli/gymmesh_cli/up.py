@@ -69,6 +69,17 @@ if TYPE_CHECKING:
     help="Start a service that dies again, each up to N times (default: mesh.restarts, which is"
     " 0: then all others end, too).",
 )
+@click.option(
+    "--observe",
+    is_flag=True,
+    help="Start Prometheus beside the mesh, on 127.0.0.1, with the mesh's services as targets and"
+    " the project's alerts. What it stores is gone when the mesh ends.",
+)
+@click.option(
+    "--prometheus",
+    metavar="PATH",
+    help="The program that --observe starts; default: prometheus.",
+)
 @click.option("--logs", is_flag=True, help="Show the services' logs on stderr.")
 @json_option
 @speaks_plainly
@@ -82,6 +93,8 @@ def up(
     discovery: str | None,
     consul_binary: str | None,
     restarts: int | None,
+    observe: bool,
+    prometheus: str | None,
     logs: bool,
     as_json: bool,
 ) -> int:
@@ -96,6 +109,7 @@ def up(
       gym-cli up --config mesh.yaml --set mesh.agent_port=9401
       gym-cli up --config mesh.yaml --layout cell --cells 8
       gym-cli up --config mesh.yaml --discovery consul://127.0.0.1:8500 --restart 3
+      gym-cli up --config mesh.yaml --observe
 
     Meanwhile, in another terminal:
 
@@ -120,6 +134,9 @@ def up(
     settings = config.mesh
     if cells is not None and (layout or settings.layout) != "cell":
         raise click.UsageError("--cells is for --layout cell")
+    if prometheus is not None and not observe:
+        raise click.UsageError("--prometheus is for --observe")
+    program = (prometheus or "prometheus") if observe else None
     settings = msgspec.structs.replace(
         settings,
         layout=layout or settings.layout,
@@ -132,10 +149,8 @@ def up(
     )
     if insecure:
         config = exposed(config)
-    if logs:
-        asyncio.run(run_up(config, host=host, on_ready=on_ready, echo=say_line))
-    else:
-        asyncio.run(run_up(config, host=host, on_ready=on_ready))
+    said = {"echo": say_line} if logs else {}
+    asyncio.run(run_up(config, host=host, on_ready=on_ready, prometheus=program, **said))
     return DONE
 
 
@@ -195,6 +210,8 @@ def _as_text(services: list[ServiceInfo], shared: str, shown: str = "") -> str:
     """
     rows = [("SERVICE", "NAME", "ADDRESS", "METRICS", "PID")]
     for one in services:
+        if one.kind == "prometheus":
+            continue
         rows.append(
             (
                 one.kind,
@@ -209,6 +226,7 @@ def _as_text(services: list[ServiceInfo], shared: str, shown: str = "") -> str:
         "  ".join(f"{cell:<{wide}}" for cell, wide in zip(row, widths, strict=True)).rstrip()
         for row in rows
     ]
+    lines += [f"\nPrometheus: http://{one.address}" for one in services if one.kind == "prometheus"]
     offered = [one for one in services if one.mcp_url]
     if offered:
         lines += ["", *(f"tools of {one.name} over MCP: {one.mcp_url}" for one in offered)]

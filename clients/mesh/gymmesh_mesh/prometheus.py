@@ -27,8 +27,10 @@ from gymmesh_discovery.http_sd import PATH
 
 #: Recording rules and alerts, made from the metrics' names by deploy/observe.
 RULES: Final = Path(__file__).with_name("prometheus_rules.yaml")
-#: What all rules and dashboards know our targets by.
+#: What all rules and dashboards know our services by.
 JOB: Final = "gymmesh"
+#: Where a collector on this machine is looked for, which is in no registry.
+COLLECTOR: Final = "127.0.0.1:9465"
 
 _log = logging.getLogger("gymmesh.mesh")
 
@@ -56,7 +58,8 @@ def find_prometheus(binary: str) -> str:
     found = shutil.which(binary)
     if found is None:
         raise PrometheusError(
-            f"there is no Prometheus at '{binary}'; install it, or say where it is with --prometheus"
+            f"there is no program '{binary}'; install Prometheus, or say where it is with"
+            " --prometheus PATH"
         )
     return found
 
@@ -68,18 +71,25 @@ def free_address() -> str:
         return f"127.0.0.1:{listener.getsockname()[1]}"
 
 
-def configuration(http_sd: str, rules: Path, interval_s: float) -> dict[str, Any]:
+def configuration(
+    http_sd: str, rules: Path, interval_s: float, collector_at: str = COLLECTOR
+) -> dict[str, Any]:
     """What Prometheus is configured with: the targets of the discovery service, and rules.
 
     Args:
         http_sd: host and port of `discovery.http_sd`.
         rules: a file with rules.
         interval_s: how often targets are looked up and scraped, and rules evaluated.
+        collector_at: host and port of a collector's metrics.
     """
+    host, _, port = http_sd.rpartition(":")
+    if host in ("0.0.0.0", "[::]"):
+        host = "127.0.0.1"  # it listens on all addresses, which are none to call
+    url = f"http://{host}:{port}{PATH}"
     interval = f"{round(interval_s * 1000)}ms"
     job = {
         "job_name": JOB,
-        "http_sd_configs": [{"url": f"http://{http_sd}{PATH}", "refresh_interval": interval}],
+        "http_sd_configs": [{"url": url, "refresh_interval": interval}],
         "relabel_configs": [
             # Of a process with several services, the first kind: an agent's, where there is one.
             {
@@ -90,11 +100,12 @@ def configuration(http_sd: str, rules: Path, interval_s: float) -> dict[str, Any
             {"source_labels": ["__meta_gymmesh_name"], "target_label": "service_name"},
         ],
     }
+    collector = {"job_name": f"{JOB}-collector", "static_configs": [{"targets": [collector_at]}]}
     times = {f"{what}_interval": interval for what in ("scrape", "evaluation")}
     return {
         "global": {**times, "scrape_timeout": interval},
         "rule_files": [str(rules)],
-        "scrape_configs": [job],
+        "scrape_configs": [job, collector],
     }
 
 
