@@ -22,5 +22,5 @@ compile() {
 compile dev --extra dev "$@"
 compile core --constraint requirements/dev.txt "$@"
 # What deploy/images/Dockerfile installs: what the services of any mesh may need.
-compile image --extra consul --extra mcp --extra openai --extra xds \
+compile image --extra consul --extra mcp --extra openai --extra otel --extra xds \
     --constraint requirements/dev.txt "$@"

@@ -46,6 +46,7 @@ class ScriptedAttempt:
 
     def __init__(self, events: Sequence[pb.RolloutEvent], pause: Pause, send: Send) -> None:
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.waited_s = 0.0
         self._task = asyncio.create_task(self._run(events, pause, send))
         self._task.add_done_callback(self._ended)
 

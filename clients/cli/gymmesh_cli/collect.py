@@ -60,6 +60,7 @@ from gymmesh_client.steered import SteeredRun
 from gymmesh_client.summary import summary_path, write_summary
 from gymmesh_client.task_file import TaskFile
 from gymmesh_mesh import Mesh
+from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.exposition import MetricsEndpoint
 from gymmesh_runtime.loop import run as run_loop
@@ -273,6 +274,7 @@ async def _collect_with(
     kept_at = summary_path(output.files)
     kept_at.unlink(missing_ok=True)
     requested = _requested(chosen.ids, options.repeats, output)
+    metrics.COLLECTOR_ROLLOUTS_REQUESTED.set(requested)
     collector = Collector(
         connector(mesh, held=True),
         output,

@@ -18,6 +18,7 @@ from gymmesh_client.fold import Fold
 from gymmesh_client.groups import Held, awaits_group
 from gymmesh_client.jobs import request_for
 from gymmesh_client.journal.writer import waited
+from gymmesh_client.measures import count_retry
 from gymmesh_client.order import Job
 from gymmesh_client.outcomes import Outcomes
 from gymmesh_client.output import RunOutput
@@ -158,6 +159,7 @@ class Carrier:
         elif verdict is Verdict.RETRY or verdict is Verdict.LEAVE:
             if verdict is Verdict.RETRY:
                 self._tally.add_retry(failure.boundary, error.reason_name)
+                count_retry(failure.boundary, error.reason_name)
             rollout_id = failed.partial.rollout_id
             await self._output.tried(rollout_id, assignment.attempt, failure.boundary)
             self._stored(rollout_id, assignment.attempt)

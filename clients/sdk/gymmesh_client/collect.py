@@ -30,6 +30,7 @@ from gymmesh_client.flight import Flight
 from gymmesh_client.groups import unjudged
 from gymmesh_client.jobs import missing_jobs
 from gymmesh_client.journal.writer import waited
+from gymmesh_client.measures import show_figures
 from gymmesh_client.order import Job
 from gymmesh_client.outcomes import Outcomes
 from gymmesh_client.output import RunOutput
@@ -401,6 +402,7 @@ class Collector:
         for flight in self._flights:
             flight.cut_off_if_due(now)
         self._load = self._ask_load()
+        show_figures(self.figures())
         if self._dispatcher is not None:
             self._dispatcher.load(self._load.target)
             self._pump_soon()
@@ -476,6 +478,7 @@ class Collector:
             for held in unjudged(rest, "the run ended before its group did"):
                 await waited(partial(self._outcomes.record_held, held))
         self._closed = True
+        show_figures(self.figures())
         if self._feed is not None:
             self._feed.close()
         await self.output.close(

@@ -8,6 +8,7 @@ from typing import Final
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_client.shelf import Group, GroupShelf
+from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 
 # A reader that was sent everything may have left before it read it all: it comes back for the rest.
@@ -57,13 +58,16 @@ class GroupFeed:
             cursor = group.cursor
             if shelf.is_stale(group, max_staleness):
                 shelf.discard_stale(group)
+                metrics.GROUPS.labels("stale").inc()
                 self._on_room()
             else:
                 yield group
 
     def acknowledge(self, cursor: int) -> None:
         """All groups up to a cursor are in the trainer's hands."""
+        before = self.shelf.unacknowledged
         self.shelf.acknowledge(cursor)
+        metrics.GROUPS.labels("acknowledged").inc(before - self.shelf.unacknowledged)
         self.wake()
         self._on_room()
 

@@ -14,6 +14,7 @@ from gymmesh_client.feed import GroupFeed
 from gymmesh_client.flight import Flight
 from gymmesh_client.groups import GroupBook, Held, group_request, judged, unjudged
 from gymmesh_client.journal.writer import Done, waited
+from gymmesh_client.measures import count_completed, count_failed
 from gymmesh_client.order import Job
 from gymmesh_client.output import RunOutput
 from gymmesh_client.parts import RolloutParts
@@ -22,6 +23,7 @@ from gymmesh_client.rows import FailedAttempt, RowWriter, failure_row, row_to_js
 from gymmesh_client.summary import Counted, Tally
 from gymmesh_client.turns import Turns
 from gymmesh_responses import JsonValue
+from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 
 # Rows made in one turn of the loop; one takes a fraction of a millisecond.
@@ -111,6 +113,7 @@ class Outcomes:
             if error is None:
                 self._stored(rollout_id, attempt)
                 self._tally.add(figures)
+                count_completed(figures)
                 if wanted is not None:
                     self._shelve(wanted.task, wanted.rollout)
         except Exception as problem:
@@ -146,6 +149,7 @@ class Outcomes:
                 rollout = failed.partial
                 self._stored(rollout.rollout_id, rollout.attempt)
                 self._tally.add_failure(row)
+                count_failed(failed.failure.boundary)
                 if self._feed is not None and not rollout.HasField("failed"):
                     rollout.failed.failure.CopyFrom(failed.failure)  # the partial one is our own
                 self._shelve(task, rollout)
@@ -176,6 +180,7 @@ class Outcomes:
 
     def _shelve(self, task: pb.Task, rollout: pb.Rollout) -> None:
         if self._feed is not None and self._feed.shelf.ended(task.task_id, rollout):
+            metrics.GROUPS.labels("finished").inc()
             self._feed.wake()
 
     async def cancelled(

@@ -24,6 +24,7 @@ from gymmesh_agent.failures import (
     deadline_failure,
     failure_of,
 )
+from gymmesh_agent.measures import RolloutMetrics
 from gymmesh_agent.model_caller import Models
 from gymmesh_agent.params import add_items
 from gymmesh_agent.scope import Items, RolloutScope
@@ -36,9 +37,8 @@ from gymmesh_agent.verdict import (
     skipped,
 )
 from gymmesh_runtime.contract import CONTRACT_VERSION
-from gymmesh_runtime.errors import MeshError, unforeseen
+from gymmesh_runtime.errors import MeshError, from_status, unforeseen
 from gymmesh_runtime.faults import told
-from gymmesh_runtime.instruments import Count, Level, Spread
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.timers import Wheel, call_within
 
@@ -59,8 +59,7 @@ class Workplace:
         background: runs a coroutine that outlives the attempt (the closing of its session).
         over: is told that an attempt is over, and nothing of it will be sent any more.
         left: is told that the task of an attempt ends, once or twice.
-        in_flight: the gauge of attempts that run.
-        outcomes: the metrics of attempts, by environment, outcome and boundary.
+        metrics: of attempts.
         readings: what was read of requests.
         wheel: of the loop that all attempts run in.
     """
@@ -76,8 +75,7 @@ class Workplace:
     background: Callable[[Coroutine[Any, Any, None]], None]
     over: Callable[[Attempt], None]
     left: Callable[[asyncio.Task[None]], None]
-    in_flight: Level
-    outcomes: Callable[[str, str, str], tuple[Count, Spread]]
+    metrics: RolloutMetrics
     readings: Readings
     wheel: Wheel
 
@@ -98,6 +96,8 @@ class Attempt:
     __slots__ = (
         "_clock",
         "_events",
+        "_judging",
+        "_opened",
         "_opening",
         "_place",
         "_scope",
@@ -110,6 +110,7 @@ class Attempt:
         "key",
         "over",
         "stopped",
+        "waited_s",
     )
 
     def __init__(
@@ -135,6 +136,10 @@ class Attempt:
         self._session = EnvironmentSession(place.environments, environment, who, task, clock)
         self._scope: RolloutScope | None = None
         self._started = clock.began
+        # When the session was open, and when its verdict was asked for; 0: not yet.
+        self._opened = self._judging = 0.0
+        #: Seconds that it waited for a place before it was made; whoever let it wait sets them.
+        self.waited_s = 0.0
         self._work_task: asyncio.Task[None] | None = None
         self._time_is_up = False
         #: Whether `stop` came before the end: there is no terminal event then.
@@ -147,7 +152,7 @@ class Attempt:
         workplace is told when it does.
         """
         place = self._place
-        place.in_flight.value += 1.0
+        place.metrics.in_flight.value += 1.0
         self._clock.start(self._time_up, place.wheel)
         task = self._work_task = place.wheel.loop.create_task(self._run())
         return task
@@ -164,6 +169,7 @@ class Attempt:
         ending: Completion | rollout_pb2.Failure
         try:
             await self._session.open()
+            self._opened = time.monotonic()
             offer = self._session.offer
             course, items = self._opening.course(offer.tools, offer.tools_key), offer.items
             place = self._place
@@ -201,9 +207,15 @@ class Attempt:
         try:
             if not self.over.done():
                 self._end(ending)
-                await self._session.close()
+                await self._close()
         finally:
             self._place.left(task)
+
+    async def _close(self) -> None:
+        began = time.monotonic()
+        await self._session.close()
+        took = time.monotonic() - began
+        self._place.metrics.closed(self._met(), self._who.rollout_id, took)
 
     def _cancelled(self) -> Completion | rollout_pb2.Failure:
         """The ending of an attempt that was cancelled, by its own timer or from outside."""
@@ -252,6 +264,7 @@ class Attempt:
             else:
                 name = rollout_pb2.Boundary.Name(ending.boundary)
                 outcome, boundary = "failed", name.removeprefix("BOUNDARY_")
+                self._count_failure(boundary, ending)
                 self._fail(ending)
         finally:
             self._events.close()
@@ -296,7 +309,7 @@ class Attempt:
         return event
 
     async def _judge(self, scope: RolloutScope, completion: Completion) -> None:
-        began = time.monotonic_ns()
+        self._judging = began = time.monotonic()
         if self._terms.skip_verification:
             verdict = skipped("the request asked for no verification")
         else:
@@ -309,7 +322,7 @@ class Attempt:
         event = rollout_pb2.RolloutEvent()
         verified = event.verified
         _copy_verdict(verified.verification, verdict)
-        verified.timings.total_us = (time.monotonic_ns() - began) // 1000
+        verified.timings.total_us = int((time.monotonic() - began) * 1e6)
         room = self._events.put(event)
         if room is not None:
             await room
@@ -378,14 +391,43 @@ class Attempt:
     def _duration_us(self) -> int:
         return int((time.monotonic() - self._started) * 1e6)
 
+    def _met(self) -> str:
+        """The environment's name once one answered to it: a label takes no made-up values."""
+        return self._session.name if self._session.instance_id else ""
+
+    def _count_failure(self, boundary: str, failure: rollout_pb2.Failure) -> None:
+        reason = from_status(failure.status).reason_name
+        self._place.metrics.failed(self._met(), self._who.rollout_id, boundary, reason)
+
     def _measure(self, outcome: str, boundary: str) -> None:
-        # The name counts once an environment answered to it: a label takes no made-up values.
-        environment = self._session.name if self._session.instance_id else ""
-        place = self._place
-        place.in_flight.value -= 1.0
-        rollouts, seconds = place.outcomes(environment, outcome, boundary)
-        rollouts.value += 1.0
-        seconds.observe(time.monotonic() - self._clock.began)
+        environment, rollout_id = self._met(), self._who.rollout_id
+        measures, scope = self._place.metrics, self._scope
+        measures.in_flight.value -= 1.0
+        took = time.monotonic() - self._clock.began
+        measures.ended(environment, rollout_id, outcome, boundary, took, self._stages(took))
+        if outcome == "completed" and scope is not None:
+            measures.completed(
+                environment,
+                rollout_id,
+                model_calls=scope.tally.model_calls,
+                tool_calls=scope.tally.tool_calls,
+                output_tokens=scope.tally.output_tokens,
+                weights_lag=scope.weights_lag,
+            )
+
+    def _stages(self, took: float) -> dict[str, float]:
+        """The seconds spent in each stage, of those that it took in all."""
+        opening = self._opened - self._clock.began if self._opened else took
+        stages = {"queue": self.waited_s, "create_session": opening}
+        if self._scope is not None:
+            tally = self._scope.tally
+            stages["model_queue"] = tally.model_queue_us / 1e6
+            stages["model"] = (tally.model_us - tally.model_queue_us) / 1e6
+            stages["call_tool"] = tally.tool_us / 1e6
+            stages["next_turn"] = tally.turn_us / 1e6
+        if self._judging:
+            stages["verify"] = time.monotonic() - self._judging
+        return stages
 
 
 def _put_where(started: rollout_pb2.Started, where: Where) -> None:

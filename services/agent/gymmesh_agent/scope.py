@@ -168,9 +168,7 @@ class RolloutScope:
         self._calls = 0
         self._root_calls = 0
         self._turns = 0
-        # Only where there is a limit to hold it against.
-        limit = terms.max_staleness
-        self._weights = None if limit is None else WeightsAge(limit)
+        self._weights = WeightsAge(terms.max_staleness)
         self._open = True
 
     @property
@@ -179,6 +177,11 @@ class RolloutScope:
         counts = rollout_pb2.Counts()
         self.tally.write(counts)
         return counts
+
+    @property
+    def weights_lag(self) -> int | None:
+        """How many versions apart the weights are that were met; None where none is known."""
+        return self._weights.lag
 
     def remaining(self) -> float:
         """Seconds until the attempt is stopped."""
@@ -244,8 +247,11 @@ class RolloutScope:
         )
         began = time.monotonic_ns()
         try:
-            reply = await self._models.ask(asking)
-            took_us = (time.monotonic_ns() - began) // 1000
+            try:
+                reply = await self._models.ask(asking)
+            finally:
+                took_us = (time.monotonic_ns() - began) // 1000
+                tally.model_us += took_us
             call = read_answer(reply, call_id, actor)
         except MeshError as error:
             if learn and error.reason == errors_pb2.ERROR_REASON_MODEL_CONTEXT_EXCEEDED:
@@ -276,6 +282,7 @@ class RolloutScope:
         queue_us = reply.queue_us
         if queue_us:
             timings.queue_us = queue_us
+            tally.model_queue_us += queue_us
         timings.total_us = took_us
         if capture is not None:
             done.tokens.CopyFrom(capture)
@@ -286,11 +293,10 @@ class RolloutScope:
             raise StepFailed(breach, Stage.MODEL, model, call_id)
         if learn:
             self._learning = model
-            if self._weights is not None:
-                try:
-                    self._weights.add(reply.tokens.weights)
-                except MeshError as error:
-                    raise StepFailed(error, Stage.MODEL, model, call_id) from error
+            try:
+                self._weights.add(reply.tokens.weights)
+            except MeshError as error:
+                raise StepFailed(error, Stage.MODEL, model, call_id) from error
         return call
 
     def call_tools(self, call: ModelCall) -> Coroutine[Any, Any, list[ToolAnswer]]:
@@ -325,7 +331,11 @@ class RolloutScope:
         request = resource_pb2.NextTurnRequest(
             new_items=self._conversations.since_turn(after), request_id=f"{self._attempt}/t{turn}"
         )
-        reply = await self._session.next_turn(request)
+        began = time.monotonic_ns()
+        try:
+            reply = await self._session.next_turn(request)
+        finally:
+            self.tally.turn_us += (time.monotonic_ns() - began) // 1000
         self.tally.turns += 1
         reward = reply.reward if reply.HasField("reward") else None
         if reward is not None:
@@ -363,7 +373,7 @@ class RolloutScope:
         Raises:
             StepFailed: WEIGHTS_STALE.
         """
-        if self._weights is None or not self._weights.matters:
+        if not self._weights.matters:
             return
         model = self._learning
         version = await self._models.weights_version(model)
@@ -412,6 +422,8 @@ class RolloutScope:
             except MeshError as error:
                 reply = session.tool_failed(error, name, call_id)
                 outcome = reply.outcome
+            finally:
+                self.tally.tool_us += (time.monotonic_ns() - began) // 1000
         else:
             reply, outcome = _NAMELESS, _NAMELESS.outcome
         event = rollout_pb2.RolloutEvent()

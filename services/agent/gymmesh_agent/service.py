@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import aclosing
-from functools import cache, partial
 from typing import Any
 
 from gymmesh.agent.v1 import agent_pb2
@@ -16,17 +15,16 @@ from gymmesh_agent.collect.desk import CollectDesk
 from gymmesh_agent.config import AgentConfig
 from gymmesh_agent.events import EventQueue, Send
 from gymmesh_agent.group import judge_group
+from gymmesh_agent.measures import RolloutMetrics
 from gymmesh_agent.model_caller import Models
 from gymmesh_agent.registry import find_agent
 from gymmesh_agent.session import Environments
 from gymmesh_agent.terms import Readings
 from gymmesh_responses import new_message
-from gymmesh_runtime import metrics
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.instruments import Count, Spread
 from gymmesh_runtime.names import check_name
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.timers import running_wheel
@@ -92,8 +90,7 @@ class AgentService:
             background=self._in_background,
             over=self._over,
             left=self._tasks.discard,
-            in_flight=metrics.ROLLOUTS_IN_FLIGHT.labels(self.name),
-            outcomes=cache(partial(_outcome, self.name)),
+            metrics=RolloutMetrics(self.name),
             readings=Readings(config, preamble),
             wheel=running_wheel(),
         )
@@ -233,11 +230,3 @@ class AgentService:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _outcome(agent: str, environment: str, outcome: str, boundary: str) -> tuple[Count, Spread]:
-    """What counts the attempts that end so, and how long they took."""
-    return (
-        metrics.ROLLOUTS.labels(agent, environment, outcome, boundary),
-        metrics.ROLLOUT_SECONDS.labels(agent, environment),
-    )

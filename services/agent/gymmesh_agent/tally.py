@@ -13,13 +13,23 @@ _MOST_TOKENS = 2**63 - 1
 # Numbers of Python's own, since a message's fields take several times as long to count up.
 @dataclass(slots=True)
 class Tally:
-    """Counted up step by step; the fields are those of `Counts`."""
+    """Counted up step by step: the fields of `Counts`, and where the time went.
+
+    Attributes:
+        model_us, tool_us, turn_us: microseconds that calls of models (waits for a place included),
+            tools and the environment's turns took, each counted where some run side by side.
+        model_queue_us: of those of models, the waits for a place.
+    """
 
     model_calls: int = 0
     tool_calls: int = 0
     turns: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
+    model_us: int = 0
+    model_queue_us: int = 0
+    tool_us: int = 0
+    turn_us: int = 0
 
     def write(self, counts: rollout_pb2.Counts) -> None:
         """Fill in an empty message."""

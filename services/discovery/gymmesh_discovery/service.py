@@ -11,6 +11,7 @@ from gymmesh_discovery.backends.base import RegistryBackend
 from gymmesh_discovery.backends.memory import MemoryRegistry
 from gymmesh_discovery.edges import Edge
 from gymmesh_discovery.view import Change, matches
+from gymmesh_runtime import metrics
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.names import check_name
@@ -124,6 +125,8 @@ class DiscoveryService:
         """Sends a snapshot, then every change."""
         # Subscribed before the snapshot is taken, so that no change falls between.
         subscription = self._backend.subscribe()
+        watches = metrics.REGISTRY_WATCHES.labels()
+        watches.inc()
         try:
             sent, snapshot = self._snapshot(request)
             yield snapshot
@@ -138,6 +141,7 @@ class DiscoveryService:
                     if response is not None:
                         yield response
         finally:
+            watches.dec()
             subscription.close()
 
     def _snapshot(

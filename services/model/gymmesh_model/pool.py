@@ -214,6 +214,7 @@ class Pool:
             endpoint.limit.hold(False)
             return
         endpoint.others = max(0.0, report.busy - in_flight)
+        metrics.MODEL_ENDPOINT_KV_CACHE.labels(self.name, str(endpoint.index)).set(report.kv_usage)
         endpoint.limit.hold(report.kv_usage >= self._targets.kv_usage)
         full = overloaded(report, before, self._targets)
         if full and endpoint.limit.overloaded(asked, self.clock()):

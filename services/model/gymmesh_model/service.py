@@ -71,14 +71,16 @@ class ModelService:
         self._calls = CallTable()
         self._most_s = config.timeout_s
         self._converses = config.max_conversations > 0
-        self._weights = WeightsClock()
+        self._weights = WeightsClock(name)
         self._conversations = Conversations(config.max_conversations, config.max_conversation_bytes)
         self._continued = metrics.MODEL_CONVERSATIONS.labels(name, "continued")
         self._unknown = metrics.MODEL_CONVERSATIONS.labels(name, "unknown")
         self._cache: AnswerCache | None = None
         self._keys: AnswerKeys | None = None
         self._limiter = Limiter(name, config.max_concurrency, config.max_queue)
+        self._waiting = metrics.MODEL_WAITING.labels(name)
         self._queue_seconds = metrics.MODEL_QUEUE_SECONDS.labels(name)
+        self._first_token_seconds = metrics.MODEL_FIRST_TOKEN_SECONDS.labels(name)
         self._call_seconds = metrics.MODEL_CALL_SECONDS.labels(name)
         self._tokens_in = metrics.MODEL_TOKENS.labels(name, "input")
         self._tokens_out = metrics.MODEL_TOKENS.labels(name, "output")
@@ -263,7 +265,11 @@ class ModelService:
         try:
             if not limiter.enter():
                 self._check_conversation(work)
-                await limiter.wait(work.timeout)
+                self._waiting.inc()
+                try:
+                    await limiter.wait(work.timeout)
+                finally:
+                    self._waiting.dec()
                 started = monotonic()
                 work.queue_s = started - arrived
             work.versions = versions = self._weights.begin()
@@ -282,7 +288,9 @@ class ModelService:
             metrics.MODEL_CALLS.labels(self.name, error.reason_name).inc()
             raise
         self._queue_seconds.observe(work.queue_s)
-        self._call_seconds.observe(monotonic() - started)
+        self._call_seconds.observe(monotonic() - started, work.rollout_id)
+        if work.progress is not None and work.progress.first_at:
+            self._first_token_seconds.observe(work.progress.first_at - started, work.rollout_id)
         return self._answered(work, made)
 
     def _check_conversation(self, work: Work) -> None:
@@ -314,6 +322,7 @@ class ModelService:
         work.request = work.params = None
         assert request is not None  # a call is made once
         assert params is not None
+        work.rollout_id = request.rollout_id
         goes_on = work.has_conversation and self._converses
         # Who reads the items themselves needs no JSON of them, which is most of a call's cost.
         direct = self._takes_items and not goes_on and self._cache is None
@@ -331,7 +340,7 @@ class ModelService:
                 work.record = TokenRecord(logprobs_asked=capture.logprobs)
         return ModelCall(
             document,
-            request.rollout_id,
+            work.rollout_id,
             work.request_id,
             work.seed,
             work.timeout - work.queue_s,

@@ -6,12 +6,14 @@ from collections.abc import Callable, Sequence
 
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh_model.errors import invalid
+from gymmesh_runtime import metrics
 
 
 class WeightsClock:
-    """The current version, and the versions that each running call has seen."""
+    """The current version of a model, and the versions that each running call has seen."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: str) -> None:
+        self._model = model
         self.version: int | None = None
         #: Called after each change of the version.
         self.changed: Callable[[], None] = lambda: None
@@ -27,6 +29,7 @@ class WeightsClock:
             raise invalid("version", f"is {version}, but version {previous} is in place already")
         if version != previous:
             self.version = version
+            metrics.MODEL_WEIGHTS_VERSION.labels(self._model).set(version)
             for seen in self._calls.values():
                 seen.append(version)
             self.changed()

@@ -35,6 +35,7 @@ class Work(msgspec.Struct, eq=False):
         record: its tokens, where they are wanted and can be had.
         from_cache: whether its answer was kept from another call.
         versions: the weights in force while it ran, oldest first.
+        rollout_id: the request's.
     """
 
     # A Struct, as every call makes one: it is filled without a step in Python.
@@ -55,3 +56,4 @@ class Work(msgspec.Struct, eq=False):
     record: TokenRecord | None = None
     from_cache: bool = False
     versions: Sequence[int] = ()
+    rollout_id: str = ""

@@ -82,6 +82,7 @@ class Hosted:
         self.judges_groups = self.defines("verify_group")
         self.asks_models = bool(self.models)
         self.opens_at_once = not any(map(self.defines, _WHILE_OPENING))
+        metrics.SESSIONS_LIMIT.labels(self.name).set(self.config.session_limit)
         self.open_sessions = metrics.SESSIONS_OPEN.labels(self.name)
         self.sessions = SessionStore(
             limit=self.config.session_limit,

@@ -17,11 +17,14 @@ import logging
 import os
 import pickle
 import sys
+import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, TypeVarTuple
+
+from gymmesh_runtime import metrics
 
 from .process_worker import HEADER
 from .waiting import waiting_for_place
@@ -194,6 +197,7 @@ class ProcessPool:
         self._chores: set[asyncio.Task[None]] = set()
         self._waiting = 0
         self._closed = False
+        metrics.WORKERS.labels().inc(workers)
 
     async def run(
         self,
@@ -214,11 +218,13 @@ class ProcessPool:
         await self._take_slot()
         worker: _Worker | None = None
         healthy = False
+        metrics.WORKERS_BUSY.labels().inc()
         try:
             worker = await self._worker()
             kind, value = await self._call(worker, payload, reference, timeout)
             healthy = True
         finally:
+            metrics.WORKERS_BUSY.labels().dec()
             self._give_back(worker, healthy)
         if kind == "result":
             return value  # type: ignore[no-any-return]  # whatever the function returned
@@ -247,6 +253,8 @@ class ProcessPool:
 
     async def aclose(self) -> None:
         """Kill all workers, fail all calls with `PoolClosed`; safe to call twice."""
+        if not self._closed:
+            metrics.WORKERS.labels().dec(self._workers)
         self._closed = True
         for chore in self._chores:
             chore.cancel()
@@ -272,7 +280,11 @@ class ProcessPool:
             raise PoolClosed("The worker pool is closed.")
         if self._slots.locked() and self._waiting >= self._queue_limit:
             raise PoolSaturated(f"{self._waiting} calls wait for a worker already.")
+        if not self._slots.locked():
+            await self._slots.acquire()
+            return
         self._waiting += 1
+        began = time.monotonic()
         try:
             with waiting_for_place():
                 async with asyncio.timeout(self._queue_timeout):
@@ -281,6 +293,7 @@ class ProcessPool:
             raise PoolSaturated(f"No worker was free for {self._queue_timeout} seconds.") from None
         finally:
             self._waiting -= 1
+            metrics.WORKER_WAIT_SECONDS.labels().observe(time.monotonic() - began)
         if self._closed:
             self._slots.release()
             raise PoolClosed("The worker pool was closed.")
@@ -328,12 +341,17 @@ class ProcessPool:
             async with asyncio.timeout(seconds):
                 answer: tuple[str, Any] = await worker.exchange(payload)
                 return answer
+        except asyncio.CancelledError:
+            metrics.WORKER_KILLS.labels("cancelled").inc()
+            raise
         except TimeoutError:
+            metrics.WORKER_KILLS.labels("timeout").inc()
             raise WorkerTimeout(f"{reference} took longer than {seconds} seconds.") from None
         except Exception:  # a broken pipe, or an answer that does not unpickle
             status = await worker.end()
             if self._closed:
                 raise PoolClosed("The worker pool was closed.") from None
+            metrics.WORKER_KILLS.labels("crashed").inc()
             raise WorkerCrashed(
                 f"The worker process ended (status {status}) while it ran {reference}.", status
             ) from None

@@ -160,7 +160,7 @@ class ToolCalls:
         label = job[0]
         answer = self._answer(label, output, outcome)
         took = time.perf_counter() - started
-        self._seconds(label).observe(took)
+        self._seconds(label).observe(took, session.rollout_id)
         answer.duration_us = int(took * 1e6)
         if session.done:
             answer.done = True

@@ -218,12 +218,12 @@ class VerifyServicer:
         except (ValueError, TypeError, AttributeError) as error:
             wrong = WrongResult(str(error), getattr(environment, stage))
             raise self._fault(wrong, stage) from error
-        self._seconds.observe(seconds)
+        self._seconds.observe(seconds, rollout.rollout_id)
         if reward is None:
             self._counts(_STATUSES[verification.status]).inc()
         else:
             self._counts("verified").value += 1.0
-            self._rewards.observe(reward)
+            self._rewards.observe(reward, rollout.rollout_id)
 
     @cached_property
     def _seconds(self) -> Spread:

@@ -21,6 +21,7 @@ from time import monotonic
 from typing import Final
 
 from gymmesh.errors.v1 import errors_pb2
+from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.timers import Limit
 
@@ -89,7 +90,8 @@ def waiting_for_place() -> Iterator[None]:
 
 
 class Places:
-    """At most `number` at a time; the others wait in line, at most `wait_s` seconds each.
+    """At most `number` sandboxes, or the like, at a time; the others wait in line, at most `wait_s`
+    seconds each.
 
     `name`: what there are so few of, for the error.
     """
@@ -115,6 +117,7 @@ class Places:
         seconds = self._wait_s
         if time is not None and time.deadline is not None:
             seconds = min(seconds, max(time.deadline - monotonic() - _MARGIN_S, 0.0))
+        began = monotonic()
         try:
             with waiting_for_place():
                 async with asyncio.timeout(seconds):
@@ -126,3 +129,5 @@ class Places:
                 metadata={"queue": self._name, "limit": str(self._number)},
                 retry_after_s=1.0,
             ) from None
+        finally:
+            metrics.SANDBOX_WAIT_SECONDS.labels().observe(monotonic() - began)

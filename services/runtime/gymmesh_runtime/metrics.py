@@ -21,6 +21,7 @@ _SECONDS: Final = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120,
     300, 600,
 )  # fmt: skip
+_STAGE_SECONDS: Final = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _CALLS: Final = (0, 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100, 200)
 _TOKENS: Final = tuple(2**power for power in range(4, 18))
 _VERSIONS: Final = (0, 1, 2, 3, 4, 6, 8, 12, 16, 32)
@@ -63,7 +64,7 @@ ROLLOUT_STAGE_SECONDS: Final = Histogram(
     " create_session, model_queue (waiting in the model service), model, call_tool, next_turn,"
     " verify, close_session. Of calls side by side, each counts.",
     ["agent", "environment", "stage"],
-    buckets=_SECONDS,
+    buckets=_STAGE_SECONDS,
     registry=REGISTRY,
 )
 ROLLOUT_FAILURES: Final = Counter(
@@ -303,7 +304,7 @@ SANDBOX_PLACES_BUSY: Final = Gauge(
 )
 SANDBOX_WAIT_SECONDS: Final = Histogram(
     "gymmesh_sandbox_wait_seconds",
-    "Time that a program waited for a place in a sandbox, in seconds.",
+    "Waits for a place in a sandbox where none was free, in seconds.",
     [],
     buckets=_SECONDS,
     registry=REGISTRY,
@@ -317,7 +318,8 @@ SANDBOX_STARTS: Final = Counter(
 SANDBOX_ENDINGS: Final = Counter(
     "gymmesh_sandbox_endings_total",
     "Programs that ended in sandboxes: exited by themselves, or killed for their time (timed_out),"
-    " their output (output_limit) or their memory (killed); failed: the sandbox's own fault.",
+    " their output (output_limit) or their memory (killed), or stopped with who talked to them;"
+    " failed: the sandbox's own fault.",
     ["ending"],
     registry=REGISTRY,
 )
@@ -332,7 +334,7 @@ WORKERS_BUSY: Final = Gauge(
 )
 WORKER_WAIT_SECONDS: Final = Histogram(
     "gymmesh_worker_wait_seconds",
-    "Time that a call waited for a worker process, in seconds.",
+    "Waits for a worker process where none was free, in seconds.",
     [],
     buckets=_SECONDS,
     registry=REGISTRY,

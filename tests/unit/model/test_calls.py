@@ -219,7 +219,7 @@ async def test_the_window_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_weights_versions() -> None:
-    clock = WeightsClock()
+    clock = WeightsClock("policy")
     unknown = clock.begin()
     assert clock.set(3) is None
     clock.end(unknown)

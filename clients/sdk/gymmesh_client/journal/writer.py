@@ -18,6 +18,7 @@ from typing import Final
 from gymmesh_client.journal.disk import OutputError
 from gymmesh_client.journal.records import Record
 from gymmesh_client.journal.store import Entry, Journal, NewOutcome, Replace
+from gymmesh_runtime import metrics
 
 COMMIT_DELAY_S: Final = 0.05
 
@@ -176,6 +177,8 @@ class GroupWriter:
         error: BaseException | None,
     ) -> None:
         self._writing = False
+        if self._loop is not None:
+            metrics.JOURNAL_COMMIT_SECONDS.labels().observe(self._loop.time() - self._began)
         if self._entries and not self._closed:
             loop = self._loop
             assert loop is not None

@@ -34,6 +34,9 @@ class Runnable(Protocol):
     over: asyncio.Future[None]
     """Done once the terminal event was sent, or the attempt ended without one."""
 
+    waited_s: float
+    """Seconds that it waited for a place."""
+
     def stop(self) -> None:
         """Nobody wants it any more: it ends, without a terminal event."""
 
@@ -44,6 +47,7 @@ class StreamedAttempt:
     Its methods are handed to what runs it as they are: an attempt is one object here.
 
     Attributes:
+        asked: when it was asked for, in the clock's seconds.
         due: when it must end, in the clock's seconds; infinity: there is no such time.
         runs: what runs it; None before it has started, and once it is over.
         sent: how many events it has sent, which is the sequence of the last one.
@@ -51,7 +55,7 @@ class StreamedAttempt:
         cancelled: whether the collector has cancelled it.
     """
 
-    __slots__ = ("_stream", "cancelled", "due", "ended", "key", "request", "runs", "sent")
+    __slots__ = ("_stream", "asked", "cancelled", "due", "ended", "key", "request", "runs", "sent")
 
     def __init__(
         self,
@@ -63,6 +67,7 @@ class StreamedAttempt:
         self._stream = stream
         self.key = key
         self.request = request
+        self.asked = time.monotonic()
         self.due = due
         self.runs: Runnable | None = None
         self.sent = 0

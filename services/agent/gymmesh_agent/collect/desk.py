@@ -272,6 +272,7 @@ class CollectDesk:
     def _count(self) -> None:
         name = self._host.name
         waiting = sum(len(one.roster.waiting) for one in self._streams.values())
+        metrics.COLLECT_CAPACITY.labels(name).set(self._config.capacity)
         metrics.COLLECT_STREAMS.labels(name).set(len(self._streams))
         metrics.COLLECT_WAITING.labels(name).set(waiting)
 

@@ -25,6 +25,7 @@ from gymmesh_agent.collect.problems import (
 )
 from gymmesh_agent.collect.roster import FULL, Roster, Whereabouts
 from gymmesh_agent.events import Send
+from gymmesh_runtime import metrics
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.contract import required_fields
 from gymmesh_runtime.errors import MeshError, to_status, unforeseen
@@ -74,6 +75,7 @@ class CollectStream:
         self.gone = False
         #: To be called when a place is free, or a start waits.
         self.freed = freed
+        self._waits = metrics.COLLECT_WAIT_SECONDS.labels(host.name)
         self._room: list[asyncio.Future[None]] = []
         self._refusal: MeshError | None = None
 
@@ -154,6 +156,8 @@ class CollectStream:
             self.refuse([attempt.key], error)
             return
         attempt.runs = runs
+        runs.waited_s = waited_s = time.monotonic() - attempt.asked
+        self._waits.observe(waited_s, attempt.key[0])
         runs.over.add_done_callback(attempt.end)
 
     def room(self) -> asyncio.Future[None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from typing import Final
 
 from gymmesh_discovery.backends.base import RegistryBackend, Subscription
@@ -29,6 +30,9 @@ class RegistryFeed:
     def __init__(self, backend: RegistryBackend, *, settle_s: float) -> None:
         self.catalog = Catalog()
         self.streams: set[asyncio.Event] = set()  # set when there may be something to send
+        #: When the oldest change came that the catalog's version has and the one before had not.
+        self.changed_at = 0.0
+        self._pending_since = 0.0  # when the oldest change came that is in no version yet
         self._backend = backend
         self._settle_s = settle_s
         self._changed = asyncio.Event()
@@ -57,8 +61,10 @@ class RegistryFeed:
     def publish(self) -> None:
         """Lets the streams see what has changed."""
         if self.catalog.commit():
+            self.changed_at = self._pending_since or time.monotonic()
             metrics.XDS_VIEW_VERSION.set(self.catalog.version)
             self._wake()
+        self._pending_since = 0.0
         self._log_problems()
 
     async def _follow(self, subscription: Subscription, version: int) -> None:
@@ -69,6 +75,7 @@ class RegistryFeed:
                     change = None if missed else await subscription.next()
                     missed = False
                     version = self._take(change, version)
+                    self._pending_since = self._pending_since or time.monotonic()
                     self._changed.set()
             except Exception:
                 _log.exception("the registry's changes could not be followed; starting anew")

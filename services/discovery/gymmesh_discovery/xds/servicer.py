@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any, Final
@@ -97,14 +98,20 @@ class XdsEdge:
         woken = asyncio.Event()
         feed.streams.add(woken)
         reader = asyncio.create_task(self._read(client, requests, receive, woken))
+        version = feed.catalog.version
         try:
             while not reader.done():
                 woken.clear()
                 if client.is_owed:
                     feed.publish()  # who subscribes is not told of a past state
+                is_change, version = feed.catalog.version != version, feed.catalog.version
                 for push in client.due(feed.catalog):
-                    metrics.XDS_PUSHES.labels(_short(push.type_url)).inc()
+                    kind = _short(push.type_url)
+                    metrics.XDS_PUSHES.labels(kind).inc()
                     await rpc.write(encode(push))
+                    if is_change:
+                        took = time.monotonic() - feed.changed_at
+                        metrics.XDS_PUSH_SECONDS.labels(kind).observe(took)
                 await woken.wait()
                 if self._draining:
                     raise _draining()

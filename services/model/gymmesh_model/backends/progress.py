@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import monotonic
 from typing import Literal, Protocol
 
 from gymmesh.model.v1 import model_pb2
@@ -17,19 +18,25 @@ class Progress:
     """One streamed call, filled by its backend.
 
     on_delta: gets each delta at once, or None when nobody reads them (`is_read`). begun: whether
-    one was handed over. partial: makes a response of what there is, with status `incomplete` and
-    reason `aborted`; None until the backend has set it.
+    one was handed over. first_at: when the first piece came, in monotonic seconds; 0: none yet.
+    partial: makes a response of what there is, with status `incomplete` and reason `aborted`; None
+    until the backend has set it.
     """
 
     def __init__(self, on_delta: OnDelta | None = None) -> None:
         self._on_delta = on_delta
         self.is_read = on_delta is not None
         self.begun = False
+        self.first_at = 0.0
         self.partial: Callable[[], responses_pb2.Response | None] | None = None
 
     def delta(self, output_index: int, kind: Kind, piece: str) -> None:
         """Hands on a piece of the output item at that place; an empty one is left out."""
-        if not piece or self._on_delta is None:
+        if not piece:
+            return
+        if not self.first_at:
+            self.first_at = monotonic()
+        if self._on_delta is None:
             return
         self.begun = True
         delta = model_pb2.ResponseDelta(output_index=output_index)

@@ -13,11 +13,14 @@ import os
 import re
 import signal
 import subprocess
+import time
 from collections.abc import AsyncGenerator, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
+
+from gymmesh_runtime import metrics
 
 from .process import Process
 from .program import Limits, Program, Result, SandboxError
@@ -70,6 +73,7 @@ class LocalSandbox:
         self._spawner = ThreadPoolExecutor(1, thread_name_prefix="sandbox-spawner")
         self._numbers = _take_numbers(self._slot_count)
         self._slots = self._numbers[::-1]
+        metrics.SANDBOX_PLACES.labels().inc(self._concurrency)
         self._places = asyncio.Semaphore(self._concurrency)
 
     async def close(self) -> None:
@@ -85,6 +89,7 @@ class LocalSandbox:
         if self._spawner is not None:
             self._spawner.shutdown(wait=False)
             self._spawner = None
+            metrics.SANDBOX_PLACES.labels().dec(self._concurrency)
 
     async def run(self, program: Program, limits: Limits) -> Result:
         """Run a program to its end. Raises `SandboxError` when the sandbox failed."""
@@ -95,20 +100,45 @@ class LocalSandbox:
     async def start(self, program: Program, limits: Limits) -> AsyncGenerator[Process]:
         """Start a program when there is a place; nothing of it is left after the block."""
         self._check_open()
-        async with self._places:
+        await self._take_place()
+        try:
             self._check_open()  # it may have been closed while we waited
             self._working += 1
+            metrics.SANDBOX_PLACES_BUSY.labels().inc()
+            ending = "failed"
             try:
                 async with self._running_program(program, limits) as process:
-                    yield process
+                    try:
+                        yield process
+                        ending = _ending_of(process)
+                    except SandboxError:
+                        raise
+                    except BaseException:
+                        ending = _ending_of(process)
+                        raise
             finally:
                 self._working -= 1
+                metrics.SANDBOX_PLACES_BUSY.labels().dec()
+                metrics.SANDBOX_ENDINGS.labels(ending).inc()
+        finally:
+            self._places.release()
+
+    async def _take_place(self) -> None:
+        if not self._places.locked():
+            await self._places.acquire()
+            return
+        began = time.monotonic()
+        try:
+            await self._places.acquire()
+        finally:
+            metrics.SANDBOX_WAIT_SECONDS.labels().observe(time.monotonic() - began)
 
     @asynccontextmanager
     async def _running_program(self, program: Program, limits: Limits) -> AsyncGenerator[Process]:
         with self._slot() as slot:
             launch = self._launch(program, limits, slot)
             async with self._process(launch, limits, slot) as process:
+                metrics.SANDBOX_STARTS.labels("cold").inc()
                 yield process
 
     @contextmanager
@@ -169,6 +199,13 @@ class LocalSandbox:
 
     def _clean(self, slot: int) -> None:
         """Remove what the slot's program may have left."""
+
+
+def _ending_of(process: Process) -> str:
+    """How a program ended, or is about to end with the block that it was started for."""
+    if process.ending is not None:
+        return process.ending.name.lower()
+    return "stopped" if process.alive else "exited"
 
 
 def _take_numbers(count: int) -> list[int]:

@@ -17,6 +17,8 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+from gymmesh_runtime import metrics
+
 from .base import Launch, LocalSandbox, limits_script
 from .cgroups import Group, make_group, remove_stale
 from .process import Process
@@ -159,6 +161,7 @@ class BubblewrapSandbox(LocalSandbox):
                 async with spare.surroundings:
                     if await spare.hand_over(program):
                         self.handed_over += 1
+                        metrics.SANDBOX_STARTS.labels("warm").inc()
                         yield spare.process
                         return
             async with super()._running_program(program, limits) as process:

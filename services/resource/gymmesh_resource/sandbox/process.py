@@ -47,6 +47,8 @@ class Process:
         self.pid = popen.pid
         self._exited = asyncio.Event()
         self._killed = False
+        #: How it ended, as `communicate` found; None: not yet, or somebody else talks with it.
+        self.ending: Ending | None = None
         self._pidfd = -1
 
     def connect(self) -> None:
@@ -109,6 +111,7 @@ class Process:
         elif ending is Ending.EXITED and not self._killed and self._failed():
             said = streams[1].decode("utf-8", "replace").strip()[:500]
             raise SandboxError(f"The sandbox could not be made: {said or 'no reason given'}")
+        self.ending = ending
         duration = time.perf_counter() - self._started
         code = self._popen.returncode
         return Result(ending, code, bytes(streams[0]), bytes(streams[1]), duration)

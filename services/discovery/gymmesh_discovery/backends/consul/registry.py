@@ -423,6 +423,7 @@ class ConsulRegistry:
             self._publish(self._view.expire(self._clock()))
             now = self._clock()
             for lease_id in [key for key, one in self._leases.items() if one.expires_at <= now]:
+                metrics.REGISTRY_EXPIRED.inc()
                 _log.warning("the lease of %s ran out", self._leases[lease_id].instance.id)
                 with contextlib.suppress(MeshError):
                     await self.deregister(lease_id)

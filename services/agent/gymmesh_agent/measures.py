@@ -1,0 +1,77 @@
+"""What is measured of an agent's attempts: how they ended, and where their time went."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache, partial
+
+from gymmesh_runtime import metrics
+
+
+class _InEnvironment:
+    """The metrics of one agent's attempts in one environment."""
+
+    def __init__(self, agent: str, environment: str) -> None:
+        self.endings = cache(partial(metrics.ROLLOUTS.labels, agent, environment))
+        self.failures = cache(partial(metrics.ROLLOUT_FAILURES.labels, agent, environment))
+        self.stages = cache(partial(metrics.ROLLOUT_STAGE_SECONDS.labels, agent, environment))
+        self.seconds = metrics.ROLLOUT_SECONDS.labels(agent, environment)
+        self.model_calls = metrics.ROLLOUT_MODEL_CALLS.labels(agent, environment)
+        self.tool_calls = metrics.ROLLOUT_TOOL_CALLS.labels(agent, environment)
+        self.output_tokens = metrics.ROLLOUT_OUTPUT_TOKENS.labels(agent, environment)
+        self.weights_lag = metrics.ROLLOUT_WEIGHTS_LAG.labels(agent, environment)
+
+
+class RolloutMetrics:
+    """The metrics of one agent's attempts.
+
+    An environment's name is empty for attempts that met none: a label takes no made-up values.
+    """
+
+    def __init__(self, agent: str) -> None:
+        #: The gauge of attempts that run.
+        self.in_flight = metrics.ROLLOUTS_IN_FLIGHT.labels(agent)
+        self._in = cache(partial(_InEnvironment, agent))
+
+    def ended(
+        self,
+        environment: str,
+        rollout_id: str,
+        outcome: str,
+        boundary: str,
+        seconds: float,
+        stages: Mapping[str, float],
+    ) -> None:
+        """An attempt ended so, after so many seconds, which it spent in these stages."""
+        measured = self._in(environment)
+        measured.endings(outcome, boundary).inc(1.0, rollout_id)
+        measured.seconds.observe(seconds, rollout_id)
+        for stage, spent in stages.items():
+            if spent > 0.0:
+                measured.stages(stage).observe(spent, rollout_id)
+
+    def completed(
+        self,
+        environment: str,
+        rollout_id: str,
+        *,
+        model_calls: int,
+        tool_calls: int,
+        output_tokens: int,
+        weights_lag: int | None,
+    ) -> None:
+        """A completed rollout was as long as this; weights_lag: in versions, None: not known."""
+        measured = self._in(environment)
+        measured.model_calls.observe(model_calls)
+        measured.tool_calls.observe(tool_calls)
+        measured.output_tokens.observe(output_tokens, rollout_id)
+        if weights_lag is not None:
+            measured.weights_lag.observe(weights_lag, rollout_id)
+
+    def failed(self, environment: str, rollout_id: str, boundary: str, reason: str) -> None:
+        """An attempt failed there, for this reason of errors.proto."""
+        self._in(environment).failures(boundary, reason).inc(1.0, rollout_id)
+
+    def closed(self, environment: str, rollout_id: str, seconds: float) -> None:
+        """Closing an attempt's session took so long, after its end."""
+        self._in(environment).stages("close_session").observe(seconds, rollout_id)
