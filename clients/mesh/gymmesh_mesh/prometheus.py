@@ -111,7 +111,12 @@ def configuration(
 
 @asynccontextmanager
 async def prometheus(
-    http_sd: str, binary: str, *, rules: Path = RULES, interval_s: float = 5.0
+    http_sd: str,
+    binary: str,
+    *,
+    rules: Path = RULES,
+    interval_s: float = 5.0,
+    collector_at: str = COLLECTOR,
 ) -> AsyncIterator[Prometheus]:
     """Starts Prometheus, waits until it answers, and ends it with the context.
 
@@ -122,7 +127,7 @@ async def prometheus(
     with tempfile.TemporaryDirectory(prefix="gymmesh-prometheus-") as name:
         folder = Path(name)
         config = folder / "prometheus.yaml"
-        config.write_text(yaml.safe_dump(configuration(http_sd, rules, interval_s)))
+        config.write_text(yaml.safe_dump(configuration(http_sd, rules, interval_s, collector_at)))
         address = free_address()
         process = await _start(program, config, folder / "data", address)
         tail: deque[str] = deque(maxlen=_LOG_TAIL)
