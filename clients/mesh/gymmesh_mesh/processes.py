@@ -419,8 +419,8 @@ async def run_up(
 ) -> None:
     """Runs a mesh of processes until SIGINT or SIGTERM, then stops it in reverse order.
 
-    ``prometheus`` is a program to start beside it, as for `up`. Raises StartError when a service does
-    not start or dies, and ConfigError as `up` does.
+    ``prometheus`` is a program to start beside it, as for `up`. Raises StartError when a service
+    does not start or dies, and ConfigError as `up` does.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
