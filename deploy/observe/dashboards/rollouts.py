@@ -74,6 +74,7 @@ _THROUGHPUT: Final = Row(
             "In a second, by outcome.",
             "ops",
             "areas",
+            width=6,
         ),
         Panel(
             "In flight and waiting",
@@ -83,12 +84,20 @@ _THROUGHPUT: Final = Row(
                 Query(_scope.gauge(m.COLLECT_CAPACITY, "agent"), "{{agent}} places"),
             ],
             "Attempts that run, that wait in the agent for a place, and its places.",
+            width=6,
         ),
         Panel(
             "Wait for a place",
             percentiles(_scope, m.COLLECT_WAIT_SECONDS, "agent"),
             "Of an attempt, in the agent.",
             "s",
+            width=6,
+        ),
+        Panel(
+            "Collectors",
+            [Query(_scope.gauge(m.COLLECT_STREAMS, "agent"), "{{agent}}")],
+            "Collectors' streams that an agent holds, those that may still come back included.",
+            width=6,
         ),
     ],
 )
