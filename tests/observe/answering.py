@@ -18,7 +18,7 @@ _SLOWEST_S: Final = 0.2
 
 @dataclass
 class Policy:
-    """Answers each kind of task, with tool calls where it has tools; see `asked.py` for them."""
+    """Answers each kind of task, with tool calls where it has tools."""
 
     mood: Mood = "answers"
     free: asyncio.Event = field(default_factory=asyncio.Event)
@@ -54,7 +54,9 @@ def _said(seen: Seen) -> Send:
         return answer(calls=[("call_1", "add", json.dumps({"item": item, "count": 2}))])
     if not rang:
         return answer(calls=[("call_1", "calculator", '{"expression": "2 + 2"}')])
-    return text(random.choice(["4", "The answer is 5"]))
+    # The last one takes more of the verifier's time than it is given.
+    said = random.choices(["4", "The answer is 5", r"\boxed{\int_0^1 x^{x^{x^x}} dx}"], [50, 48, 2])
+    return text(said[0])
 
 
 def rows(environment: str, count: int) -> list[dict[str, Any]]:

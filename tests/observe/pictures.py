@@ -25,7 +25,7 @@ _FAULTY_S: Final = 15.0
 
 
 async def main() -> None:
-    """A while of sound work, endpoints that fail, an agent killed, and sound work again."""
+    """A while of sound work, endpoints that fail, an agent killed, tokens that diverge."""
     with tempfile.TemporaryDirectory() as folder:
         async with scene(Path(folder), program("prometheus")) as stage:
             start = time.time()
@@ -36,6 +36,9 @@ async def main() -> None:
             await asyncio.sleep(_SOUND_S)
             stage.spare.kill()
             await until(lambda: "GymmeshInstanceLost" in stage.server.firing())
+            stage.exact.lies = True
+            await until(lambda: "GymmeshTokensDiverge" in stage.server.firing())
+            stage.exact.lies = False
             await asyncio.sleep(_SOUND_S)
             view = View(stage.server, start, time.time(), WINDOW)
             FOLDER.mkdir(exist_ok=True)

@@ -189,7 +189,11 @@ def _configuration(folder: Path, urls: list[str], kubernetes: str, http_sd: str)
         },
         "environments": {
             "shop": {"use": f"{shop}:Shop", **idle},
-            "math": {"use": "math", **idle},
+            "math": {
+                "use": "math",
+                "options": {"judge_workers": 1, "judge_timeout_s": 0.5},
+                **idle,
+            },
             "code": {"use": "code", "options": {"concurrency": 1}, **idle},
             "llm_judge": {"use": "llm_judge", **idle},
         },
