@@ -55,7 +55,7 @@ TIMES: Final = Times(1 / 30)
 WINDOW: Final = TIMES.minutes(5)
 
 _SCRAPE_S: Final = 1.0
-_ROWS: Final = 4000
+_ROWS: Final = 2000
 _GYM: Final = (sys.executable, "-m", "gymmesh_cli")
 _VLLM_METRICS: Final = """\
 vllm:num_requests_running{engine="0"} 2.0
@@ -100,7 +100,7 @@ class Stage:
         where = [part for agent in agents for part in ("--agent", agent)]
         with (self.folder / f"{name}.log").open("wb") as log:
             process = await asyncio.create_subprocess_exec(
-                *_GYM, "collect", "-i", tasks, "-o", output, "--quiet", *where, *more,
+                *_GYM, "collect", "-i", tasks, "-o", output, "--quiet", "--max-alike", "0", *where, *more,
                 stdin=DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
         try:
@@ -163,13 +163,14 @@ async def scene(folder: Path, binary: str) -> AsyncIterator[Stage]:
         output = await enter(
             stage.collecting(
                 "mixed", [agents["tool_loop"], spare_address], *serve_metrics,
-                "--stream", "--num-repeats", "2", "--concurrency", "16",
+                "--stream", "--num-repeats", "2", "--concurrency", "16", "--starts-per-s", "12",
+                "--share", "code=0.1",  # whose sandboxes take most of the processors' time
                 environments="shop math code llm_judge",
             )
         )  # fmt: skip
         trainer = asyncio.create_task(stage.train(output))
         stack.push_async_callback(_cancelled, trainer)
-        await enter(stage.collecting("exact", [agents["exact"]], "--concurrency", "2"))
+        await enter(stage.collecting("exact", [agents["exact"]], "--starts-per-s", "4"))
         # Those of `up`, the model service here, the spare agent and the collector.
         expected = len(mesh.infos) + 3
         await until(lambda: len(server.now("up == 1")) == expected, f"{expected} targets")
