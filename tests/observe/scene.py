@@ -100,7 +100,8 @@ class Stage:
         where = [part for agent in agents for part in ("--agent", agent)]
         with (self.folder / f"{name}.log").open("wb") as log:
             process = await asyncio.create_subprocess_exec(
-                *_GYM, "collect", "-i", tasks, "-o", output, "--quiet", "--max-alike", "0", *where, *more,
+                *_GYM, "collect", "-i", tasks, "-o", output, "--quiet", "--max-alike", "0",
+                *where, *more,
                 stdin=DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
         try:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
 import pytest
+import pytest_asyncio
 from aiohttp import web
 
 from deploy.observe.alerts import alerts
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 _STEP_S = 2.0
 
 
-@pytest.fixture(scope="module")
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
     """One for all tests of this file, which leave it as they found it."""
     folder = tmp_path_factory.mktemp("scene")
