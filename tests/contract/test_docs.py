@@ -349,7 +349,9 @@ def test_every_stop_reason_is_documented() -> None:
 
 def test_every_metric_is_documented() -> None:
     rows = re.findall(
-        r"^\| `(gymmesh_\w+)` \| (\w+) \| ([^|]*) \|", BY_NAME["services.md"].text, re.MULTILINE
+        r"^\| `(gymmesh_\w+)` \| (\w+) \| ([^|]*) \|",
+        BY_NAME["observability.md"].text,
+        re.MULTILINE,
     )
     documented = {name: (kind, set(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
     real = {}

@@ -17,6 +17,7 @@ from google.rpc import status_pb2
 from gymmesh.discovery.v1 import discovery_pb2 as pb
 from gymmesh_discovery.xds.names import CLUSTER, ENDPOINTS, LISTENER, ROUTE
 from gymmesh_runtime import metrics
+from tests.support.scraping import Counted
 from tests.unit.runtime.probe import until
 from tests.xds.plane import BOUND_S, MODEL, Plane, ending, plane, raw_stream, read, request
 
@@ -44,6 +45,28 @@ def ports(response: Any) -> set[int]:
         for place in found.endpoints
         for one in place.lb_endpoints
     }
+
+
+async def test_the_time_from_a_change_to_its_push_is_counted(running: Plane) -> None:
+    counted = Counted()
+    name = "gymmesh_xds_push_seconds_count"
+    await running.register(instance(0))
+    await until(lambda: running.catalog.has_endpoints("model.policy"))
+    async with raw_stream(running.address) as call:
+        await call.write(request(ENDPOINTS, ["model.policy"]))
+        first = await read(call)
+        assert counted.of(name) == 0  # what it subscribed to had not changed for it
+        await call.write(
+            request(
+                ENDPOINTS,
+                ["model.policy"],
+                version_info=first.version_info,
+                response_nonce=first.nonce,
+            )
+        )
+        await running.register(instance(1))
+        assert len(ports(await read(call))) == 2
+        await until(lambda: counted.of(name, type="ClusterLoadAssignment") == 1)
 
 
 async def test_what_a_client_does_in_order(running: Plane) -> None:

@@ -22,7 +22,7 @@ from gymmesh_cli.exits import (
     say,
     speaks_plainly,
 )
-from gymmesh_cli.logs import logged_to
+from gymmesh_cli.logs import log_format_option, logged_to
 from gymmesh_cli.options import (
     MeshOptions,
     OutputOptions,
@@ -63,6 +63,7 @@ from gymmesh_mesh import Mesh
 from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.exposition import MetricsEndpoint
+from gymmesh_runtime.logs import LogFormat
 from gymmesh_runtime.loop import run as run_loop
 
 _HAND_OVER_S: Final = 60.0
@@ -81,6 +82,7 @@ class CollectCommand:
     skip_invalid: bool
     number_ids: bool
     inputs: Mapping[str, Iterable[Path]]
+    log_format: LogFormat
 
 
 @click.command(cls=RemembersArguments, short_help="Collect verified rollouts of a task file.")
@@ -114,6 +116,7 @@ class CollectCommand:
     help="Do not let `gym-cli runs` of the same user look at the run and steer it.",
 )
 @click.option("--quiet", "-q", is_flag=True, help="No progress.")
+@log_format_option
 @json_option
 @speaks_plainly
 def collect(
@@ -129,6 +132,7 @@ def collect(
     metrics_port: int | None,
     no_control: bool,
     quiet: bool,
+    log_format: LogFormat | None,
     as_json: bool,
 ) -> int:
     """Collect verified rollouts of a task file.
@@ -167,6 +171,7 @@ def collect(
         skip_invalid=skip_invalid,
         number_ids=number_ids,
         inputs=inputs,
+        log_format=log_format or plan.log_format,
     )
     with _metrics(metrics_port):
         summary, interrupted = run_loop(_collect(command, plan))
@@ -230,7 +235,8 @@ async def _collect(command: CollectCommand, plan: MeshPlan) -> tuple[RunSummary,
         accept=output.accept,
         inputs=command.inputs,
     )
-    with logged_to(output.files.log, anew=not output.resume):
+    log = logged_to(output.files.log, anew=not output.resume, log_format=command.log_format)
+    with log:
         async with plan.open(command.options.patience_s) as mesh:
             reader = plan.reader(mesh)
             if chosen is None:

@@ -2,7 +2,9 @@
 
 with logged():               every command: on stderr, each traceback once
 with logged_to(files.log):   within it, collect: nothing but what is urgent reaches the terminal
-with logged_as_service():    within it, serve: on stderr, from INFO on, as lines of a log
+with logged_as_service():    within it, serve and up: on stderr, from INFO on, as lines of a log
+
+The latter two write text, or JSON lines with `--log-format json`.
 """
 
 from __future__ import annotations
@@ -16,13 +18,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TextIO
 
+import click
+
 from gymmesh_cli.terminal import echo
 from gymmesh_runtime.conceal import conceal
-from gymmesh_runtime.logs import Concealing, OneOfEach
+from gymmesh_runtime.logs import Concealing, LogFormat, OneOfEach, formatter
 
 _TERMINAL: Final = "gym-cli: %(message)s"
 # The log's first line, by which it is told from a file of the user's.
 _TITLE: Final = "# gym-cli: what went wrong in this run\n"
+
+log_format_option = click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    help="How log lines are written: as text, or each as a JSON object with the ids of the rollout"
+    " and run that it is about (see docs/observability.md); default: mesh.log_format, which is"
+    " text.",
+)
 
 
 @contextmanager
@@ -36,7 +48,7 @@ def logged() -> Iterator[None]:
 
 
 @contextmanager
-def logged_to(path: Path, *, anew: bool) -> Iterator[None]:
+def logged_to(path: Path, *, anew: bool, log_format: LogFormat = "text") -> Iterator[None]:
     """Log to a file meanwhile, which is made when there is something to log.
 
     anew: whether what is there already goes. At the end, stderr says where the log is.
@@ -44,7 +56,7 @@ def logged_to(path: Path, *, anew: bool) -> Iterator[None]:
     if anew:
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
-    handler = _RunLog(path)
+    handler = _RunLog(path, log_format)
     with _root(handler):
         try:
             yield
@@ -55,10 +67,10 @@ def logged_to(path: Path, *, anew: bool) -> Iterator[None]:
 
 
 @contextmanager
-def logged_as_service() -> Iterator[None]:
+def logged_as_service(log_format: LogFormat = "text") -> Iterator[None]:
     """Log to stderr meanwhile, as a service does: what it did, too, no secrets."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(Concealing())
+    handler.setFormatter(formatter(log_format))
     handler.addFilter(OneOfEach())
     root = logging.getLogger()
     before = root.level
@@ -100,14 +112,15 @@ class _RunLog(logging.Handler):
     A file that cannot be written costs the log, and never the run.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, log_format: LogFormat) -> None:
         super().__init__()
+        self._title = _TITLE if log_format == "text" else ""
         self._path = path
         self._file: TextIO | None = None
         self._kinds = OneOfEach()
         #: How many kinds of records were written.
         self.written = 0
-        self.setFormatter(Concealing())
+        self.setFormatter(formatter(log_format))
 
     def emit(self, record: logging.LogRecord) -> None:
         message = record.getMessage()
@@ -122,7 +135,9 @@ class _RunLog(logging.Handler):
     def end(self) -> None:
         """Write how often each came that came more than once."""
         for count, said in self._kinds.repeated():
-            self._write(conceal(f"{count} times in all: {said}"))
+            text = f"{count} times in all: {said}"
+            record = logging.LogRecord("gymmesh", logging.INFO, "", 0, text, None, None)
+            self._write(self.format(record) if not self._title else conceal(text))
 
     def close(self) -> None:
         if self._file is not None:
@@ -148,5 +163,5 @@ class _RunLog(logging.Handler):
         fd = os.open(self._path, flags, OWNER_ONLY)
         file = os.fdopen(fd, "a", encoding="utf-8", errors="backslashreplace")
         if not os.fstat(fd).st_size:
-            file.write(_TITLE)
+            file.write(self._title)
         return file

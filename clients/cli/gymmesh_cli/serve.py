@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import click
 
 from gymmesh_cli.exits import DONE, speaks_plainly
-from gymmesh_cli.logs import logged_as_service
+from gymmesh_cli.logs import log_format_option, logged_as_service
 from gymmesh_cli.options import MeshOptions, json_option, mesh_options
 from gymmesh_cli.terminal import echo, echo_json, one_line
 
 if TYPE_CHECKING:
     from gymmesh.discovery.v1.discovery_pb2 import Instance
     from gymmesh_mesh.compose import Kind
+    from gymmesh_runtime.logs import LogFormat
 
 _PORT = click.IntRange(0, 65535)
 
@@ -66,6 +67,7 @@ _PORT = click.IntRange(0, 65535)
     help="What the instance id ends with, which tells instances of one service apart: give each"
     " its own, such as the name of its host.",
 )
+@log_format_option
 @json_option
 @speaks_plainly
 def serve(
@@ -80,6 +82,7 @@ def serve(
     metrics_port: int,
     health_port: int | None,
     instance: str,
+    log_format: LogFormat | None,
     as_json: bool,
 ) -> int:
     """Serve the service NAME of a configuration, an agent for example, in this process.
@@ -130,6 +133,6 @@ def serve(
     config = mesh.load()
     if insecure:
         config = exposed(config)
-    with logged_as_service():
+    with logged_as_service(log_format or config.mesh.log_format):
         run(serve_one(config, kind, name, place, on_ready))
     return DONE

@@ -28,6 +28,7 @@ from gymmesh_mesh import (
 )
 from gymmesh_mesh.task_checks import TaskChecks
 from gymmesh_runtime.config import public_view
+from gymmesh_runtime.logs import LogFormat
 from gymmesh_runtime.security import SecurityConfig
 
 _NOTHING_SAID: Final = SecurityOptions()
@@ -79,6 +80,11 @@ class MeshPlan:
         config = options.load() if said or not agents else None
         presented = security.over(config.security if config else None)
         return MeshPlan(config, agents, options.environment, options.config, presented)
+
+    @property
+    def log_format(self) -> LogFormat:
+        """How the configuration wants log lines."""
+        return "text" if self.config is None else self.config.mesh.log_format
 
     def checks(self) -> TaskChecks | None:
         """What the environments say of tasks; None where they are elsewhere."""

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
 from gymmesh_cli.exits import DONE, speaks_plainly
+from gymmesh_cli.logs import log_format_option, logged_as_service
 from gymmesh_cli.options import MeshOptions, json_option, mesh_options
 from gymmesh_cli.terminal import echo, echo_json, one_line
 
 if TYPE_CHECKING:
     from gymmesh_mesh import ServiceInfo
     from gymmesh_mesh.config import DiscoveryConfig, Layout, MeshConfig
+    from gymmesh_runtime.logs import LogFormat
 
 
 @click.command(short_help="Start a mesh's services as processes.")
@@ -81,6 +84,7 @@ if TYPE_CHECKING:
     help="The program that --observe starts; default: prometheus.",
 )
 @click.option("--logs", is_flag=True, help="Show the services' logs on stderr.")
+@log_format_option
 @json_option
 @speaks_plainly
 def up(
@@ -96,6 +100,7 @@ def up(
     observe: bool,
     prometheus: str | None,
     logs: bool,
+    log_format: LogFormat | None,
     as_json: bool,
 ) -> int:
     """Start the services of a configuration as processes, and say where they are.
@@ -143,14 +148,17 @@ def up(
         cells=settings.cells if cells is None else cells,
         advertise_host=settings.advertise_host if advertise_host is None else advertise_host,
         restarts=settings.restarts if restarts is None else restarts,
+        log_format=log_format or settings.log_format,
     )
     config = msgspec.structs.replace(
         config, mesh=settings, discovery=_discovery(config, discovery, consul_binary)
     )
     if insecure:
         config = exposed(config)
-    said = {"echo": say_line} if logs else {}
-    asyncio.run(run_up(config, host=host, on_ready=on_ready, prometheus=program, **said))
+    echoed = {"echo": say_line} if logs else {}
+    as_lines = settings.log_format == "json"
+    with logged_as_service(settings.log_format) if as_lines else nullcontext():
+        asyncio.run(run_up(config, host=host, on_ready=on_ready, prometheus=program, **echoed))
     return DONE
 
 

@@ -10,6 +10,7 @@ from gymmesh_agent.config import AgentConfig
 from gymmesh_discovery.config import DiscoveryConfig as DiscoveryConfig
 from gymmesh_model.config import ModelConfig
 from gymmesh_resource.config import EnvironmentConfig
+from gymmesh_runtime.logs import LogFormat
 from gymmesh_runtime.peers import Transport
 from gymmesh_runtime.security import SecurityConfig
 
@@ -36,7 +37,9 @@ class MeshSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     calls may take to end at shutdown, ``ready_s`` how long a start may take, in seconds.
     ``transport`` "plain" turns the mux between them off. ``layout`` says what shares a
     process (see layout.py); ``cells`` is how many cells there are, 0 for one per processor but one.
-    ``restarts`` is how often each process that dies is started again.
+    ``restarts`` is how often each process that dies is started again. ``log_format`` "json" makes
+    each line of a log a JSON object. ``traces`` exports OpenTelemetry traces of rollouts, to
+    ``traces_endpoint`` or, where that is empty, to what OTEL_EXPORTER_OTLP_ENDPOINT says.
     """
 
     host: str = "127.0.0.1"
@@ -50,6 +53,9 @@ class MeshSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     layout: Layout = "mesh"
     cells: Annotated[int, msgspec.Meta(ge=0, le=1024)] = 0
     restarts: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 0
+    log_format: LogFormat = "text"
+    traces: bool = False
+    traces_endpoint: str = ""
 
 
 def _default_models() -> dict[str, ModelConfig]:

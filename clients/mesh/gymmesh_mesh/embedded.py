@@ -15,6 +15,7 @@ from gymmesh_mesh.mesh import Mesh
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.registration import DiscoveryPeer, Registration
 from gymmesh_runtime.serve import DISCOVERY, close_bounded, instance_of
+from gymmesh_runtime.tracing import tracing
 
 
 @asynccontextmanager
@@ -27,6 +28,8 @@ async def embedded(config: MeshConfig) -> AsyncIterator[Mesh]:
     # Its services have no addresses, so that there is nothing to say in a registry outside.
     config = msgspec.structs.replace(config, discovery=DiscoveryConfig())
     async with AsyncExitStack() as stack:
+        if config.mesh.traces:
+            await stack.enter_async_context(tracing(config.mesh.traces_endpoint))
         directory = PeerDirectory()
         stack.push_async_callback(directory.close)
         discovery: DiscoveryPeer | None = None

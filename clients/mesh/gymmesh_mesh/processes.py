@@ -30,6 +30,7 @@ from gymmesh_mesh.config import MeshConfig
 from gymmesh_mesh.layout import ProcessPlan, in_consul, plan_processes
 from gymmesh_runtime.advertised import advertised
 from gymmesh_runtime.listening import METRICS_HARM, SERVICES_HARM, TOOLS_HARM, exposure
+from gymmesh_runtime.logs import LogFormat
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.security.exposure import check_exposure, check_plain
 
@@ -73,7 +74,9 @@ class _Worker:
         self._log = asyncio.create_task(self._follow_log(echo))
 
     @classmethod
-    async def start(cls, plan: ProcessPlan, echo: Callable[[str], None]) -> _Worker:
+    async def start(
+        cls, plan: ProcessPlan, log_format: LogFormat, echo: Callable[[str], None]
+    ) -> _Worker:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "gymmesh_mesh.worker",
             stdin=asyncio.subprocess.PIPE,
@@ -92,7 +95,9 @@ class _Worker:
             }
             for spec in plan.specs
         ]
-        worker._tell({"services": services, "exposed": sorted(plan.exposed)})
+        worker._tell(
+            {"services": services, "exposed": sorted(plan.exposed), "log_format": log_format}
+        )
         return worker
 
     async def serve(self, options: dict[str, Any]) -> list[ServiceInfo]:
@@ -150,7 +155,8 @@ class _Worker:
                 return
             text = line.decode(errors="replace").rstrip()
             self._tail.append(text)
-            echo(f"[{self.plan.name}] {text}")
+            # A line of JSON says itself where it is from.
+            echo(text if text.startswith("{") else f"[{self.plan.name}] {text}")
 
 
 def _info(spec: ServiceSpec, where: dict[str, str], pid: int) -> ServiceInfo:
@@ -179,7 +185,8 @@ class _Slot:
 
     async def start(self) -> None:
         """Starts the process."""
-        self._worker = await _Worker.start(self._plan, self._echo)
+        log_format = self._config.mesh.log_format
+        self._worker = await _Worker.start(self._plan, log_format, self._echo)
 
     async def serve(self, options: dict[str, Any]) -> list[ServiceInfo]:
         """Waits for its services to be SERVING. Raises StartError."""
@@ -400,6 +407,8 @@ async def _serve_all(
         "drain_s": settings.drain_s,
         "transport": settings.transport,
         "security": msgspec.to_builtins(config.security),
+        "traces": settings.traces,
+        "traces_endpoint": settings.traces_endpoint,
     }
     if in_consul(config):
         await asyncio.gather(*(slot.serve(common) for slot in slots))

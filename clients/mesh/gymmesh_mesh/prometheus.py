@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import random
 import shutil
 import socket
 import tempfile
@@ -65,10 +66,16 @@ def find_prometheus(binary: str) -> str:
 
 
 def free_address() -> str:
-    """A port of the loopback address that is free at present."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{listener.getsockname()[1]}"
+    """A port of the loopback address that is free at present.
+
+    It is below those that systems give to outgoing connections, so that it is still free when the
+    process that listens there is started again.
+    """
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return f"127.0.0.1:{port}"
 
 
 def configuration(

@@ -72,6 +72,8 @@ async def serve_one(
         drain_s=settings.drain_s,
         transport=settings.transport,
         security=config.security,
+        traces=settings.traces,
+        traces_endpoint=settings.traces_endpoint,
     )
 
     def ready(served: Served) -> None:

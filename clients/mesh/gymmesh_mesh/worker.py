@@ -24,7 +24,7 @@ import msgspec
 from gymmesh_mesh.compose import ServiceSpec, make_service
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.logs import Concealing, OneOfEach
+from gymmesh_runtime.logs import Concealing, OneOfEach, formatter
 from gymmesh_runtime.loop import run
 from gymmesh_runtime.security import SecurityConfig
 from gymmesh_runtime.serve import Served, ServeOptions, serve
@@ -43,6 +43,7 @@ def main() -> int:
     say = _take_stdout()
     try:
         first = json.loads(sys.stdin.readline())
+        handler.setFormatter(formatter(first.get("log_format", "text")))
         # Imports the rooms while the registry starts.
         services = [make_service(_spec(one)) for one in first["services"]]
         exposed = frozenset(first["exposed"])

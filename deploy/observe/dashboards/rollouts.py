@@ -122,7 +122,7 @@ _TIME: Final = Row(
         Panel(
             "Stages, 95th percentile",
             [Query(_scope.quantile(0.95, m.ROLLOUT_STAGE_SECONDS, "stage"), "{{stage}}")],
-            "Of one stage's one passage, such as one model call.",
+            "Of the time that an attempt spends in each stage.",
             "s",
             exemplars=True,
         ),

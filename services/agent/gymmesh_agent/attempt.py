@@ -39,6 +39,7 @@ from gymmesh_agent.verdict import (
 from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import MeshError, from_status, unforeseen
 from gymmesh_runtime.faults import told
+from gymmesh_runtime.in_rollout import RolloutRef, in_rollout
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.timers import Wheel, call_within
 
@@ -100,6 +101,7 @@ class Attempt:
         "_opened",
         "_opening",
         "_place",
+        "_ref",
         "_scope",
         "_session",
         "_started",
@@ -112,6 +114,8 @@ class Attempt:
         "stopped",
         "waited_s",
     )
+    #: What its agent works with.
+    scope_class = RolloutScope
 
     def __init__(
         self,
@@ -127,6 +131,7 @@ class Attempt:
         self._place = place
         #: The rollout's id and the attempt's number.
         self.key = (rollout_id, attempt)
+        self._ref = RolloutRef(rollout_id, request.run_id)
         self._who = who = AttemptId(rollout_id, attempt, f"{rollout_id}/{attempt}", seed)
         options = request.options if _request_has(request, "options") else None
         self._terms = terms = place.readings.terms(options)
@@ -166,6 +171,7 @@ class Attempt:
             self._cancel()
 
     async def _run(self) -> None:
+        in_rollout.set(self._ref)  # its task is its own
         ending: Completion | rollout_pb2.Failure
         try:
             await self._session.open()
@@ -173,7 +179,7 @@ class Attempt:
             offer = self._session.offer
             course, items = self._opening.course(offer.tools, offer.tools_key), offer.items
             place = self._place
-            scope = self._scope = RolloutScope(
+            scope = self._scope = self.scope_class(
                 place.name,
                 self._who,
                 self._terms,
@@ -250,7 +256,7 @@ class Attempt:
         if self._scope is not None:
             self._scope.close()
         self._end(self._overdue())
-        self._place.background(self._session.close())
+        self._place.background(self._close())
 
     def _end(self, ending: Completion | rollout_pb2.Failure) -> None:
         """Send the terminal event, unless the attempt was stopped; count; tell who waits."""

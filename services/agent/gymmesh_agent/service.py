@@ -20,6 +20,7 @@ from gymmesh_agent.model_caller import Models
 from gymmesh_agent.registry import find_agent
 from gymmesh_agent.session import Environments
 from gymmesh_agent.terms import Readings
+from gymmesh_agent.traced import attempt_class
 from gymmesh_responses import new_message
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.context import CallContext
@@ -49,6 +50,7 @@ class AgentService:
         self.instance_id = instance_id
         self._config = config
         self._place: Workplace | None = None
+        self._attempt = Attempt
         self._running: dict[tuple[str, int], Attempt] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._draining = False
@@ -74,6 +76,7 @@ class AgentService:
             agent = find_agent(self._config.use)(self._config.options)
         except ValueError as error:
             raise ConfigError(str(error), path=f"agents.{self.name}") from None
+        self._attempt = attempt_class()
         prompt = self._config.system_prompt
         system = [new_message("system", prompt)] if prompt is not None else []
         config = self._config
@@ -203,7 +206,7 @@ class AgentService:
                 f"the task asks for agent '{agent}', this is '{self.name}'",
                 metadata={"service": AGENT_SERVICE, "name": agent},
             )
-        attempt = Attempt(place, request, task, environment, context.deadline, send)
+        attempt = self._attempt(place, request, task, environment, context.deadline, send)
         key = attempt.key
         if self._running.setdefault(key, attempt) is not attempt:
             rollout_id, number = key

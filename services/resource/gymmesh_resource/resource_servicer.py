@@ -18,6 +18,7 @@ from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.entropy import token_hex, token_number
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.in_rollout import for_rollout
 from gymmesh_runtime.security.ownership import owned
 
 from .environment import Said, Turn
@@ -168,7 +169,8 @@ class ResourceServicer:
         session_id = token_hex(_ID_BYTES)
         if not hosted.opens_at_once:
             return self._open_in_steps(request_id, owner, rollout_id, session_id, task, seed)
-        session = hosted.plain_session(session_id, task, seed, rollout_id)
+        with for_rollout(rollout_id):
+            session = hosted.plain_session(session_id, task, seed, rollout_id)
         return hosted.sessions.add(session, request_id, self._answer(session), owner)
 
     def _answer(self, session: Session[Any]) -> resource_pb2.CreateSessionResponse:
@@ -188,20 +190,21 @@ class ResourceServicer:
         seed: int,
     ) -> Open[Any]:
         hosted = self._hosted
-        session = await hosted.new_session(session_id, task, seed, rollout_id)
-        answer = self._answer(session)
-        stage = "session_tools"
-        try:
-            if self._has_session_tools:
-                answer.tools.extend(await self._tools.further(session))
-            stage = "opening"
-            if self._has_opening:
-                answer.items.extend(await self._opening(session))
-        except BaseException as error:
-            await hosted.drop_session(session)
-            if isinstance(error, Exception):
-                hosted.host.raise_fault(error, stage)
-            raise
+        with for_rollout(rollout_id):
+            session = await hosted.new_session(session_id, task, seed, rollout_id)
+            answer = self._answer(session)
+            stage = "session_tools"
+            try:
+                if self._has_session_tools:
+                    answer.tools.extend(await self._tools.further(session))
+                stage = "opening"
+                if self._has_opening:
+                    answer.items.extend(await self._opening(session))
+            except BaseException as error:
+                await hosted.drop_session(session)
+                if isinstance(error, Exception):
+                    hosted.host.raise_fault(error, stage)
+                raise
         return hosted.sessions.add(session, request_id, answer, owner)
 
     async def _opening(self, session: Session[Any]) -> list[responses_pb2.Item]:
@@ -222,16 +225,17 @@ class ResourceServicer:
                     metadata={"session_id": session.id, "state": "done"},
                 )
             ledger = Ledger()
-            try:
-                new = Transcript(request.new_items)
-                turn = await self._environment_turn.call((session, new), ledger=ledger)
-                return self._taken(session, turn, ledger)
-            except Exception as error:
-                fault = hosted.host.fault(error, "next_turn")
-                charge(fault, (session.usage, ledger))
-                if fault is error:
-                    raise
-                raise fault from error
+            with for_rollout(session.rollout_id):
+                try:
+                    new = Transcript(request.new_items)
+                    turn = await self._environment_turn.call((session, new), ledger=ledger)
+                    return self._taken(session, turn, ledger)
+                except Exception as error:
+                    fault = hosted.host.fault(error, "next_turn")
+                    charge(fault, (session.usage, ledger))
+                    if fault is error:
+                        raise
+                    raise fault from error
 
     def _taken(
         self, session: Session[Any], turn: object, ledger: Ledger

@@ -19,6 +19,7 @@ from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_responses import CodecError, loads, text_to_bytes, tool_from_json
 from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.in_rollout import for_rollout
 
 from .arguments import BadArguments, read_arguments, read_object
 from .errors import DefinitionError, TookTooLong, ToolError, WrongResult
@@ -113,20 +114,22 @@ class ToolCalls:
     async def _run(self, job: _Job, session: Session[Any]) -> _Answer:
         _, _, method, args, named = job
         started = time.perf_counter()
-        try:
-            output = answer_of(await method.call(args, named), method.function)
-        except Exception as error:
-            return self._failed(job, error, session, started)
+        with for_rollout(session.rollout_id):
+            try:
+                output = answer_of(await method.call(args, named), method.function)
+            except Exception as error:
+                return self._failed(job, error, session, started)
         return self._ran(job, output, rollout_pb2.TOOL_OUTCOME_OK, session, started)
 
     def _run_at_once(self, job: _Job, session: Session[Any]) -> _Answer:
         """`_run`, of a method that never waits."""
         _, _, method, args, named = job
         started = time.perf_counter()
-        try:
-            output = answer_of(method.call_at_once(args, named), method.function)
-        except Exception as error:
-            return self._failed(job, error, session, started)
+        with for_rollout(session.rollout_id):
+            try:
+                output = answer_of(method.call_at_once(args, named), method.function)
+            except Exception as error:
+                return self._failed(job, error, session, started)
         return self._ran(job, output, rollout_pb2.TOOL_OUTCOME_OK, session, started)
 
     def _failed(

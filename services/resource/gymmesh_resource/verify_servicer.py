@@ -21,6 +21,7 @@ from gymmesh.verify.v1 import verify_pb2
 from gymmesh_runtime import metrics
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.in_rollout import for_rollout
 from gymmesh_runtime.instruments import Spread
 
 from .errors import TaskInvalid, TookTooLong, WrongResult
@@ -133,13 +134,15 @@ class VerifyServicer:
         outcome: object = _WITH_GROUP
         seconds = 0.0
         if self._judges:
+            ledger = ledgers[1] if ledgers else None
             started = time.perf_counter()
-            try:
-                outcome = await self._environment_verify.call(
-                    (session, rollout), deadline=deadline, ledger=ledgers[1] if ledgers else None
-                )
-            except Exception as error:
-                self._raise(error, "verify", rollout.task, ledgers)
+            with for_rollout(rollout.rollout_id):
+                try:
+                    outcome = await self._environment_verify.call(
+                        (session, rollout), deadline=deadline, ledger=ledger
+                    )
+                except Exception as error:
+                    self._raise(error, "verify", rollout.task, ledgers)
             seconds = time.perf_counter() - started
         return self._judged(outcome, rollout, seconds, ledgers)
 
@@ -148,13 +151,15 @@ class VerifyServicer:
     ) -> verify_pb2.VerifyResponse:
         """`_judge`, where the environment's verifier is one that never waits."""
         ledgers = (session.usage, rollout.usage) if self._hosted.asks_models else ()
+        ledger = ledgers[1] if ledgers else None
         started = time.perf_counter()
-        try:
-            outcome = self._environment_verify.call_at_once(
-                (session, rollout), {}, deadline, ledgers[1] if ledgers else None
-            )
-        except Exception as error:
-            self._raise(error, "verify", rollout.task, ledgers)
+        with for_rollout(rollout.rollout_id):
+            try:
+                outcome = self._environment_verify.call_at_once(
+                    (session, rollout), {}, deadline, ledger
+                )
+            except Exception as error:
+                self._raise(error, "verify", rollout.task, ledgers)
         return self._judged(outcome, rollout, time.perf_counter() - started, ledgers)
 
     def _judged(

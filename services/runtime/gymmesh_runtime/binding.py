@@ -31,6 +31,7 @@ from gymmesh_runtime.contract import MethodSpec, methods_of, required_fields
 from gymmesh_runtime.errors import MeshError, deadline_passed, unforeseen
 from gymmesh_runtime.instruments import FOLDED_AT_ONCE, Count
 from gymmesh_runtime.timers import MAX_TIMEOUT_S, Limit, Wheel, running_wheel
+from gymmesh_runtime.tracing import active
 from gymmesh_runtime.wire.sizes import read_request
 
 
@@ -235,6 +236,10 @@ class Binding:
             )
             for name, spec in methods_of(service).items()
         }
+        traces = active()
+        if traces is not None:
+            for method in self.methods.values():
+                method.wrap(traces.serving)
 
 
 def _not_offered(spec: MethodSpec) -> Any:

@@ -1,23 +1,43 @@
 """Logs that stay readable when everything fails alike: one traceback each, and no secrets.
 
-`OneOfEach` lets a record through once, and again when it came 10, 100, 1000 … times; `Concealing`
-masks secrets. Whoever sets up logging (a command, a worker process) puts them on its handlers.
+`OneOfEach` lets a record through once, and again when it came 10, 100, 1000 … times. `Concealing`
+writes a record as text and `JsonLines` as one JSON object, both without secrets. Whoever sets up
+logging (a command, a worker process) puts them on its handlers.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import traceback
 from collections import OrderedDict
-from typing import Any, Final
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from gymmesh_runtime.conceal import conceal
-from gymmesh_runtime.plain_text import PlainFormatter
+from gymmesh_runtime.in_rollout import in_rollout
+from gymmesh_runtime.plain_text import PlainFormatter, plain_json
 
-__all__ = ["FORMAT", "Concealing", "OneOfEach"]
+if TYPE_CHECKING:
+    from gymmesh_runtime.service import Service
+
+__all__ = [
+    "FORMAT",
+    "Concealing",
+    "JsonLines",
+    "LogFormat",
+    "OneOfEach",
+    "formatter",
+    "name_process",
+]
+
+LogFormat = Literal["text", "json"]
 
 FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+# The services of this process, and their instance ids.
+_process: dict[str, str] = {}
 _MOST_KINDS: Final = 2000
 
 
@@ -29,6 +49,52 @@ class Concealing(PlainFormatter):
 
     def format(self, record: logging.LogRecord) -> str:
         return conceal(super().format(record))
+
+
+class JsonLines(logging.Formatter):
+    """Formats a record as one JSON object on one line, with `***` for each secret.
+
+    Keys: `time` (UTC, RFC 3339), `level`, `logger`, `message`, and where they are known `service`
+    and `instance` (of this process; several with commas), `run_id`, `rollout_id`, `trace_id`, and
+    `exception` (the traceback). A record's own `run_id` and `rollout_id` (`extra=`) come before
+    those of the code that logs. What a terminal would act upon is escaped, in the values too.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC)
+        line = {
+            "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": conceal(record.getMessage()),
+            **_process,
+        }
+        now = in_rollout.get()
+        for key in ("run_id", "rollout_id"):
+            value = getattr(record, key, "") or getattr(now, key, "")
+            if value:
+                line[key] = str(value)
+        # Here, as it imports more than `gym-cli --help` should wait for.
+        from gymmesh_runtime.tracing import active
+
+        traces = active()
+        if traces is not None and (trace_id := traces.trace_id()):
+            line["trace_id"] = trace_id
+        if record.exc_info:
+            line["exception"] = conceal(self.formatException(record.exc_info))
+        return plain_json(json.dumps(line, ensure_ascii=False))
+
+
+def formatter(log_format: LogFormat) -> logging.Formatter:
+    """What writes records in a format."""
+    return JsonLines() if log_format == "json" else Concealing()
+
+
+def name_process(services: Iterable[Service]) -> None:
+    """Has JSON lines say from now on which services this process serves."""
+    served = list(services)
+    _process["service"] = ",".join(one.name for one in served)
+    _process["instance"] = ",".join(one.instance_id for one in served)
 
 
 class OneOfEach(logging.Filter):

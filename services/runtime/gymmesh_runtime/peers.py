@@ -21,6 +21,7 @@ from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.security.pem import CHECK_S
+from gymmesh_runtime.tracing import traced
 from gymmesh_runtime.wire.channels import ChannelPool
 from gymmesh_runtime.wire.direct import DirectPeer
 from gymmesh_runtime.wire.mux.caller import Crowd
@@ -159,8 +160,8 @@ class PeerDirectory:
         if direct is None:
             service = service or instance.service
             if self.transport == "plain":
-                return self.plain_peer(instance.address, service)
-            return self._mux_peer(instance.address, service)
+                return traced(self.plain_peer(instance.address, service))
+            return traced(self._mux_peer(instance.address, service))
         peer = direct.get(service or None)
         if peer is None:
             service = service or instance.service
@@ -169,7 +170,7 @@ class PeerDirectory:
                 f"the instance '{instance.id}' does not offer {service}",
                 metadata={"method": service},
             )
-        return peer
+        return traced(peer)
 
     def open_addresses(self) -> list[str]:
         """The addresses to which a channel is open, sorted."""

@@ -22,12 +22,14 @@ from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.exposition import MetricsEndpoint, heartbeat
 from gymmesh_runtime.listening import at_port
+from gymmesh_runtime.logs import name_process
 from gymmesh_runtime.peers import PeerDirectory, Transport
 from gymmesh_runtime.registration import DirectoryWatch, DiscoveryPeer, Registration
 from gymmesh_runtime.security.config import SecurityConfig
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.security.exposure import check_exposure
 from gymmesh_runtime.service import Service
+from gymmesh_runtime.tracing import tracing
 from gymmesh_runtime.wire.health_port import HealthPort
 from gymmesh_runtime.wire.options import KEEPALIVE_KEY, KEEPALIVE_S
 from gymmesh_runtime.wire.server import MeshServer
@@ -55,6 +57,8 @@ class ServeOptions:
     advertise_host: str = ""  # what others connect to; empty: see advertised.py
     transport: Transport = "auto"  # plain: neither offers the mux nor calls over it
     security: SecurityConfig | None = None  # None: plain, and on this machine alone
+    traces: bool = False
+    traces_endpoint: str = ""  # see tracing.py
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +111,14 @@ async def serving(
     taken, and TimeoutError when the registry can't be reached.
     """
     services = [services] if not isinstance(services, Sequence) else services
+    name_process(services)
     check_exposure(options.host, options.security, metrics=options.metrics_port is not None)
     credentials = Credentials(options.security)
     options = replace(options, advertise_host=advertised(options.host, options.advertise_host))
     async with AsyncExitStack() as stack:
+        if options.traces:
+            named = [one.name for one in services]
+            await stack.enter_async_context(tracing(options.traces_endpoint, named))
         metrics_address = _start_metrics(stack, options)
         health = await _start_health(stack, options)
         directory = PeerDirectory(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import warnings
 from pathlib import Path
@@ -43,6 +44,18 @@ def test_all_goes_to_the_file_and_the_end_counts(
         "gym-cli: it stands still",
         f"gym-cli: what went wrong is in {path}, each traceback once",
     ]
+
+
+def test_as_json_every_line_of_the_file_is_an_object(tmp_path: Path) -> None:
+    path = tmp_path / "rollouts.errors.log"
+    with logged_to(path, anew=True, log_format="json"):
+        _fail(20)
+        LOG.error("of one", extra={"rollout_id": "r-1"})
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert lines[0]["message"] == "attempt 0 failed"
+    assert "LookupError: text 0" in lines[0]["exception"]
+    assert lines[-2] == {**lines[-2], "message": "of one", "rollout_id": "r-1", "level": "ERROR"}
+    assert lines[-1]["message"] == "20 times in all: attempt 0 failed"
 
 
 def test_where_nothing_goes_wrong_there_is_no_file(

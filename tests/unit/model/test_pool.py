@@ -145,6 +145,7 @@ def test_each_has_its_part_of_the_limit() -> None:
     pool.reported(second, full, asked=1.0, in_flight=10)
     assert limiter.limit == 19, "metrics leave a part of it"
     assert metrics.MODEL_CONCURRENCY_LIMIT.labels("policy").value == 19
+    assert metrics.MODEL_ENDPOINT_KV_CACHE.labels("policy", "1").value == 0.99
 
 
 def test_the_floor_is_kept() -> None:

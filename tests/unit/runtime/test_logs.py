@@ -10,7 +10,8 @@ import pytest
 from gymmesh_runtime.conceal import conceal
 from gymmesh_runtime.config import Secret
 from gymmesh_runtime.faults import place_of, told, traceback_id, words_of
-from gymmesh_runtime.logs import Concealing, OneOfEach
+from gymmesh_runtime.in_rollout import RolloutRef, for_rollout, in_rollout
+from gymmesh_runtime.logs import Concealing, JsonLines, OneOfEach
 
 
 def _raised(text: str) -> Exception:
@@ -65,6 +66,45 @@ def test_secrets_are_masked(monkeypatch: pytest.MonkeyPatch) -> None:
         assert secret not in shown
     assert Concealing("%(message)s").format(_record(text)) == shown
     assert "9876" not in words_of(_raised(text))
+
+
+def test_a_json_line_is_one_object_without_secrets_and_nothing_to_act_upon() -> None:
+    secret = Secret('team-"quoted"-hidden')
+    record = _record(f"wiped\x1b[2J\n{secret} \u202e 日本", _raised("sk-0123456789"))
+    record.created = 1_700_000_000.25
+    line = JsonLines().format(record)
+    assert line.isprintable()
+    found = json.loads(line)
+    assert list(found)[:4] == ["time", "level", "logger", "message"]
+    assert found["time"] == "2023-11-14T22:13:20.250Z"
+    assert (found["level"], found["logger"]) == ("ERROR", "n")
+    assert found["message"] == "wiped\x1b[2J\n*** \u202e 日本"
+    assert found["exception"].startswith("Traceback (most recent call last):\n")
+    assert found["exception"].endswith("LookupError: ***")
+    assert "rollout_id" not in found
+    assert "日本" in line
+
+
+def test_a_json_line_names_the_rollout() -> None:
+    def ids(record: logging.LogRecord) -> dict[str, str]:
+        line = json.loads(JsonLines().format(record))
+        return {key: value for key, value in line.items() if key.endswith("_id")}
+
+    token = in_rollout.set(RolloutRef("r-1", "run-1"))
+    try:
+        assert ids(_record("x")) == {"rollout_id": "r-1", "run_id": "run-1"}
+        with for_rollout("r-1"):  # an agent has said more
+            assert ids(_record("x")) == {"rollout_id": "r-1", "run_id": "run-1"}
+        with for_rollout("r-2"):
+            assert ids(_record("x")) == {"rollout_id": "r-2"}
+        record = _record("x")
+        record.rollout_id = "r-3"  # what `extra=` does
+        assert ids(record)["rollout_id"] == "r-3"
+    finally:
+        in_rollout.reset(token)
+    with for_rollout("r-4"):
+        assert ids(_record("x")) == {"rollout_id": "r-4"}
+    assert ids(_record("x")) == {}
 
 
 def test_words_are_one_bounded_line() -> None:

@@ -1,0 +1,44 @@
+"""For which rollout this code runs: so that what it logs, and what it traces, names it.
+
+An agent says it for the whole task of an attempt, an environment around each call of its author's
+code. Threads that run a plain method see it, too, as they get the caller's context.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar, Token
+from typing import NamedTuple
+
+
+class RolloutRef(NamedTuple):
+    """A rollout, and the run that it is of; the run's id is empty where it is not known."""
+
+    rollout_id: str
+    run_id: str = ""
+
+
+#: That of the running code; None: none, or it is not known.
+in_rollout: ContextVar[RolloutRef | None] = ContextVar("gymmesh_in_rollout", default=None)
+
+
+class for_rollout:
+    """A context manager: what runs inside runs for this rollout.
+
+    A class, since it is entered at each call of a tool: a generator would take twice as long.
+    """
+
+    __slots__ = ("_rollout_id", "_token")
+
+    def __init__(self, rollout_id: str) -> None:
+        self._rollout_id = rollout_id
+        self._token: Token[RolloutRef | None] | None = None
+
+    def __enter__(self) -> None:
+        now = in_rollout.get()
+        # An agent in the same process has said it already, and more.
+        if now is None or now.rollout_id != self._rollout_id:
+            self._token = in_rollout.set(RolloutRef(self._rollout_id))
+
+    def __exit__(self, *error: object) -> None:
+        if self._token is not None:
+            in_rollout.reset(self._token)

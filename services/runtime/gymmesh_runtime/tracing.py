@@ -1,0 +1,267 @@
+"""OpenTelemetry traces: off unless `mesh.traces` asks for them, and loaded only then.
+
+A rollout is one trace, whose id follows from the rollout's: who knows a rollout finds its trace,
+and the attempts of one rollout share it. An agent begins it. A call to a peer carries W3C's
+`traceparent` in its metadata, and what serves the call goes on with the trace: so whatever the
+instrumented code of an environment does is in it, too.
+
+Spans are exported by OTLP over gRPC. The standard environment variables (OTEL_EXPORTER_OTLP_*,
+OTEL_TRACES_SAMPLER*, OTEL_RESOURCE_ATTRIBUTES, OTEL_BSP_* and others) mean here what they mean
+elsewhere.
+
+No name or attribute of a span has the text of a model, a task or a tool: neither messages of errors
+nor their tracebacks are recorded, but their reasons.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from gymmesh_runtime.config import ConfigError
+from gymmesh_runtime.context import CallContext
+from gymmesh_runtime.errors import MeshError
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.id_generator import IdGenerator
+    from opentelemetry.trace import Span
+
+    from gymmesh_runtime.contract import MethodSpec
+
+__all__ = ["Attributes", "Tracing", "active", "mark_failed", "trace_id_of", "traced", "tracing"]
+
+Kind: TypeAlias = Literal["internal", "client", "server"]
+Attributes: TypeAlias = Mapping[str, str | int | float | bool | Sequence[str]]
+
+#: Metadata of a call: the span that it is made in, as W3C's Trace Context writes it.
+_TRACEPARENT: Final = "traceparent"
+_FLUSH_S: Final = 5.0
+_ERROR: Final = "error.type"
+
+# The id of the trace that the next span without a parent begins.
+_begins: ContextVar[int | None] = ContextVar("gymmesh_trace_begins", default=None)
+_active: Tracing | None = None
+
+
+def active() -> Tracing | None:
+    """What traces this process; None when nothing does."""
+    return _active
+
+
+def trace_id_of(rollout_id: str) -> int:
+    """The id of a rollout's trace, 128 bits: BLAKE2b of the rollout's id in UTF-8."""
+    digest = hashlib.blake2b(rollout_id.encode(errors="surrogatepass"), digest_size=16).digest()
+    return int.from_bytes(digest, "big") or 1  # OpenTelemetry takes no 0
+
+
+def mark_failed(span: Span, reason: str) -> None:
+    """Has a span say that it failed, for this reason."""
+    from opentelemetry.trace import Status, StatusCode
+
+    span.set_attribute(_ERROR, reason)
+    span.set_status(Status(StatusCode.ERROR))
+
+
+class Tracing:
+    """Makes spans."""
+
+    def __init__(self, provider: TracerProvider) -> None:
+        from opentelemetry.trace import SpanKind
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        self._provider = provider
+        self._tracer = provider.get_tracer("gymmesh", version("gymmesh"))
+        self._propagator = TraceContextTextMapPropagator()
+        self._kinds = {
+            "internal": SpanKind.INTERNAL,
+            "client": SpanKind.CLIENT,
+            "server": SpanKind.SERVER,
+        }
+
+    @contextmanager
+    def span(
+        self, name: str, kind: Kind = "internal", attributes: Attributes | None = None
+    ) -> Iterator[Span]:
+        """A span, current inside, below the current one. A MeshError that leaves it marks it."""
+        with self._current(name, kind, attributes, None) as span:
+            yield span
+
+    @contextmanager
+    def rollout(self, rollout_id: str, name: str, attributes: Attributes) -> Iterator[Span]:
+        """The first span of a rollout's trace, current inside."""
+        from opentelemetry.context import Context
+
+        begins = _begins.set(trace_id_of(rollout_id))
+        try:
+            with self._current(name, "internal", attributes, Context()) as span:
+                yield span
+        finally:
+            _begins.reset(begins)
+
+    def metadata(self) -> dict[str, str]:
+        """What a call made now carries; empty outside of spans."""
+        carried: dict[str, str] = {}
+        self._propagator.inject(carried)
+        return carried
+
+    def trace_id(self) -> str:
+        """The id of the current trace as hexadecimal digits; empty outside of spans."""
+        from opentelemetry.trace import get_current_span
+
+        found = get_current_span().get_span_context()
+        return f"{found.trace_id:032x}" if found.is_valid else ""
+
+    def serving(self, spec: MethodSpec, handler: Any) -> Any:
+        """The handler of an RPC, which goes on with the trace that a call carries, if it does."""
+        if spec.client_streaming:  # one lasts as long as its caller, over many rollouts
+            return handler
+        if spec.server_streaming:
+            return self._serving_stream(spec, handler)
+        return self._serving_unary(spec, handler)
+
+    def _serving_unary(self, spec: MethodSpec, handler: Any) -> Any:
+        async def answered(request: Any, context: CallContext) -> Any:
+            with self._served(spec, context):
+                response = handler(request, context)
+                return response if isinstance(response, spec.response_class) else await response
+
+        def served(request: Any, context: CallContext) -> Any:
+            handle = answered if _TRACEPARENT in context.metadata else handler
+            return handle(request, context)
+
+        return served
+
+    def _serving_stream(self, spec: MethodSpec, handler: Any) -> Any:
+        async def streamed(request: Any, context: CallContext) -> AsyncIterator[Any]:
+            with self._served(spec, context):
+                async with aclosing(handler(request, context)) as responses:
+                    async for response in responses:
+                        yield response
+
+        def served(request: Any, context: CallContext) -> Any:
+            handle = streamed if _TRACEPARENT in context.metadata else handler
+            return handle(request, context)
+
+        return served
+
+    @contextmanager
+    def _served(self, spec: MethodSpec, context: CallContext) -> Iterator[None]:
+        service, _, method = spec.full_name.rpartition("/")
+        attributes = {"rpc.system": "grpc", "rpc.service": service, "rpc.method": method}
+        parent = self._propagator.extract(context.metadata)
+        with self._current(spec.full_name, "server", attributes, parent):
+            yield
+
+    @contextmanager
+    def _current(
+        self, name: str, kind: Kind, attributes: Attributes | None, parent: Any
+    ) -> Iterator[Span]:
+        with self._tracer.start_as_current_span(
+            name,
+            context=parent,
+            kind=self._kinds[kind],
+            attributes=attributes,
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            try:
+                yield span
+            except MeshError as error:
+                mark_failed(span, error.reason_name)
+                raise
+
+    def close(self) -> None:
+        """Exports what is left. Blocks, for some seconds at most."""
+        self._provider.force_flush(int(_FLUSH_S * 1000))
+        self._provider.shutdown()
+
+
+class TracedPeer:
+    """A peer whose calls carry the current trace."""
+
+    def __init__(self, peer: Any, tracing: Tracing) -> None:
+        self._peer = peer
+        self._tracing = tracing
+
+    def __getattr__(self, name: str) -> Any:
+        call = self._carrying(getattr(self._peer, name))
+        setattr(self, name, call)
+        return call
+
+    def _carrying(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def carrying(request: Any, **named: Any) -> Any:
+            carried = self._tracing.metadata()
+            if carried:
+                named["metadata"] = {**named.get("metadata", {}), **carried}
+            return call(request, **named)
+
+        return carrying
+
+
+def traced(peer: Any) -> Any:
+    """The peer, whose calls carry the current trace where this process is traced."""
+    return peer if _active is None else TracedPeer(peer, _active)
+
+
+@asynccontextmanager
+async def tracing(endpoint: str = "", services: Sequence[str] = ()) -> AsyncIterator[None]:
+    """Traces this process meanwhile; does nothing where it is traced already.
+
+    Args:
+        endpoint: of the OTLP receiver, such as `http://127.0.0.1:4317`; empty:
+            OTEL_EXPORTER_OTLP_ENDPOINT, which is this where it is not set.
+        services: the names of those that are served here, for `service.name`.
+
+    Raises:
+        ConfigError: OpenTelemetry is not installed.
+    """
+    global _active
+    if _active is not None:
+        yield
+        return
+    _active = own = Tracing(_provider(endpoint, services))
+    try:
+        yield
+    finally:
+        _active = None
+        await asyncio.to_thread(own.close)
+
+
+def _provider(endpoint: str, services: Sequence[str]) -> TracerProvider:
+    try:
+        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError:
+        raise ConfigError(
+            "traces need OpenTelemetry: pip install 'gymmesh[otel]'", path="mesh.traces"
+        ) from None
+    named = {"service.namespace": "gymmesh"}
+    if "OTEL_SERVICE_NAME" not in os.environ:
+        named["service.name"] = ",".join(services) or "gymmesh"
+    provider = TracerProvider(
+        resource=Resource.create(named), id_generator=_ids(), shutdown_on_exit=False
+    )
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint or None)))
+    return provider
+
+
+def _ids() -> IdGenerator:
+    from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+
+    class RolloutIds(RandomIdGenerator):
+        def generate_trace_id(self) -> int:
+            return _begins.get() or super().generate_trace_id()
+
+        def is_trace_id_random(self) -> bool:
+            return True  # a digest is as evenly spread, which is what samplers ask for
+
+    return RolloutIds()
