@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -37,6 +37,7 @@ Drawing = Literal["lines", "areas", "number", "buckets"]
 TAG: Final = "gymmesh"
 _WIDTH: Final = 24  # of Grafana's grid
 _HEIGHTS: Final = {"lines": 8, "areas": 8, "buckets": 8, "number": 4}
+_Builder = timeseries.Panel | stat.Panel | heatmap.Panel
 _SOURCE: Final = DataSourceRef(type_val="prometheus", uid="${datasource}")
 
 
@@ -232,7 +233,12 @@ def _buckets(panel: Panel) -> heatmap.Panel:
     return built
 
 
-_PANELS: Final = {"lines": _lines, "areas": _lines, "number": _number, "buckets": _buckets}
+_PANELS: Final[dict[Drawing, Callable[[Panel], _Builder]]] = {
+    "lines": _lines,
+    "areas": _lines,
+    "number": _number,
+    "buckets": _buckets,
+}
 
 
 def _queries(panel: Panel) -> list[prometheus.Dataquery]:

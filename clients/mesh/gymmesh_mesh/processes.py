@@ -335,7 +335,7 @@ async def up(
             raise StartError(
                 f"the services were not ready within {ready_s:.0f} s (mesh.ready_s)"
             ) from None
-        beside = []
+        beside: list[ServiceInfo] = []
         if prometheus is not None:
             beside.append(await _enter_prometheus(stack, config, prometheus))
         yield Up(slots, beside)
