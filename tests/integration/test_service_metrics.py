@@ -59,6 +59,7 @@ async def test_calls_that_wait_for_a_place_and_the_first_token(server: FakeEndpo
                 assert (await anext(frames)).delta.text
                 waiting = asyncio.create_task(ask(service))
                 await until(lambda: now("gymmesh_model_waiting", model="queued") == 1)
+                server.default = fake.text("4")
                 gate.set()
                 assert [frame async for frame in frames][-1].HasField("completed")
             await waiting

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from typing import Any
 
@@ -13,6 +14,7 @@ from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.attempt import Attempt
 from gymmesh_mesh import MeshConfig, MeshSettings, embedded, remote, up
 from gymmesh_responses import params_from_json
+from gymmesh_runtime import tracing as tracing_module
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.tracing import active, trace_id_of, tracing
 from tests.integration.agent.words import Reason, fixed, policy, raising
@@ -22,6 +24,7 @@ from tests.unit.agent.servicers import TinyEnvironment, call, calls, says
 
 pytestmark = pytest.mark.timeout(180)
 
+BOUND_S = 60.0
 CLIENT, SERVER = trace_pb2.Span.SPAN_KIND_CLIENT, trace_pb2.Span.SPAN_KIND_SERVER
 ERROR = trace_pb2.Status.STATUS_CODE_ERROR
 RPC = "gymmesh.model.v1.ModelService/CreateResponse"
@@ -123,6 +126,20 @@ async def test_nothing_is_traced_unless_asked_for() -> None:
         assert mesh.service._attempt is Attempt
 
 
+async def test_a_receiver_that_is_gone_holds_up_no_shutdown(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tracing_module, "_CLOSE_S", 0.01)
+    async with asyncio.timeout(BOUND_S):
+        async with (
+            tracing("http://127.0.0.1:9"),
+            running("direct", TinyEnvironment(), policy(says("4"))) as mesh,
+        ):
+            events = await mesh.run()
+    assert events[-1].HasField("completed")
+    assert "the last traces could not be exported within 0.01 s" in caplog.text
+
+
 async def test_without_the_package_a_sentence_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -150,7 +167,7 @@ async def test_services_in_processes_of_their_own() -> None:
                     payload_json=b'{"expected_answer": "5"}',
                 )
                 request = agent_pb2.RunRolloutRequest(task=task, rollout_id="r-far", attempt=1)
-                stream = mesh.directory.peer(agent).RunRollout(request, timeout=60.0)
+                stream = mesh.directory.peer(agent).RunRollout(request, timeout=BOUND_S)
                 events = [response.event async for response in stream]
         assert events[-1].HasField("completed")
     [root] = receiver.named("invoke_agent tool_loop")

@@ -220,8 +220,10 @@ class Attempt:
     async def _close(self) -> None:
         began = time.monotonic()
         await self._session.close()
-        took = time.monotonic() - began
-        self._place.metrics.closed(self._met(), self._who.rollout_id, took)
+        environment = self._met()
+        if environment:
+            took = time.monotonic() - began
+            self._place.metrics.closed(environment, self._who.rollout_id, took)
 
     def _cancelled(self) -> Completion | rollout_pb2.Failure:
         """The ending of an attempt that was cancelled, by its own timer or from outside."""

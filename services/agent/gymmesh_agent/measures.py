@@ -8,18 +8,24 @@ from functools import cache, partial
 from gymmesh_runtime import metrics
 
 
+class _Lengths:
+    """How long an agent's completed rollouts in one environment are."""
+
+    def __init__(self, agent: str, environment: str) -> None:
+        self.model_calls = metrics.ROLLOUT_MODEL_CALLS.labels(agent, environment)
+        self.tool_calls = metrics.ROLLOUT_TOOL_CALLS.labels(agent, environment)
+        self.output_tokens = metrics.ROLLOUT_OUTPUT_TOKENS.labels(agent, environment)
+        self.weights_lag = metrics.ROLLOUT_WEIGHTS_LAG.labels(agent, environment)
+
+
 class _InEnvironment:
-    """The metrics of one agent's attempts in one environment."""
+    """How an agent's attempts in one environment end."""
 
     def __init__(self, agent: str, environment: str) -> None:
         self.endings = cache(partial(metrics.ROLLOUTS.labels, agent, environment))
         self.failures = cache(partial(metrics.ROLLOUT_FAILURES.labels, agent, environment))
         self.stages = cache(partial(metrics.ROLLOUT_STAGE_SECONDS.labels, agent, environment))
         self.seconds = metrics.ROLLOUT_SECONDS.labels(agent, environment)
-        self.model_calls = metrics.ROLLOUT_MODEL_CALLS.labels(agent, environment)
-        self.tool_calls = metrics.ROLLOUT_TOOL_CALLS.labels(agent, environment)
-        self.output_tokens = metrics.ROLLOUT_OUTPUT_TOKENS.labels(agent, environment)
-        self.weights_lag = metrics.ROLLOUT_WEIGHTS_LAG.labels(agent, environment)
 
 
 class RolloutMetrics:
@@ -32,6 +38,7 @@ class RolloutMetrics:
         #: The gauge of attempts that run.
         self.in_flight = metrics.ROLLOUTS_IN_FLIGHT.labels(agent)
         self._in = cache(partial(_InEnvironment, agent))
+        self._lengths = cache(partial(_Lengths, agent))
 
     def ended(
         self,
@@ -61,12 +68,12 @@ class RolloutMetrics:
         weights_lag: int | None,
     ) -> None:
         """A completed rollout was as long as this; weights_lag: in versions, None: not known."""
-        measured = self._in(environment)
-        measured.model_calls.observe(model_calls)
-        measured.tool_calls.observe(tool_calls)
-        measured.output_tokens.observe(output_tokens, rollout_id)
+        lengths = self._lengths(environment)
+        lengths.model_calls.observe(model_calls)
+        lengths.tool_calls.observe(tool_calls)
+        lengths.output_tokens.observe(output_tokens, rollout_id)
         if weights_lag is not None:
-            measured.weights_lag.observe(weights_lag, rollout_id)
+            lengths.weights_lag.observe(weights_lag, rollout_id)
 
     def failed(self, environment: str, rollout_id: str, boundary: str, reason: str) -> None:
         """An attempt failed there, for this reason of errors.proto."""

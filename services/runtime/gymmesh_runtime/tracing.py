@@ -17,11 +17,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from importlib.metadata import version
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from gymmesh_runtime.config import ConfigError
@@ -37,12 +39,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Attributes", "Tracing", "active", "mark_failed", "trace_id_of", "traced", "tracing"]
 
+_log = logging.getLogger("gymmesh.traces")
+
 Kind: TypeAlias = Literal["internal", "client", "server"]
 Attributes: TypeAlias = Mapping[str, str | int | float | bool | Sequence[str]]
 
 #: Metadata of a call: the span that it is made in, as W3C's Trace Context writes it.
 _TRACEPARENT: Final = "traceparent"
-_FLUSH_S: Final = 5.0
+_CLOSE_S: Final = 5.0
 _ERROR: Final = "error.type"
 
 # The id of the trace that the next span without a parent begins.
@@ -177,10 +181,14 @@ class Tracing:
                 mark_failed(span, error.reason_name)
                 raise
 
-    def close(self) -> None:
-        """Exports what is left. Blocks, for some seconds at most."""
-        self._provider.force_flush(int(_FLUSH_S * 1000))
-        self._provider.shutdown()
+    async def close(self) -> None:
+        """Exports what is left; gives that up after some seconds."""
+        # In a thread that nobody waits for: a receiver that is gone is tried again for long.
+        closing = Thread(target=self._provider.shutdown, name="traces", daemon=True)
+        closing.start()
+        await asyncio.to_thread(closing.join, _CLOSE_S)
+        if closing.is_alive():
+            _log.warning("the last traces could not be exported within %g s", _CLOSE_S)
 
 
 class TracedPeer:
@@ -231,7 +239,7 @@ async def tracing(endpoint: str = "", services: Sequence[str] = ()) -> AsyncIter
         yield
     finally:
         _active = None
-        await asyncio.to_thread(own.close)
+        await own.close()
 
 
 def _provider(endpoint: str, services: Sequence[str]) -> TracerProvider:
