@@ -46,6 +46,8 @@ def _said(seen: Seen) -> Send:
         return text("[[A=B]]" if random.random() < 0.7 else "[[A!=B]]")
     if "Python program" in whole:
         return text(_PROGRAM)
+    if "capital" in whole:
+        return text(random.choice(["Canberra", "Sydney"]))
     rang = messages[-1]["role"] == "tool"
     if "basket" in whole:
         if rang:
@@ -55,7 +57,7 @@ def _said(seen: Seen) -> Send:
     if not rang:
         return answer(calls=[("call_1", "calculator", '{"expression": "2 + 2"}')])
     # The last one takes more of the verifier's time than it is given.
-    said = random.choices(["4", "The answer is 5", r"\boxed{\int_0^1 x^{x^{x^x}} dx}"], [50, 48, 2])
+    said = random.choices(["4", "The answer is 5", r"\boxed{\int_0^1 x^{x^{x^x}} dx}"], [50, 45, 5])
     return text(said[0])
 
 

@@ -23,6 +23,7 @@ class Retokenising(ModelService):
             return reply
         changed = model_pb2.CreateResponseResponse()
         changed.CopyFrom(reply)
+        changed.tokens.ClearField("fork")
         changed.tokens.prompt_prefix_tokens = 0
         changed.tokens.prompt_token_ids = _OTHERS
         return changed

@@ -165,7 +165,7 @@ async def scene(folder: Path, binary: str) -> AsyncIterator[Stage]:
             stage.collecting(
                 "mixed", [agents["tool_loop"], spare_address], *serve_metrics,
                 "--stream", "--num-repeats", "2", "--concurrency", "16", "--starts-per-s", "12",
-                "--share", "code=0.1",  # whose sandboxes take most of the processors' time
+                "--share", "code=0.3",  # whose sandboxes take most of the processors' time
                 environments="shop math code llm_judge",
             )
         )  # fmt: skip

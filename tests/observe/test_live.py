@@ -72,7 +72,12 @@ async def test_a_storm_of_failures(stage: Stage) -> None:
 
 
 async def test_a_killed_agent(stage: Stage) -> None:
+    """In the middle of its work: nobody closes its sessions, which are swept later."""
+    stage.policy.be("hangs")
+    both_at_work = 'count(gymmesh_rollouts_in_flight{agent="tool_loop"} > 0) == 2'
+    await until(lambda: stage.server.now(both_at_work), "work for both agents")
     stage.spare.kill()
+    stage.policy.be("answers")
     await fires(stage, "GymmeshTargetDown")
     await fires(stage, "GymmeshInstanceLost")
     await resolves(stage, "GymmeshTargetDown")
@@ -113,21 +118,19 @@ async def test_tokens_that_diverge(stage: Stage) -> None:
 
 async def test_every_panel_has_data(stage: Stage) -> None:
     """After all that was done here; none is left out."""
-    empty = [
-        f"{dashboard.name}: {panel.title}: {query.expr}"
+    asked = {
+        f"{dashboard.name}: {panel.title}: {query.expr}": filled_in(query.expr, WINDOW, {})
         for dashboard in ALL
         for panel in dashboard.panels
         for query in panel.queries
-        if not samples(stage, filled_in(query.expr, WINDOW, {}))
-    ]
-    assert empty == []
+    }
+    await have_data(stage, asked)
 
 
 async def test_every_rule_and_alert_has_data(stage: Stage) -> None:
     """What alerts compare has a value in a sound mesh, too, so that they cannot rot unseen."""
     asked = {one.name: one.name for one in recordings(TIMES)}
-    asked |= {one.name: one.value for one in alerts(TIMES)}
-    assert [name for name, expr in asked.items() if not samples(stage, expr)] == []
+    await have_data(stage, asked | {one.name: one.value for one in alerts(TIMES)})
 
 
 async def test_a_query_of_what_is_not_there_has_none(stage: Stage) -> None:
@@ -141,6 +144,21 @@ async def test_prometheus_evaluates_every_rule(stage: Stage) -> None:
     rules = [rule for group in groups for rule in group["rules"]]
     assert len(rules) == len(recordings()) + len(alerts())
     assert [(rule["name"], rule.get("lastError")) for rule in rules if rule["health"] != "ok"] == []
+
+
+async def have_data(stage: Stage, asked: dict[str, str]) -> None:
+    """Each query has given a number since the scene began, or does soon."""
+    missing = list(asked)
+
+    def found() -> bool:
+        missing[:] = [name for name in missing if not samples(stage, asked[name])]
+        return not missing
+
+    try:
+        await until(found)
+    except AssertionError:
+        assert missing == []
+        raise
 
 
 def samples(stage: Stage, expr: str) -> int:
