@@ -11,7 +11,7 @@ WORKERS ?= 2
 DEVICE ?= cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-clients test-consul test-deploy test-hosts test-images test-kubernetes test-slurm test-vllm check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-instructions bench-journal bench-model bench-peers bench-resource bench-routing bench-scale bench-scaling bench-tokens bench-transport bench-xds chaos clean scaling
+.PHONY: help setup demo test test-clients test-consul test-deploy test-hosts test-images test-kubernetes test-observe test-slurm test-vllm check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-instructions bench-journal bench-model bench-peers bench-resource bench-routing bench-scale bench-scaling bench-tokens bench-transport bench-xds chaos clean scaling
 
 help: ## list the targets
 	@echo "gymmesh: the targets of make"
@@ -46,6 +46,9 @@ test-deploy: setup ## lint, render and check the Helm chart and the images in de
 
 test-images: setup ## build the images without an engine's daemon, and try them (root, buildah, runc)
 	@tools/test-images.sh
+
+test-observe: setup ## let a real Prometheus, built from source first, watch a mesh: alerts, dashboards
+	GYMMESH_TEST_PROMETHEUS="$$(tools/setup-prometheus.sh)" $(BIN)/python -m pytest tests/observe $(ARGS)
 
 test-slurm: setup ## run a mesh in a real Slurm, whose daemons must be installed
 	GYMMESH_TEST_SLURM=1 $(BIN)/python -m pytest tests/slurm $(ARGS)

@@ -14,6 +14,7 @@ step "ruff: lint" $bin/ruff check --quiet .
 step "ruff: format" $bin/ruff format --quiet --check .
 step "mypy: strict types" $bin/mypy
 step "import-linter: who may import whom" $bin/lint-imports --no-logo
+step "dashboards and alerts: what is in the repository is what is made" $bin/python -m deploy.observe --check
 step "buf: lint" $bin/python tools/buf_check.py lint
 step "buf: breaking" $bin/python tools/buf_check.py breaking
 step "stubs: regenerating leaves no diff" $bin/python tools/generate.py --check

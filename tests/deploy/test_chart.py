@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from gymmesh_mesh.prometheus import JOB
 from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.wire.options import KEEPALIVE_KEY, KEEPALIVE_S
 from tests.deploy.chart import BOUND_S, SOURCE, VALUE_FILES, Chart, Rendered
-from tests.support.docs import ROOT
+from tests.support.docs import ROOT, read_page
 
 every_values = pytest.mark.parametrize("rendered", VALUE_FILES, indirect=True)
 # The oldest Kubernetes that the chart is for, and the newest.
@@ -127,21 +128,38 @@ def test_its_version_is_the_projects() -> None:
 
 
 def test_dashboards_and_rules_are_taken_as_they_are(chart: Chart) -> None:
-    dashboard = '{"title": "{{ mesh }}"}'
-    rules = "groups: [{name: mesh, rules: [{record: a, expr: 'sum({{ x }})'}]}]"
-    files = {"dashboards/mesh.json": dashboard, "rules/mesh.yaml": rules}
-    for name, text in files.items():
-        path = chart.path / name
-        path.parent.mkdir()
-        path.write_text(text)
-    try:
-        rendered = chart.render("ha", "--set", "nameOverride=gymmesh")
-    finally:
-        for name in files:
-            shutil.rmtree((chart.path / name).parent)
-    (found,) = (one for one in rendered.of("ConfigMap") if "mesh.json" in one["data"])
-    assert found["data"]["mesh.json"].strip() == dashboard
-    assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
+    rendered = chart.render("ha", "--set", "nameOverride=gymmesh")
+    dashboards = {
+        name: (text, one["metadata"]["labels"]["grafana_dashboard"])
+        for one in rendered.of("ConfigMap")
+        for name, text in one["data"].items()
+        if name.endswith(".json")
+    }
+    # Their legends have braces, which are Grafana's and not Helm's.
+    files = {path.name: path.read_text() for path in (SOURCE / "dashboards").iterdir()}
+    assert any("{{agent}}" in text for text in files.values())
+    assert {name: json.loads(text) for name, (text, _) in dashboards.items()} == {
+        name: json.loads(text) for name, text in files.items()
+    }
+    assert {label for _, label in dashboards.values()} == {"1"}
     (rule,) = rendered.of("PrometheusRule")
-    assert rule["spec"] == yaml.safe_load(rules)
+    assert rule["spec"] == yaml.safe_load((SOURCE / "rules" / "gymmesh.yaml").read_text())
     assert rule["metadata"]["labels"]["release"] == "prometheus"
+
+
+def test_the_mesh_is_known_to_prometheus_as_rules_and_dashboards_know_it(chart: Chart) -> None:
+    (monitor,) = chart.render("ha").of("ServiceMonitor")
+    (endpoint,) = monitor["spec"]["endpoints"]
+    labels = {one["targetLabel"]: one for one in endpoint["relabelings"]}
+    assert labels["job"]["replacement"] == JOB
+    assert {"kind", "service_name"} <= labels.keys()
+
+
+def test_the_values_of_the_page_about_dashboards_are_taken(chart: Chart, tmp_path: Path) -> None:
+    page = read_page(ROOT / "docs" / "dashboards.md")
+    (block,) = (one for one in page.of("yaml") if "values" in one.check)
+    values = tmp_path / "values.yaml"
+    values.write_text(block.text)
+    rendered = chart.render("small", "--values", str(values))
+    assert len(rendered.of("PrometheusRule")) == len(rendered.of("ServiceMonitor")) == 1
+    assert sum("-dashboard-" in one["metadata"]["name"] for one in rendered.of("ConfigMap")) == 5

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
 import yaml
 
 from gymmesh_mesh import MeshConfig
 from gymmesh_mesh.compose import specs_of
+from gymmesh_mesh.prometheus import JOB
 from tests.support.docs import ROOT, parse_command
 
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())
-SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+EVERY: dict[str, dict[str, Any]] = COMPOSE["services"]
+SERVICES = {name: one for name, one in EVERY.items() if "profiles" not in one}
+OBSERVERS = {name: one for name, one in EVERY.items() if name not in SERVICES}
+PROVISIONED = ROOT / "deploy" / "observe" / "compose"
 
 
 def test_it_has_the_services_of_a_mesh_by_their_names() -> None:
@@ -32,9 +38,58 @@ def test_its_commands_are_gym_clis_and_lead_to_one_another() -> None:
 
 
 def test_its_containers_may_do_little_and_one_port_is_published_here_alone() -> None:
-    for name, one in SERVICES.items():
+    for name, one in EVERY.items():
         assert one["read_only"] is True
         assert one["cap_drop"] == ["ALL"]
         assert one["security_opt"] == ["no-new-privileges:true"]
-        ports = one.get("ports", [])
-        assert ports == (["127.0.0.1:9401:9400"] if name == "tool_loop" else [])
+        published = {"tool_loop": "9401:9400", "prometheus": "9090:9090", "grafana": "3000:3000"}
+        ports = [f"127.0.0.1:{published[name]}"] if name in published else []
+        assert one.get("ports", []) == ports
+
+
+def test_prometheus_scrapes_every_service_and_has_the_rules() -> None:
+    config = yaml.safe_load((PROVISIONED / "prometheus.yaml").read_text())
+    (job,) = config["scrape_configs"]
+    assert job["job_name"] == JOB
+    found = {
+        group["targets"][0]: (group["labels"]["kind"], group["labels"]["service_name"])
+        for group in job["static_configs"]
+    }
+    # What a service is called in labels is what Prometheus' service discovery would call it.
+    assert found == {
+        f"{name}:9464": (kind, "registry" if kind == "discovery" else name)
+        for name, kind in zip(
+            ("discovery", "policy", "math", "tool_loop"),
+            ("discovery", "model", "resource", "agent"),
+            strict=True,
+        )
+    }
+    assert {target.partition(":")[0] for target in found} == SERVICES.keys()
+    assert config["rule_files"] == ["/etc/prometheus/rules/*.yaml"]
+
+
+def test_what_watches_is_apart_and_its_files_are_there() -> None:
+    assert OBSERVERS.keys() == {"prometheus", "grafana"}
+    volumes = set(COMPOSE["volumes"])
+    for one in OBSERVERS.values():
+        assert one["profiles"] == ["observe"]
+        for volume in one["volumes"]:
+            source = volume.split(":")[0]
+            assert source in volumes or (ROOT / "deploy" / source).exists(), source
+    (source,) = yaml.safe_load((PROVISIONED / "grafana/datasources/prometheus.yaml").read_text())[
+        "datasources"
+    ]
+    assert source["url"] == "http://prometheus:9090"
+    dashboards = ROOT / "deploy" / "helm" / "gymmesh" / "dashboards"
+    assert all(json.loads(path.read_text())["uid"] for path in dashboards.iterdir())
+
+
+def test_what_watches_is_what_is_tested() -> None:
+    """Prometheus is the version that the tests build; the dashboards are for that Grafana."""
+    module = (ROOT / "tools" / "prometheus" / "go.mod").read_text()
+    (version,) = re.findall(r"prometheus/prometheus v0\.(\d\d*)\.(\d+)", module)
+    tested = f"v{version[0][0]}.{int(version[0][1:])}.{version[1]}"
+    assert OBSERVERS["prometheus"]["image"] == f"prom/prometheus:{tested}"
+    locked = (ROOT / "requirements" / "dev.txt").read_text()
+    (grafana,) = re.findall(r"^grafana-foundation-sdk==\d+!([\d.]+)", locked, re.MULTILINE)
+    assert OBSERVERS["grafana"]["image"] == f"grafana/grafana:{grafana}"

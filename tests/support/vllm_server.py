@@ -164,7 +164,7 @@ class FakeVllm:
     choose. token_in: whether it takes a prompt of tokens. ignores: says that it does, but does
     not. scale_out: whether it renders chats, and ends calls. tokenizes: whether it has /tokenize.
     context: tokens. script: the answers, in order; then `default`. weights: what /weight_info
-    says; None: 404.
+    says; None: 404. metrics: what /metrics says; empty: 404.
     """
 
     template: Template = "keeps"
@@ -176,6 +176,7 @@ class FakeVllm:
     returns_ids: bool = True
     context: int = 100_000
     weights: str | None = None
+    metrics: str = ""
     script: list[Reply] = field(default_factory=list)
     default: Reply = field(default_factory=lambda: says("ok"))
     alter: Callable[[Json], Json] = lambda answer: answer
@@ -203,6 +204,7 @@ class FakeVllm:
         app.router.add_post("/tokenize", self._tokenize)
         app.router.add_post("/inference/v1/abort_requests", self._abort)
         app.router.add_get("/weight_info", self._weight_info)
+        app.router.add_get("/metrics", self._metrics)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self.port)
@@ -242,6 +244,9 @@ class FakeVllm:
         if self.weights is None:
             return _failed(404, "Not Found")
         return web.json_response({"weight_version": self.weights})
+
+    async def _metrics(self, request: web.Request) -> web.StreamResponse:
+        return web.Response(text=self.metrics) if self.metrics else _failed(404, "Not Found")
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()

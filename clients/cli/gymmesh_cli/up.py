@@ -72,6 +72,17 @@ if TYPE_CHECKING:
     help="Start a service that dies again, each up to N times (default: mesh.restarts, which is"
     " 0: then all others end, too).",
 )
+@click.option(
+    "--observe",
+    is_flag=True,
+    help="Start Prometheus beside the mesh, on 127.0.0.1, with the mesh's services as targets and"
+    " the project's alerts. What it stores is gone when the mesh ends.",
+)
+@click.option(
+    "--prometheus",
+    metavar="PATH",
+    help="The program that --observe starts; default: prometheus.",
+)
 @click.option("--logs", is_flag=True, help="Show the services' logs on stderr.")
 @log_format_option
 @json_option
@@ -86,6 +97,8 @@ def up(
     discovery: str | None,
     consul_binary: str | None,
     restarts: int | None,
+    observe: bool,
+    prometheus: str | None,
     logs: bool,
     log_format: LogFormat | None,
     as_json: bool,
@@ -101,6 +114,7 @@ def up(
       gym-cli up --config mesh.yaml --set mesh.agent_port=9401
       gym-cli up --config mesh.yaml --layout cell --cells 8
       gym-cli up --config mesh.yaml --discovery consul://127.0.0.1:8500 --restart 3
+      gym-cli up --config mesh.yaml --observe
 
     Meanwhile, in another terminal:
 
@@ -123,6 +137,9 @@ def up(
     settings = config.mesh
     if cells is not None and (layout or settings.layout) != "cell":
         raise click.UsageError("--cells is for --layout cell")
+    if prometheus is not None and not observe:
+        raise click.UsageError("--prometheus is for --observe")
+    program = (prometheus or "prometheus") if observe else None
     settings = msgspec.structs.replace(
         settings,
         layout=layout or settings.layout,
@@ -136,12 +153,10 @@ def up(
     )
     if insecure:
         config = exposed(config)
+    echoed = {"echo": say_line} if logs else {}
     as_lines = settings.log_format == "json"
     with logged_as_service(settings.log_format) if as_lines else nullcontext():
-        if logs:
-            asyncio.run(run_up(config, host=host, on_ready=on_ready, echo=say_line))
-        else:
-            asyncio.run(run_up(config, host=host, on_ready=on_ready))
+        asyncio.run(run_up(config, host=host, on_ready=on_ready, prometheus=program, **echoed))
     return DONE
 
 
@@ -208,6 +223,8 @@ def _as_text(services: list[ServiceInfo], shared: str, shown: str = "") -> str:
     """
     rows = [("SERVICE", "NAME", "ADDRESS", "METRICS", "PID")]
     for one in services:
+        if one.kind == "prometheus":
+            continue
         rows.append(
             (
                 one.kind,
@@ -222,6 +239,7 @@ def _as_text(services: list[ServiceInfo], shared: str, shown: str = "") -> str:
         "  ".join(f"{cell:<{wide}}" for cell, wide in zip(row, widths, strict=True)).rstrip()
         for row in rows
     ]
+    lines += [f"\nPrometheus: http://{one.address}" for one in services if one.kind == "prometheus"]
     offered = [one for one in services if one.mcp_url]
     if offered:
         lines += ["", *(f"tools of {one.name} over MCP: {one.mcp_url}" for one in offered)]

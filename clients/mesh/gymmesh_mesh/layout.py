@@ -8,7 +8,7 @@
 
 A registry is part of each: it has a process of its own but for `embedded`. With Consul each process
 registers there by itself; a process with a discovery service is added where the configuration asks
-for its port.
+for its port, or for targets for Prometheus.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+
+import msgspec
 
 from gymmesh_mesh.compose import ServiceSpec, registry_spec, specs_of
 from gymmesh_mesh.config import MeshConfig
@@ -49,9 +51,7 @@ def plan_processes(config: MeshConfig, suffix: str = "0") -> list[ProcessPlan]:
     if layout == "embedded":
         return [_embedded(config, suffix)]
     registry, *services = specs_of(config, suffix=suffix)
-    plans = (
-        [] if in_consul(config) and not config.mesh.discovery_port else [_only(registry, config)]
-    )
+    plans = [_only(registry, config)] if _serves_registry(config) else []
     if layout == "cell":
         return plans + _cells(config, services, suffix)
     return plans + [_alone(spec, config, suffix) for spec in services]
@@ -60,6 +60,12 @@ def plan_processes(config: MeshConfig, suffix: str = "0") -> list[ProcessPlan]:
 def in_consul(config: MeshConfig) -> bool:
     """Whether the services register in Consul by themselves."""
     return config.discovery.backend == "consul"
+
+
+def _serves_registry(config: MeshConfig) -> bool:
+    """Whether a discovery service is called from outside."""
+    asked = bool(config.mesh.discovery_port or config.discovery.http_sd)
+    return asked or not in_consul(config)
 
 
 def usual_cells(processors: int) -> int:
@@ -84,16 +90,16 @@ def _alone(spec: ServiceSpec, config: MeshConfig, suffix: str) -> ProcessPlan:
 
 def _inner_registry(config: MeshConfig, suffix: str) -> list[ServiceSpec]:
     """What a process that registers in Consul by itself opens first."""
-    return [registry_spec(config, suffix)] if in_consul(config) else []
+    if not in_consul(config):
+        return []
+    # One address for Prometheus, which is the added process'.
+    discovery = msgspec.structs.replace(config.discovery, http_sd="")
+    return [registry_spec(msgspec.structs.replace(config, discovery=discovery), suffix)]
 
 
 def _embedded(config: MeshConfig, suffix: str) -> ProcessPlan:
     specs = specs_of(config, suffix=suffix)
-    called = (
-        ("agent",)
-        if in_consul(config) and not config.mesh.discovery_port
-        else ("discovery", "agent")
-    )
+    called = ("discovery", "agent") if _serves_registry(config) else ("agent",)
     exposed = [one for one in specs if one.kind in called]
     ids = frozenset(one.instance_id for one in exposed)
     return ProcessPlan("mesh", specs, ids, _ports(exposed, config))

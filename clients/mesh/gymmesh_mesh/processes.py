@@ -18,8 +18,8 @@ import signal
 import sys
 from asyncio.subprocess import Process
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -244,13 +244,14 @@ class _Slot:
 class Up:
     """A running mesh of processes."""
 
-    def __init__(self, slots: list[_Slot]) -> None:
+    def __init__(self, slots: list[_Slot], beside: Sequence[ServiceInfo] = ()) -> None:
         self._slots = slots
+        self._beside = beside
 
     @property
     def infos(self) -> list[ServiceInfo]:
-        """The services, as they were last started."""
-        return [info for slot in self._slots for info in slot.infos]
+        """The services, as they were last started, and Prometheus where it was asked for."""
+        return [*(info for slot in self._slots for info in slot.infos), *self._beside]
 
     def address_of(self, kind: str, name: str = "") -> str:
         """The address of the first service of a kind (and name). Raises LookupError."""
@@ -288,14 +289,21 @@ def _exposures(config: MeshConfig, host: str) -> list[str]:
 
 @asynccontextmanager
 async def up(
-    config: MeshConfig, *, host: str | None = None, echo: Callable[[str], None] = _ignore
+    config: MeshConfig,
+    *,
+    host: str | None = None,
+    echo: Callable[[str], None] = _ignore,
+    prometheus: str | None = None,
 ) -> AsyncIterator[Up]:
     """Starts the processes and waits until all services are SERVING.
 
-    ``echo`` is given each line of the services' logs. Raises StartError, and ConfigError where what
-    others connect to cannot be told, the services would be open to others, or their certificates
-    cannot be used.
+    ``echo`` is given each line of the services' logs. ``prometheus`` is a program that is started
+    beside them, on this machine alone, and watches them. Raises StartError, and ConfigError where
+    what others connect to cannot be told, the services would be open to others, or their
+    certificates cannot be used.
     """
+    if prometheus is not None:
+        config = _observed(config, prometheus)
     settings = config.mesh
     host = host or settings.host
     check_exposure(host, config.security)
@@ -329,7 +337,38 @@ async def up(
             raise StartError(
                 f"the services were not ready within {ready_s:.0f} s (mesh.ready_s)"
             ) from None
-        yield Up(slots)
+        beside: list[ServiceInfo] = []
+        if prometheus is not None:
+            beside.append(await _enter_prometheus(stack, config, prometheus))
+        yield Up(slots, beside)
+
+
+def _observed(config: MeshConfig, program: str) -> MeshConfig:
+    """With targets for Prometheus. Raises StartError before anything is started for nothing."""
+    from gymmesh_mesh.prometheus import PrometheusError, find_prometheus, free_address
+
+    try:
+        find_prometheus(program)
+    except PrometheusError as error:
+        raise StartError(str(error)) from None
+    if not config.mesh.metrics:
+        raise StartError("mesh.metrics is false, so there is nothing for Prometheus to read")
+    if config.discovery.http_sd.endswith(":0") or not config.discovery.http_sd:
+        # A port that stays when the discovery service is started again.
+        found = msgspec.structs.replace(config.discovery, http_sd=free_address())
+        config = msgspec.structs.replace(config, discovery=found)
+    return config
+
+
+async def _enter_prometheus(stack: AsyncExitStack, config: MeshConfig, program: str) -> ServiceInfo:
+    """Starts Prometheus for as long as the stack is open."""
+    from gymmesh_mesh.prometheus import PrometheusError, prometheus
+
+    try:
+        one = await stack.enter_async_context(prometheus(config.discovery.http_sd, program))
+    except PrometheusError as error:
+        raise StartError(str(error)) from None
+    return ServiceInfo("prometheus", "prometheus", one.address, "", one.pid)
 
 
 async def _enter_consul(stack: AsyncExitStack, config: MeshConfig) -> None:
@@ -387,17 +426,20 @@ async def run_up(
     host: str | None = None,
     on_ready: Callable[[list[ServiceInfo]], None],
     echo: Callable[[str], None] = _ignore,
+    prometheus: str | None = None,
 ) -> None:
     """Runs a mesh of processes until SIGINT or SIGTERM, then stops it in reverse order.
 
-    Raises StartError when a service does not start or dies, and ConfigError as `up` does.
+    ``prometheus`` is a program to start beside it, as for `up`. Raises StartError when a service
+    does not start or dies, and ConfigError as `up` does.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     stopped = asyncio.create_task(stop.wait())
-    running = asyncio.create_task(_until_death(config, host, on_ready, echo))
+    mesh = up(config, host=host, echo=echo, prometheus=prometheus)
+    running = asyncio.create_task(_until_death(mesh, on_ready))
     try:
         await asyncio.wait({stopped, running}, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -411,11 +453,8 @@ async def run_up(
 
 
 async def _until_death(
-    config: MeshConfig,
-    host: str | None,
-    on_ready: Callable[[list[ServiceInfo]], None],
-    echo: Callable[[str], None],
+    mesh: AbstractAsyncContextManager[Up], on_ready: Callable[[list[ServiceInfo]], None]
 ) -> None:
-    async with up(config, host=host, echo=echo) as mesh:
-        on_ready(mesh.infos)
-        raise StartError(await mesh.wait_for_death())
+    async with mesh as running:
+        on_ready(running.infos)
+        raise StartError(await running.wait_for_death())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_discovery.backends.base import RegistryBackend
 from gymmesh_discovery.config import DiscoveryConfig
 from gymmesh_runtime.config import ConfigError
@@ -16,6 +17,9 @@ class Edge(Protocol):
 
     async def open(self, backend: RegistryBackend, credentials: Credentials) -> None:
         """Starts; the backend is open. ``credentials``: of the process."""
+
+    def served_as(self, instance: discovery_pb2.Instance) -> None:
+        """Learns where the discovery service itself is."""
 
     async def close(self) -> None:
         """Stops; harmless when called twice."""

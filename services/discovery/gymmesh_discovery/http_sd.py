@@ -3,7 +3,7 @@
     GET /v1/http-sd -> [{"targets": ["127.0.0.1:40211"], "labels": {"__meta_gymmesh_name": …}}]
 
 A process has one endpoint for all its services: one target, with its services' facts, sorted and
-separated by commas, in labels for relabelling.
+separated by commas, in labels for relabelling. The discovery service's own is among them.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class HttpSdEdge:
         self._runner: web.AppRunner | None = None
         self._backend: RegistryBackend | None = None
         self._readers: Readers | None = None
+        self._own: list[discovery_pb2.Instance] = []
         self.address = ""
 
     async def open(self, backend: RegistryBackend, credentials: Credentials) -> None:
@@ -65,6 +66,10 @@ class HttpSdEdge:
             log_exposure("HTTP service discovery is served", self._host, "read where services are")
         _log.info("HTTP service discovery is at %s://%s%s", readers.scheme, self.address, PATH)
 
+    def served_as(self, instance: discovery_pb2.Instance) -> None:
+        """Lists the discovery service's own metrics, too."""
+        self._own = [instance]
+
     async def close(self) -> None:
         """Stops listening."""
         if self._runner is not None:
@@ -89,7 +94,10 @@ class HttpSdEdge:
         if refused is not None:
             headers = {"WWW-Authenticate": "Bearer"}
             return web.Response(status=401, text=f"{refused.message}\n", headers=headers)
-        _, instances = self._backend.snapshot("", "")
+        _, listed = self._backend.snapshot("", "")
+        # A registry elsewhere, such as Kubernetes', may list the discovery service as well.
+        ids = {one.id for one in listed}
+        instances = listed + [one for one in self._own if one.id not in ids]
         return web.Response(
             body=orjson.dumps(targets_of(instances)), content_type="application/json"
         )

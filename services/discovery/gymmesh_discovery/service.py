@@ -59,6 +59,11 @@ class DiscoveryService:
         for edge in self._edges:
             await edge.open(self._backend, directory.credentials)
 
+    def served_as(self, instance: discovery_pb2.Instance) -> None:
+        """Tells the edges where this process is: a registry enters none, and lists not itself."""
+        for edge in self._edges:
+            edge.served_as(instance)
+
     def drain(self, seconds: float) -> None:
         """Ends all streams: whoever watches is soon to watch the registry that follows."""
         self._draining = True

@@ -197,6 +197,9 @@ class _Outlet:
         port = self._options.ports.get(self.service.instance_id, usual)
         bound = await self._server.start(self._options.host, port)
         self.instance = _served_instance(self.service, self._options, bound, metrics_address)
+        served_as = getattr(self.service, "served_as", None)
+        if served_as is not None:
+            served_as(self.instance)
 
     def register_with(self, discovery: DiscoveryPeer) -> None:
         """Which registry to enter; a registry itself enters none."""

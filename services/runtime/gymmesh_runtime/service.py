@@ -15,9 +15,11 @@ class Service(Protocol):
     without secrets, which is read once the service is open; one whose facts change later has a
     method `follow_meta` too, which takes what is to be called after each change. One that serves
     gRPC services that are not of the contract has a method `extras`, which returns what adds them
-    to a server. One that has to do something when its process goes down has a method `drain`, which
-    takes the seconds that what runs has to end; one whose callers hold something here over several
-    calls has a coroutine method `let_go`, which returns once nobody holds anything any more.
+    to a server. One that must know where it is served has a method `served_as`, which is given its
+    own instance once it listens. One that has to do something when its process goes down has a
+    method `drain`, which takes the seconds that what runs has to end; one whose callers hold
+    something here over several calls has a coroutine method `let_go`, which returns once nobody
+    holds anything any more.
     """
 
     @property

@@ -16,6 +16,7 @@ from gymmesh_discovery.service import DiscoveryService
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.security.credentials import Credentials
+from gymmesh_runtime.serve import ServeOptions, serving
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -82,6 +83,26 @@ async def test_over_http() -> None:
     finally:
         await service.close()
         await service.close()
+
+
+async def test_the_discovery_service_lists_itself_and_once() -> None:
+    """It is in no registry of its own; where another registry lists it, that entry stands."""
+    registry = MemoryRegistry()
+    edge = HttpSdEdge("127.0.0.1:0")
+    service = DiscoveryService("registry-0", registry, edges=[edge])
+    async with serving(service, ServeOptions()) as served, aiohttp.ClientSession() as session:
+        url = f"http://{edge.address}{PATH}"
+        async with session.get(url) as answer:
+            [own] = await answer.json()
+        assert own["targets"] == [served.instance.metrics_address]
+        assert own["labels"]["__meta_gymmesh_service"] == "gymmesh.discovery.v1.DiscoveryService"
+        assert own["labels"]["__meta_gymmesh_name"] == "registry"
+        assert own["labels"]["__meta_gymmesh_health"] == "serving"
+        async with session.get(f"http://{own['targets'][0]}/metrics") as answer:
+            assert "gymmesh_registry_expired_total" in await answer.text()
+        await registry.register(instance("registry-0", "127.0.0.1:9", name="listed"), 60, "")
+        async with session.get(url) as answer:
+            assert [one["targets"] for one in await answer.json()] == [["127.0.0.1:9"]]
 
 
 def test_edges_are_what_the_configuration_says() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from gymmesh_agent.config import AgentConfig
@@ -101,3 +103,25 @@ def test_with_consul_each_process_registers_by_itself(layout: Layout, port: int)
     }
     assert ("discovery" in exposed) == bool(port)
     assert "agent" in exposed
+
+
+@pytest.mark.parametrize("layout", ["mesh", "cell", "embedded"])
+def test_in_consul_one_process_says_what_is_scraped(layout: Layout) -> None:
+    """Each process registers by itself, but an address can be listened at once."""
+    wanted = "127.0.0.1:9402"
+    found = plan_processes(
+        MeshConfig(
+            models={"policy": REMOTE},
+            mesh=MeshSettings(layout=layout, cells=2),
+            discovery=DiscoveryConfig(backend="consul", http_sd=wanted),
+        )
+    )
+    registries = [
+        (spec.instance_id in plan.exposed, json.loads(spec.config_json)["http_sd"])
+        for plan in found
+        for spec in plan.specs
+        if spec.kind == "discovery"
+    ]
+    assert len(registries) == {"mesh": 4, "cell": 3, "embedded": 1}[layout]
+    assert registries[0] == (True, wanted)
+    assert registries[1:] == [(False, "")] * (len(registries) - 1)

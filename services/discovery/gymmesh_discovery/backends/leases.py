@@ -13,6 +13,7 @@ from gymmesh_discovery.view import (
     LeaseNotFoundError,
     RegistryView,
 )
+from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 
 
@@ -50,8 +51,10 @@ class Leases:
             ) from None
 
     def expire(self) -> list[Change]:
-        """Ends the leases that have run out."""
-        return self.view.expire(self._clock())
+        """Ends the leases that have run out, and counts them."""
+        expired = self.view.expire(self._clock())
+        metrics.REGISTRY_EXPIRED.inc(len(expired))
+        return expired
 
 
 def instance_exists(instance_id: str) -> MeshError:

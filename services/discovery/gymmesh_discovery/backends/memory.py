@@ -12,7 +12,6 @@ from gymmesh_discovery.backends.leases import Leases
 from gymmesh_discovery.backends.watchers import Watcher, Watchers
 from gymmesh_discovery.counted import count_instances
 from gymmesh_discovery.view import Change
-from gymmesh_runtime import metrics
 
 _SWEEP_S: Final = 1.0
 
@@ -69,9 +68,7 @@ class MemoryRegistry:
 
     def sweep(self) -> None:
         """Removes instances whose lease has run out."""
-        expired = self._leases.expire()
-        metrics.REGISTRY_EXPIRED.inc(len(expired))
-        self._publish(expired)
+        self._publish(self._leases.expire())
 
     def _publish(self, changes: list[Change]) -> None:
         if changes:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from envoy.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
 
+from gymmesh.discovery.v1 import discovery_pb2 as registry_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_discovery.backends.base import RegistryBackend
 from gymmesh_discovery.xds.feed import RegistryFeed
@@ -47,6 +48,9 @@ class XdsEdge:
         """Starts to follow the registry. It is served by the process's gRPC server, as secured."""
         self._feed = RegistryFeed(backend, settle_s=self._settle_s)
         await self._feed.open()
+
+    def served_as(self, instance: registry_pb2.Instance) -> None:
+        """Its clients are not offered the control plane."""
 
     async def close(self) -> None:
         """Stops."""

@@ -74,6 +74,8 @@ class LocalSandbox:
         self._numbers = _take_numbers(self._slot_count)
         self._slots = self._numbers[::-1]
         metrics.SANDBOX_PLACES.labels().inc(self._concurrency)
+        # 0 from the start: an alert asks how much it grew.
+        metrics.SANDBOX_ENDINGS.labels("failed")
         self._places = asyncio.Semaphore(self._concurrency)
 
     async def close(self) -> None:

@@ -1,0 +1,214 @@
+"""A Prometheus beside a mesh: found on this machine, started on loopback, ended with the mesh.
+
+It finds what to scrape at the discovery service (`discovery.http_sd`), and has the project's
+recording rules and alerts. What it stores is gone when it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import shutil
+import socket
+import tempfile
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import yaml
+
+from gymmesh_discovery.http_sd import PATH
+
+#: Recording rules and alerts, made from the metrics' names by deploy/observe.
+RULES: Final = Path(__file__).with_name("prometheus_rules.yaml")
+#: What all rules and dashboards know our services by.
+JOB: Final = "gymmesh"
+#: Where a collector on this machine is looked for, which is in no registry.
+COLLECTOR: Final = "127.0.0.1:9465"
+
+_log = logging.getLogger("gymmesh.mesh")
+
+_START_S: Final = 60.0
+_STOP_S: Final = 10.0
+_CALL_S: Final = 2.0
+_LOG_TAIL: Final = 5
+_RETENTION: Final = "2d"
+
+
+class PrometheusError(Exception):
+    """There is no Prometheus, or it could not be started; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prometheus:
+    """A running Prometheus: host and port of its HTTP API and pages, and its process."""
+
+    address: str
+    pid: int
+
+
+def find_prometheus(binary: str) -> str:
+    """The program's path. Raises PrometheusError where there is none."""
+    found = shutil.which(binary)
+    if found is None:
+        raise PrometheusError(
+            f"there is no program '{binary}'; install Prometheus, or say where it is with"
+            " --prometheus PATH"
+        )
+    return found
+
+
+def free_address() -> str:
+    """A port of the loopback address that is free at present.
+
+    It is below those that systems give to outgoing connections, so that it is still free when the
+    process that listens there is started again.
+    """
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return f"127.0.0.1:{port}"
+
+
+def configuration(
+    http_sd: str, rules: Path, interval_s: float, collector_at: str = COLLECTOR
+) -> dict[str, Any]:
+    """What Prometheus is configured with: the targets of the discovery service, and rules.
+
+    Args:
+        http_sd: host and port of `discovery.http_sd`.
+        rules: a file with rules.
+        interval_s: how often targets are looked up and scraped, and rules evaluated.
+        collector_at: host and port of a collector's metrics.
+    """
+    host, _, port = http_sd.rpartition(":")
+    if host in ("0.0.0.0", "[::]"):
+        host = "127.0.0.1"  # it listens on all addresses, which are none to call
+    url = f"http://{host}:{port}{PATH}"
+    interval = f"{round(interval_s * 1000)}ms"
+    job = {
+        "job_name": JOB,
+        "http_sd_configs": [{"url": url, "refresh_interval": interval}],
+        "relabel_configs": [
+            # Of a process with several services, the first kind: an agent's, where there is one.
+            {
+                "source_labels": ["__meta_gymmesh_service"],
+                "regex": r"gymmesh\.([a-z]+)\..*",
+                "target_label": "kind",
+            },
+            {"source_labels": ["__meta_gymmesh_name"], "target_label": "service_name"},
+        ],
+    }
+    collector = {"job_name": f"{JOB}-collector", "static_configs": [{"targets": [collector_at]}]}
+    times = {f"{what}_interval": interval for what in ("scrape", "evaluation")}
+    return {
+        "global": {**times, "scrape_timeout": interval},
+        "rule_files": [str(rules)],
+        "scrape_configs": [job, collector],
+    }
+
+
+@asynccontextmanager
+async def prometheus(
+    http_sd: str,
+    binary: str,
+    *,
+    rules: Path = RULES,
+    interval_s: float = 5.0,
+    collector_at: str = COLLECTOR,
+) -> AsyncIterator[Prometheus]:
+    """Starts Prometheus, waits until it answers, and ends it with the context.
+
+    One that ends earlier takes nothing with it: that is logged, and the mesh goes on. Raises
+    PrometheusError.
+    """
+    program = find_prometheus(binary)
+    with tempfile.TemporaryDirectory(prefix="gymmesh-prometheus-") as name:
+        folder = Path(name)
+        config = folder / "prometheus.yaml"
+        config.write_text(yaml.safe_dump(configuration(http_sd, rules, interval_s, collector_at)))
+        address = free_address()
+        process = await _start(program, config, folder / "data", address)
+        tail: deque[str] = deque(maxlen=_LOG_TAIL)
+        reader = asyncio.create_task(_read_log(process, tail))
+        watcher: asyncio.Task[None] | None = None
+        try:
+            await _until_ready(process, address, tail)
+            watcher = asyncio.create_task(_watch(process, tail))
+            yield Prometheus(address, process.pid)
+        finally:
+            if watcher is not None:
+                watcher.cancel()
+            await _stop(process)
+            reader.cancel()
+            await asyncio.gather(reader, *([watcher] if watcher else []), return_exceptions=True)
+
+
+async def _start(program: str, config: Path, data: Path, address: str) -> Process:
+    arguments = [
+        f"--config.file={config}", f"--storage.tsdb.path={data}",
+        f"--storage.tsdb.retention.time={_RETENTION}", f"--web.listen-address={address}",
+        "--enable-feature=exemplar-storage", "--log.level=warn",
+    ]  # fmt: skip
+    try:
+        return await asyncio.create_subprocess_exec(
+            program, *arguments, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE, start_new_session=True
+        )
+    except OSError as error:
+        raise PrometheusError(f"'{program}' cannot be run: {error.strerror}") from None
+
+
+async def _until_ready(process: Process, address: str, tail: deque[str]) -> None:
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(_CALL_S)) as session:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_START_S):
+                while process.returncode is None:
+                    with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+                        async with session.get(f"http://{address}/-/ready") as answer:
+                            if answer.status == 200:
+                                return
+                    await asyncio.sleep(0.1)
+    if process.returncode is None:
+        raise PrometheusError(f"Prometheus was not ready within {_START_S:.0f} s")
+    raise PrometheusError(_end(process, tail))
+
+
+async def _watch(process: Process, tail: deque[str]) -> None:
+    await process.wait()
+    _log.warning("%s", _end(process, tail))
+
+
+def _end(process: Process, tail: deque[str]) -> str:
+    said = "\n".join(tail) or "(it logged nothing)"
+    return f"Prometheus ended with status {process.returncode}; the end of its log:\n{said}"
+
+
+async def _read_log(process: Process, tail: deque[str]) -> None:
+    assert process.stderr is not None
+    while True:
+        try:
+            line = await process.stderr.readline()
+        except ValueError:  # longer than the reader's limit, which drops it
+            continue
+        if not line:
+            return
+        tail.append(line.decode(errors="replace").rstrip())
+
+
+async def _stop(process: Process) -> None:
+    if process.returncode is not None:
+        return
+    process.terminate()
+    try:
+        await asyncio.wait_for(process.wait(), _STOP_S)
+    except TimeoutError:
+        process.kill()
+        await process.wait()

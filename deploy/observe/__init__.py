@@ -1,0 +1,16 @@
+"""Dashboards for Grafana, and recording rules and alerts for Prometheus, as code.
+
+Every metric's name comes from gymmesh_runtime.metrics, and labels are checked against it, so that
+a name that changes there changes here. `python -m deploy.observe` writes what it makes to where it
+is used; `make check` fails while that differs.
+
+    promql.py       queries over our metrics
+    dashboard.py    panels and dashboards, and their JSON by Grafana's own SDK
+    dashboards/     a module for each dashboard
+    rules.py        recording rules
+    alerts.py       alerts
+    written.py      which file has what
+    picture.py      a dashboard drawn without Grafana, for the documentation
+
+Nothing of it is in the wheel but the rules, which `gym-cli up --observe` gives to Prometheus.
+"""

@@ -1,0 +1,175 @@
+"""The resource services: sessions, tools, verdicts, sandboxes and worker processes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from deploy.observe.dashboard import Dashboard, Panel, Query, Row, Variable, chosen, percentiles
+from gymmesh_runtime import metrics as m
+
+_ENVIRONMENT: Final = Variable("environment", m.SESSIONS_OPEN)
+_scope: Final = chosen(_ENVIRONMENT)
+
+_SESSIONS: Final = Row(
+    "Sessions",
+    [
+        Panel(
+            "Open",
+            [
+                Query(_scope.gauge(m.SESSIONS_OPEN, "environment"), "{{environment}}"),
+                Query(_scope.gauge(m.SESSIONS_LIMIT, "environment"), "{{environment}} limit"),
+            ],
+            "Sessions open, and how many may be, where there is a limit.",
+        ),
+        Panel(
+            "Swept",
+            [Query(_scope.rate(m.SESSIONS_SWEPT, "environment"), "{{environment}}")],
+            "Sessions closed in a second because nobody called them: their agents were lost.",
+            "ops",
+        ),
+        Panel(
+            "Model calls of environments",
+            [
+                Query(
+                    _scope.rate(m.ENVIRONMENT_MODEL_CALLS, "environment", "model", "outcome"),
+                    "{{environment}} {{model}} {{outcome}}",
+                )
+            ],
+            "Of judges and simulated users, in a second.",
+            "ops",
+            "areas",
+        ),
+    ],
+)
+
+_TOOLS: Final = Row(
+    "Tools",
+    [
+        Panel(
+            "Calls by outcome",
+            [Query(_scope.rate(m.TOOL_CALLS, "outcome"), "{{outcome}}")],
+            "In a second. A fault is the environment's; the rest is the policy's doing.",
+            "ops",
+            "areas",
+        ),
+        Panel(
+            "Calls by tool",
+            [Query(_scope.rate(m.TOOL_CALLS, "environment", "tool"), "{{environment}} {{tool}}")],
+            "In a second.",
+            "ops",
+        ),
+        Panel(
+            "Time, 95th percentile",
+            [
+                Query(
+                    _scope.quantile(0.95, m.TOOL_SECONDS, "environment", "tool"),
+                    "{{environment}} {{tool}}",
+                )
+            ],
+            "Of one call.",
+            "s",
+        ),
+    ],
+)
+
+_VERDICTS: Final = Row(
+    "Verdicts",
+    [
+        Panel(
+            "By status",
+            [
+                Query(
+                    _scope.rate(m.VERIFICATIONS, "environment", "status"),
+                    "{{environment}} {{status}}",
+                )
+            ],
+            "In a second. A fault is a verifier that failed: those rollouts have no reward.",
+            "ops",
+            "areas",
+        ),
+        Panel(
+            "Time",
+            percentiles(_scope, m.VERIFICATION_SECONDS, "environment"),
+            "Of one verdict.",
+            "s",
+        ),
+        Panel(
+            "Mean reward",
+            [Query(_scope.mean(m.REWARDS, "environment"), "{{environment}}")],
+            "Of verified rollouts.",
+        ),
+    ],
+)
+
+_SANDBOXES: Final = Row(
+    "Sandboxes",
+    [
+        Panel(
+            "Places",
+            [
+                Query(_scope.gauge(m.SANDBOX_PLACES_BUSY), "busy"),
+                Query(_scope.gauge(m.SANDBOX_PLACES), "all"),
+            ],
+            "Programs that run in sandboxes, and how many may at a time.",
+            width=6,
+        ),
+        Panel(
+            "Wait for a place",
+            percentiles(_scope, m.SANDBOX_WAIT_SECONDS),
+            "Time that a program waited.",
+            "s",
+            width=6,
+        ),
+        Panel(
+            "Starts",
+            [Query(_scope.rate(m.SANDBOX_STARTS, "start"), "{{start}}")],
+            "Programs begun in a second: warm ones had been started before they were asked for.",
+            "ops",
+            "areas",
+            width=6,
+        ),
+        Panel(
+            "Endings",
+            [Query(_scope.rate(m.SANDBOX_ENDINGS, "ending"), "{{ending}}")],
+            "How they ended: by themselves, or for their time, output or memory; failed is the"
+            " sandbox's own fault.",
+            "ops",
+            "areas",
+            width=6,
+        ),
+    ],
+)
+
+_WORKERS: Final = Row(
+    "Worker processes",
+    [
+        Panel(
+            "At work",
+            [
+                Query(_scope.gauge(m.WORKERS_BUSY), "busy"),
+                Query(_scope.gauge(m.WORKERS), "all"),
+            ],
+            "Processes in which environments run what may hang or crash.",
+        ),
+        Panel(
+            "Wait for one",
+            percentiles(_scope, m.WORKER_WAIT_SECONDS),
+            "Time that a call waited.",
+            "s",
+        ),
+        Panel(
+            "Lost",
+            [Query(_scope.rate(m.WORKER_KILLS, "cause"), "{{cause}}")],
+            "Killed for their time or with their caller, or dead by themselves.",
+            "ops",
+        ),
+    ],
+)
+
+ENVIRONMENTS: Final = Dashboard(
+    "environments",
+    "Environments",
+    "Sessions, tools, verdicts, sandboxes and worker processes of the resource services.",
+    [_ENVIRONMENT],
+    [_SESSIONS, _TOOLS, _VERDICTS, _SANDBOXES, _WORKERS],
+)

@@ -1,0 +1,216 @@
+"""The mesh: processes, calls between them, discovery and xDS."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from deploy.observe.dashboard import Dashboard, Panel, Query, Row, Variable, chosen
+from deploy.observe.promql import AUTO
+from gymmesh_runtime import metrics as m
+
+_JOB: Final = Variable("job", m.EVENT_LOOP_LAG_SECONDS)
+_scope: Final = chosen(_JOB)
+# The Prometheus library's own names, which metrics.py does not have, and Prometheus' own.
+_OF: Final = '{job=~"$job"}'
+
+_PROCESSES: Final = Row(
+    "Processes",
+    [
+        Panel(
+            "Scraped",
+            [
+                Query(f"sum by (kind) (up{_OF})", "{{kind}} answer"),
+                Query(f"count by (kind) (up{_OF})", "{{kind}} listed"),
+            ],
+            "Processes that answer Prometheus, and those that it knows of.",
+        ),
+        Panel(
+            "CPU",
+            [
+                Query(
+                    f"sum by (kind, service_name) (rate(process_cpu_seconds_total{_OF}[{AUTO}]))",
+                    "{{kind}} {{service_name}}",
+                )
+            ],
+            "Processors in use. A service's own code uses one at most.",
+            draw="areas",
+        ),
+        Panel(
+            "Memory",
+            [
+                Query(
+                    f"sum by (kind, service_name) (process_resident_memory_bytes{_OF})",
+                    "{{kind}} {{service_name}}",
+                )
+            ],
+            "Resident.",
+            "bytes",
+            "areas",
+        ),
+        Panel(
+            "Event loops late",
+            [
+                Query(
+                    _scope.gauge(m.EVENT_LOOP_LAG_SECONDS, "kind", "service_name", how="max"),
+                    "{{kind}} {{service_name}}",
+                )
+            ],
+            "By how much; blocking code shows here, and so does a machine with too much to do.",
+            "s",
+            width=12,
+        ),
+        Panel(
+            "Open files",
+            [
+                Query(
+                    f"max by (kind, service_name) (process_open_fds{_OF})",
+                    "{{kind}} {{service_name}}",
+                )
+            ],
+            "And connections, of one process.",
+            width=12,
+        ),
+    ],
+)
+
+_CALLS: Final = Row(
+    "Calls",
+    [
+        Panel(
+            "Calls served by method",
+            [Query(_scope.rate(m.RPCS, "method"), "{{method}}")],
+            "In a second, on every path (direct, mux, gRPC).",
+            "ops",
+            "areas",
+        ),
+        Panel(
+            "Calls that failed",
+            [
+                Query(
+                    _scope.rate(m.RPCS, "method", "code", where='code!="OK"'), "{{method}} {{code}}"
+                )
+            ],
+            "In a second, by status code.",
+            "ops",
+            "areas",
+        ),
+        Panel(
+            "Time, 95th percentile",
+            [Query(_scope.quantile(0.95, m.RPC_SECONDS, "method"), "{{method}}")],
+            "From a call's arrival to its end; of a stream that lasts as long as its caller, all"
+            " of that.",
+            "s",
+        ),
+        Panel(
+            "Mux streams",
+            [Query(_scope.gauge(m.MUX_STREAMS, "side"), "{{side}}")],
+            "Between processes.",
+        ),
+        Panel(
+            "Frames in a batch",
+            [
+                Query(
+                    f"{_scope.rate(m.MUX_FRAMES, 'side')} / {_scope.rate(m.MUX_BATCHES, 'side')}",
+                    "{{side}}",
+                )
+            ],
+            "How well calls share messages.",
+        ),
+        Panel(
+            "Mux streams broken",
+            [Query(_scope.rate(m.MUX_BROKEN, "side"), "{{side}}")],
+            "Before their time, in a second.",
+            "ops",
+        ),
+    ],
+)
+
+_DISCOVERY: Final = Row(
+    "Discovery",
+    [
+        Panel(
+            "Instances",
+            [
+                Query(
+                    _scope.gauge(m.INSTANCES, "service", "health", how="max"),
+                    "{{service}} {{health}}",
+                )
+            ],
+            "In the registry, by service and health.",
+            width=6,
+        ),
+        Panel(
+            "Expired",
+            [Query(_scope.increase(m.REGISTRY_EXPIRED))],
+            "Instances that the registry took off because they did not renew their lease.",
+            width=6,
+        ),
+        Panel(
+            "Age of the view",
+            [
+                Query(
+                    _scope.gauge(m.REGISTRY_VIEW_AGE, "kind", "service_name", how="max"),
+                    "{{kind}} {{service_name}}",
+                )
+            ],
+            "How long a registry outside, such as Consul, has not confirmed what a process knows of"
+            " it.",
+            "s",
+            width=6,
+        ),
+        Panel(
+            "Watches",
+            [Query(_scope.gauge(m.REGISTRY_WATCHES), "open")],
+            "Of the registry, by those who call its services.",
+            width=6,
+        ),
+    ],
+)
+
+_XDS: Final = Row(
+    "xDS",
+    [
+        Panel(
+            "Streams",
+            [Query(_scope.gauge(m.XDS_STREAMS), "open")],
+            "Of gRPC clients that follow the registry.",
+            width=4,
+        ),
+        Panel(
+            "Pushes",
+            [Query(_scope.rate(m.XDS_PUSHES, "type"), "{{type}}")],
+            "Responses sent in a second.",
+            "ops",
+            "areas",
+            width=5,
+        ),
+        Panel(
+            "A change's way to the client",
+            [Query(_scope.quantile(0.95, m.XDS_PUSH_SECONDS, "type"), "{{type}} p95")],
+            "From a change of the registry until a client's stream has taken it.",
+            "s",
+            width=5,
+        ),
+        Panel(
+            "Version of the view",
+            [Query(_scope.gauge(m.XDS_VIEW_VERSION, "instance", how="max"), "{{instance}}")],
+            "Grows with every change that clients are offered.",
+            width=5,
+        ),
+        Panel(
+            "Refused",
+            [Query(_scope.rate(m.XDS_NACKS, "type"), "{{type}}")],
+            "Responses that clients did not accept, in a second.",
+            "ops",
+            width=5,
+        ),
+    ],
+)
+
+MESH: Final = Dashboard(
+    "mesh",
+    "Mesh and discovery",
+    "Processes, calls between them, discovery and xDS.",
+    [_JOB],
+    [_PROCESSES, _CALLS, _DISCOVERY, _XDS],
+)

@@ -1,0 +1,200 @@
+"""The model services: calls, tokens, queues, endpoints, exact tokens."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from deploy.observe.dashboard import Dashboard, Panel, Query, Row, Variable, chosen, percentiles
+from gymmesh_runtime import metrics as m
+
+_MODEL: Final = Variable("model", m.MODEL_CALLS)
+_scope: Final = chosen(_MODEL)
+_OUTPUT: Final = 'direction="output"'
+_FAULTS: Final = 'outcome!~"completed|incomplete"'
+
+_GLANCE: Final = Row(
+    "At a glance",
+    [
+        Panel(
+            "Calls / s",
+            [Query(_scope.rate(m.MODEL_CALLS))],
+            "Model calls answered in a second.",
+            draw="number",
+            width=4,
+        ),
+        Panel(
+            "Output tokens / s",
+            [Query(_scope.rate(m.MODEL_TOKENS, where=_OUTPUT))],
+            "Tokens written in a second.",
+            draw="number",
+            width=4,
+        ),
+        Panel(
+            "Failed",
+            [Query(_scope.share(m.MODEL_CALLS, of=_FAULTS))],
+            "The share of calls that ended with an error.",
+            "percentunit",
+            draw="number",
+            width=4,
+        ),
+        Panel(
+            "Waiting",
+            [Query(_scope.gauge(m.MODEL_WAITING))],
+            "Calls that wait in the model services for a place.",
+            draw="number",
+            width=4,
+        ),
+        Panel(
+            "Endpoints left alone",
+            [Query(_scope.gauge(m.MODEL_ENDPOINT_DOWN))],
+            "Those that failed too often in a row.",
+            draw="number",
+            width=4,
+        ),
+        Panel(
+            "Weights",
+            [Query(_scope.gauge(m.MODEL_WEIGHTS_VERSION, "model", how="max"), "{{model}}")],
+            "The version of the weights, where one is known.",
+            draw="number",
+            width=4,
+        ),
+    ],
+)
+
+_CALLS: Final = Row(
+    "Calls",
+    [
+        Panel(
+            "Calls by outcome",
+            [Query(_scope.rate(m.MODEL_CALLS, "outcome"), "{{outcome}}")],
+            "In a second: completed, incomplete (cut by a limit), or the error's reason.",
+            "ops",
+            "areas",
+        ),
+        Panel(
+            "At the endpoint",
+            percentiles(_scope, m.MODEL_CALL_SECONDS, "model"),
+            "Time of a call at the model's endpoint.",
+            "s",
+            exemplars=True,
+        ),
+        Panel(
+            "First token",
+            percentiles(_scope, m.MODEL_FIRST_TOKEN_SECONDS, "model"),
+            "From a streamed call's start at the endpoint to the first piece of its answer.",
+            "s",
+        ),
+        Panel(
+            "Tokens",
+            [Query(_scope.rate(m.MODEL_TOKENS, "model", "direction"), "{{model}} {{direction}}")],
+            "Read and written, in a second.",
+            "ops",
+        ),
+        Panel(
+            "Wait for a place",
+            percentiles(_scope, m.MODEL_QUEUE_SECONDS, "model"),
+            "Time that a call waited in the model service.",
+            "s",
+        ),
+        Panel(
+            "Calls at a time",
+            [
+                Query(_scope.gauge(m.MODEL_ENDPOINT_IN_FLIGHT, "model"), "{{model}} at endpoints"),
+                Query(_scope.gauge(m.MODEL_WAITING, "model"), "{{model}} waiting"),
+                Query(_scope.gauge(m.MODEL_CONCURRENCY_LIMIT, "model"), "{{model}} limit"),
+            ],
+            "Calls at the endpoints, those that wait, and how many the endpoints are given.",
+        ),
+    ],
+)
+
+_ENDPOINTS: Final = Row(
+    "Endpoints",
+    [
+        Panel(
+            "Calls at each endpoint",
+            [
+                Query(
+                    _scope.gauge(m.MODEL_ENDPOINT_IN_FLIGHT, "model", "endpoint"),
+                    "{{model}} {{endpoint}}",
+                )
+            ],
+            "By its place in the configuration.",
+        ),
+        Panel(
+            "Left alone",
+            [
+                Query(
+                    _scope.gauge(m.MODEL_ENDPOINT_DOWN, "model", "endpoint", how="max"),
+                    "{{model}} {{endpoint}}",
+                )
+            ],
+            "1 while an endpoint gets no calls because it failed too often in a row.",
+            most=1,
+        ),
+        Panel(
+            "KV cache",
+            [
+                Query(
+                    _scope.gauge(m.MODEL_ENDPOINT_KV_CACHE, "model", "endpoint", how="max"),
+                    "{{model}} {{endpoint}}",
+                )
+            ],
+            "How full it is, where the endpoint says so.",
+            "percentunit",
+            most=1,
+        ),
+        Panel(
+            "Sent again",
+            [Query(_scope.rate(m.MODEL_RETRIES, "model", "reason"), "{{model}} {{reason}}")],
+            "Calls sent to an endpoint again, by the reason of the failure before.",
+            "ops",
+        ),
+        Panel(
+            "Sent elsewhere",
+            [Query(_scope.rate(m.MODEL_REROUTES, "model", "cause"), "{{model}} {{cause}}")],
+            "Calls that did not go to the endpoint with their rollout's prefix.",
+            "ops",
+        ),
+        Panel(
+            "Answer cache",
+            [Query(_scope.rate(m.MODEL_CACHE_LOOKUPS, "outcome"), "{{outcome}}")],
+            "Calls looked up in a model's response cache.",
+            "ops",
+            "areas",
+        ),
+    ],
+)
+
+_TOKENS: Final = Row(
+    "Exact tokens",
+    [
+        Panel(
+            "Conversations",
+            [Query(_scope.rate(m.MODEL_CONVERSATIONS, "outcome"), "{{outcome}}")],
+            "Calls that go on with a conversation; an unknown one is sent whole, at its cost.",
+            "ops",
+            "areas",
+        ),
+        Panel(
+            "Forks",
+            [Query(_scope.rate(m.TOKEN_FORKS, "model", "reason"), "{{model}} {{reason}}")],
+            "Calls whose prompt does not begin with the tokens of the call before, and says so.",
+            "ops",
+        ),
+        Panel(
+            "Divergences",
+            [Query(_scope.rate(m.TOKEN_DIVERGENCES, "model"), "{{model}}")],
+            "Calls that broke the exact-token law. There should be none.",
+            "ops",
+        ),
+    ],
+)
+
+MODELS: Final = Dashboard(
+    "models",
+    "Model services",
+    "Calls, tokens, queues, endpoints, and whether tokens are exact.",
+    [_MODEL],
+    [_GLANCE, _CALLS, _ENDPOINTS, _TOKENS],
+)

@@ -1,0 +1,220 @@
+"""Rollouts: how many, how long and where the time goes, what fails, what they are worth."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from deploy.observe.dashboard import Dashboard, Panel, Query, Row, Variable, chosen, percentiles
+from gymmesh_runtime import metrics as m
+
+_AGENT: Final = Variable("agent", m.ROLLOUT_SECONDS)
+_ENVIRONMENT: Final = Variable("environment", m.ROLLOUT_SECONDS)
+_scope: Final = chosen(_AGENT, _ENVIRONMENT)
+
+_FAILED: Final = 'outcome="failed"'
+# A cancelled attempt says nothing about the mesh.
+_JUDGED: Final = 'outcome!="cancelled"'
+
+_GLANCE: Final = Row(
+    "At a glance",
+    [
+        Panel(
+            "Rollouts / s",
+            [Query(_scope.rate(m.ROLLOUTS, where='outcome="completed"'))],
+            "Attempts that were completed, in a second.",
+            draw="number",
+            width=4,
+        ),
+        Panel(
+            "In flight",
+            [Query(_scope.gauge(m.ROLLOUTS_IN_FLIGHT))],
+            "Attempts that run.",
+            draw="number",
+            width=4,
+        ),
+        Panel(
+            "Failed",
+            [Query(_scope.share(m.ROLLOUTS, of=_FAILED, among=_JUDGED))],
+            "The share of attempts that failed, without those that were cancelled.",
+            "percentunit",
+            draw="number",
+            width=4,
+        ),
+        Panel(
+            "Mean reward",
+            [Query(_scope.mean(m.REWARDS))],
+            "Of the rollouts that were verified.",
+            draw="number",
+            width=4,
+        ),
+        Panel(
+            "Half take less than",
+            [Query(_scope.quantile(0.5, m.ROLLOUT_SECONDS))],
+            "The median of an attempt's time.",
+            "s",
+            draw="number",
+            width=4,
+        ),
+        Panel(
+            "Output tokens / rollout",
+            [Query(_scope.mean(m.ROLLOUT_OUTPUT_TOKENS))],
+            "Tokens that models wrote in a completed rollout, on average.",
+            draw="number",
+            width=4,
+        ),
+    ],
+)
+
+_THROUGHPUT: Final = Row(
+    "Throughput",
+    [
+        Panel(
+            "Attempts ended",
+            [Query(_scope.rate(m.ROLLOUTS, "outcome"), "{{outcome}}")],
+            "In a second, by outcome.",
+            "ops",
+            "areas",
+            width=6,
+        ),
+        Panel(
+            "In flight and waiting",
+            [
+                Query(_scope.gauge(m.ROLLOUTS_IN_FLIGHT, "agent"), "{{agent}} in flight"),
+                Query(_scope.gauge(m.COLLECT_WAITING, "agent"), "{{agent}} waiting"),
+                Query(_scope.gauge(m.COLLECT_CAPACITY, "agent"), "{{agent}} places"),
+            ],
+            "Attempts that run, that wait in the agent for a place, and its places.",
+            width=6,
+        ),
+        Panel(
+            "Wait for a place",
+            percentiles(_scope, m.COLLECT_WAIT_SECONDS, "agent"),
+            "Of an attempt, in the agent.",
+            "s",
+            width=6,
+        ),
+        Panel(
+            "Collectors",
+            [Query(_scope.gauge(m.COLLECT_STREAMS, "agent"), "{{agent}}")],
+            "Collectors' streams that an agent holds, those that may still come back included.",
+            width=6,
+        ),
+    ],
+)
+
+_TIME: Final = Row(
+    "Where the time goes",
+    [
+        Panel(
+            "An attempt's time by stage",
+            [
+                Query(
+                    f"{_scope.total(m.ROLLOUT_STAGE_SECONDS, 'stage')}"
+                    f" / ignoring (stage) group_left {_scope.count(m.ROLLOUT_SECONDS)}",
+                    "{{stage}}",
+                )
+            ],
+            "Seconds of each stage in an average attempt. Of calls side by side each counts, so"
+            " the sum can exceed the attempt's own time.",
+            "s",
+            "areas",
+        ),
+        Panel(
+            "Stages, 95th percentile",
+            [Query(_scope.quantile(0.95, m.ROLLOUT_STAGE_SECONDS, "stage"), "{{stage}}")],
+            "Of the time that an attempt spends in each stage.",
+            "s",
+            exemplars=True,
+        ),
+        Panel(
+            "Attempts",
+            percentiles(_scope, m.ROLLOUT_SECONDS, shares=(0.5, 0.95, 0.99)),
+            "Percentiles of an attempt's time. Exemplars have the rollout's id.",
+            "s",
+            exemplars=True,
+        ),
+    ],
+)
+
+_FAILURES: Final = Row(
+    "Failures",
+    [
+        Panel(
+            "By boundary",
+            [Query(_scope.rate(m.ROLLOUT_FAILURES, "boundary"), "{{boundary}}")],
+            "Attempts that failed in a second, by where they did (docs/errors.md).",
+            "ops",
+            "areas",
+        ),
+        Panel(
+            "By reason",
+            [
+                Query(
+                    _scope.rate(m.ROLLOUT_FAILURES, "boundary", "reason"),
+                    "{{boundary}} {{reason}}",
+                )
+            ],
+            "Attempts that failed in a second, by the error's reason.",
+            "ops",
+            "areas",
+        ),
+        Panel(
+            "Share that fails",
+            [
+                Query(
+                    _scope.share(m.ROLLOUTS, "environment", of=_FAILED, among=_JUDGED),
+                    "{{environment}}",
+                )
+            ],
+            "By environment, without cancelled attempts.",
+            "percentunit",
+            most=1,
+        ),
+    ],
+)
+
+_WORTH: Final = Row(
+    "Reward and length",
+    [
+        Panel(
+            "Mean reward",
+            [Query(_scope.mean(m.REWARDS, "environment"), "{{environment}}")],
+            "Of verified rollouts, by environment.",
+        ),
+        Panel(
+            "Rewards",
+            [Query(_scope.rate(m.REWARDS, "le", suffix="_bucket"), "{{le}}")],
+            "How they are spread.",
+            draw="buckets",
+        ),
+        Panel(
+            "Output tokens",
+            percentiles(_scope, m.ROLLOUT_OUTPUT_TOKENS, "environment"),
+            "That models wrote in a completed rollout. A jump to one value is a limit that cuts.",
+        ),
+        Panel(
+            "Model calls",
+            [Query(_scope.mean(m.ROLLOUT_MODEL_CALLS, "environment"), "{{environment}}")],
+            "Turns of a completed rollout, on average.",
+        ),
+        Panel(
+            "Tool calls",
+            [Query(_scope.mean(m.ROLLOUT_TOOL_CALLS, "environment"), "{{environment}}")],
+            "Of a completed rollout, on average.",
+        ),
+        Panel(
+            "Versions of weights in a rollout",
+            percentiles(_scope, m.ROLLOUT_WEIGHTS_LAG),
+            "Between the oldest and the newest weights that a completed rollout met: how far off"
+            " policy its tokens are.",
+        ),
+    ],
+)
+
+ROLLOUTS: Final = Dashboard(
+    "rollouts",
+    "Rollouts",
+    "How many, how long and where the time goes, what fails, what they are worth.",
+    [_AGENT, _ENVIRONMENT],
+    [_GLANCE, _THROUGHPUT, _TIME, _FAILURES, _WORTH],
+)

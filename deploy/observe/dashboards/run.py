@@ -1,0 +1,156 @@
+"""One run: what its collector has on disk, in flight and still before it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from deploy.observe.dashboard import Dashboard, Panel, Query, Row, Variable, chosen, percentiles
+from gymmesh_runtime import metrics as m
+
+# Only collectors have series of it; of metrics without labels every process has one.
+_INSTANCE: Final = Variable("instance", m.COLLECTOR_ROLLOUTS)
+_scope: Final = chosen(_INSTANCE)
+
+_REQUESTED: Final = _scope.gauge(m.COLLECTOR_ROLLOUTS_REQUESTED)
+_KEPT: Final = _scope.gauge(m.COLLECTOR_ROLLOUTS_KEPT)
+_ENDED: Final = f"sum({_scope.select(m.COLLECTOR_ROLLOUTS)})"
+_OUTPUT: Final = 'direction="output"'
+_FAILED: Final = _scope.gauge(m.COLLECTOR_ROLLOUTS, where='outcome="failed"')
+
+_GLANCE: Final = Row(
+    "At a glance",
+    [
+        Panel(
+            "Asked for",
+            [Query(_REQUESTED)],
+            "Rollouts that the run is to have.",
+            draw="number",
+            width=4,
+        ),
+        Panel(
+            "On disk",
+            [Query(f"{_KEPT} + {_ENDED}")],
+            "Rollouts with an outcome on disk, those of earlier sessions included.",
+            draw="number",
+            width=4,
+        ),
+        Panel(
+            "Done",
+            [Query(f"({_KEPT} + {_ENDED}) / {_REQUESTED}")],
+            "The part of the run that is on disk.",
+            "percentunit",
+            draw="number",
+            width=4,
+        ),
+        Panel(
+            "To go",
+            [Query(f"({_REQUESTED} - {_KEPT} - {_ENDED}) / {_scope.rate(m.COLLECTOR_ROLLOUTS)}")],
+            "Time until the run is done, at the present rate.",
+            "s",
+            draw="number",
+            width=4,
+        ),
+        Panel(
+            "Failed",
+            [Query(f"({_FAILED} or vector(0)) / {_ENDED}")],
+            "The share of this session's rollouts whose last attempt failed.",
+            "percentunit",
+            draw="number",
+            width=4,
+        ),
+        Panel(
+            "Output tokens / s",
+            [Query(_scope.rate(m.COLLECTOR_TOKENS, where=_OUTPUT))],
+            "Of rollouts put on disk.",
+            draw="number",
+            width=4,
+        ),
+    ],
+)
+
+_PROGRESS: Final = Row(
+    "Progress",
+    [
+        Panel(
+            "Rollouts",
+            [
+                Query(
+                    _scope.rate(m.COLLECTOR_ROLLOUTS, "outcome", "boundary"),
+                    "{{outcome}} {{boundary}}",
+                )
+            ],
+            "Put on disk in a second, by outcome and the failure's boundary.",
+            "ops",
+            "areas",
+        ),
+        Panel(
+            "In flight",
+            [
+                Query(_scope.gauge(m.COLLECTOR_IN_FLIGHT), "in flight"),
+                Query(_scope.gauge(m.COLLECTOR_CONCURRENCY), "at most"),
+                Query(_scope.gauge(m.COLLECTOR_ENDING), "ending"),
+                Query(_scope.gauge(m.COLLECTOR_RETRIES_WAITING), "waiting for another attempt"),
+            ],
+            "Attempts sent to agents, and rollouts that wait for the disk, a judge or a retry.",
+        ),
+        Panel(
+            "Followed by another attempt",
+            [
+                Query(
+                    _scope.rate(m.COLLECTOR_RETRIES, "boundary", "reason"),
+                    "{{boundary}} {{reason}}",
+                )
+            ],
+            "Attempts that failed and are tried again, in a second.",
+            "ops",
+            "areas",
+        ),
+    ],
+)
+
+_OUTPUTS: Final = Row(
+    "Disk and trainer",
+    [
+        Panel(
+            "Commits",
+            percentiles(_scope, m.JOURNAL_COMMIT_SECONDS),
+            "Time to put a group of outcomes on disk, fsync included.",
+            "s",
+            width=6,
+        ),
+        Panel(
+            "Tokens",
+            [Query(_scope.rate(m.COLLECTOR_TOKENS, "direction"), "{{direction}}")],
+            "Of completed rollouts put on disk, in a second.",
+            "ops",
+            width=6,
+        ),
+        Panel(
+            "Groups",
+            [
+                Query(_scope.rate(m.GROUPS, "event"), "{{event}} / s"),
+                Query(_scope.gauge(m.GROUPS_WAITING), "waiting for the trainer"),
+            ],
+            "Groups of repeats for a trainer: finished, acknowledged, or too old.",
+            width=6,
+        ),
+        Panel(
+            "Connections lost, events dropped",
+            [
+                Query(_scope.increase(m.COLLECT_RECONNECTS), "connections lost"),
+                Query(_scope.increase(m.STALE_EVENTS), "events of older attempts"),
+            ],
+            "Nothing is lost with either: attempts go on or are begun anew.",
+            width=6,
+        ),
+    ],
+)
+
+RUN: Final = Dashboard(
+    "run",
+    "One run",
+    "What a collector has on disk, in flight and still before it. It serves its metrics where"
+    " `gym-cli collect --metrics-port` says.",
+    [_INSTANCE],
+    [_GLANCE, _PROGRESS, _OUTPUTS],
+)
