@@ -62,7 +62,7 @@ def test_the_same_seed_sends_the_same() -> None:
 def test_made_up_messages_are_of_every_kind() -> None:
     made = [messages.made_up(drawn(seed), agent_pb2.CollectRequest, 0.9) for seed in range(100)]
     kinds = {one.WhichOneof("message") for one in made}
-    assert kinds == {"hello", "starts", "cancels", "credit", "ack"}
+    assert kinds >= {"hello", "starts", "cancels", "credit", "ack"}
     sizes = [one.ByteSize() for one in made]
     assert max(sizes) > 1000
     assert min(sizes) < 20
