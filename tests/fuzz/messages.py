@@ -41,8 +41,8 @@ def changed(values: Values, good: Message) -> Message:
     message = type(good)()
     message.CopyFrom(good)
     for _ in range(values.one((1, 1, 2, 3))):
-        holder, field = values.one(_sites(message, 0))
-        values.one(_CHANGES)(values, holder, field)
+        if sites := _sites(message, 0):  # some have no fields
+            values.one(_CHANGES)(values, *values.one(sites))
     return message
 
 
