@@ -27,6 +27,8 @@ _LIBRARY: Final = (
     ("UNIMPLEMENTED", "Method not found"),
     ("UNKNOWN", "metadata size exceeds"),
 )
+#: "Not implemented" and "HTTP version not supported", of methods and versions that there are not.
+_HONEST: Final = (501, 505)
 _LOG: Final = re.compile(
     r"Traceback \(most recent call last\)|was never (retrieved|awaited)|Exception in callback"
     r"|Exception ignored in|unforeseen failure|Fatal Python error|Segmentation fault|Killed"
@@ -115,7 +117,7 @@ def problems_of_http(where: str, status: int, body: bytes) -> list[str]:
     problems = []
     if _LEAKS.search(body):
         problems.append(f"{where}: an answer holds a traceback: {_around(body)}")
-    if status >= 500:
+    if status >= 500 and status not in _HONEST:
         problems.append(f"{where}: status {status}: {body[:200]!r}")
     return problems
 

@@ -27,6 +27,8 @@ _log = logging.getLogger("gymmesh.discovery")
 
 PATH: Final = "/v1/http-sd"
 _STOP_S: Final = 1.0
+#: A connection is for one request, and closed after so long, whatever has come of it.
+_CONNECTION_S: Final = 10.0
 
 
 class HttpSdEdge:
@@ -35,6 +37,7 @@ class HttpSdEdge:
     def __init__(self, address: str) -> None:
         self._host, self._port = split_address(address)
         self._runner: web.AppRunner | None = None
+        self._server: asyncio.Server | None = None
         self._backend: RegistryBackend | None = None
         self.address = ""
 
@@ -46,19 +49,23 @@ class HttpSdEdge:
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=_STOP_S)
         await self._runner.setup()
         try:
-            await web.TCPSite(self._runner, self._host, self._port).start()
+            self._server = await asyncio.get_running_loop().create_server(
+                self._connection, self._host, self._port
+            )
         except OSError as error:
             place = at_port(self._host, self._port)
             await self._runner.cleanup()
             raise OSError(
                 f"cannot serve HTTP service discovery on {place}: {error.strerror}"
             ) from error
-        self.address = at_port(self._host, self._runner.addresses[0][1])
+        self.address = at_port(self._host, self._server.sockets[0].getsockname()[1])
         log_exposure("HTTP service discovery is served", self._host, "read where services are")
         _log.info("HTTP service discovery is at http://%s%s", self.address, PATH)
 
     async def close(self) -> None:
         """Stops listening."""
+        if self._server is not None:
+            self._server.close()
         if self._runner is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(2 * _STOP_S):
@@ -71,12 +78,22 @@ class HttpSdEdge:
         """Nothing over gRPC."""
         return []
 
+    def _connection(self) -> asyncio.Protocol:
+        """The library itself would wait for ever for a request that does not come."""
+        assert self._runner is not None
+        assert self._runner.server is not None
+        connection = self._runner.server()
+        asyncio.get_running_loop().call_later(_CONNECTION_S, connection.force_close)
+        return connection
+
     async def _targets(self, request: web.Request) -> web.Response:
         assert self._backend is not None
         _, instances = self._backend.snapshot("", "")
-        return web.Response(
+        response = web.Response(
             body=orjson.dumps(targets_of(instances)), content_type="application/json"
         )
+        response.force_close()
+        return response
 
 
 def targets_of(instances: list[discovery_pb2.Instance]) -> list[dict[str, Any]]:

@@ -3,54 +3,99 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
+from contextlib import suppress
+from http.server import ThreadingHTTPServer
+from socketserver import BaseServer
 from threading import Thread
+from time import monotonic
 from typing import Any, Final
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from prometheus_client import make_wsgi_app
-from prometheus_client.exposition import ThreadingWSGIServer
+from prometheus_client import MetricsHandler
 
 from gymmesh_runtime import metrics
 from gymmesh_runtime.listening import METRICS_HARM, at_port, family_of, log_exposure
+
+_log = logging.getLogger("gymmesh.metrics")
 
 _HEARTBEAT_S: Final = 1.0
 # How long stopping may take. The library's own start_http_server polls every half second, which
 # a mesh of processes, stopped one after the other, adds up.
 _POLL_S: Final = 0.05
+# Each connection takes a thread, so there is a bound to how many there are, and to how long one
+# lasts, whether its caller says nothing, says it slowly, or does not read the answer.
+_MOST_CONNECTIONS: Final = 64
+_CONNECTION_S: Final = 10.0
+_BACKLOG: Final = 128
 
 
-class _Silent(WSGIRequestHandler):
-    def log_message(self, format: str, *args: object) -> None:
-        """Says nothing: a scrape is no news."""
+class _Handler(MetricsHandler):
+    registry = metrics.REGISTRY
+
+    def do_GET(self) -> None:
+        try:
+            super().do_GET()
+        except (ValueError, TypeError):  # of a path that is no URL, an Accept that makes no sense
+            self.send_error(400)
+
+    def version_string(self) -> str:
+        return "gymmesh"
 
 
-class _V6Server(ThreadingWSGIServer):
-    address_family = socket.AF_INET6
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = _BACKLOG
+
+    def __init__(self, family: socket.AddressFamily, address: tuple[str, int]) -> None:
+        self.address_family = family
+        self._until: dict[Any, float] = {}  # when each connection is closed
+        super().__init__(address, _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if len(self._until) >= _MOST_CONNECTIONS:
+            self.shutdown_request(request)
+            return
+        self._until[request] = monotonic() + _CONNECTION_S
+        super().process_request(request, client_address)
+
+    def service_actions(self) -> None:
+        now = monotonic()
+        for request, until in list(self._until.items()):
+            if now > until:
+                with suppress(OSError):
+                    request.shutdown(socket.SHUT_RDWR)  # its thread finds that it is over
+
+    def shutdown_request(self, request: Any) -> None:
+        self._until.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A caller that is gone is no news, and nothing else can be done about the rest."""
+        _log.debug("a scrape broke off", exc_info=True)
 
 
 class MetricsEndpoint:
     """Serves ``/metrics`` from a thread of its own, so that a busy loop can't hide."""
 
-    def __init__(self, server: WSGIServer, thread: Thread, host: str) -> None:
+    def __init__(self, server: BaseServer, thread: Thread, host: str, port: int) -> None:
         self._server = server
         self._thread = thread
-        self.port = server.server_port
-        self.address = at_port(host, self.port)
+        self.port = port
+        self.address = at_port(host, port)
 
     @classmethod
     def start(cls, host: str, port: int) -> MetricsEndpoint:
         """Starts it; ``port`` 0: the system chooses. Raises OSError when taken."""
-        kind = _V6Server if family_of(host) is socket.AF_INET6 else ThreadingWSGIServer
         try:
-            server = make_server(host, port, make_wsgi_app(metrics.REGISTRY), kind, _Silent)
+            server = _Server(family_of(host), (host, port))
         except OSError as exc:
             place = at_port(host, port)
             raise OSError(f"cannot serve metrics on {place}: {exc.strerror or exc}") from exc
         log_exposure("metrics are served", host, METRICS_HARM)
         thread = Thread(target=server.serve_forever, args=(_POLL_S,), name="metrics", daemon=True)
         thread.start()
-        return cls(server, thread, host)
+        return cls(server, thread, host, server.server_port)
 
     def stop(self) -> None:
         """Stops it."""

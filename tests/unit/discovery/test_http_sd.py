@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import aiohttp
 import pytest
 
 from gymmesh.discovery.v1 import discovery_pb2 as pb
+from gymmesh_discovery import http_sd
 from gymmesh_discovery.backends.memory import MemoryRegistry
 from gymmesh_discovery.config import DiscoveryConfig
 from gymmesh_discovery.edges import edges_of
@@ -80,6 +82,25 @@ async def test_over_http() -> None:
             await HttpSdEdge(edge.address).open(registry)
     finally:
         await service.close()
+        await service.close()
+
+
+@pytest.mark.parametrize("said", [b"", b"GET /v1/ht", b"GET /v1/http-sd HTTP/1.1\r\nHost: a\r\n"])
+async def test_who_does_not_go_on_is_hung_up_on(
+    monkeypatch: pytest.MonkeyPatch, said: bytes
+) -> None:
+    monkeypatch.setattr(http_sd, "_CONNECTION_S", 0.1)
+    edge = HttpSdEdge("127.0.0.1:0")
+    service = DiscoveryService("registry", MemoryRegistry(), edges=[edge])
+    await service.open(PeerDirectory())
+    try:
+        host, _, port = edge.address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(said)
+        async with asyncio.timeout(20):
+            assert await reader.read() == b""
+        writer.close()
+    finally:
         await service.close()
 
 
