@@ -15,6 +15,7 @@ DETAILS: Final = "grpc-status-details-bin"
 Metadata = Sequence[tuple[str, str | bytes]]
 #: Longer than anything here takes by right on a busy machine.
 PATIENT_S: Final = 40.0
+_OWN_LIBRARY: Final = "Internal error from Core"
 _MOST_MESSAGES: Final = 50
 
 
@@ -90,6 +91,8 @@ async def _answered(rpc: Any, call: Call, messages: Sequence[bytes]) -> Answer:
     code = await rpc.code()
     trailers = await rpc.trailing_metadata() or ()
     details = next((value for key, value in trailers if key == DETAILS), b"")
+    if await rpc.details() == _OWN_LIBRARY:  # which could not write to a stream that had ended
+        return Answer(call.method, "CANCELLED", messages=messages)
     return Answer(
         call.method,
         code.name,

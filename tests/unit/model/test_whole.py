@@ -20,11 +20,11 @@ def nested(levels: int) -> list[Any]:
 
 @pytest.mark.parametrize("write", [dumps, dumps_clean])
 def test_a_body_deeper_than_its_parameters(write: Callable[[Any], bytes]) -> None:
-    deepest = loads(dumps(nested(240)))  # a parameter that the codec has read
+    body = {"text": [*nested(30), loads(dumps(nested(240)))]}
+    for _ in range(40):  # what the codec has read, and what was put around it
+        body = {"text": [body]}
     with pytest.raises(MeshError) as caught:
-        for _ in range(40):  # the two give up at different depths
-            deepest = [deepest]
-            write_whole({"text": deepest}, write)
+        write_whole(body, write)
     assert caught.value.reason == errors_pb2.ERROR_REASON_FIELD_INVALID
     assert "nested deeper" in caught.value.message
 
