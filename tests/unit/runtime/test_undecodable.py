@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -18,6 +19,7 @@ from gymmesh_runtime.contract import methods_of
 from gymmesh_runtime.errors import STATUS_DETAILS_KEY, MeshError
 from gymmesh_runtime.peers import PeerDirectory, Transport
 from gymmesh_runtime.wire.mux.frames import END, EXCHANGE, MESSAGE, OFFERED, pack, unpack
+from tests.fuzz import http2
 from tests.unit.runtime.probe import MODEL, Probe, instance_at, served, stream, unary
 
 pytestmark = pytest.mark.timeout(90)
@@ -266,3 +268,35 @@ def test_every_message_of_the_contract_refuses_the_garbage() -> None:
             for data in GARBAGE:
                 with pytest.raises(MeshError):
                     spec.request_of(data)
+
+
+async def test_a_method_that_the_library_lacks(logged: pytest.LogCaptureFixture) -> None:
+    """gRPC's own health has List in its contract, and not in its asynchronous servicer."""
+    async with channel_to([MODEL]) as channel:
+        error = await refusal_of(channel, "/grpc.health.v1.Health/List", False, False, b"")
+        assert error.code() is grpc.StatusCode.UNIMPLEMENTED
+        trailers = dict(error.trailing_metadata())
+        assert b"NOT_OFFERED" in trailers[STATUS_DETAILS_KEY]
+
+
+async def test_metadata_that_is_not_utf8(logged: pytest.LogCaptureFixture) -> None:
+    """gRPC's clients do not send it; what is written by hand may."""
+    headers = [
+        (b":method", b"POST"), (b":scheme", b"http"), (b":authority", b"a"), (b"te", b"trailers"),
+        (b":path", b"/grpc.health.v1.Health/Check"), (b"content-type", b"application/grpc"),
+        (b"authorization", b"Bearer \xff"),
+    ]  # fmt: skip
+    block = b"".join(http2.header(*one) for one in headers)
+    asked = [
+        http2.PREFACE,
+        http2.frame(http2.SETTINGS, 0, 0, b""),
+        http2.frame(http2.HEADERS, 4, 1, block),
+        http2.frame(http2.DATA, 1, 1, bytes(5)),
+    ]
+    async with served({MODEL: Probe()}) as address:
+        host, _, port = address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"".join(asked))
+        async with asyncio.timeout(30):
+            await reader.readuntil(b"grpc-status")
+        writer.close()

@@ -13,7 +13,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh_runtime.binding import Binding, BoundMethod
+from gymmesh_runtime.binding import Binding, BoundMethod, not_offered
 from gymmesh_runtime.errors import STATUS_DETAILS_KEY, MeshError, to_status
 from gymmesh_runtime.listening import SERVICES_HARM, at_port, log_exposure
 from gymmesh_runtime.security.audit import audited
@@ -21,7 +21,7 @@ from gymmesh_runtime.security.authorizer import Authorizer, without_token
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.security.exposure import check_exposure
 from gymmesh_runtime.security.limits import Limiter
-from gymmesh_runtime.wire.library_log import quiet_cancellations
+from gymmesh_runtime.wire.library_log import quiet
 from gymmesh_runtime.wire.mux.frames import EXCHANGE
 from gymmesh_runtime.wire.mux.servicer import MuxServicer
 from gymmesh_runtime.wire.mux.table import TableLimits
@@ -49,7 +49,7 @@ class MeshServer:
         credentials: Credentials | None = None,
     ) -> None:
         bindings = list(bindings)
-        quiet_cancellations()
+        quiet()
         self._credentials = credentials or Credentials()
         security = self._credentials.config
         authorizer = Authorizer.of(security)
@@ -277,7 +277,10 @@ def _decoding(name: str, handler: Any, access: _Access) -> Any:
             request = read(data)
         except MeshError as error:
             await _abort(rpc, error)
-        return await handler.unary_unary(request, rpc)
+        try:
+            return await handler.unary_unary(request, rpc)
+        except NotImplementedError:  # of a generated base class; gRPC would log a traceback
+            await _abort(rpc, not_offered(name))
 
     async def stream(data: Any, rpc: grpc.aio.ServicerContext[Any, Any]) -> None:
         serve = handler.stream_stream or handler.unary_stream
@@ -292,6 +295,8 @@ def _decoding(name: str, handler: Any, access: _Access) -> Any:
                 await rpc.write(response)
         except MeshError as error:
             await _abort(rpc, error)
+        except NotImplementedError:
+            await _abort(rpc, not_offered(name))
 
     serializer = handler.response_serializer
     if handler.request_streaming:
