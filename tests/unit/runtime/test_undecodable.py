@@ -64,7 +64,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixtur
     """What was logged; nothing is to be a warning, or have a traceback."""
     caplog.set_level(logging.DEBUG)
     yield caplog
-    for record in caplog.records:
+    for record in caplog.get_records("call"):
         assert record.exc_info is None, record.getMessage()
         assert record.levelno < logging.WARNING, record.getMessage()
 
