@@ -34,6 +34,8 @@ _LOG: Final = re.compile(
     r"|Exception ignored in|unforeseen failure|Fatal Python error|Segmentation fault|Killed"
     r"|\bWARNING: All log messages before|E0000"
 )
+#: A caller's words may be logged, but not as many as it likes.
+_LONGEST_LINE: Final = 20_000
 MIB: Final = 1024 * 1024
 _MORE_BYTES: Final = 64 * MIB
 _MORE_SHARE: Final = 0.25
@@ -132,7 +134,11 @@ def problems_of_log(text: str) -> list[str]:
             last = next((one for one in rest[1:] if not one.startswith((" ", "\t"))), line)
             key = re.sub(r"[0-9a-f]{6,}|\d+", "N", f"{line}{last}")
             found.setdefault(key, "\n".join(lines[max(0, number - 2) : number + 30]))
-    return [f"the log says:\n{words}" for words in found.values()]
+    problems = [f"the log says:\n{words}" for words in found.values()]
+    longest = max(lines, key=len, default="")
+    if len(longest) > _LONGEST_LINE:
+        problems.append(f"a line of the log has {len(longest)} characters: {longest[:300]}")
+    return problems
 
 
 def problems_of_memory(name: str, samples: Sequence[int]) -> list[str]:

@@ -86,6 +86,7 @@ def test_logs() -> None:
     assert len(found) == 1  # alike ones once
     assert "KeyError: 1" in found[0]
     assert problems_of_log("asyncio: Task exception was never retrieved")
+    assert "21000 characters" in problems_of_log("INFO a\n" + "b" * 21_000)[0]
 
 
 def test_memory() -> None:
