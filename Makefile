@@ -11,7 +11,7 @@ WORKERS ?= 2
 DEVICE ?= cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-clients test-consul test-deploy test-images test-kubernetes test-slurm test-vllm check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-instructions bench-journal bench-model bench-peers bench-resource bench-routing bench-scale bench-tokens bench-transport bench-xds chaos clean
+.PHONY: help setup demo test test-clients test-consul test-deploy test-images test-kubernetes test-slurm test-vllm check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-instructions bench-journal bench-model bench-peers bench-resource bench-routing bench-scale bench-tokens bench-transport bench-xds chaos clean fuzz
 
 help: ## list the targets
 	@echo "gymmesh: the targets of make"
@@ -118,6 +118,9 @@ bench-xds: setup ## measure how soon gRPC clients follow the registry through xD
 
 chaos: setup ## hurt 20 runs of 500 rollouts in every way, and judge them (ARGS=…)
 	$(BIN)/python -m tests.chaos $(ARGS)
+
+fuzz: setup ## send what is malformed to every RPC, endpoint and port, ten minutes each (ARGS=…)
+	$(BIN)/python -m tests.fuzz $(ARGS)
 
 clean: ## remove .venv, builds and caches
 	rm -rf .venv .cache dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
