@@ -13,6 +13,7 @@ from gymmesh.run.v1 import run_pb2
 from gymmesh_runtime.contract import MethodSpec, methods_of
 from tests.fuzz.calls import ask
 from tests.fuzz.good import Good
+from tests.fuzz.judge import problems_of_log
 from tests.fuzz.mesh import READY_S, Mesh, Started, solved, start
 from tests.fuzz.stock import Stock
 from tests.fuzz.targets.rpc import Face, RpcTarget
@@ -50,7 +51,7 @@ class RunTarget(RpcTarget):
         settings += ("agents.tool_loop.model_timeout_s",)
         self._collector = await start(
             "collector", folder, "collect", "-i", tasks, "-o", self._rows, "-q",
-            "--concurrency", "2", "--rollout-timeout", _LONG_S,
+            "--concurrency", "2", "--timeout", _LONG_S,
             "--model-url", self._endpoint.url, "--model", "fake",
             *(part for key in settings for part in ("--set", f"{key}={_LONG_S}")),
             env={"GYMMESH_RUNTIME_DIR": str(folder)},
@@ -95,10 +96,11 @@ class RunTarget(RpcTarget):
         async with asyncio.timeout(READY_S):
             code = await self._collector.process.wait()
         rewards = [row["reward"] for row in rows_of(self._rows)]
+        log = self._collector.log.read_text()
+        problems = problems_of_log(log)
         if code != 0 or rewards != [1.0] * _TASKS:
-            log = self._collector.log.read_text()[-2000:]
-            return [f"the run ended with exit code {code} and {rewards}: {log}"]
-        return []
+            problems.append(f"the run ended with exit code {code} and {rewards}: {log[-2000:]}")
+        return problems
 
     async def close(self) -> None:
         await super().close()

@@ -18,6 +18,7 @@ _START_S = 10.0
 _STOP_S = 5.0
 # How long a connection may take to its first request; between two the library has a bound itself.
 _SILENT_S = 10.0
+_BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
 @contextlib.asynccontextmanager
@@ -68,11 +69,24 @@ class _Server(uvicorn.Server):
 
 
 class _Connection(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # one of two, as installed
-    """Hangs up on a caller that says nothing, for whom the library would wait for ever."""
+    """Hangs up on a caller that says nothing, for whom the library would wait for ever, and on one
+    that spoils a request which is being answered, where the library's two answers would meet.
+    """
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type]  # of TCP, which is one
         asyncio.get_running_loop().call_later(_SILENT_S, self._hang_up, transport)
+
+    def send_400_response(self, msg: str) -> None:
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete:
+            super().send_400_response(msg)
+            return
+        if not cycle.response_started:
+            self.transport.write(_BAD_REQUEST)
+        cycle.disconnected = True
+        cycle.message_event.set()
+        self.transport.close()
 
     def _hang_up(self, transport: asyncio.BaseTransport) -> None:
         if self.cycle is None:  # there was no request

@@ -310,6 +310,22 @@ async def test_a_body_has_a_bound(monkeypatch: pytest.MonkeyPatch, length: bytes
         assert came.startswith(b"HTTP/1.1 413 ")
 
 
+@pytest.mark.parametrize("authorization", [b"", b"authorization: Bearer "])
+async def test_a_request_that_is_spoilt_while_it_is_answered(
+    authorization: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with offered() as (mesh, app, url):
+        if authorization:
+            authorization += app.mint((await mesh.create()).session_id).encode()
+        head = b"POST /mcp HTTP/1.1", b"host: a", authorization or b"a: b"
+        for wrong in (b"zz\r\n", b"2\r\n{}\r\nzz\r\n", b"0\r\n\r\n\x00\x00 / HTTP\r\n\r\n"):
+            data = b"\r\n".join((*head, b"transfer-encoding: chunked", b"", wrong))
+            assert (await _said(url, data)).startswith(b"HTTP/1.1 4")
+        assert (await status(url, None))[0] == 401
+    for record in caplog.records:
+        assert record.exc_info is None, record.getMessage()
+
+
 async def test_who_does_not_go_on_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
     from gymmesh_resource.mcp_server import serving, tool_server
 
