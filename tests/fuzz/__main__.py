@@ -65,7 +65,8 @@ async def _run(asked: argparse.Namespace, plan: Plan, base: Path) -> list[Report
         together = [chosen] if asked.at_once else [[name] for name in chosen]
         for group in filter(None, together):
             folder = base / "-".join(group)
-            folder.mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
             reports += await _group(group, folder, plan, FEW if asked.small else ENVIRONMENTS)
     return reports
 

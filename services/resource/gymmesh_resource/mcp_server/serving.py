@@ -79,13 +79,11 @@ class _Connection(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # one of 
 
     def send_400_response(self, msg: str) -> None:
         cycle = self.cycle
-        if cycle is None or cycle.response_complete:
-            super().send_400_response(msg)
-            return
-        if not cycle.response_started:
+        if cycle is None or cycle.response_complete or not cycle.response_started:
             self.transport.write(_BAD_REQUEST)
-        cycle.disconnected = True
-        cycle.message_event.set()
+        if cycle is not None:
+            cycle.disconnected = True
+            cycle.message_event.set()
         self.transport.close()
 
     def _hang_up(self, transport: asyncio.BaseTransport) -> None:

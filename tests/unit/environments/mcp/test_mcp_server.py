@@ -318,8 +318,14 @@ async def test_a_request_that_is_spoilt_while_it_is_answered(
         if authorization:
             authorization += app.mint((await mesh.create()).session_id).encode()
         head = b"POST /mcp HTTP/1.1", b"host: a", authorization or b"a: b"
-        for wrong in (b"zz\r\n", b"2\r\n{}\r\nzz\r\n", b"0\r\n\r\n\x00\x00 / HTTP\r\n\r\n"):
-            data = b"\r\n".join((*head, b"transfer-encoding: chunked", b"", wrong))
+        after = b"0\r\n\r\n\x00\x00 / HTTP\r\n\r\n"
+        for more, wrong in (
+            (b"a: b", b"zz\r\n"),
+            (b"a: b", b"2\r\n{}\r\nzz\r\n"),
+            (b"a: b", after),
+            (b"connection: close", after),
+        ):
+            data = b"\r\n".join((*head, more, b"transfer-encoding: chunked", b"", wrong))
             assert (await _said(url, data)).startswith(b"HTTP/1.1 4")
         assert (await status(url, None))[0] == 401
     for record in caplog.records:
