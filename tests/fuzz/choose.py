@@ -18,36 +18,35 @@ from tests.fuzz.targets.sockets import SocketTarget
 
 #: The share of requests of many megabytes in long runs; short ones have none.
 HUGE: Final = 0.001
-_Make = Callable[[Mesh, Stock | None, bool], Target]
+_Make = Callable[[Mesh, Stock, bool], Target]
 
 
 def _services(name: str, *kinds: str) -> _Make:
-    def make(mesh: Mesh, stock: Stock | None, long: bool) -> Target:
+    def make(mesh: Mesh, stock: Stock, long: bool) -> Target:
         faces = faces_of(mesh, stock, *kinds)
         return RpcTarget(name, faces, mesh.channel, huge=HUGE if long else 0.0)
 
     return make
 
 
-def _discovery(mesh: Mesh, stock: Stock | None, long: bool) -> Target:
+def _discovery(mesh: Mesh, stock: Stock, long: bool) -> Target:
     place = _spare_registry(mesh)
     faces = [face_of(mesh, stock, place), control_plane(place.address)]
     return RpcTarget("discovery", faces, mesh.channel, huge=HUGE if long else 0.0)
 
 
-def _library(mesh: Mesh, stock: Stock | None, long: bool) -> Target:
+def _library(mesh: Mesh, stock: Stock, long: bool) -> Target:
     return RpcTarget("library", library_faces(mesh), mesh.channel, huge=HUGE if long else 0.0)
 
 
-def _mux(mesh: Mesh, stock: Stock | None, long: bool) -> Target:
+def _mux(mesh: Mesh, stock: Stock, long: bool) -> Target:
     faces = faces_of(mesh, stock, "agent", "model", "environment")
     return MuxTarget(
         "mux", [*faces, face_of(mesh, stock, _spare_registry(mesh))], mesh.channel, large=long
     )
 
 
-def _http(mesh: Mesh, stock: Stock | None, long: bool) -> Target:
-    assert stock is not None
+def _http(mesh: Mesh, stock: Stock, long: bool) -> Target:
     metrics = [
         Endpoint(f"metrics {one.name}", one.metrics_address, (b"/metrics", b"/"))
         for one in mesh.places[:3]
@@ -57,20 +56,19 @@ def _http(mesh: Mesh, stock: Stock | None, long: bool) -> Target:
     return HttpTarget("http", [*metrics, listed, *offered, *offered])
 
 
-def _run(mesh: Mesh, stock: Stock | None, long: bool) -> Target:
-    assert stock is not None
+def _run(mesh: Mesh, stock: Stock, long: bool) -> Target:
     return RunTarget(mesh, stock, huge=HUGE if long else 0.0)
 
 
-def _sockets(mesh: Mesh, stock: Stock | None, long: bool) -> Target:
+def _sockets(mesh: Mesh, stock: Stock, long: bool) -> Target:
     return SocketTarget("sockets", faces_of(mesh, stock, "agent", "model"), tls=False)
 
 
-def _tls(mesh: Mesh, stock: Stock | None, long: bool) -> Target:
+def _tls(mesh: Mesh, stock: Stock, long: bool) -> Target:
     return SocketTarget("tls", faces_of(mesh, stock, "agent", "model"), tls=True)
 
 
-def _strangers(mesh: Mesh, stock: Stock | None, long: bool) -> Target:
+def _strangers(mesh: Mesh, stock: Stock, long: bool) -> Target:
     faces = faces_of(mesh, stock, "agent", "model", "environment", "discovery", known=False)
     huge = HUGE if long else 0.0
     return RpcTarget("strangers", faces, mesh.channel, huge=huge, admitted=False)
@@ -94,7 +92,7 @@ TARGETS: Final = (*PLAIN, *SECURED)
 
 @asynccontextmanager
 async def opened(
-    name: str, mesh: Mesh, stock: Stock | None, *, long: bool = False
+    name: str, mesh: Mesh, stock: Stock, *, long: bool = False
 ) -> AsyncIterator[Target]:
     """A target that is ready."""
     make = SECURED[name] if mesh.secured else PLAIN[name]

@@ -27,9 +27,9 @@ OF_KIND: Final = {
 _RESOURCES: Final = ("agent.fuzz1", "affinity.model.fuzz2", "resource.fuzz3", "agent.none", "*", "")
 
 
-def face_of(mesh: Mesh, stock: Stock | None, place: Place, *, known: bool = True) -> Face:
+def face_of(mesh: Mesh, stock: Stock, place: Place, *, known: bool = True) -> Face:
     """The contract's services of a place. `known`: calls show who makes them."""
-    shop = stock.shops.get(place.name) if stock is not None else None
+    shop = stock.shops.get(place.name) if place.kind == "environment" else None
     methods = [one for name in OF_KIND[place.kind] for one in methods_of(name).values()]
     words: dict[str, Any] = {
         "environment": [one.name for one in mesh.of("environment")],
@@ -41,11 +41,11 @@ def face_of(mesh: Mesh, stock: Stock | None, place: Place, *, known: bool = True
     if shop is not None:
         words["session_id"] = shop.sessions
         words["name"] = [tool.name for tool in shop.tools]
-    good = Good(stock, shop) if stock is not None else None
-    return Face(place.address, methods, words, good, metadata=mesh.metadata() if known else ())
+    shown = mesh.metadata() if known else ()
+    return Face(place.address, methods, words, Good(stock, shop), metadata=shown)
 
 
-def faces_of(mesh: Mesh, stock: Stock | None, *kinds: str, known: bool = True) -> list[Face]:
+def faces_of(mesh: Mesh, stock: Stock, *kinds: str, known: bool = True) -> list[Face]:
     """Those of all places of some kinds."""
     return [face_of(mesh, stock, one, known=known) for kind in kinds for one in mesh.of(kind)]
 

@@ -31,8 +31,7 @@ _LIBRARY: Final = (
 _HONEST: Final = (501, 505)
 _LOG: Final = re.compile(
     r"Traceback \(most recent call last\)|was never (retrieved|awaited)|Exception in callback"
-    r"|Exception ignored in|unforeseen failure|Fatal Python error|Segmentation fault|Killed"
-    r"|\bWARNING: All log messages before|E0000"
+    r"|Exception ignored in|unforeseen failure|Fatal Python error|Segmentation fault"
 )
 #: A caller's words may be logged, but not as many as it likes.
 _LONGEST_LINE: Final = 20_000

@@ -17,7 +17,7 @@ from tests.fuzz.good import Good
 from tests.fuzz.judge import Answer, problems_of, problems_of_status
 from tests.fuzz.targets.base import values_of
 from tests.fuzz.values import Values, Words
-from tests.fuzz.wire import hurt
+from tests.fuzz.wire import BYTES, Field, hurt
 
 #: Streams that last for as long as their caller wants.
 _ENDLESS: Final = frozenset(
@@ -26,6 +26,7 @@ _ENDLESS: Final = frozenset(
 )  # fmt: skip
 _LINGER_S: Final = 0.3
 _HUGE: Final = (5 * 2**20, 64 * 2**20 - 100, 64 * 2**20 + 100, 130 * 2**20)
+_MOST_ENTRIES: Final = 8 * 2**20  # bytes of them
 _KEYS: Final = ("traceparent", "authorization", "gymmesh-affinity", "x-a", "grpc-previous-rpc")
 _SHORT_S: Final = (0.0, 0.001, 0.02, 0.3)
 
@@ -142,19 +143,12 @@ def requests_of(
 
 def _huge(values: Values, kind: type[Message]) -> bytes:
     """A request with one text or blob of many megabytes, or with ever so many entries."""
+    number = values.one([field.number for field in kind.DESCRIPTOR.fields] or [1])
     size = values.one(_HUGE)
-    numbers = [field.number for field in kind.DESCRIPTOR.fields] or [1]
-    head = values.one(numbers) << 3 | 2
     if values.chance(0.5):
-        count = min(size, 8 * 2**20) // 2
-        return bytes((head & 0x7F, 0)) * count
-    message = b"a" * size
-    length = bytearray()
-    rest = len(message)
-    while rest > 0x7F:
-        length.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    return bytes((head & 0x7F,)) + bytes(length) + bytes((rest,)) + message
+        empty = Field(number, BYTES, b"").encoded()
+        return empty * (min(size, _MOST_ENTRIES) // len(empty))
+    return Field(number, BYTES, b"a" * size).encoded()
 
 
 def _metadata(values: Values) -> list[tuple[str, str | bytes]]:
