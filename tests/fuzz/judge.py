@@ -101,7 +101,8 @@ def _of_status(status: status_pb2.Status, code: str) -> list[str]:
     if len(infos) != 1 or infos[0].domain != DOMAIN:
         return [f"{len(infos)} ErrorInfos"]
     name = infos[0].reason
-    if name in FAULTS:
+    # A judge model that says nonsense is a fault of the verifier, too, but none that was raised.
+    if name in FAULTS and (name != "VERIFIER_FAULT" or "error_id" in infos[0].metadata):
         return [f"{name} {dict(infos[0].metadata)}"]
     try:
         reason = Reason.Value(f"ERROR_REASON_{name}")

@@ -26,6 +26,8 @@ READY_S: Final = 120.0
 _DOWN_S: Final = 60.0
 TOKEN: Final = "the-token-of-the-fuzzing-collector"
 OF_SERVICES: Final = "the-token-of-the-services"
+#: An answer to most questions, and a verdict of a judge on most answers.
+_SAID: Final = "4\n[[A=B]]\n[[1]]\n[[YES]]"
 #: All environments that need nothing but this machine and a model.
 ENVIRONMENTS: Final = (
     "math", "game", "workplace", "calendar", "function_calling", "instruction_following", "mcqa",
@@ -207,7 +209,7 @@ def solved(seen: fake.Seen) -> fake.Send:
     parts = words.split() if isinstance(words, str) else []
     if parts[:2] == ["What", "is"] and parts[-2:] == ["+", "1?"]:
         return fake.answer(calls=[("call_1", "calculator", f'{{"expression": "{parts[2]} + 1"}}')])
-    return fake.text("4")
+    return fake.text(_SAID)
 
 
 async def _forget(endpoint: fake.FakeEndpoint) -> None:

@@ -36,6 +36,7 @@ def answered(status: Any = GOOD, **more: Any) -> Answer:
     [
         Answer("a/B", "OK", messages=[b"fine"]),
         answered(),
+        answered(to_status(MeshError(Reason.ERROR_REASON_VERIFIER_FAULT, "the judge is silent"))),
         Answer("a/B", "CANCELLED", "Locally cancelled by application!"),
         Answer("a/B", "DEADLINE_EXCEEDED", "Deadline Exceeded", patient=False),
         Answer("a/B", "RESOURCE_EXHAUSTED", "SERVER: Received message larger than max (9 vs. 8)"),
