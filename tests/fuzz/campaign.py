@@ -19,7 +19,7 @@ from tests.fuzz.targets.base import Target
 _WORKERS: Final = 12
 _CASE_S: Final = 120.0
 _SAMPLES: Final = 60
-_QUIET_S: Final = 2.0
+_QUIET_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -17,13 +19,19 @@ _CASES = 40
 
 @pytest.mark.parametrize("secured", [False, True])
 async def test_the_first_cases(tmp_path: Path, secured: bool) -> None:
-    found: list[str] = []
-    async with running(tmp_path, FEW, secured=secured) as mesh, Stock(mesh) as stock:
-        async with spare_registry(mesh):
-            for name in SECURED if secured else PLAIN:
-                async with opened(name, mesh, stock) as target:
-                    report = await fuzzed(target, mesh, Plan(cases=_CASES))
-                assert report.cases == _CASES
-                found += report.lines() if report.problems else []
-        found += await mesh.serves(tmp_path / "afterwards")
-    assert found == [], "\n".join(found)
+    async with AsyncExitStack() as stack:
+        mesh = await stack.enter_async_context(running(tmp_path, FEW, secured=secured))
+        stock = await stack.enter_async_context(Stock(mesh))
+        if not secured:
+            await stack.enter_async_context(spare_registry(mesh))
+        targets = [
+            await stack.enter_async_context(opened(name, mesh, stock))
+            for name in (SECURED if secured else PLAIN)
+        ]
+        plan = Plan(cases=_CASES)
+        reports = await asyncio.gather(*(fuzzed(target, mesh, plan) for target in targets))
+        afterwards = await mesh.serves(tmp_path / "afterwards")
+    wrong = [line for one in reports if one.problems for line in one.lines()]
+    assert wrong == [], "\n".join(wrong)
+    assert afterwards == []
+    assert [one.cases for one in reports] == [_CASES] * len(targets)
