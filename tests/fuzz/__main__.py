@@ -13,7 +13,7 @@ from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.fuzz.campaign import Plan, Report, fuzzed
+from tests.fuzz.campaign import Plan, Report, afterwards, fuzzed
 from tests.fuzz.choose import SECURED, TARGETS, opened, spare_registry
 from tests.fuzz.mesh import ENVIRONMENTS, FEW, running
 from tests.fuzz.stock import Stock
@@ -90,8 +90,10 @@ async def _group(
             for name in names
         ]
         reports = await asyncio.gather(*(fuzzed(target, mesh, plan) for target in targets))
-        for problem in await mesh.serves(folder / "afterwards"):
+        for problem in await afterwards(mesh):
             reports[-1].add(problem)
+        logged = len(mesh.log_text())
+    print(f"{', '.join(names)}: the services logged {logged} characters")
     for report in reports:
         print("\n".join(report.lines()), flush=True)
     return list(reports)

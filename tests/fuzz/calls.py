@@ -15,6 +15,12 @@ DETAILS: Final = "grpc-status-details-bin"
 Metadata = Sequence[tuple[str, str | bytes]]
 #: Longer than anything here takes by right on a busy machine.
 PATIENT_S: Final = 40.0
+_ENDED: Final = (
+    grpc.aio.AioRpcError,
+    grpc.aio.BaseError,
+    asyncio.InvalidStateError,
+    asyncio.CancelledError,
+)
 _OWN_LIBRARY: Final = "Internal error from Core"
 _MOST_MESSAGES: Final = 50
 
@@ -80,7 +86,7 @@ async def _talked(rpc: Any, call: Call) -> Answer:
             rpc.cancel()
     except TimeoutError:
         rpc.cancel()
-    except (grpc.aio.AioRpcError, asyncio.InvalidStateError, asyncio.CancelledError):
+    except _ENDED:  # what the library raises on a stream that has ended
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise

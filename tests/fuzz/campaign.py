@@ -50,7 +50,6 @@ class Report:
     problems: dict[str, tuple[str, int | None, int]] = field(default_factory=dict)
     memory: dict[str, list[int]] = field(default_factory=dict)
     seen: Mapping[str, int] = field(default_factory=dict)
-    log_bytes: int = 0
 
     def add(self, problem: str, case: int | None = None) -> None:
         """Note a problem; those that differ in numbers alone are the same."""
@@ -70,7 +69,6 @@ class Report:
             f"{self.target}: {verdict}; seed {self.plan.seed}, {self.cases} cases in "
             f"{self.seconds:.0f} s, {self.rollouts} good rollouts meanwhile",
             f"    MiB at the start, after a quarter and at the end: {grown}",
-            f"    bytes logged: {self.log_bytes}",
             "    answers: " + ", ".join(f"{key} {n}" for key, n in sorted(self.seen.items())),
         ]
         for words, case, count in self.problems.values():
@@ -83,11 +81,10 @@ class Report:
 async def fuzzed(target: Target, mesh: Mesh, plan: Plan) -> Report:
     """Runs the cases of an open target, and looks at all once they are over."""
     report = Report(target.name, plan)
-    pulse = Pulse(mesh)
+    pulse = Pulse(mesh, target.name)
     started = time.monotonic()
     stop = None if plan.seconds is None else started + plan.seconds
     numbers = iter(plan.numbers())
-    logged = len(mesh.log_text())
 
     async def work() -> None:
         for number in numbers:
@@ -123,11 +120,15 @@ async def fuzzed(target: Target, mesh: Mesh, plan: Plan) -> Report:
     _sample(mesh, report)
     await _look(target, mesh, report, pulse)
     await pulse.close()
-    log = mesh.log_text()[logged:]
-    report.log_bytes = len(log)
-    for problem in problems_of_log(log):
-        report.add(problem)
     return report
+
+
+async def afterwards(mesh: Mesh) -> list[str]:
+    """What is wrong with a mesh once all of its targets are done: rollouts get their rewards, and
+    the logs say nothing that they should not.
+    """
+    rollouts = await mesh.serves(mesh.folder / "afterwards")
+    return [*rollouts, *problems_of_log(mesh.log_text())]
 
 
 async def _look(target: Target, mesh: Mesh, report: Report, pulse: Pulse) -> None:

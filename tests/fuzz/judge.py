@@ -133,7 +133,7 @@ def problems_of_log(text: str) -> list[str]:
             rest = [one for one in lines[number : number + 60] if one.strip()]
             last = next((one for one in rest[1:] if not one.startswith((" ", "\t"))), line)
             key = re.sub(r"[0-9a-f]{6,}|\d+", "N", f"{line}{last}")
-            found.setdefault(key, "\n".join(lines[max(0, number - 2) : number + 30]))
+            found.setdefault(key, "\n".join(lines[max(0, number - 1) : number + 25]))
     problems = [f"the log says:\n{words}" for words in found.values()]
     longest = max(lines, key=len, default="")
     if len(longest) > _LONGEST_LINE:

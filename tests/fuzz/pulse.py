@@ -19,9 +19,12 @@ _EVERY_S: Final = 5.0
 
 
 class Pulse:
-    """Runs them; `problems` are those of the ones that failed, `rollouts` counts all."""
+    """Runs them, with `name` in their ids. `problems` are those of the ones that failed, `rollouts`
+    counts all.
+    """
 
-    def __init__(self, mesh: Mesh) -> None:
+    def __init__(self, mesh: Mesh, name: str) -> None:
+        self._name = name
         self._channel: Any = mesh.channel(mesh.of("agent")[0].address)
         self._metadata = mesh.metadata()
         self.problems: list[str] = []
@@ -36,7 +39,7 @@ class Pulse:
     async def once(self, number: int) -> list[str]:
         """One rollout: what is wrong with it."""
         request = agent_pb2.RunRolloutRequest(
-            task=_sum(abs(number) % 100), rollout_id=f"pulse-{number}", run_id="pulse"
+            task=_sum(abs(number) % 100), rollout_id=f"pulse-{self._name}-{number}", run_id="pulse"
         )
         call = Call(_RUN, [request.SerializeToString()], self._metadata, server_streaming=True)
         answer = await answer_to(self._channel, call)

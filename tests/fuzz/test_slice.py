@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.campaign import Plan, fuzzed
+from tests.fuzz.campaign import Plan, afterwards, fuzzed
 from tests.fuzz.choose import PLAIN, SECURED, opened, spare_registry
 from tests.fuzz.mesh import FEW, running
 from tests.fuzz.stock import Stock
@@ -30,8 +30,8 @@ async def test_the_first_cases(tmp_path: Path, secured: bool) -> None:
         ]
         plan = Plan(cases=_CASES)
         reports = await asyncio.gather(*(fuzzed(target, mesh, plan) for target in targets))
-        afterwards = await mesh.serves(tmp_path / "afterwards")
+        found = await afterwards(mesh)
     wrong = [line for one in reports if one.problems for line in one.lines()]
     assert wrong == [], "\n".join(wrong)
-    assert afterwards == []
+    assert found == [], "\n".join(found)
     assert [one.cases for one in reports] == [_CASES] * len(targets)

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import orjson
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_discovery.backends.base import RegistryBackend
@@ -46,7 +47,9 @@ class HttpSdEdge:
         self._backend = backend
         app = web.Application()
         app.router.add_get(PATH, self._targets)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=_STOP_S)
+        self._runner = web.AppRunner(
+            app, access_log=None, shutdown_timeout=_STOP_S, logger=_requests_log()
+        )
         await self._runner.setup()
         try:
             self._server = await asyncio.get_running_loop().create_server(
@@ -94,6 +97,17 @@ class HttpSdEdge:
         )
         response.force_close()
         return response
+
+
+def _requests_log() -> logging.Logger:
+    """What the library logs with: not a traceback for each request that is none."""
+    log = logging.getLogger("gymmesh.discovery.http_sd")
+    log.addFilter(_is_news)
+    return log
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
 def targets_of(instances: list[discovery_pb2.Instance]) -> list[dict[str, Any]]:

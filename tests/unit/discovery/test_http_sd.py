@@ -17,6 +17,7 @@ from gymmesh_discovery.http_sd import PATH, HttpSdEdge, targets_of
 from gymmesh_discovery.service import DiscoveryService
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.peers import PeerDirectory
+from tests.fuzz.streams import exchanged
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -83,6 +84,22 @@ async def test_over_http() -> None:
     finally:
         await service.close()
         await service.close()
+
+
+@pytest.mark.parametrize("said", [b"GET /a b HTTP/1.1\r\n\r\n", b"X" * 9000, b"\xff\r\n\r\n"])
+async def test_what_is_no_request_is_refused_and_not_logged(
+    said: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    edge = HttpSdEdge("127.0.0.1:0")
+    service = DiscoveryService("registry", MemoryRegistry(), edges=[edge])
+    await service.open(PeerDirectory())
+    try:
+        came = await exchanged(edge.address, [said], end=False)
+        assert came.data.startswith(b"HTTP/1.0 400 ")
+        assert came.problem == ""
+    finally:
+        await service.close()
+    assert [record for record in caplog.records if record.exc_info] == []
 
 
 @pytest.mark.parametrize("said", [b"", b"GET /v1/ht", b"GET /v1/http-sd HTTP/1.1\r\nHost: a\r\n"])
