@@ -39,6 +39,7 @@ def answered(status: Any = GOOD, **more: Any) -> Answer:
         answered(to_status(MeshError(Reason.ERROR_REASON_VERIFIER_FAULT, "the judge is silent"))),
         Answer("a/B", "CANCELLED", "Locally cancelled by application!"),
         Answer("a/B", "DEADLINE_EXCEEDED", "Deadline Exceeded", patient=False),
+        answered(code="DEADLINE_EXCEEDED", patient=False),
         Answer("a/B", "RESOURCE_EXHAUSTED", "SERVER: Received message larger than max (9 vs. 8)"),
         Answer("a/B", "UNIMPLEMENTED", "Method not found!"),
         Answer("grpc.health.v1.Health/Check", "NOT_FOUND", "", own=False),
