@@ -5,13 +5,14 @@ BIN := .venv/bin
 SHELL := /bin/bash
 # Extra arguments for pytest, as in: make test ARGS="tests/unit/tools -x"
 ARGS ?=
-# Two processes; a file's tests stay together, so that its module-wide fixtures start once.
-WORKERS ?= 2
+# More processes than small machines have cores, since many tests wait. A file's tests stay together,
+# so that its module-wide fixtures start once.
+WORKERS ?= 4
 # What vLLM computes on: cpu or gpu.
 DEVICE ?= cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-clients test-consul test-deploy test-hosts test-images test-kubernetes test-observe test-slurm test-vllm check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-instructions bench-journal bench-model bench-peers bench-resource bench-routing bench-scale bench-scaling bench-tokens bench-transport bench-xds chaos clean scaling
+.PHONY: help setup demo test test-clients test-consul test-deploy test-hosts test-images test-kubernetes test-observe test-slurm test-vllm check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-instructions bench-journal bench-model bench-peers bench-resource bench-routing bench-scale bench-scaling bench-tokens bench-transport bench-xds chaos clean fuzz scaling
 
 help: ## list the targets
 	@echo "gymmesh: the targets of make"
@@ -130,6 +131,9 @@ scaling: setup ## print the capacity model of docs/scaling.md (ARGS=--write writ
 
 chaos: setup ## hurt 20 runs of 500 rollouts in every way, and judge them (ARGS=…)
 	$(BIN)/python -m tests.chaos $(ARGS)
+
+fuzz: setup ## send what is malformed to every RPC, endpoint and port, ten minutes each (ARGS=…)
+	$(BIN)/python -m tests.fuzz $(ARGS)
 
 clean: ## remove .venv, builds and caches
 	rm -rf .venv .cache dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

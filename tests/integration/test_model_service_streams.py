@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
@@ -18,6 +19,7 @@ from tests.integration.test_model_service import BOUND_S, ask, needs_its_package
 from tests.integration.test_model_service_faults import BACKENDS, configured
 from tests.support import endpoint as fake
 from tests.support.endpoint import FakeEndpoint
+from tests.unit.runtime.probe import until
 
 SAID: dict[str, Any] = {
     "content": "the answer is 4",
@@ -98,6 +100,23 @@ async def test_deltas_come_before_the_answer_is_whole(backend: str, server: Fake
         gate.set()
         rest = [frame async for frame in frames]
     assert text_of(rest[-1].completed.response.output[0]) == "four"
+
+
+async def test_a_reader_who_leaves_after_the_failure(
+    backend: str, server: FakeEndpoint, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The failure is that of a call that nobody waits for: it is no news, and not logged."""
+    server.default = fake.cut(4, "reset", content="hello, there")
+    async with serving(configured(backend, server, max_retries=0)) as service:
+        async with asyncio.timeout(BOUND_S), stream(service) as frames:
+            await anext(frames)
+            await until(lambda: not any(map(_generates, asyncio.all_tasks())))
+        gc.collect()  # asyncio tells of a failed task that was not asked when that goes away
+    assert [one.getMessage() for one in caplog.records if one.name == "asyncio"] == []
+
+
+def _generates(task: asyncio.Task[Any]) -> bool:
+    return any(name in repr(task.get_coro()) for name in ("_generate", "CallTable.ask"))
 
 
 async def test_a_reader_who_leaves_stops_the_work(backend: str, server: FakeEndpoint) -> None:

@@ -17,10 +17,12 @@ from urllib.parse import urlsplit
 
 import orjson
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_discovery.backends.base import RegistryBackend
 from gymmesh_runtime.config import ConfigError
+from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.listening import at_port, log_exposure
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.security.exposure import check_plain
@@ -30,6 +32,8 @@ _log = logging.getLogger("gymmesh.discovery")
 
 PATH: Final = "/v1/http-sd"
 _STOP_S: Final = 1.0
+#: A connection is for one request, and closed after so long, whatever has come of it.
+_CONNECTION_S: Final = 10.0
 
 
 class HttpSdEdge:
@@ -38,6 +42,7 @@ class HttpSdEdge:
     def __init__(self, address: str) -> None:
         self._host, self._port = split_address(address)
         self._runner: web.AppRunner | None = None
+        self._server: asyncio.Server | None = None
         self._backend: RegistryBackend | None = None
         self._readers: Readers | None = None
         self._own: list[discovery_pb2.Instance] = []
@@ -50,18 +55,21 @@ class HttpSdEdge:
         self._readers = readers = Readers(credentials)
         app = web.Application()
         app.router.add_get(PATH, self._targets)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=_STOP_S)
+        self._runner = web.AppRunner(
+            app, access_log=None, shutdown_timeout=_STOP_S, logger=_requests_log()
+        )
         await self._runner.setup()
         try:
-            site = web.TCPSite(self._runner, self._host, self._port, ssl_context=readers.tls)
-            await site.start()
+            self._server = await asyncio.get_running_loop().create_server(
+                self._connection, self._host, self._port, ssl=readers.tls
+            )
         except OSError as error:
             place = at_port(self._host, self._port)
             await self._runner.cleanup()
             raise OSError(
                 f"cannot serve HTTP service discovery on {place}: {error.strerror}"
             ) from error
-        self.address = at_port(self._host, self._runner.addresses[0][1])
+        self.address = at_port(self._host, self._server.sockets[0].getsockname()[1])
         if readers.tls is None:
             log_exposure("HTTP service discovery is served", self._host, "read where services are")
         _log.info("HTTP service discovery is at %s://%s%s", readers.scheme, self.address, PATH)
@@ -72,6 +80,8 @@ class HttpSdEdge:
 
     async def close(self) -> None:
         """Stops listening."""
+        if self._server is not None:
+            self._server.close()
         if self._runner is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(2 * _STOP_S):
@@ -84,23 +94,50 @@ class HttpSdEdge:
         """Nothing over gRPC."""
         return []
 
+    def _connection(self) -> asyncio.Protocol:
+        """The library itself would wait for ever for a request that does not come."""
+        assert self._runner is not None
+        assert self._runner.server is not None
+        connection = self._runner.server()
+        asyncio.get_running_loop().call_later(_CONNECTION_S, connection.force_close)
+        return connection
+
     async def _targets(self, request: web.Request) -> web.Response:
-        assert self._backend is not None
+        refused = self._refusal(request)
+        if refused is None:
+            response = web.Response(
+                body=orjson.dumps(targets_of(self._instances())), content_type="application/json"
+            )
+        else:
+            headers = {"WWW-Authenticate": "Bearer"}
+            response = web.Response(status=401, text=f"{refused.message}\n", headers=headers)
+        response.force_close()
+        return response
+
+    def _refusal(self, request: web.Request) -> MeshError | None:
         assert self._readers is not None
         connection = request.transport
         shown = None if connection is None else connection.get_extra_info("peercert")
         authorization = request.headers.get("Authorization", "")
-        refused = self._readers.refusal(f"GET {PATH}", authorization, shown)
-        if refused is not None:
-            headers = {"WWW-Authenticate": "Bearer"}
-            return web.Response(status=401, text=f"{refused.message}\n", headers=headers)
+        return self._readers.refusal(f"GET {PATH}", authorization, shown)
+
+    def _instances(self) -> list[discovery_pb2.Instance]:
+        assert self._backend is not None
         _, listed = self._backend.snapshot("", "")
         # A registry elsewhere, such as Kubernetes', may list the discovery service as well.
         ids = {one.id for one in listed}
-        instances = listed + [one for one in self._own if one.id not in ids]
-        return web.Response(
-            body=orjson.dumps(targets_of(instances)), content_type="application/json"
-        )
+        return listed + [one for one in self._own if one.id not in ids]
+
+
+def _requests_log() -> logging.Logger:
+    """What the library logs with: not a traceback for each request that is none."""
+    log = logging.getLogger("gymmesh.discovery.http_sd")
+    log.addFilter(_is_news)
+    return log
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
 def targets_of(instances: list[discovery_pb2.Instance]) -> list[dict[str, Any]]:

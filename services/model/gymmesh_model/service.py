@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from time import monotonic
 from typing import Any, Final
 
@@ -160,7 +161,7 @@ class ModelService:
         deltas = DeltaQueue()
         progress = Progress(deltas.put) if backend.capabilities.streaming else None
         task = asyncio.ensure_future(self._answer(request.call, context, progress))
-        task.add_done_callback(lambda _: deltas.end())
+        task.add_done_callback(partial(_ended, deltas))
         try:
             async for delta in deltas:
                 yield model_pb2.StreamResponseResponse(delta=delta)
@@ -444,6 +445,14 @@ async def _made(backend: Backend, call: ModelCall, progress: Progress | None) ->
     if progress is None:
         return await backend.create(call)
     return await backend.stream(call, progress)
+
+
+def _ended(deltas: DeltaQueue, task: asyncio.Task[Answer]) -> None:
+    """Tells a stream's reader that its generation is over."""
+    deltas.end()
+    # Looked at here, too, for a reader who is gone: asyncio would log what nobody has asked for.
+    if not task.cancelled():
+        task.exception()
 
 
 def _seconds_for(context: CallContext, most: float) -> float:

@@ -25,6 +25,7 @@ from .models import Models
 from .sessions import Session, SessionStore
 from .task import Task
 from .tools import Toolset
+from .unreadable import unreadable
 
 __all__ = ["CLOSE_S", "Hosted"]
 
@@ -179,7 +180,7 @@ class Hosted:
     def _fault(self, error: Exception, stage: str, task: Task) -> MeshError:
         if isinstance(error, TaskInvalid):
             return task_invalid(error, self.name, task.id)
-        return self.host.fault(error, stage)
+        return unreadable(error, self.name, task) or self.host.fault(error, stage)
 
     async def _close(self, session: Session[Any]) -> None:
         close = self.environment.close_session

@@ -28,6 +28,7 @@ from .rollout import Transcript
 from .sessions import Open, Session
 from .task import Task
 from .tool_calls import ToolCalls
+from .unreadable import unreadable
 from .usage import Ledger, charge
 from .verdicts import turn_reward
 
@@ -231,7 +232,9 @@ class ResourceServicer:
                     turn = await self._environment_turn.call((session, new), ledger=ledger)
                     return self._taken(session, turn, ledger)
                 except Exception as error:
-                    fault = hosted.host.fault(error, "next_turn")
+                    told = (("new_items", request.new_items),)
+                    fault = unreadable(error, hosted.name, session.task, told)
+                    fault = fault or hosted.host.fault(error, "next_turn")
                     charge(fault, (session.usage, ledger))
                     if fault is error:
                         raise

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.resource.v1 import resource_pb2
+from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.verify.v1 import verify_pb2
 from gymmesh_runtime import metrics
@@ -31,6 +32,7 @@ from .models import Models
 from .rollout import Member, Rollout
 from .sessions import Open, Session
 from .task import Task
+from .unreadable import unreadable
 from .usage import Ledger, charge, merged
 from .verdicts import Pending, Stage, write_verification
 
@@ -89,7 +91,11 @@ class VerifyServicer:
                 (task, members), deadline=context.deadline
             )
         except Exception as error:
-            self._raise(error, "verify_group", task)
+            told = [
+                (f"members[{place}].transcript", member.transcript)
+                for place, member in enumerate(request.members)
+            ]
+            self._raise(error, "verify_group", task, told)
         seconds = time.perf_counter() - started
         if not isinstance(outcomes, Sequence) or len(outcomes) != len(members):
             wrong = f"must give a list of {len(members)} verdicts, one for each member"
@@ -142,7 +148,8 @@ class VerifyServicer:
                         (session, rollout), deadline=deadline, ledger=ledger
                     )
                 except Exception as error:
-                    self._raise(error, "verify", rollout.task, ledgers)
+                    told = (("transcript", rollout.items),)
+                    self._raise(error, "verify", rollout.task, told, ledgers)
             seconds = time.perf_counter() - started
         return self._judged(outcome, rollout, seconds, ledgers)
 
@@ -159,7 +166,8 @@ class VerifyServicer:
                     (session, rollout), {}, deadline, ledger
                 )
             except Exception as error:
-                self._raise(error, "verify", rollout.task, ledgers)
+                told = (("transcript", rollout.items),)
+                self._raise(error, "verify", rollout.task, told, ledgers)
         return self._judged(outcome, rollout, time.perf_counter() - started, ledgers)
 
     def _judged(
@@ -171,13 +179,18 @@ class VerifyServicer:
         return response
 
     def _raise(
-        self, error: Exception, stage: str, task: Task, ledgers: Sequence[Ledger] = ()
+        self,
+        error: Exception,
+        stage: str,
+        task: Task,
+        told: Sequence[tuple[str, Sequence[responses_pb2.Item]]],
+        ledgers: Sequence[Ledger] = (),
     ) -> NoReturn:
         """Raise the MeshError for what kept the verifier from answering.
 
-        It says what the ledgers count.
+        It says what the ledgers count. `told` are the items that it was asked about, by field.
         """
-        fault = self._typed(error, stage, task)
+        fault = unreadable(error, self._hosted.name, task, told) or self._typed(error, stage, task)
         charge(fault, ledgers)
         if fault is error:
             raise fault

@@ -242,19 +242,22 @@ class Binding:
                 method.wrap(traces.serving)
 
 
-def _not_offered(spec: MethodSpec) -> Any:
-    def error() -> MeshError:  # a shared one would collect the traceback of every call
-        return MeshError(
-            errors_pb2.ERROR_REASON_NOT_OFFERED,
-            f"this server does not offer {spec.full_name}",
-            metadata={"method": spec.full_name},
-        )
+def not_offered(method: str) -> MeshError:
+    """The error of a call of a method, by its full name, that a server lacks."""
+    # A new one each time: a shared one would collect the traceback of every call.
+    return MeshError(
+        errors_pb2.ERROR_REASON_NOT_OFFERED,
+        f"this server does not offer {method}",
+        metadata={"method": method},
+    )
 
+
+def _not_offered(spec: MethodSpec) -> Any:
     async def unary(request: Any, context: CallContext) -> Any:
-        raise error()
+        raise not_offered(spec.full_name)
 
     async def stream(request: Any, context: CallContext) -> AsyncIterator[Any]:
-        raise error()
+        raise not_offered(spec.full_name)
         yield  # makes this an async generator
 
     return stream if spec.server_streaming else unary

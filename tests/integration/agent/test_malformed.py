@@ -36,7 +36,7 @@ def no_fault(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """Nothing may be logged with a traceback: it would be a fault that nobody foresaw."""
     caplog.set_level(logging.DEBUG)
     yield
-    for record in caplog.records:
+    for record in caplog.get_records("call"):
         assert record.exc_info is None, record.getMessage()
 
 

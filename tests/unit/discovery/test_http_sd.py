@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import aiohttp
 import pytest
 
 from gymmesh.discovery.v1 import discovery_pb2 as pb
+from gymmesh_discovery import http_sd
 from gymmesh_discovery.backends.memory import MemoryRegistry
 from gymmesh_discovery.config import DiscoveryConfig
 from gymmesh_discovery.edges import edges_of
@@ -17,6 +19,7 @@ from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.serve import ServeOptions, serving
+from tests.fuzz.streams import exchanged
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -103,6 +106,41 @@ async def test_the_discovery_service_lists_itself_and_once() -> None:
         await registry.register(instance("registry-0", "127.0.0.1:9", name="listed"), 60, "")
         async with session.get(url) as answer:
             assert [one["targets"] for one in await answer.json()] == [["127.0.0.1:9"]]
+
+
+@pytest.mark.parametrize("said", [b"GET /a b HTTP/1.1\r\n\r\n", b"X" * 9000, b"\xff\r\n\r\n"])
+async def test_what_is_no_request_is_refused_and_not_logged(
+    said: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    edge = HttpSdEdge("127.0.0.1:0")
+    service = DiscoveryService("registry", MemoryRegistry(), edges=[edge])
+    await service.open(PeerDirectory())
+    try:
+        came = await exchanged(edge.address, [said], end=False)
+        assert came.data.startswith(b"HTTP/1.0 400 ")
+        assert came.problem == ""
+    finally:
+        await service.close()
+    assert [record for record in caplog.records if record.exc_info] == []
+
+
+@pytest.mark.parametrize("said", [b"", b"GET /v1/ht", b"GET /v1/http-sd HTTP/1.1\r\nHost: a\r\n"])
+async def test_who_does_not_go_on_is_hung_up_on(
+    monkeypatch: pytest.MonkeyPatch, said: bytes
+) -> None:
+    monkeypatch.setattr(http_sd, "_CONNECTION_S", 0.1)
+    edge = HttpSdEdge("127.0.0.1:0")
+    service = DiscoveryService("registry", MemoryRegistry(), edges=[edge])
+    await service.open(PeerDirectory())
+    try:
+        host, _, port = edge.address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(said)
+        async with asyncio.timeout(20):
+            assert await reader.read() == b""
+        writer.close()
+    finally:
+        await service.close()
 
 
 def test_edges_are_what_the_configuration_says() -> None:

@@ -26,7 +26,7 @@ from gymmesh_runtime.errors import (
     to_status,
     unforeseen,
 )
-from gymmesh_runtime.wire.library_log import quiet_cancellations
+from gymmesh_runtime.wire.library_log import quiet
 
 PROTO = Path(__file__).parents[3] / "proto/gymmesh/errors/v1/errors.proto"
 Reason = errors_pb2.ErrorReason
@@ -185,16 +185,21 @@ def test_an_unforeseen_exception_keeps_its_words_to_itself() -> None:
 
 
 def test_the_log_of_grpc_keeps_all_but_cancellations(caplog: pytest.LogCaptureFixture) -> None:
-    quiet_cancellations()
+    quiet()
     log = logging.getLogger("grpc._cython.cygrpc")
     for error in (asyncio.CancelledError(), ValueError("a fault")):
         try:
             raise error
         except BaseException:
             log.exception("not handled")
+    for words in ("Invalid encoding on %s", "not handled"):
+        try:
+            b"Bearer \xff".decode()
+        except UnicodeDecodeError:
+            log.exception(words)
     log.error("without a traceback")
     kept = [record.exc_info[1] if record.exc_info else None for record in caplog.records]
-    assert [type(one) for one in kept] == [ValueError, type(None)]
+    assert [type(one) for one in kept] == [ValueError, UnicodeDecodeError, type(None)]
 
 
 @pytest.mark.parametrize(

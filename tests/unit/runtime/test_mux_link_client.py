@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 import grpc
@@ -174,6 +175,19 @@ async def test_a_server_that_leaves_is_let_go(client: tuple[Hand, Link]) -> None
     hand.send((GO_AWAY, 0, "bye"))
     await asyncio.wait_for(told.wait(), 10)
     await asyncio.wait_for(hand.ended.wait(), 10)  # no call was in flight
+
+
+async def test_of_a_long_farewell_a_part_is_logged(
+    client: tuple[Hand, Link], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    hand, link = client
+    told = asyncio.Event()
+    link.on_leaving = told.set
+    hand.send((GO_AWAY, 0, "bye" * 100_000))
+    await asyncio.wait_for(told.wait(), 10)
+    (said,) = [one.getMessage() for one in caplog.records if "byebye" in one.getMessage()]
+    assert len(said) < 1000
 
 
 async def test_a_client_whose_peer_does_not_read_waits_within_its_deadline(

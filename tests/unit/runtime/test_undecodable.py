@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -17,7 +18,9 @@ from gymmesh_runtime import metrics
 from gymmesh_runtime.contract import methods_of
 from gymmesh_runtime.errors import STATUS_DETAILS_KEY, MeshError
 from gymmesh_runtime.peers import PeerDirectory, Transport
+from gymmesh_runtime.wire.aborting import abort
 from gymmesh_runtime.wire.mux.frames import END, EXCHANGE, MESSAGE, OFFERED, pack, unpack
+from tests.fuzz import http2
 from tests.unit.runtime.probe import MODEL, Probe, instance_at, served, stream, unary
 
 pytestmark = pytest.mark.timeout(90)
@@ -62,7 +65,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixtur
     """What was logged; nothing is to be a warning, or have a traceback."""
     caplog.set_level(logging.DEBUG)
     yield caplog
-    for record in caplog.records:
+    for record in caplog.get_records("call"):
         assert record.exc_info is None, record.getMessage()
         assert record.levelno < logging.WARNING, record.getMessage()
 
@@ -266,3 +269,47 @@ def test_every_message_of_the_contract_refuses_the_garbage() -> None:
             for data in GARBAGE:
                 with pytest.raises(MeshError):
                     spec.request_of(data)
+
+
+async def test_a_method_that_the_library_lacks(logged: pytest.LogCaptureFixture) -> None:
+    """gRPC's own health has List in its contract, and not in its asynchronous servicer."""
+    async with channel_to([MODEL]) as channel:
+        error = await refusal_of(channel, "/grpc.health.v1.Health/List", False, False, b"")
+        assert error.code() is grpc.StatusCode.UNIMPLEMENTED
+        trailers = dict(error.trailing_metadata())
+        assert b"NOT_OFFERED" in trailers[STATUS_DETAILS_KEY]
+
+
+async def test_metadata_that_is_not_utf8(logged: pytest.LogCaptureFixture) -> None:
+    """gRPC's clients do not send it; what is written by hand may."""
+    headers = [
+        (b":method", b"POST"), (b":scheme", b"http"), (b":authority", b"a"), (b"te", b"trailers"),
+        (b":path", b"/grpc.health.v1.Health/Check"), (b"content-type", b"application/grpc"),
+        (b"authorization", b"Bearer \xff"),
+    ]  # fmt: skip
+    block = b"".join(http2.header(*one) for one in headers)
+    asked = [
+        http2.PREFACE,
+        http2.frame(http2.SETTINGS, 0, 0, b""),
+        http2.frame(http2.HEADERS, 4, 1, block),
+        http2.frame(http2.DATA, 1, 1, bytes(5)),
+    ]
+    async with served({MODEL: Probe()}) as address:
+        host, _, port = address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"".join(asked))
+        async with asyncio.timeout(30):
+            await reader.readuntil(b"grpc-status")
+        writer.close()
+
+
+@pytest.mark.parametrize("over", [grpc.aio.InternalError, grpc.aio.UsageError])
+async def test_a_call_that_is_over_before_its_error_is_sent(over: type[Exception]) -> None:
+    """What gRPC raises then depends on which of two threads was first, so it is raised here."""
+
+    class Over:
+        async def abort(self, *_: object, **__: object) -> None:
+            raise over("it is over")
+
+    rpc: Any = Over()
+    await abort(rpc, MeshError(errors_pb2.ERROR_REASON_DEADLINE_PASSED, "too late"))

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gymmesh_responses import dumps_clean
+from gymmesh_model.errors import unreadable
+from gymmesh_responses import CodecError, dumps_clean
 
 
 def whole_text(text: str) -> str:
@@ -21,13 +22,17 @@ def whole_text(text: str) -> str:
 def write_whole(body: Any, write: Callable[[Any], bytes] = dumps_clean) -> bytes:
     """The body of a request as JSON that every endpoint can read; `body` is not changed.
 
-    Raises what `write` does, the codec's `dumps_clean` or `dumps`.
+    `write` is the codec's `dumps_clean` or `dumps`. Raises MeshError FIELD_INVALID for what JSON
+    cannot hold: parameters may each be as deep as the codec reads, and a body is deeper.
     """
-    written = write(body)
-    # Characters are written as they are, but for those that UTF-8 does not have.
-    if written.find(b"\\ud") < 0:
-        return written
-    return write(whole(body))
+    try:
+        written = write(body)
+        # Characters are written as they are, but for those that UTF-8 does not have.
+        if written.find(b"\\ud") < 0:
+            return written
+        return write(whole(body))
+    except CodecError as error:
+        raise unreadable(error) from None
 
 
 def whole(value: Any) -> Any:

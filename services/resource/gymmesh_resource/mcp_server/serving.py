@@ -8,6 +8,7 @@ import socket
 from collections.abc import AsyncIterator
 
 import uvicorn
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from .tool_server import ToolServer
 
@@ -15,6 +16,9 @@ __all__ = ["serve"]
 
 _START_S = 10.0
 _STOP_S = 5.0
+# How long a connection may take to its first request; between two the library has a bound itself.
+_SILENT_S = 10.0
+_BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
 @contextlib.asynccontextmanager
@@ -33,6 +37,7 @@ async def serve(app: ToolServer, *, host: str = "127.0.0.1", port: int = 0) -> A
             access_log=False,
             timeout_graceful_shutdown=int(_STOP_S),
             ws="none",
+            http=_Connection,
         )
         server = _Server(config)
         bound = listening.getsockname()[1]
@@ -61,6 +66,29 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self):  # type: ignore[no-untyped-def]  # uvicorn's own has no public type
         yield
+
+
+class _Connection(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # one of two, as installed
+    """Hangs up on a caller that says nothing, for whom the library would wait for ever, and on one
+    that spoils a request which is being answered, where the library's two answers would meet.
+    """
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)  # type: ignore[arg-type]  # of TCP, which is one
+        asyncio.get_running_loop().call_later(_SILENT_S, self._hang_up, transport)
+
+    def send_400_response(self, msg: str) -> None:
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete or not cycle.response_started:
+            self.transport.write(_BAD_REQUEST)
+        if cycle is not None:
+            cycle.disconnected = True
+            cycle.message_event.set()
+        self.transport.close()
+
+    def _hang_up(self, transport: asyncio.BaseTransport) -> None:
+        if self.cycle is None:  # there was no request
+            transport.close()
 
 
 async def _started(server: uvicorn.Server, task: asyncio.Task[None]) -> None:

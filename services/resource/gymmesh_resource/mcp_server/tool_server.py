@@ -11,8 +11,9 @@ Whoever opened the session, and so knows its id, is its owner: with that as the 
 
 from __future__ import annotations
 
+import asyncio
 import secrets
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, MutableMapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -45,6 +46,7 @@ from gymmesh_responses import (
 )
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.wire.options import MAX_MESSAGE_BYTES
 
 from .calls import Calls
 from .tokens import Tokens
@@ -58,6 +60,10 @@ __all__ = ["ToolServer"]
 _SESSION = "gymmesh.session"
 _OWNERS = "/session"
 _METHOD = f"{RESOURCE_SERVICE}/CallTool"
+# As large as any message, and how long its caller may take to send it.
+_MOST_BODY = MAX_MESSAGE_BYTES
+_BODY_S = 60.0
+_CLOSE = (b"connection", b"close")
 _ANY_OBJECT = {"type": "object", "properties": {}}
 
 
@@ -124,7 +130,15 @@ class ToolServer:
         scope[_SESSION] = session_id
         # Whoever works over MCP uses the session: it is not idle meanwhile.
         with self._service.sessions.using(session_id):
-            await self._manager.handle_request(scope, receive, send)
+            try:
+                async with asyncio.timeout(_BODY_S):
+                    body = await _body(receive)
+            except TimeoutError:
+                await _refuse(send, 408, _CLOSE)
+            except _TooLarge:
+                await _refuse(send, 413, _CLOSE)
+            else:
+                await self._manager.handle_request(scope, _replayed(body, receive), send)
 
     async def _answer_owner(self, scope: Scope, send: Send) -> None:
         session_id = _bearer(scope)
@@ -183,6 +197,33 @@ class ToolServer:
             is_error=reply.outcome != rollout_pb2.TOOL_OUTCOME_OK,
             _meta={"gymmesh/done": True} if reply.done else None,
         )
+
+
+class _TooLarge(Exception):
+    """A request's body is larger than any message may be."""
+
+
+async def _body(receive: Receive) -> bytes:
+    """A request's body, which the library would read without a bound. Raises _TooLarge."""
+    body = bytearray()
+    more = True
+    while more:
+        message = await receive()
+        body += message.get("body", b"")
+        more = message.get("more_body", False)  # of a caller that is gone there is none
+        if len(body) > _MOST_BODY:
+            raise _TooLarge
+    return bytes(body)
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """Gives the body that was read already, then what comes after it."""
+    first = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+    async def next_message() -> MutableMapping[str, Any]:
+        return next(first, None) or await receive()
+
+    return next_message
 
 
 def _bearer(scope: Mapping[str, Any]) -> str:

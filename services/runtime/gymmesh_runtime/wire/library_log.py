@@ -6,14 +6,19 @@ import asyncio
 import logging
 
 
-def quiet_cancellations() -> None:
-    """Keeps out of the log the tracebacks of calls that were cancelled as their server stopped.
+def quiet() -> None:
+    """Keeps out of the log the tracebacks of two things that are no errors of this process.
 
-    gRPC writes each as an error that nobody handled. Errors of any other kind stay in the log.
+    Calls that were cancelled as their server stopped, each of which gRPC writes as an error that
+    nobody handled; and metadata that is not UTF-8, which any stranger can send, and which may hold
+    a token. Errors of any other kind stay in the log.
     """
     # A second call adds nothing: a logger takes each filter once.
     logging.getLogger("grpc._cython.cygrpc").addFilter(_is_news)
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, UnicodeDecodeError):
+        return not record.msg.startswith("Invalid encoding on")
+    return not isinstance(error, asyncio.CancelledError)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from inspect import isawaitable
-from typing import Any, Final
+from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -13,22 +13,21 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh_runtime.binding import Binding, BoundMethod
-from gymmesh_runtime.errors import STATUS_DETAILS_KEY, MeshError, to_status
+from gymmesh_runtime.binding import Binding, BoundMethod, not_offered
+from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.listening import SERVICES_HARM, at_port, log_exposure
 from gymmesh_runtime.security.audit import audited
 from gymmesh_runtime.security.authorizer import Authorizer, without_token
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.security.exposure import check_exposure
 from gymmesh_runtime.security.limits import Limiter
-from gymmesh_runtime.wire.library_log import quiet_cancellations
+from gymmesh_runtime.wire.aborting import abort
+from gymmesh_runtime.wire.library_log import quiet
 from gymmesh_runtime.wire.mux.frames import EXCHANGE
 from gymmesh_runtime.wire.mux.servicer import MuxServicer
 from gymmesh_runtime.wire.mux.table import TableLimits
 from gymmesh_runtime.wire.options import MAX_MESSAGE_BYTES, server_options
 from gymmesh_runtime.wire.sizes import packed_response, too_large
-
-_MAX_DETAILS: Final = 200
 
 
 class MeshServer:
@@ -49,7 +48,7 @@ class MeshServer:
         credentials: Credentials | None = None,
     ) -> None:
         bindings = list(bindings)
-        quiet_cancellations()
+        quiet()
         self._credentials = credentials or Credentials()
         security = self._credentials.config
         authorizer = Authorizer.of(security)
@@ -180,7 +179,7 @@ def _serve_unary(method: BoundMethod, access: _Access) -> Any:
             )
             return packed_response(method.spec, response)
         except MeshError as error:
-            await _abort(rpc, error)
+            await abort(rpc, error)
 
     return serve
 
@@ -207,7 +206,7 @@ def _serve_stream(method: BoundMethod, access: _Access) -> Any:
             async for response in responses:
                 yield packed_response(method.spec, response)
         except MeshError as error:
-            await _abort(rpc, error)
+            await abort(rpc, error)
         finally:
             if responses is not None:
                 await responses.aclose()
@@ -274,10 +273,11 @@ def _decoding(name: str, handler: Any, access: _Access) -> Any:
     async def unary(data: bytes, rpc: grpc.aio.ServicerContext[Any, Any]) -> Any:
         try:
             access.admit(rpc, name)
-            request = read(data)
+            return await handler.unary_unary(read(data), rpc)
         except MeshError as error:
-            await _abort(rpc, error)
-        return await handler.unary_unary(request, rpc)
+            await abort(rpc, error)
+        except NotImplementedError:  # of a generated base class; gRPC would log a traceback
+            await abort(rpc, not_offered(name))
 
     async def stream(data: Any, rpc: grpc.aio.ServicerContext[Any, Any]) -> None:
         serve = handler.stream_stream or handler.unary_stream
@@ -291,7 +291,9 @@ def _decoding(name: str, handler: Any, access: _Access) -> Any:
             async for response in served:
                 await rpc.write(response)
         except MeshError as error:
-            await _abort(rpc, error)
+            await abort(rpc, error)
+        except NotImplementedError:
+            await abort(rpc, not_offered(name))
 
     serializer = handler.response_serializer
     if handler.request_streaming:
@@ -299,10 +301,3 @@ def _decoding(name: str, handler: Any, access: _Access) -> Any:
     if handler.response_streaming:
         return grpc.unary_stream_rpc_method_handler(stream, response_serializer=serializer)
     return grpc.unary_unary_rpc_method_handler(unary, response_serializer=serializer)
-
-
-async def _abort(rpc: grpc.aio.ServicerContext[Any, Any], error: MeshError) -> None:
-    status = to_status(error)
-    trailers = ((STATUS_DETAILS_KEY, status.SerializeToString()),)
-    # The whole message is in the status; this copy, for other clients, is percent-encoded.
-    await rpc.abort(error.code, status.message[:_MAX_DETAILS], trailing_metadata=trailers)

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -282,6 +283,67 @@ async def test_an_open_connection_is_of_no_use_after_its_session() -> None:
 
             with pytest.raises(MCPError):
                 await client.call_tool("note", {"text": "b"})
+
+
+async def _said(url: str, data: bytes) -> bytes:
+    """What comes back until the server hangs up."""
+    parts = urlsplit(url)
+    reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+    try:
+        writer.write(data)
+        async with asyncio.timeout(60.0):
+            return await reader.read()
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize("length", [b"content-length: 200", b"transfer-encoding: chunked"])
+async def test_a_body_has_a_bound(monkeypatch: pytest.MonkeyPatch, length: bytes) -> None:
+    from gymmesh_resource.mcp_server import tool_server
+
+    monkeypatch.setattr(tool_server, "_MOST_BODY", 100)
+    async with offered() as (mesh, app, url):
+        token = app.mint((await mesh.create()).session_id).encode()
+        head = b"POST /mcp HTTP/1.1\r\nhost: a\r\nauthorization: Bearer " + token
+        body = b"c8\r\n" + b"a" * 200 + b"\r\n" if b"chunked" in length else b"a" * 200
+        came = await _said(url, b"\r\n".join((head, length, b"", body)))
+        assert came.startswith(b"HTTP/1.1 413 ")
+
+
+@pytest.mark.parametrize("authorization", [b"", b"authorization: Bearer "])
+async def test_a_request_that_is_spoilt_while_it_is_answered(
+    authorization: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with offered() as (mesh, app, url):
+        if authorization:
+            authorization += app.mint((await mesh.create()).session_id).encode()
+        head = b"POST /mcp HTTP/1.1", b"host: a", authorization or b"a: b"
+        after = b"0\r\n\r\n\x00\x00 / HTTP\r\n\r\n"
+        for more, wrong in (
+            (b"a: b", b"zz\r\n"),
+            (b"a: b", b"2\r\n{}\r\nzz\r\n"),
+            (b"a: b", after),
+            (b"connection: close", after),
+        ):
+            data = b"\r\n".join((*head, more, b"transfer-encoding: chunked", b"", wrong))
+            assert (await _said(url, data)).startswith(b"HTTP/1.1 4")
+        assert (await status(url, None))[0] == 401
+    for record in caplog.records:
+        assert record.exc_info is None, record.getMessage()
+
+
+async def test_who_does_not_go_on_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gymmesh_resource.mcp_server import serving, tool_server
+
+    monkeypatch.setattr(tool_server, "_BODY_S", 0.1)
+    monkeypatch.setattr(serving, "_SILENT_S", 0.1)
+    async with offered() as (mesh, app, url):
+        assert await _said(url, b"") == b""
+        assert await _said(url, b"POST /mcp HTTP/1.1\r\nhost") == b""
+        token = app.mint((await mesh.create()).session_id).encode()
+        head = b"POST /mcp HTTP/1.1\r\nhost: a\r\nauthorization: Bearer " + token
+        came = await _said(url, head + b"\r\ncontent-length: 200\r\n\r\n{")
+        assert came.startswith(b"HTTP/1.1 408 ")
 
 
 def test_tokens_are_hard_to_guess_and_those_of_closed_sessions_are_forgotten() -> None:

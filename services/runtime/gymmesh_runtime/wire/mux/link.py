@@ -32,6 +32,7 @@ _log = logging.getLogger("gymmesh.mux")
 
 _LINGER_S: Final = 0.5
 _STOP_S: Final = 5.0
+_MOST_WORDS: Final = 300  # characters of a peer that are logged
 
 
 class Pipe(Protocol):
@@ -221,7 +222,7 @@ class Link:
             self._over.set()
 
     def _peer_leaves(self, reason: str) -> None:
-        _log.info("%s takes no new calls: %s", self.peer, reason)
+        _log.info("%s takes no new calls: %s", self.peer, reason[:_MOST_WORDS])
         self.usable, self.ending = False, True
         self.on_leaving()
         self.settle()

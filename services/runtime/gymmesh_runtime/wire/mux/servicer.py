@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Iterable
 from typing import Any
@@ -10,9 +9,10 @@ from typing import Any
 import grpc
 
 from gymmesh_runtime.binding import Binding
-from gymmesh_runtime.errors import STATUS_DETAILS_KEY, MeshError, to_status
+from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.security.authorizer import Authorizer, without_token
 from gymmesh_runtime.security.limits import Limiter
+from gymmesh_runtime.wire.aborting import abort
 from gymmesh_runtime.wire.mux.assembly import AssemblyBudget
 from gymmesh_runtime.wire.mux.callee import Admit
 from gymmesh_runtime.wire.mux.frames import EXCHANGE, OFFERED, VERSION
@@ -71,10 +71,10 @@ class MuxServicer:
                     stack.enter_context(self._limiter.connected(name))
                 link = await self._carry(rpc, admit)
         except MeshError as error:
-            await _abort(rpc, error)
+            await abort(rpc, error)
             return
         if link.broken:
-            await _abort(rpc, link.error())
+            await abort(rpc, link.error())
 
     async def _carry(self, rpc: Any, admit: Admit | None) -> Link:
         """Carries the calls of a stream until it ends; returns its link."""
@@ -115,13 +115,3 @@ class MuxServicer:
             call.metadata = without_token(call.metadata)
 
         return stream.name, admit
-
-
-async def _abort(rpc: grpc.aio.ServicerContext[Any, Any], error: MeshError) -> None:
-    trailers = ((STATUS_DETAILS_KEY, to_status(error).SerializeToString()),)
-    try:
-        await rpc.abort(error.code, error.message[:200], trailing_metadata=trailers)
-    except asyncio.CancelledError:
-        raise
-    except grpc.aio.UsageError:
-        return  # the call is over already

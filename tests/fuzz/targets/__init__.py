@@ -1,0 +1,1 @@
+"""The faces of a mesh that are fuzzed, one target each."""

@@ -1,0 +1,97 @@
+"""The judge finds each kind of thing that may go wrong, and nothing in what is right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import pytest
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh_runtime.errors import MeshError, to_status, unforeseen
+from tests.fuzz.judge import (
+    MIB,
+    Answer,
+    problems_of,
+    problems_of_http,
+    problems_of_log,
+    problems_of_memory,
+    problems_of_status,
+)
+
+Reason = errors_pb2.ErrorReason
+GOOD = to_status(MeshError(Reason.ERROR_REASON_TASK_INVALID, "it has no answer"))
+FAULT = to_status(unforeseen(KeyError("wanted"), "a call"))
+TRACE = b'Traceback (most recent call last):\n  File "a.py", line 3, in f\nKeyError: 1'
+
+
+def answered(status: Any = GOOD, **more: Any) -> Answer:
+    code = next(one.name for one in grpc.StatusCode if one.value[0] == status.code)
+    said = {"method": "a/B", "code": code, "details": status.message, **more}
+    return Answer(**({"trailers": status.SerializeToString()} | said))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer("a/B", "OK", messages=[b"fine"]),
+        answered(),
+        answered(to_status(MeshError(Reason.ERROR_REASON_VERIFIER_FAULT, "the judge is silent"))),
+        Answer("a/B", "CANCELLED", "Locally cancelled by application!"),
+        Answer("a/B", "DEADLINE_EXCEEDED", "Deadline Exceeded", patient=False),
+        answered(code="DEADLINE_EXCEEDED", patient=False),
+        Answer("a/B", "RESOURCE_EXHAUSTED", "SERVER: Received message larger than max (9 vs. 8)"),
+        Answer("a/B", "UNIMPLEMENTED", "Method not found!"),
+        Answer("grpc.health.v1.Health/Check", "NOT_FOUND", "", own=False),
+    ],
+)
+def test_what_is_right(answer: Answer) -> None:
+    assert problems_of(answer) == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (Answer("a/B", "OK", messages=[b"so: " + TRACE]), "holds a traceback"),
+        (answered(details=TRACE.decode()), "holds a traceback"),
+        (Answer("a/B", "INVALID_ARGUMENT", "no"), "without an ErrorInfo"),
+        (Answer("a/B", "INTERNAL", "no", own=False), "INTERNAL"),
+        (Answer("a/B", "UNKNOWN", "Unexpected <class 'KeyError'>: 1"), "without an ErrorInfo"),
+        (Answer("a/B", "DEADLINE_EXCEEDED", "Deadline Exceeded"), "for a long time"),
+        (answered(FAULT), "INTERNAL_FAULT"),
+        (answered(code="NOT_FOUND"), "TASK_INVALID comes with"),
+        (answered(trailers=b"\xff"), "cannot be decoded"),
+    ],
+)
+def test_what_is_wrong(answer: Answer, words: str) -> None:
+    problems = problems_of(answer)
+    assert len(problems) == 1
+    assert words in problems[0]
+
+
+def test_failures_within_responses() -> None:
+    assert problems_of_status(GOOD, "a") == []
+    (problem,) = problems_of_status(FAULT, "a")
+    assert "INTERNAL_FAULT" in problem
+
+
+def test_answers_over_http() -> None:
+    assert problems_of_http("x", 400, b"Bad Request") == []
+    assert problems_of_http("x", 0, b"") == []
+    assert "traceback" in problems_of_http("x", 200, TRACE)[0]
+    assert "status 500" in problems_of_http("x", 500, b"A server error occurred.")[0]
+
+
+def test_logs() -> None:
+    assert problems_of_log("INFO a session was closed\nWARNING a peer broke the protocol") == []
+    found = problems_of_log("INFO a\n" + TRACE.decode() + "\nINFO b\n" + TRACE.decode())
+    assert len(found) == 1  # alike ones once
+    assert "KeyError: 1" in found[0]
+    assert problems_of_log("asyncio: Task exception was never retrieved")
+    assert "21000 characters" in problems_of_log("INFO a\n" + "b" * 21_000)[0]
+
+
+def test_memory() -> None:
+    assert problems_of_memory("a", [100 * MIB, 300 * MIB, *[310 * MIB] * 20]) == []
+    assert problems_of_memory("a", [100 * MIB + 10 * MIB * number for number in range(40)])
+    assert problems_of_memory("a", [100 * MIB, *[120 * MIB] * 20, 900 * MIB, 120 * MIB]) == []
