@@ -1,5 +1,5 @@
-"""A real Kubernetes control plane: etcd, an API server and the controllers that make EndpointSlices
-of Services and pods. There are no nodes: a test says itself how a pod is.
+"""A real Kubernetes control plane: etcd, an API server, and the controllers of what the tests make.
+There are no nodes: a test says itself how a pod is (pods.py, kubelet.py).
 """
 
 from __future__ import annotations
@@ -28,6 +28,22 @@ ADMIN: Final = "token-of-the-tests-admin"
 STRANGER: Final = "token-of-somebody-else"
 NODE: Final = "node-1"
 ZONE: Final = "eu-1a"
+# What makes pods, lists their endpoints, counts them and clears up after them. What judges nodes is
+# not among them: the tests' node never says that it lives.
+CONTROLLERS: Final = (
+    "cronjob-controller",
+    "deployment-controller",
+    "disruption-controller",
+    "endpointslice-controller",
+    "garbage-collector-controller",
+    "horizontal-pod-autoscaler-controller",
+    "job-controller",
+    "persistentvolumeclaim-protection-controller",
+    "replicaset-controller",
+    "root-ca-certificate-publisher-controller",
+    "serviceaccount-controller",
+    "statefulset-controller",
+)
 
 
 class ApiError(Exception):
@@ -49,6 +65,7 @@ class Cluster:
         self._etcd, self._peer, self.port = [free_port(taken=taken) for _ in range(3)]
         self.server = f"https://127.0.0.1:{self.port}"
         self.ca_file = folder / "certs" / "apiserver.crt"
+        self.kubeconfig = folder / "kubeconfig"
         self._write_credentials()
 
     # ---- processes
@@ -60,8 +77,10 @@ class Cluster:
         self._write_kubeconfig()
         self._run(
             "kube-controller-manager",
-            f"--kubeconfig={self._folder / 'kubeconfig'}",
-            "--controllers=endpointslice-controller,deployment-controller,replicaset-controller",
+            f"--kubeconfig={self.kubeconfig}",
+            f"--controllers={','.join(CONTROLLERS)}",
+            f"--root-ca-file={self.ca_file}",
+            "--horizontal-pod-autoscaler-sync-period=1s",
             "--leader-elect=false",
             f"--secure-port={free_port()}",
             "--bind-address=127.0.0.1",
@@ -100,7 +119,6 @@ class Cluster:
             f"--service-account-key-file={self._folder / 'accounts.pem'}",
             f"--service-account-signing-key-file={self._folder / 'accounts.pem'}",
             "--service-cluster-ip-range=10.96.0.0/24",
-            "--disable-admission-plugins=ServiceAccount",
         )
         deadline = time.monotonic() + START_S
         while not self.ready():
@@ -146,7 +164,8 @@ class Cluster:
         key = ec.generate_private_key(ec.SECP256R1())
         private = key.private_bytes(
             serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
+            # The API server finds the public key in this form of it, and not in PKCS 8.
+            serialization.PrivateFormat.TraditionalOpenSSL,
             serialization.NoEncryption(),
         )
         (self._folder / "accounts.pem").write_bytes(private)
@@ -162,7 +181,7 @@ class Cluster:
             "clusters": [{"name": "test", "cluster": cluster}],
             "users": [{"name": "admin", "user": {"token": ADMIN}}],
         }
-        (self._folder / "kubeconfig").write_text(json.dumps(document))
+        self.kubeconfig.write_text(json.dumps(document))
 
     # ---- the API
 

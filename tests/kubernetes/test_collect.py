@@ -75,7 +75,7 @@ def pod_options(folder: Path, address: str, port: int) -> list[str]:
     path = folder / "answers.jsonl"
     path.write_text(json.dumps({"match": "*", "answers": answers}) + "\n")
     return [
-        "--layout", "embedded", "--host", address,
+        "--layout", "embedded", "--host", address, "--insecure",
         *sets(
             models__policy__backend="replay",
             models__policy__path=path,

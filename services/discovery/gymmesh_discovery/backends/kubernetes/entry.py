@@ -98,7 +98,8 @@ def _common(found: EndpointSlice) -> tuple[Instance, str]:
     instance = Instance(
         service=kind, name=name, contract_version=contract, weight=int(weight), meta=said
     )
-    return instance, f"{noun}-{name}"
+    # The mesh's own registry is called that and nothing more.
+    return instance, noun if name == noun else f"{noun}-{name}"
 
 
 def _said(texts: Mapping[str, str] | None) -> dict[str, str]:
