@@ -14,7 +14,9 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from cryptography.hazmat.primitives import serialization
@@ -49,9 +51,10 @@ CONTROLLERS: Final = (
 class ApiError(Exception):
     """An answer of the API server other than success."""
 
-    def __init__(self, code: int, text: str) -> None:
-        super().__init__(f"{code}: {text}")
+    def __init__(self, code: int, body: str) -> None:
+        super().__init__(f"{code}: {body}")
         self.code = code
+        self.body = body
 
 
 class Cluster:
@@ -71,7 +74,7 @@ class Cluster:
     # ---- processes
 
     def start(self) -> None:
-        """Starts everything."""
+        """Starts everything, and says that there is a node."""
         self.start_etcd()
         self.start_api()
         self._write_kubeconfig()
@@ -86,6 +89,8 @@ class Cluster:
             "--bind-address=127.0.0.1",
             f"--cert-dir={self._folder / 'controller-certs'}",
         )
+        labels = {"topology.kubernetes.io/zone": ZONE}
+        self.call("POST", "/api/v1/nodes", {"metadata": {"name": NODE, "labels": labels}})
 
     def start_etcd(self) -> None:
         """Starts etcd, with what it had."""
@@ -189,15 +194,27 @@ class Cluster:
         """One request as the administrator. Raises ApiError and OSError."""
         data = None if body is None else json.dumps(body).encode()
         types = {"json": "application/json", "merge": "application/merge-patch+json"}
-        headers = {"Authorization": f"Bearer {ADMIN}", "Content-Type": types[kind]}
-        request = urllib.request.Request(f"{self.server}{path}", data, headers, method=method)
+        text = self.text(method, path, data, {"Content-Type": types[kind]})
+        return json.loads(text) if text.startswith(("{", "[")) else text
+
+    def text(
+        self,
+        method: str,
+        path: str,
+        data: bytes | None = None,
+        headers: Mapping[str, str] = MappingProxyType({}),
+        token: str = ADMIN,
+    ) -> str:
+        """One request, and the whole of its answer. Raises ApiError and OSError."""
+        sent = {"Authorization": f"Bearer {token}", **headers}
+        request = urllib.request.Request(f"{self.server}{path}", data, sent, method=method)
         context = ssl.create_default_context(cafile=str(self.ca_file))
         try:
             with urllib.request.urlopen(request, timeout=30, context=context) as answer:
-                text = answer.read().decode()
+                text: str = answer.read().decode()
         except urllib.error.HTTPError as error:
             raise ApiError(error.code, error.read().decode(errors="replace")) from None
-        return json.loads(text) if text.startswith(("{", "[")) else text
+        return text
 
     async def ask(self, method: str, path: str, body: Any = None, kind: str = "json") -> Any:
         """The same, while the event loop runs."""
@@ -212,6 +229,27 @@ class Cluster:
         plural = kinds.get(document["kind"], f"{document['kind'].lower()}s")
         path = f"{root}/namespaces/{space}/{plural}" if space else f"{root}/{plural}"
         return await self.ask("POST", f"{path}?fieldValidation=Strict", document)
+
+    def wait_for(self, path: str) -> None:
+        """Until there is something. Raises ApiError."""
+        deadline = time.monotonic() + START_S
+        while True:
+            try:
+                self.call("GET", path)
+            except ApiError as error:
+                # 429 while its storage is being set up.
+                if error.code not in (404, 429) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+            else:
+                return
+
+    def make_namespace(self, name: str) -> None:
+        """A namespace in which pods can be made."""
+        self.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+        # Kubernetes gives it what each pod has that says nothing else.
+        self.wait_for(f"/api/v1/namespaces/{name}/serviceaccounts/default")
+        self.wait_for(f"/api/v1/namespaces/{name}/configmaps/kube-root-ca.crt")
 
     async def token_of(self, namespace: str, account: str) -> str:
         """A token of a service account, as a pod gets one."""

@@ -8,7 +8,6 @@ with it, a program that is not there is a failure, never a skip.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 PROGRAMS: Final = os.environ.get("GYMMESH_TEST_KUBERNETES", "")
 HELM: Final = os.environ.get("GYMMESH_TEST_HELM", "")
-BOUND_S: Final = 60.0
 
 collect_ignore_glob = [] if PROGRAMS else ["test_*.py"]
 
@@ -37,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A control plane whose parts a test may kill and start again."""
-    from tests.kubernetes.cluster import NODE, ZONE, Cluster
+    from tests.kubernetes.cluster import Cluster
 
     folder = Path(PROGRAMS)
     missing = [
@@ -53,9 +51,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     running = Cluster(folder, tmp_path_factory.mktemp("kubernetes"))
     try:
         running.start()
-        labels = {"topology.kubernetes.io/zone": ZONE}
-        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "labels": labels}}
-        running.call("POST", "/api/v1/nodes", node)
         yield running
     finally:
         running.close()
@@ -66,10 +61,7 @@ def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> str:
     """A namespace of the test's own, in which pods can be made."""
     name = "".join(one if one.isalnum() else "-" for one in request.node.name.lower())
     name = name[:63].strip("-")
-    cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
-    # Kubernetes gives it what each pod has that says nothing else.
-    _wait_for(cluster, f"/api/v1/namespaces/{name}/serviceaccounts/default")
-    _wait_for(cluster, f"/api/v1/namespaces/{name}/configmaps/kube-root-ca.crt")
+    cluster.make_namespace(name)
     return name
 
 
@@ -98,24 +90,8 @@ def furnished(cluster: Cluster) -> Cluster:
         cluster.call("POST", definitions, definition)
         spec = definition["spec"]
         served = next(one["name"] for one in spec["versions"] if one["served"])
-        _wait_for(cluster, f"/apis/{spec['group']}/{served}/{spec['names']['plural']}")
+        cluster.wait_for(f"/apis/{spec['group']}/{served}/{spec['names']['plural']}")
     for name in ("batch", "inference"):
         priority = {"metadata": {"name": name}, "value": 1}
         cluster.call("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", priority)
     return cluster
-
-
-def _wait_for(cluster: Cluster, path: str) -> None:
-    from tests.kubernetes.cluster import ApiError
-
-    deadline = time.monotonic() + BOUND_S
-    while True:
-        try:
-            cluster.call("GET", path)
-        except ApiError as error:
-            # 429 while its storage is being set up.
-            if error.code not in (404, 429) or time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
-        else:
-            return

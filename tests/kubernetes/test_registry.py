@@ -73,9 +73,9 @@ async def shows(backend: KubernetesRegistry, expected: Mapping[str, int]) -> Non
 def bare(namespace: str, *endpoints: dict[str, Any], **more: Any) -> dict[str, Any]:
     """A slice as somebody else than Kubernetes' own controller writes it."""
     found = slice_of(*endpoints, **more)
-    del found["metadata"]["resourceVersion"]
-    del found["metadata"]["labels"]["kubernetes.io/service-name"]
-    found["metadata"]["namespace"] = namespace
+    labels = found["metadata"]["labels"]
+    own = {key: value for key, value in labels.items() if key.startswith("gymmesh.io/")}
+    found["metadata"] = {"name": found["metadata"]["name"], "namespace": namespace, "labels": own}
     for one in found["endpoints"]:
         one["targetRef"]["namespace"] = namespace
     return found

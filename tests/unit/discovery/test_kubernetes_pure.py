@@ -20,6 +20,8 @@ from gymmesh_discovery.backends.kubernetes.objects import (
 )
 from gymmesh_discovery.backends.kubernetes.view import KubernetesView
 from gymmesh_discovery.view import Change
+from gymmesh_mesh import MeshConfig
+from gymmesh_mesh.compose import registry_spec
 from tests.unit.discovery.kubernetes_slices import AGENT, MODEL, RESOURCE, endpoint, slice_of
 
 
@@ -80,6 +82,13 @@ def test_a_slice_of_a_labelled_service() -> None:
 def test_kinds(kind: str, service: str, prefix: str) -> None:
     (instance,) = instances_of(slice_of(endpoint(uid="u"), service=kind, called="tool_loop"))
     assert (instance.service, instance.id) == (service, f"{prefix}-tool_loop-u")
+
+
+def test_the_meshs_own_registry_is_called_as_it_calls_itself() -> None:
+    registry = slice_of(endpoint(uid="u"), service="discovery", called="registry")
+    (instance,) = instances_of(registry)
+    spec = registry_spec(MeshConfig(), "u")
+    assert instance.id == spec.instance_id == "registry-u"
 
 
 def test_an_endpoint_that_is_no_pod_is_called_by_its_address() -> None:

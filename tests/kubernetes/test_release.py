@@ -1,0 +1,233 @@
+"""What becomes of a release: upgraded, drained and collected in, as docs/deploy.md has it."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from typing import Any, Final
+
+import pytest
+
+from gymmesh.discovery.v1 import discovery_pb2 as pb
+from gymmesh_discovery.backends.kubernetes import KubernetesRegistry
+from gymmesh_discovery.config import KubernetesConfig
+from tests.deploy.chart import RELEASE, Chart
+from tests.kubernetes.cluster import ADMIN, NODE, Cluster
+from tests.kubernetes.kubelet import Kubelet, kubelet
+from tests.kubernetes.release import Object, Refused, Release, comes
+from tests.unit.runtime.probe import until
+
+LONG_S: Final = 90.0
+AGENT: Final = "gymmesh.agent.v1.AgentService"
+AGENT_PODS: Final = {"app.kubernetes.io/component": "agent"}
+JOB: Final = "mesh-gymmesh-collect-first"
+
+
+@pytest.fixture
+def release(furnished: Cluster, chart: Chart, namespace: str) -> Release:
+    return Release(furnished, chart, namespace)
+
+
+def uid_of(found: Object) -> str:
+    uid: str = found["metadata"]["uid"]
+    return uid
+
+
+async def pods_of(release: Release) -> dict[str, set[str]]:
+    """The pods that are to stay, by component."""
+    found: dict[str, set[str]] = {}
+    for one in await release.pods({}):
+        component = one["metadata"]["labels"]["app.kubernetes.io/component"]
+        found.setdefault(component, set()).add(uid_of(one))
+    return found
+
+
+# ---- upgrades
+
+
+async def test_an_upgrade_replaces_one_service_and_leaves_no_moment_without_it(
+    release: Release, tmp_path: Any
+) -> None:
+    two = ("--set", "agents.tool_loop.replicas=2")
+    async with kubelet(release.cluster, release.namespace) as nodes:
+        await release.install("external-vllm", *two)
+        before = await pods_of(release)
+        (tmp_path / "token").write_text(ADMIN)
+        backend = KubernetesRegistry(
+            KubernetesConfig(
+                server=release.cluster.server,
+                ca_file=str(release.cluster.ca_file),
+                token_file=str(tmp_path / "token"),
+                namespace=release.namespace,
+            )
+        )
+        await backend.open()
+        try:
+            await until(lambda: len(healths(backend)) == 2, LONG_S)
+            await replaced(release, backend, nodes, two)
+        finally:
+            await backend.close()
+        after = await pods_of(release)
+        assert not after.pop("agent") & before.pop("agent")
+        # The mesh file is one; a change of a service's part is that service's alone.
+        assert after == before
+        await the_old_ones_go(release, two)
+
+
+def healths(backend: KubernetesRegistry) -> dict[str, int]:
+    """How the agents are, by id."""
+    return {one.id: one.health for one in backend.snapshot(AGENT, "tool_loop")[1]}
+
+
+async def replaced(
+    release: Release, backend: KubernetesRegistry, nodes: Kubelet, two: tuple[str, ...]
+) -> None:
+    """Upgrades, and follows what callers see: two that serve at every moment, the old ones draining
+    until their pods end.
+    """
+    old = healths(backend)
+    watcher = backend.subscribe()
+    nodes.lingers = lambda pod: True
+    config = ("--set", "agents.tool_loop.config.max_steps=6")
+    upgrade = asyncio.create_task(release.upgrade("external-vllm", *two, *config))
+    seen = dict(old)
+    async with asyncio.timeout(LONG_S):
+        while {seen[one] for one in old} != {pb.HEALTH_DRAINING}:
+            change = await watcher.next()
+            assert change is not None
+            if change.instance.service == AGENT:
+                seen[change.instance.id] = change.instance.health
+            assert list(seen.values()).count(pb.HEALTH_SERVING) >= 2, seen
+    watcher.close()
+    nodes.lingers = lambda pod: False
+    await upgrade
+    await until(lambda: list(healths(backend).values()) == [pb.HEALTH_SERVING] * 2, LONG_S)
+    assert not healths(backend).keys() & old.keys()
+
+
+async def the_old_ones_go(release: Release, two: tuple[str, ...]) -> None:
+    """A service that the values do not have any more takes everything of its own with it."""
+    assert any("judged" in one for one in await release.objects())
+    await release.upgrade("external-vllm", *two, "--set", "environments.judged=null")
+
+    async def gone() -> bool:
+        return not any("judged" in one for one in await release.objects())
+
+    await comes(gone)
+
+
+async def test_what_helm_test_runs_is_run_and_removed(release: Release) -> None:
+    async with kubelet(release.cluster, release.namespace):
+        await release.install("small")
+        tests = asyncio.create_task(release.helm("test", RELEASE))
+        pod = await comes(functools.partial(one_pod, release, "test"))
+        done = {"phase": "Succeeded", "containerStatuses": [ended(pod, 0)]}
+        await tell(release, pod, done)
+        said = await tests
+        assert "Phase:          Succeeded" in said, said
+        assert await release.get("pods", {"app.kubernetes.io/component": "test"}) == []
+        await release.uninstall()
+
+
+async def one_pod(release: Release, component: str, but: frozenset[str] = frozenset()) -> Any:
+    """The pod of a component that runs, other than those."""
+    found = [
+        one
+        for one in await release.pods({"app.kubernetes.io/component": component})
+        if one["status"]["phase"] == "Running" and uid_of(one) not in but
+    ]
+    return found[0] if found else None
+
+
+def ended(pod: Object, code: int) -> Object:
+    """What a kubelet says of a container that ended."""
+    container = pod["spec"]["containers"][0]
+    return {
+        "name": container["name"],
+        "image": container["image"],
+        "imageID": "none",
+        "ready": False,
+        "restartCount": 0,
+        "state": {"terminated": {"exitCode": code}},
+    }
+
+
+async def tell(release: Release, pod: Object, status: Object) -> None:
+    """Says as a kubelet does how a pod is."""
+    path = f"{release.path('pods', pod['metadata']['name'])}/status"
+    await release.cluster.ask("PATCH", path, {"status": status}, "merge")
+
+
+# ---- a node's maintenance
+
+
+async def test_a_node_is_drained_one_pod_of_a_service_at_a_time(release: Release) -> None:
+    """docs/deploy.md's `kubectl drain`, held up by the budget while a pod is on its way."""
+    agents = f"--pod-selector={','.join(f'{key}={one}' for key, one in AGENT_PODS.items())}"
+    drain = ("drain", NODE, "--ignore-daemonsets", "--delete-emptydir-data", agents)
+    async with kubelet(release.cluster, release.namespace) as nodes:
+        await release.install("small", "--set", "agents.tool_loop.replicas=2")
+        before = {uid_of(one) for one in await release.get("pods", AGENT_PODS)}
+        nodes.starts = lambda pod: False
+        try:
+            with pytest.raises(Refused) as refused:
+                await release.kubectl(*drain, "--timeout=8s")
+            assert "would violate the pod's disruption budget" in str(refused.value)
+            left = {uid_of(one) for one in await release.pods(AGENT_PODS)} & before
+            assert len(left) == 1
+            # The next pod is there: on goes the drain.
+            nodes.starts = lambda pod: True
+            await release.kubectl(*drain, f"--timeout={LONG_S:.0f}s")
+        finally:
+            await release.kubectl("uncordon", NODE)
+        assert not before & {uid_of(one) for one in await release.get("pods", AGENT_PODS)}
+        await release.uninstall()
+
+
+# ---- collectors
+
+
+async def test_a_collectors_pod_is_followed_by_another_where_that_may_help(
+    release: Release,
+) -> None:
+    """The Job's rules about pods that fail, as Kubernetes' own Job controller goes by them."""
+    async with kubelet(release.cluster, release.namespace):
+        await release.install("small")
+        pods = []
+        # A drained node takes it away; a run ends with failures (3); its usage is wrong (2).
+        for code, taken in ((137, True), (3, False), (2, False)):
+            had = frozenset(uid_of(one) for one in pods)
+            pod = await comes(functools.partial(one_pod, release, "collector", had))
+            pods.append(pod)
+            disrupted = [{"type": "DisruptionTarget", "status": "True"}] if taken else []
+            failed = {
+                "phase": "Failed",
+                "containerStatuses": [ended(pod, code)],
+                "conditions": disrupted,
+            }
+            await tell(release, pod, failed)
+        job = await comes(functools.partial(failed_job, release))
+        reasons = {one["type"]: one["reason"] for one in job["status"]["conditions"]}
+        assert reasons["Failed"] == "PodFailurePolicy"
+        assert job["status"]["failed"] == 2, "the drained node was counted"
+        claims = [one["spec"]["volumes"] for one in pods]
+        assert claims[0] == claims[1] == claims[2]  # the next goes on with what is there
+        await release.uninstall()
+
+
+async def failed_job(release: Release) -> Any:
+    job = await release.cluster.ask("GET", release.path("jobs", JOB))
+    conditions = job["status"].get("conditions", [])
+    return job if any(one["type"] == "Failed" for one in conditions) else None
+
+
+async def test_a_schedules_job_can_be_started_by_hand(release: Release) -> None:
+    """Its pods know the Job's name, after which the folder of their rows is called."""
+    async with kubelet(release.cluster, release.namespace):
+        await release.install("external-vllm")
+        cronjob = "cronjob/mesh-gymmesh-collect-nightly"
+        await release.kubectl("create", "job", "now", f"--from={cronjob}")
+        pod = await comes(functools.partial(one_pod, release, "collector"))
+        assert pod["metadata"]["labels"]["batch.kubernetes.io/job-name"] == "now"
+        await release.kubectl("delete", "job", "now")
+        await release.uninstall()
