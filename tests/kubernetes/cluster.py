@@ -8,6 +8,7 @@ import asyncio
 import base64
 import json
 import os
+import shutil
 import signal
 import ssl
 import subprocess
@@ -78,6 +79,12 @@ class Cluster:
         self.start_etcd()
         self.start_api()
         self._write_kubeconfig()
+        self.start_controllers()
+        labels = {"topology.kubernetes.io/zone": ZONE}
+        self.call("POST", "/api/v1/nodes", {"metadata": {"name": NODE, "labels": labels}})
+
+    def start_controllers(self) -> None:
+        """Starts the controllers."""
         self._run(
             "kube-controller-manager",
             f"--kubeconfig={self.kubeconfig}",
@@ -89,8 +96,6 @@ class Cluster:
             "--bind-address=127.0.0.1",
             f"--cert-dir={self._folder / 'controller-certs'}",
         )
-        labels = {"topology.kubernetes.io/zone": ZONE}
-        self.call("POST", "/api/v1/nodes", {"metadata": {"name": NODE, "labels": labels}})
 
     def start_etcd(self) -> None:
         """Starts etcd, with what it had."""
@@ -137,6 +142,22 @@ class Cluster:
             return bool(self.call("GET", "/readyz") == "ok")
         except (ApiError, OSError):
             return False
+
+    def back_up(self) -> None:
+        """Keeps what is there now, for `restore`."""
+        self.kill("etcd")
+        shutil.copytree(self._folder / "etcd", self._folder / "backup", dirs_exist_ok=True)
+        self.start_etcd()
+        self.wait_for("/readyz")
+
+    def restore(self) -> None:
+        """Goes back to what was there at the backup, as one does after a loss."""
+        self.close()
+        shutil.rmtree(self._folder / "etcd")
+        (self._folder / "backup").rename(self._folder / "etcd")
+        self.start_etcd()
+        self.start_api()
+        self.start_controllers()
 
     def kill(self, program: str) -> None:
         """Ends one with SIGKILL."""
@@ -237,8 +258,8 @@ class Cluster:
             try:
                 self.call("GET", path)
             except ApiError as error:
-                # 429 while its storage is being set up.
-                if error.code not in (404, 429) or time.monotonic() > deadline:
+                # 429 while its storage is being set up, 500 while it is away.
+                if error.code not in (404, 429, 500) or time.monotonic() > deadline:
                     raise
                 time.sleep(0.05)
             else:

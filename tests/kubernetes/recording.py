@@ -21,7 +21,7 @@ from tests.kubernetes.release import comes
 from tests.support.docs import ROOT
 
 FILE: Final = ROOT / "tests" / "unit" / "discovery" / "kubernetes_recorded.json"
-_WATCH_S: Final = 5  # long enough for a bookmark before its end
+_WATCH_S: Final = 12  # long enough for a bookmark before its end
 _FAR: Final = 10**9
 _SLICES: Final = "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices"
 
@@ -35,13 +35,17 @@ async def record(cluster: Cluster, namespace: str) -> dict[str, Any]:
     since = empty["metadata"]["resourceVersion"]
     listed = await _a_life(cluster, namespace, path)
     watch = f"{path}?watch=true&allowWatchBookmarks=true&timeoutSeconds={_WATCH_S}"
+    events = await _lines(cluster, f"{watch}&resourceVersion={since}")
+    # A new life of the API server remembers no more than etcd does.
+    await cluster.forget()
+    await asyncio.to_thread(cluster.kill, "kube-apiserver")
+    await asyncio.to_thread(cluster.start_api)
     return {
         "version": (await cluster.ask("GET", "/version"))["gitVersion"],
         "empty": empty,
         **listed,
-        "events": await _lines(cluster, f"{watch}&resourceVersion={since}"),
-        "too_old": await _lines(cluster, f"{watch}&resourceVersion=1"),
-        "too_new": await _refusal(cluster, f"{path}?resourceVersion={_FAR}"),
+        "events": events,
+        "too_old": await _lines(cluster, f"{watch}&resourceVersion={since}"),
         "too_new_watch": await _lines(cluster, f"{watch}&resourceVersion={_FAR}"),
         "unauthorized": await _refusal(cluster, path, "no-such-token"),
         "forbidden": await _refusal(cluster, path, STRANGER),

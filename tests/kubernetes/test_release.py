@@ -12,9 +12,9 @@ from gymmesh.discovery.v1 import discovery_pb2 as pb
 from gymmesh_discovery.backends.kubernetes import KubernetesRegistry
 from gymmesh_discovery.config import KubernetesConfig
 from tests.deploy.chart import RELEASE, Chart
-from tests.kubernetes.cluster import ADMIN, NODE, Cluster
+from tests.kubernetes.cluster import ADMIN, NODE, ApiError, Cluster
 from tests.kubernetes.kubelet import Kubelet, kubelet
-from tests.kubernetes.release import Object, Refused, Release, comes
+from tests.kubernetes.release import Object, Release, comes
 from tests.unit.runtime.probe import until
 
 LONG_S: Final = 90.0
@@ -89,18 +89,17 @@ async def replaced(
     watcher = backend.subscribe()
     nodes.lingers = lambda pod: True
     config = ("--set", "agents.tool_loop.config.max_steps=6")
-    upgrade = asyncio.create_task(release.upgrade("external-vllm", *two, *config))
-    seen = dict(old)
-    async with asyncio.timeout(LONG_S):
+    async with asyncio.timeout(LONG_S), asyncio.TaskGroup() as tasks:
+        tasks.create_task(release.upgrade("external-vllm", *two, *config))
+        seen = dict(old)
         while {seen[one] for one in old} != {pb.HEALTH_DRAINING}:
             change = await watcher.next()
             assert change is not None
             if change.instance.service == AGENT:
                 seen[change.instance.id] = change.instance.health
             assert list(seen.values()).count(pb.HEALTH_SERVING) >= 2, seen
+        nodes.lingers = lambda pod: False
     watcher.close()
-    nodes.lingers = lambda pod: False
-    await upgrade
     await until(lambda: list(healths(backend).values()) == [pb.HEALTH_SERVING] * 2, LONG_S)
     assert not healths(backend).keys() & old.keys()
 
@@ -119,13 +118,16 @@ async def the_old_ones_go(release: Release, two: tuple[str, ...]) -> None:
 async def test_what_helm_test_runs_is_run_and_removed(release: Release) -> None:
     async with kubelet(release.cluster, release.namespace):
         await release.install("small")
-        tests = asyncio.create_task(release.helm("test", RELEASE))
-        pod = await comes(functools.partial(one_pod, release, "test"))
-        done = {"phase": "Succeeded", "containerStatuses": [ended(pod, 0)]}
-        await tell(release, pod, done)
-        said = await tests
-        assert "Phase:          Succeeded" in said, said
-        assert await release.get("pods", {"app.kubernetes.io/component": "test"}) == []
+        async with asyncio.TaskGroup() as tasks:
+            tests = tasks.create_task(release.helm("test", RELEASE))
+            pod = await comes(functools.partial(one_pod, release, "test"))
+            await tell(release, pod, {"phase": "Succeeded", "containerStatuses": [ended(pod, 0)]})
+        assert "Phase:          Succeeded" in tests.result()
+
+        async def gone() -> bool:
+            return await release.get("pods", {"app.kubernetes.io/component": "test"}) == []
+
+        await comes(gone)
         await release.uninstall()
 
 
@@ -162,25 +164,35 @@ async def tell(release: Release, pod: Object, status: Object) -> None:
 
 
 async def test_a_node_is_drained_one_pod_of_a_service_at_a_time(release: Release) -> None:
-    """docs/deploy.md's `kubectl drain`, held up by the budget while a pod is on its way."""
+    """docs/deploy.md's `kubectl drain` waits, by the budget, for the pod that follows."""
     agents = f"--pod-selector={','.join(f'{key}={one}' for key, one in AGENT_PODS.items())}"
     drain = ("drain", NODE, "--ignore-daemonsets", "--delete-emptydir-data", agents)
+
+    async def left() -> list[Object]:
+        return [one for one in await release.pods(AGENT_PODS) if uid_of(one) in before]
+
+    async def one_is_left() -> Object | None:
+        found = await left()
+        return found[0] if len(found) == 1 else None
+
     async with kubelet(release.cluster, release.namespace) as nodes:
         await release.install("small", "--set", "agents.tool_loop.replicas=2")
         before = {uid_of(one) for one in await release.get("pods", AGENT_PODS)}
+        assert len(before) == 2
         nodes.starts = lambda pod: False
         try:
-            with pytest.raises(Refused) as refused:
-                await release.kubectl(*drain, "--timeout=8s")
-            assert "would violate the pod's disruption budget" in str(refused.value)
-            left = {uid_of(one) for one in await release.pods(AGENT_PODS)} & before
-            assert len(left) == 1
-            # The next pod is there: on goes the drain.
-            nodes.starts = lambda pod: True
-            await release.kubectl(*drain, f"--timeout={LONG_S:.0f}s")
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(release.kubectl(*drain, "--timeout=60s"))
+                last = await comes(one_is_left)
+                path = f"{release.path('pods', last['metadata']['name'])}/eviction"
+                eviction = {"metadata": {"name": last["metadata"]["name"]}}
+                with pytest.raises(ApiError, match="disruption budget") as refused:
+                    await release.cluster.ask("POST", path, eviction)
+                assert refused.value.code == 429
+                nodes.starts = lambda pod: True  # and on goes the drain
         finally:
             await release.kubectl("uncordon", NODE)
-        assert not before & {uid_of(one) for one in await release.get("pods", AGENT_PODS)}
+        assert await left() == []
         await release.uninstall()
 
 

@@ -14,7 +14,6 @@ from gymmesh_discovery.backends.kubernetes.entry import health_of, read_slice
 from gymmesh_discovery.backends.kubernetes.objects import (
     Conditions,
     EndpointSlice,
-    Status,
     UnreadableError,
     read,
 )
@@ -158,27 +157,16 @@ def test_an_endpoint_that_is_left_out() -> None:
     assert lines == ["an endpoint of the EndpointSlice policy-abc12 is left out: it has no address"]
 
 
-def test_what_kubernetes_leaves_out() -> None:
-    assert instances_of(slice_of(endpoints=None)) == []
+@pytest.mark.parametrize("nothing", [None, []])
+def test_a_service_without_pods_is_nothing_to_complain_of(nothing: list[Any] | None) -> None:
+    """Its slice names no ports yet: they are looked up in pods."""
+    assert instances_of(slice_of(endpoints=nothing, ports=None)) == []
 
 
 @pytest.mark.parametrize("text", [b"<html>", b"7", b'{"metadata": 7}', b"[" * 100_000, b"\xff"])
 def test_what_is_no_slice(text: bytes) -> None:
     with pytest.raises(UnreadableError):
         read(text, EndpointSlice)
-
-
-@pytest.mark.parametrize(
-    ("status", "gone"),
-    [
-        ({"code": 410, "reason": "Expired"}, True),
-        ({"code": 504, "details": {"causes": [{"reason": "ResourceVersionTooLarge"}]}}, True),
-        ({"code": 504, "reason": "Timeout"}, False),
-        ({}, False),
-    ],
-)
-def test_a_version_that_cannot_be_watched_from(status: dict[str, Any], gone: bool) -> None:
-    assert read(json.dumps(status).encode(), Status).is_gone is gone
 
 
 # ---- the view

@@ -11,7 +11,7 @@ from aiohttp import web
 from gymmesh.discovery.v1 import discovery_pb2 as pb
 from gymmesh_discovery.backends.kubernetes import KubernetesRegistry, problem_of
 from gymmesh_discovery.backends.kubernetes.entry import read_slice
-from gymmesh_discovery.backends.kubernetes.objects import EndpointSliceList, Status, read
+from gymmesh_discovery.backends.kubernetes.objects import EndpointSliceList, read
 from gymmesh_discovery.config import KubernetesConfig
 from tests.unit.discovery.fake_kubernetes import answering
 from tests.unit.discovery.kubernetes_slices import MODEL, RECORDED
@@ -83,13 +83,6 @@ async def test_a_watch_from_a_pods_start_to_its_end() -> None:
             assert kubernetes.requests[-1].query["resourceVersion"] == version
         finally:
             await backend.close()
-
-
-def test_a_version_that_is_gone_or_not_there_yet() -> None:
-    (event,) = RECORDED["too_old"]
-    assert event["type"] == "ERROR"
-    assert read(json.dumps(event["object"]).encode(), Status).is_gone
-    assert read(encoded("too_new"), Status).is_gone
 
 
 @pytest.mark.parametrize(
