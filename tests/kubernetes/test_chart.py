@@ -133,11 +133,22 @@ async def test_it_is_installed_listed_found_and_gone(
             if one["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
         }
         assert len(kept) == sum("size" in one for one in storage_of(rendered))
-        await comes(functools.partial(is_left, release, before | kept))
+        await is_left(release, before | kept)
 
 
-async def is_left(release: Release, wanted: set[str]) -> bool:
-    return await release.objects() == wanted
+async def is_left(release: Release, wanted: set[str]) -> None:
+    """Waits until nothing else is there."""
+    found: set[str] = set()
+
+    async def so() -> bool:
+        found.clear()
+        found.update(await release.objects())
+        return found == wanted
+
+    try:
+        await comes(so)
+    except TimeoutError:
+        pytest.fail(f"left: {found - wanted}; missing: {wanted - found}")
 
 
 def storage_of(rendered: Rendered) -> list[Object]:

@@ -49,8 +49,9 @@ async def test_an_upgrade_replaces_one_service_and_leaves_no_moment_without_it(
     release: Release, tmp_path: Any
 ) -> None:
     two = ("--set", "agents.tool_loop.replicas=2")
+    spare = ("--set", "environments.spare.config.use=mcqa")
     async with kubelet(release.cluster, release.namespace) as nodes:
-        await release.install("external-vllm", *two)
+        await release.install("external-vllm", *two, *spare)
         before = await pods_of(release)
         (tmp_path / "token").write_text(ADMIN)
         backend = KubernetesRegistry(
@@ -64,14 +65,15 @@ async def test_an_upgrade_replaces_one_service_and_leaves_no_moment_without_it(
         await backend.open()
         try:
             await until(lambda: len(healths(backend)) == 2, LONG_S)
-            await replaced(release, backend, nodes, two)
+            await replaced(release, backend, nodes, (*two, *spare))
         finally:
             await backend.close()
         after = await pods_of(release)
         assert not after.pop("agent") & before.pop("agent")
         # The mesh file is one; a change of a service's part is that service's alone.
         assert after == before
-        await the_old_ones_go(release, two)
+        await it_goes_with_all_it_had(release, "spare", two)
+        await release.uninstall()
 
 
 def healths(backend: KubernetesRegistry) -> dict[str, int]:
@@ -80,7 +82,7 @@ def healths(backend: KubernetesRegistry) -> dict[str, int]:
 
 
 async def replaced(
-    release: Release, backend: KubernetesRegistry, nodes: Kubelet, two: tuple[str, ...]
+    release: Release, backend: KubernetesRegistry, nodes: Kubelet, values: tuple[str, ...]
 ) -> None:
     """Upgrades, and follows what callers see: two that serve at every moment, the old ones draining
     until their pods end.
@@ -90,7 +92,7 @@ async def replaced(
     nodes.lingers = lambda pod: True
     config = ("--set", "agents.tool_loop.config.max_steps=6")
     async with asyncio.timeout(LONG_S), asyncio.TaskGroup() as tasks:
-        tasks.create_task(release.upgrade("external-vllm", *two, *config))
+        tasks.create_task(release.upgrade("external-vllm", *values, *config))
         seen = dict(old)
         while {seen[one] for one in old} != {pb.HEALTH_DRAINING}:
             change = await watcher.next()
@@ -104,15 +106,20 @@ async def replaced(
     assert not healths(backend).keys() & old.keys()
 
 
-async def the_old_ones_go(release: Release, two: tuple[str, ...]) -> None:
-    """A service that the values do not have any more takes everything of its own with it."""
-    assert any("judged" in one for one in await release.objects())
-    await release.upgrade("external-vllm", *two, "--set", "environments.judged=null")
+async def it_goes_with_all_it_had(release: Release, name: str, values: tuple[str, ...]) -> None:
+    """A service that the values do not have any more."""
+    assert any(name in one for one in await release.objects())
+    await release.upgrade("external-vllm", *values)
+    left: list[str] = []
 
     async def gone() -> bool:
-        return not any("judged" in one for one in await release.objects())
+        left[:] = [one for one in await release.objects() if name in one]
+        return not left
 
-    await comes(gone)
+    try:
+        await comes(gone)
+    except TimeoutError:
+        pytest.fail(f"these are left: {left}")
 
 
 async def test_what_helm_test_runs_is_run_and_removed(release: Release) -> None:
@@ -165,8 +172,10 @@ async def tell(release: Release, pod: Object, status: Object) -> None:
 
 async def test_a_node_is_drained_one_pod_of_a_service_at_a_time(release: Release) -> None:
     """docs/deploy.md's `kubectl drain` waits, by the budget, for the pod that follows."""
-    agents = f"--pod-selector={','.join(f'{key}={one}' for key, one in AGENT_PODS.items())}"
-    drain = ("drain", NODE, "--ignore-daemonsets", "--delete-emptydir-data", agents)
+    # On the one node there is, other tests may have pods, too.
+    only = "--pod-selector=drained=agents"
+    drain = ("drain", NODE, "--ignore-daemonsets", "--delete-emptydir-data", only)
+    values = ("agents.tool_loop.replicas=2", "agents.tool_loop.podLabels.drained=agents")
 
     async def left() -> list[Object]:
         return [one for one in await release.pods(AGENT_PODS) if uid_of(one) in before]
@@ -176,7 +185,7 @@ async def test_a_node_is_drained_one_pod_of_a_service_at_a_time(release: Release
         return found[0] if len(found) == 1 else None
 
     async with kubelet(release.cluster, release.namespace) as nodes:
-        await release.install("small", "--set", "agents.tool_loop.replicas=2")
+        await release.install("small", *(word for one in values for word in ("--set", one)))
         before = {uid_of(one) for one in await release.get("pods", AGENT_PODS)}
         assert len(before) == 2
         nodes.starts = lambda pod: False
