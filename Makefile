@@ -40,7 +40,8 @@ test-hosts: setup ## cut a mesh on two hosts apart, which are network namespaces
 	GYMMESH_TEST_HOSTS="$$(tools/setup-consul.sh)" $(BIN)/python -m pytest tests/hosts $(ARGS)
 
 test-kubernetes: setup ## run the tests that need a real Kubernetes API server, built from source first
-	GYMMESH_TEST_KUBERNETES="$$(tools/setup-kubernetes.sh)" $(BIN)/python -m pytest tests/kubernetes $(ARGS)
+	GYMMESH_TEST_KUBERNETES="$$(tools/setup-kubernetes.sh)" GYMMESH_TEST_HELM="$$(tools/setup-helm.sh)" \
+		$(BIN)/python -m pytest tests/kubernetes $(ARGS)
 
 test-deploy: setup ## lint, render and check the Helm chart and the images in deploy/, with Helm itself
 	GYMMESH_TEST_HELM="$$(tools/setup-helm.sh)" $(BIN)/python -m pytest tests/deploy $(ARGS)

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Builds the tests' Kubernetes control plane (etcd, kube-apiserver, kube-controller-manager) from
-# the Go module proxy into .cache/kubernetes, once. Prints that folder. Needs Go; the first build takes 10 to 40 minutes and 5 GB of Go's own caches.
+# the Go module proxy into .cache/kubernetes, once. Prints that folder. Needs Go; the first build takes
+# 10 to 40 minutes and 5 GB of Go's own caches. Beside them come, in crds/, the definitions of the
+# custom resources that the chart makes (tools/kubernetes/crds.txt).
 #
 # Kubernetes names its own libraries by paths of its repository; tools/kubernetes/go.mod puts their
 # published versions in place. Another version: change v1.X.Y and each v0.X.Y there, then run
@@ -31,5 +33,26 @@ if [ "$(cat "$out/key" 2>/dev/null)" != "$key" ]; then
         build "$program" "k8s.io/kubernetes/cmd/$program"
     done
     echo "$key" >"$out/key"
+fi
+
+key=$(sha256sum <crds.txt | cut -d' ' -f1)
+if [ "$(cat "$out/crds/key" 2>/dev/null)" != "$key" ]; then
+    echo "setup-kubernetes: fetching definitions of custom resources" >&2
+    rm -rf "$out/crds"
+    mkdir -p "$out/crds"
+    while read -r module version sum files; do
+        case $module in '#'* | '') continue ;; esac
+        # Outside of this module: it is not to depend on these.
+        fetched=$(cd / && go mod download -json "$module@$version")
+        field() { sed -n "s/^\t\"$1\": \"\(.*\)\",\{0,1\}$/\1/p" <<<"$fetched"; }
+        if [ "$(field Sum)" != "$sum" ]; then
+            echo "setup-kubernetes: $module $version is not what crds.txt says: $fetched" >&2
+            exit 1
+        fi
+        for file in $files; do
+            install -m 644 "$(field Dir)/$file" "$out/crds/"
+        done
+    done <crds.txt
+    echo "$key" >"$out/crds/key"
 fi
 realpath "$out"

@@ -112,7 +112,7 @@ class Chart:
         consul.mkdir(parents=True)
         (consul / "Chart.yaml").write_text(_CONSUL)
         (consul / "values.yaml").write_text("{}\n")
-        self._helm = helm
+        self.helm = helm
         self._home = folder / "helm"
         self._rendered: dict[str, Rendered] = {}
 
@@ -120,7 +120,7 @@ class Chart:
         """Helm, with no settings and no cache but its own here."""
         home = {name: str(self._home) for name in ("HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HOME")}
         return subprocess.run(
-            [self._helm, *arguments], env=os.environ | home, capture_output=True, text=True,
+            [self.helm, *arguments], env=os.environ | home, capture_output=True, text=True,
             timeout=BOUND_S, check=False,
         )  # fmt: skip
 

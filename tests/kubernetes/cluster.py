@@ -1,5 +1,5 @@
-"""A real Kubernetes control plane: etcd, an API server and the controllers that make EndpointSlices
-of Services and pods. There are no nodes: a test says itself how a pod is.
+"""A real Kubernetes control plane: etcd, an API server, and the controllers of what the tests make.
+There are no nodes: a test says itself how a pod is (pods.py, kubelet.py).
 """
 
 from __future__ import annotations
@@ -8,13 +8,16 @@ import asyncio
 import base64
 import json
 import os
+import shutil
 import signal
 import ssl
 import subprocess
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from cryptography.hazmat.primitives import serialization
@@ -28,14 +31,31 @@ ADMIN: Final = "token-of-the-tests-admin"
 STRANGER: Final = "token-of-somebody-else"
 NODE: Final = "node-1"
 ZONE: Final = "eu-1a"
+# What makes pods, lists their endpoints, counts them and clears up after them. What judges nodes is
+# not among them: the tests' node never says that it lives.
+CONTROLLERS: Final = (
+    "cronjob-controller",
+    "deployment-controller",
+    "disruption-controller",
+    "endpointslice-controller",
+    "garbage-collector-controller",
+    "horizontal-pod-autoscaler-controller",
+    "job-controller",
+    "persistentvolumeclaim-protection-controller",
+    "replicaset-controller",
+    "root-ca-certificate-publisher-controller",
+    "serviceaccount-controller",
+    "statefulset-controller",
+)
 
 
 class ApiError(Exception):
     """An answer of the API server other than success."""
 
-    def __init__(self, code: int, text: str) -> None:
-        super().__init__(f"{code}: {text}")
+    def __init__(self, code: int, body: str) -> None:
+        super().__init__(f"{code}: {body}")
         self.code = code
+        self.body = body
 
 
 class Cluster:
@@ -49,19 +69,28 @@ class Cluster:
         self._etcd, self._peer, self.port = [free_port(taken=taken) for _ in range(3)]
         self.server = f"https://127.0.0.1:{self.port}"
         self.ca_file = folder / "certs" / "apiserver.crt"
+        self.kubeconfig = folder / "kubeconfig"
         self._write_credentials()
 
     # ---- processes
 
     def start(self) -> None:
-        """Starts everything."""
+        """Starts everything, and says that there is a node."""
         self.start_etcd()
         self.start_api()
         self._write_kubeconfig()
+        self.start_controllers()
+        labels = {"topology.kubernetes.io/zone": ZONE}
+        self.call("POST", "/api/v1/nodes", {"metadata": {"name": NODE, "labels": labels}})
+
+    def start_controllers(self) -> None:
+        """Starts the controllers."""
         self._run(
             "kube-controller-manager",
-            f"--kubeconfig={self._folder / 'kubeconfig'}",
-            "--controllers=endpointslice-controller,deployment-controller,replicaset-controller",
+            f"--kubeconfig={self.kubeconfig}",
+            f"--controllers={','.join(CONTROLLERS)}",
+            f"--root-ca-file={self.ca_file}",
+            "--horizontal-pod-autoscaler-sync-period=1s",
             "--leader-elect=false",
             f"--secure-port={free_port()}",
             "--bind-address=127.0.0.1",
@@ -100,7 +129,6 @@ class Cluster:
             f"--service-account-key-file={self._folder / 'accounts.pem'}",
             f"--service-account-signing-key-file={self._folder / 'accounts.pem'}",
             "--service-cluster-ip-range=10.96.0.0/24",
-            "--disable-admission-plugins=ServiceAccount",
         )
         deadline = time.monotonic() + START_S
         while not self.ready():
@@ -114,6 +142,22 @@ class Cluster:
             return bool(self.call("GET", "/readyz") == "ok")
         except (ApiError, OSError):
             return False
+
+    def back_up(self) -> None:
+        """Keeps what is there now, for `restore`."""
+        self.kill("etcd")
+        shutil.copytree(self._folder / "etcd", self._folder / "backup", dirs_exist_ok=True)
+        self.start_etcd()
+        self.wait_for("/readyz")
+
+    def restore(self) -> None:
+        """Goes back to what was there at the backup, as one does after a loss."""
+        self.close()
+        shutil.rmtree(self._folder / "etcd")
+        (self._folder / "backup").rename(self._folder / "etcd")
+        self.start_etcd()
+        self.start_api()
+        self.start_controllers()
 
     def kill(self, program: str) -> None:
         """Ends one with SIGKILL."""
@@ -146,7 +190,8 @@ class Cluster:
         key = ec.generate_private_key(ec.SECP256R1())
         private = key.private_bytes(
             serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
+            # The API server finds the public key in this form of it, and not in PKCS 8.
+            serialization.PrivateFormat.TraditionalOpenSSL,
             serialization.NoEncryption(),
         )
         (self._folder / "accounts.pem").write_bytes(private)
@@ -162,7 +207,7 @@ class Cluster:
             "clusters": [{"name": "test", "cluster": cluster}],
             "users": [{"name": "admin", "user": {"token": ADMIN}}],
         }
-        (self._folder / "kubeconfig").write_text(json.dumps(document))
+        self.kubeconfig.write_text(json.dumps(document))
 
     # ---- the API
 
@@ -170,15 +215,27 @@ class Cluster:
         """One request as the administrator. Raises ApiError and OSError."""
         data = None if body is None else json.dumps(body).encode()
         types = {"json": "application/json", "merge": "application/merge-patch+json"}
-        headers = {"Authorization": f"Bearer {ADMIN}", "Content-Type": types[kind]}
-        request = urllib.request.Request(f"{self.server}{path}", data, headers, method=method)
+        text = self.text(method, path, data, {"Content-Type": types[kind]})
+        return json.loads(text) if text.startswith(("{", "[")) else text
+
+    def text(
+        self,
+        method: str,
+        path: str,
+        data: bytes | None = None,
+        headers: Mapping[str, str] = MappingProxyType({}),
+        token: str = ADMIN,
+    ) -> str:
+        """One request, and the whole of its answer. Raises ApiError and OSError."""
+        sent = {"Authorization": f"Bearer {token}", **headers}
+        request = urllib.request.Request(f"{self.server}{path}", data, sent, method=method)
         context = ssl.create_default_context(cafile=str(self.ca_file))
         try:
             with urllib.request.urlopen(request, timeout=30, context=context) as answer:
-                text = answer.read().decode()
+                text: str = answer.read().decode()
         except urllib.error.HTTPError as error:
             raise ApiError(error.code, error.read().decode(errors="replace")) from None
-        return json.loads(text) if text.startswith(("{", "[")) else text
+        return text
 
     async def ask(self, method: str, path: str, body: Any = None, kind: str = "json") -> Any:
         """The same, while the event loop runs."""
@@ -193,6 +250,27 @@ class Cluster:
         plural = kinds.get(document["kind"], f"{document['kind'].lower()}s")
         path = f"{root}/namespaces/{space}/{plural}" if space else f"{root}/{plural}"
         return await self.ask("POST", f"{path}?fieldValidation=Strict", document)
+
+    def wait_for(self, path: str) -> None:
+        """Until there is something. Raises ApiError."""
+        deadline = time.monotonic() + START_S
+        while True:
+            try:
+                self.call("GET", path)
+            except ApiError as error:
+                # 429 while its storage is being set up, 500 while it is away.
+                if error.code not in (404, 429, 500) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+            else:
+                return
+
+    def make_namespace(self, name: str) -> None:
+        """A namespace in which pods can be made."""
+        self.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+        # Kubernetes gives it what each pod has that says nothing else.
+        self.wait_for(f"/api/v1/namespaces/{name}/serviceaccounts/default")
+        self.wait_for(f"/api/v1/namespaces/{name}/configmaps/kube-root-ca.crt")
 
     async def token_of(self, namespace: str, account: str) -> str:
         """A token of a service account, as a pod gets one."""

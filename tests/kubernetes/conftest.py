@@ -1,7 +1,8 @@
 """A real Kubernetes control plane for all tests here, and a namespace for each.
 
-Opt-in (`make test-kubernetes`): GYMMESH_TEST_KUBERNETES names the folder of the programs. Without
-it nothing is collected here; with it, a program that is not there is a failure, never a skip.
+Opt-in (`make test-kubernetes`): GYMMESH_TEST_KUBERNETES names the folder of the programs, and
+GYMMESH_TEST_HELM the Helm beside which kubectl is. Without the first nothing is collected here;
+with it, a program that is not there is a failure, never a skip.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
+import yaml
 
 if TYPE_CHECKING:
+    from tests.deploy.chart import Chart
     from tests.kubernetes.cluster import Cluster
 
 PROGRAMS: Final = os.environ.get("GYMMESH_TEST_KUBERNETES", "")
+HELM: Final = os.environ.get("GYMMESH_TEST_HELM", "")
 
 collect_ignore_glob = [] if PROGRAMS else ["test_*.py"]
 
@@ -31,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A control plane whose parts a test may kill and start again."""
-    from tests.kubernetes.cluster import NODE, ZONE, Cluster
+    from tests.kubernetes.cluster import Cluster
 
     folder = Path(PROGRAMS)
     missing = [
@@ -47,9 +51,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     running = Cluster(folder, tmp_path_factory.mktemp("kubernetes"))
     try:
         running.start()
-        labels = {"topology.kubernetes.io/zone": ZONE}
-        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "labels": labels}}
-        running.call("POST", "/api/v1/nodes", node)
         yield running
     finally:
         running.close()
@@ -57,8 +58,40 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> str:
-    """A namespace of the test's own."""
+    """A namespace of the test's own, in which pods can be made."""
     name = "".join(one if one.isalnum() else "-" for one in request.node.name.lower())
     name = name[:63].strip("-")
-    cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    cluster.make_namespace(name)
     return name
+
+
+@pytest.fixture(scope="session")
+def chart(tmp_path_factory: pytest.TempPathFactory) -> Chart:
+    """The chart, with a stand-in for the one that it depends on."""
+    from tests.deploy.chart import Chart
+
+    helm = Path(HELM)
+    if not helm.is_file() or not os.access(helm.parent / "kubectl", os.X_OK):
+        pytest.fail(f"there is no Helm at GYMMESH_TEST_HELM={HELM}: tools/setup-helm.sh")
+    return Chart(helm, tmp_path_factory.mktemp("chart"))
+
+
+@pytest.fixture(scope="session")
+def furnished(cluster: Cluster) -> Cluster:
+    """A cluster with what the chart's value files want of one: cert-manager's, KEDA's and the
+    Prometheus operator's definitions (and nobody who acts upon them), and priorities.
+    """
+    paths = sorted(Path(PROGRAMS, "crds").glob("*.yaml"))
+    if not paths:
+        pytest.fail(f"there is no {PROGRAMS}/crds: tools/setup-kubernetes.sh")
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    for path in paths:
+        definition = yaml.safe_load(path.read_text())
+        cluster.call("POST", definitions, definition)
+        spec = definition["spec"]
+        served = next(one["name"] for one in spec["versions"] if one["served"])
+        cluster.wait_for(f"/apis/{spec['group']}/{served}/{spec['names']['plural']}")
+    for name in ("batch", "inference"):
+        priority = {"metadata": {"name": name}, "value": 1}
+        cluster.call("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", priority)
+    return cluster

@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+import yaml
 
 from tests.chaos.processes import free_port
 from tests.kubernetes.cluster import ADMIN, Cluster
 from tests.kubernetes.pods import bury_pod, end_pod, service, start_pod
 from tests.support.cli import ended, gym, rows_of, start, sums, write_tasks
+from tests.support.docs import ROOT, read_page
 
 ROLLOUTS: Final = 60
 BOUND_S: Final = 180.0
@@ -67,22 +69,27 @@ def over(cluster: Cluster, namespace: str, folder: Path) -> list[str]:
     )
 
 
-def pod_options(folder: Path, address: str, port: int) -> list[str]:
-    """What a pod runs: an agent with an environment and a model that takes its time."""
+def pod_options(elsewhere: list[str], folder: Path, address: str, port: int) -> list[str]:
+    """What a pod of docs/kubernetes.md runs: an agent with an environment, and a slow model.
+    ``elsewhere`` stands for the pod's account.
+    """
     call = {"type": "function_call", "name": "calculator", "call_id": "call_1"}
     call["arguments"] = '{"expression": "1 + 1"}'
     answers = [{"output": [call], "delay_s": 0.4}, {"text": "2", "delay_s": 0.4}]
     path = folder / "answers.jsonl"
     path.write_text(json.dumps({"match": "*", "answers": answers}) + "\n")
-    return [
-        "--layout", "embedded", "--host", address,
-        *sets(
-            models__policy__backend="replay",
-            models__policy__path=path,
-            mesh__agent_port=port,
-            mesh__drain_s=20,
-        ),
-    ]  # fmt: skip
+    mesh = folder / "mesh.yaml"
+    mesh.write_text(json.dumps({"models": {"policy": {"backend": "replay", "path": str(path)}}}))
+    text = read_page(ROOT / "docs" / "kubernetes.md").files()["deploy-agent.yaml"]
+    _, deployment = yaml.safe_load_all(text)
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["args"][:2] == ["gym-cli", "up"]
+    stands_for = {"$(POD_IP)": address, "mesh.yaml": str(mesh), "9401": str(port)}
+    args: list[str] = container["args"][2:]
+    for name, value in stands_for.items():
+        assert any(name in one for one in args)
+        args = [one.replace(name, value) for one in args]
+    return [*args, *elsewhere]
 
 
 async def seen(cluster: Cluster, namespace: str, holds: Callable[[list[Any]], bool]) -> None:
@@ -106,8 +113,8 @@ async def test_an_instance_is_removed_during_a_collection(
     elsewhere = over(cluster, namespace, tmp_path)
     nothing = sets(models="{}", environments="{}", agents="{}")
     async with (
-        up(*pod_options(tmp_path, address, ports[0])) as (first, _),
-        up(*pod_options(tmp_path, address, ports[1])),
+        up(*pod_options(elsewhere, tmp_path, address, ports[0])) as (first, _),
+        up(*pod_options(elsewhere, tmp_path, address, ports[1])),
         up(*elsewhere, *nothing, "--discovery", "kubernetes") as (_, (registry,)),
     ):
         for number, port in enumerate(ports):

@@ -1,12 +1,22 @@
-"""EndpointSlices for tests, in the API's own JSON."""
+"""EndpointSlices for tests, made of what an API server said.
+
+``RECORDED`` is that, word for word: tests/kubernetes/recording.py says what is in it.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import copy
+import json
+from pathlib import Path
+from typing import Any, Final
 
-MODEL = "gymmesh.model.v1.ModelService"
-AGENT = "gymmesh.agent.v1.AgentService"
-RESOURCE = "gymmesh.resource.v1.ResourceService"
+MODEL: Final = "gymmesh.model.v1.ModelService"
+AGENT: Final = "gymmesh.agent.v1.AgentService"
+RESOURCE: Final = "gymmesh.resource.v1.ResourceService"
+
+RECORDED: Final[dict[str, Any]] = json.loads(
+    Path(__file__).with_name("kubernetes_recorded.json").read_text(encoding="utf-8")
+)
 
 
 def endpoint(
@@ -18,14 +28,14 @@ def endpoint(
     terminating: bool | None = None,
     **more: Any,
 ) -> dict[str, Any]:
-    """An endpoint of a pod; conditions that are None are left out."""
+    """An endpoint of a pod on no node; conditions that are None are left out."""
+    found: dict[str, Any] = copy.deepcopy(RECORDED["list"]["items"][0]["endpoints"][0])
+    del found["nodeName"], found["zone"]
     conditions = {"ready": ready, "serving": serving, "terminating": terminating}
-    return {
-        "addresses": [address],
-        "conditions": {key: value for key, value in conditions.items() if value is not None},
-        "targetRef": {"kind": "Pod", "name": f"pod-{uid}", "namespace": "lab", "uid": uid},
-        **more,
-    }
+    found["addresses"] = [address]
+    found["conditions"] = {key: value for key, value in conditions.items() if value is not None}
+    found["targetRef"] |= {"name": f"pod-{uid}", "uid": uid}
+    return found | more
 
 
 def slice_of(
@@ -38,19 +48,13 @@ def slice_of(
     labels: dict[str, str] | None = None,
     **more: Any,
 ) -> dict[str, Any]:
-    """A slice of a labelled Service."""
+    """A slice of a Service that has the labels for its kind and its name, and those given."""
+    found: dict[str, Any] = copy.deepcopy(RECORDED["list"]["items"][0])
+    metadata = found["metadata"]
+    kept = {key: one for key, one in metadata["labels"].items() if not key.startswith("gymmesh.io")}
     said = {"gymmesh.io/service": service, "gymmesh.io/name": called}
-    return {
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": {
-            "name": name,
-            "namespace": "lab",
-            "resourceVersion": version,
-            "labels": {**said, "kubernetes.io/service-name": called, **(labels or {})},
-        },
-        "addressType": "IPv4",
-        "endpoints": list(endpoints),
-        "ports": [{"name": "grpc", "port": port, "protocol": "TCP"}],
-        **more,
-    }
+    metadata["labels"] = {**kept, **said, "kubernetes.io/service-name": called, **(labels or {})}
+    metadata |= {"name": name, "resourceVersion": version}
+    found["endpoints"] = list(endpoints)
+    found["ports"] = [{"name": "grpc", "port": port, "protocol": "TCP"}]
+    return {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", **found, **more}

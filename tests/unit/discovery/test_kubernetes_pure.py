@@ -14,12 +14,13 @@ from gymmesh_discovery.backends.kubernetes.entry import health_of, read_slice
 from gymmesh_discovery.backends.kubernetes.objects import (
     Conditions,
     EndpointSlice,
-    Status,
     UnreadableError,
     read,
 )
 from gymmesh_discovery.backends.kubernetes.view import KubernetesView
 from gymmesh_discovery.view import Change
+from gymmesh_mesh import MeshConfig
+from gymmesh_mesh.compose import registry_spec
 from tests.unit.discovery.kubernetes_slices import AGENT, MODEL, RESOURCE, endpoint, slice_of
 
 
@@ -80,6 +81,13 @@ def test_a_slice_of_a_labelled_service() -> None:
 def test_kinds(kind: str, service: str, prefix: str) -> None:
     (instance,) = instances_of(slice_of(endpoint(uid="u"), service=kind, called="tool_loop"))
     assert (instance.service, instance.id) == (service, f"{prefix}-tool_loop-u")
+
+
+def test_the_meshs_own_registry_is_called_as_it_calls_itself() -> None:
+    registry = slice_of(endpoint(uid="u"), service="discovery", called="registry")
+    (instance,) = instances_of(registry)
+    spec = registry_spec(MeshConfig(), "u")
+    assert instance.id == spec.instance_id == "registry-u"
 
 
 def test_an_endpoint_that_is_no_pod_is_called_by_its_address() -> None:
@@ -149,27 +157,16 @@ def test_an_endpoint_that_is_left_out() -> None:
     assert lines == ["an endpoint of the EndpointSlice policy-abc12 is left out: it has no address"]
 
 
-def test_what_kubernetes_leaves_out() -> None:
-    assert instances_of(slice_of(endpoints=None)) == []
+@pytest.mark.parametrize("nothing", [None, []])
+def test_a_service_without_pods_is_nothing_to_complain_of(nothing: list[Any] | None) -> None:
+    """Its slice names no ports yet: they are looked up in pods."""
+    assert instances_of(slice_of(endpoints=nothing, ports=None)) == []
 
 
 @pytest.mark.parametrize("text", [b"<html>", b"7", b'{"metadata": 7}', b"[" * 100_000, b"\xff"])
 def test_what_is_no_slice(text: bytes) -> None:
     with pytest.raises(UnreadableError):
         read(text, EndpointSlice)
-
-
-@pytest.mark.parametrize(
-    ("status", "gone"),
-    [
-        ({"code": 410, "reason": "Expired"}, True),
-        ({"code": 504, "details": {"causes": [{"reason": "ResourceVersionTooLarge"}]}}, True),
-        ({"code": 504, "reason": "Timeout"}, False),
-        ({}, False),
-    ],
-)
-def test_a_version_that_cannot_be_watched_from(status: dict[str, Any], gone: bool) -> None:
-    assert read(json.dumps(status).encode(), Status).is_gone is gone
 
 
 # ---- the view

@@ -36,10 +36,11 @@ _MAX_SLICES: Final = 20_000
 _MAX_BODY_BYTES: Final = 64 * 2**20  # of a page
 _MAX_EVENT_BYTES: Final = 4 * 2**20  # etcd holds no object larger than 1.5 MiB
 _MAX_SHOWN: Final = 300
+_GONE: Final = 410
 
 
 class GoneError(Exception):
-    """The version that was to be watched from is too old, or of another cluster's life."""
+    """The version that was to be watched from, or the page of a list, is too old."""
 
 
 class Event(NamedTuple):
@@ -154,7 +155,7 @@ class KubernetesClient:
             status = read(body, Status)
         except UnreadableError:
             status = Status(message=body[:_MAX_SHOWN].decode(errors="replace"))
-        if code == 410 or status.is_gone:
+        if code == _GONE:
             raise GoneError
         said = f"{code}: {_shown(status.message)}"
         if code in (401, 403):
@@ -168,7 +169,7 @@ class KubernetesClient:
         raise self._away(f"answers {said}")
 
     def _ended(self, status: Status) -> NoReturn:
-        if status.is_gone:
+        if status.code == _GONE:
             raise GoneError
         raise self._away(f"ended a watch ({status.code}: {_shown(status.message)})")
 

@@ -51,6 +51,8 @@ def read_slice(
 ) -> tuple[list[Instance], list[str]]:
     """The instances of a slice, and a sentence for each thing in it that had to be left out."""
     name = found.metadata.name
+    if not found.endpoints:
+        return [], []  # before its first pod is there, it says nothing of the ports either
     try:
         common, prefix = _common(found)
         number = _port(found, port)
@@ -58,7 +60,7 @@ def read_slice(
         return [], [f"the EndpointSlice {name} is left out: {error}"]
     metrics = _ports(found).get(metrics_port)
     instances, left_out = [], []
-    for endpoint in found.endpoints or []:
+    for endpoint in found.endpoints:
         try:
             instances.append(_instance(endpoint, common, prefix, number, metrics))
         except EntryError as error:
@@ -98,7 +100,8 @@ def _common(found: EndpointSlice) -> tuple[Instance, str]:
     instance = Instance(
         service=kind, name=name, contract_version=contract, weight=int(weight), meta=said
     )
-    return instance, f"{noun}-{name}"
+    # The mesh's own registry is called that and nothing more.
+    return instance, noun if name == noun else f"{noun}-{name}"
 
 
 def _said(texts: Mapping[str, str] | None) -> dict[str, str]:

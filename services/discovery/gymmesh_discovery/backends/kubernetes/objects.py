@@ -79,33 +79,12 @@ class EndpointSliceList(msgspec.Struct, frozen=True):
     items: list[EndpointSlice] | None = None
 
 
-class Cause(msgspec.Struct, frozen=True):
-    """Why a request failed, for machines."""
-
-    reason: str = ""
-
-
-class Details(msgspec.Struct, frozen=True):
-    """More about a failure."""
-
-    causes: list[Cause] | None = None
-
-
 class Status(msgspec.Struct, frozen=True):
     """A failure."""
 
     code: int = 0
     reason: str = ""
     message: str = ""
-    details: Details | None = None
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether a resource version cannot be watched from any more, or not yet: then everything
-        is listed anew. Not yet, for ever, is what a cluster says that was restored from a backup.
-        """
-        causes = (self.details.causes if self.details else None) or []
-        return self.code == 410 or "ResourceVersionTooLarge" in [one.reason for one in causes]
 
 
 class WatchEvent(msgspec.Struct, frozen=True):

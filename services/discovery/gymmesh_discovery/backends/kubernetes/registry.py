@@ -148,6 +148,9 @@ class KubernetesRegistry:
                 self._version = ""
             except MeshError as error:
                 self._fails(error)
+                # What was away may be back from a backup, and behind: a version that it has not
+                # reached yet it takes without a word, and keeps to itself what happens until then.
+                self._version = ""
                 await self._drop_client()  # the next one reads certificates and kubeconfig anew
             # A watch lasts: one that is over at once is no success, whatever ended it.
             failures = failures + 1 if self._clock() - began < _SHORTEST_S else 0
