@@ -12,6 +12,7 @@ import pytest
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_mesh import MeshConfig, MeshSettings, remote, up
+from gymmesh_model import ModelConfig
 from gymmesh_resource import EnvironmentConfig
 from gymmesh_responses import params_from_json
 
@@ -31,8 +32,10 @@ class Loud(Environment[None]):
 
 async def test_what_an_environment_logs_names_its_rollout(tmp_path: Path) -> None:
     (tmp_path / "loud.py").write_text(LOUD)
+    (tmp_path / "answers.jsonl").write_text('{"match": "*", "answers": [{"text": "5"}]}\n')
     said: list[str] = []
     config = MeshConfig(
+        models={"policy": ModelConfig(backend="replay", path=str(tmp_path / "answers.jsonl"))},
         environments={"loud": EnvironmentConfig(use=f"{tmp_path / 'loud.py'}:Loud")},
         mesh=MeshSettings(log_format="json", metrics=False),
     )

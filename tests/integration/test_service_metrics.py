@@ -136,7 +136,11 @@ async def test_leases_that_run_out_and_watches() -> None:
     service = DiscoveryService("registry-0", backend)
     counted = Counted()
     instance = discovery_pb2.Instance(
-        id="a", service="gymmesh.agent.v1.AgentService", name="x", address="h:1", health=1
+        id="a",
+        service="gymmesh.agent.v1.AgentService",
+        name="x",
+        address="h:1",
+        health=discovery_pb2.HEALTH_SERVING,
     )
     await backend.register(instance, 15, "")
     labels = {"service": "gymmesh.agent.v1.AgentService", "health": "serving"}

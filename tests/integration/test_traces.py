@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from gymmesh.agent.v1 import agent_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.attempt import Attempt
 from gymmesh_mesh import MeshConfig, MeshSettings, embedded, remote, up
+from gymmesh_model import ModelConfig
 from gymmesh_responses import params_from_json
 from gymmesh_runtime import tracing as tracing_module
 from gymmesh_runtime.config import ConfigError
@@ -170,10 +172,13 @@ async def test_without_the_package_a_sentence_says_what_to_install(
     )
 
 
-async def test_services_in_processes_of_their_own() -> None:
+async def test_services_in_processes_of_their_own(tmp_path: Path) -> None:
+    answers = tmp_path / "answers.jsonl"
+    answers.write_text('{"match": "*", "answers": [{"text": "The answer is \\\\boxed{5}."}]}\n')
+    models = {"policy": ModelConfig(backend="replay", path=str(answers))}
     async with receiving() as receiver:
         settings = MeshSettings(traces=True, traces_endpoint=receiver.address, metrics=False)
-        async with up(MeshConfig(mesh=settings)) as services:
+        async with up(MeshConfig(models=models, mesh=settings)) as services:
             address = services.address_of("agent", "tool_loop")
             async with remote(address) as mesh:
                 [agent] = [one for one in mesh.directory.instances() if one.name == "tool_loop"]

@@ -67,7 +67,8 @@ async def receiving() -> AsyncIterator[Receiver]:
     """A receiver, at a port that the system chooses."""
     receiver = Receiver()
     server = grpc.aio.server()
-    trace_service_pb2_grpc.add_TraceServiceServicer_to_server(receiver, server)
+    add: Any = trace_service_pb2_grpc.add_TraceServiceServicer_to_server  # it has no types
+    add(receiver, server)
     receiver.address = f"http://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     await server.start()
     try:

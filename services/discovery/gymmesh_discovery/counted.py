@@ -25,7 +25,7 @@ _HEALTH: Final = {
 
 def count_instances(instances: Iterable[discovery_pb2.Instance]) -> None:
     """Sets the metric; kinds that the contract lacks are counted together."""
-    counts = Counter(
+    counts: Counter[tuple[str, ...]] = Counter(
         (one.service if one.service in _KINDS else _OTHER, _HEALTH.get(one.health, _UNKNOWN))
         for one in instances
     )

@@ -212,7 +212,7 @@ class Gauge(Family[Level]):
         """Sets the one number of a gauge without labels."""
         self.labels().set(value)
 
-    def replace(self, values: Mapping[tuple[str, ...], float]) -> None:
+    def replace(self, values: Mapping[tuple[str, ...], int]) -> None:
         """Has these children, by their label values, and no others, from one moment to the next."""
         children = {}
         for labels, value in values.items():
@@ -255,7 +255,8 @@ class Histogram(Family[Spread]):
         family = self._metric()
         for values, child in list(self._children.items()):
             counts, total = child.read()
-            seen, buckets = 0, []
+            seen = 0
+            buckets: list[Any] = []  # the library's type has no exemplar that is None
             for mark, count, exemplar in zip(self._marks, counts, child.exemplars(), strict=True):
                 seen += count
                 buckets.append((mark, seen, exemplar))
