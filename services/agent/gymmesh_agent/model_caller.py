@@ -164,7 +164,8 @@ class ModelCaller(msgspec.Struct, eq=False):
         self, asking: Asking, kept: Kept | None, other: discovery_pb2.Instance | None = None
     ) -> model_pb2.CreateResponseResponse:
         """The reply of the rollout's instance, or of another one."""
-        asking.instance = instance = other or await self._pick(asking.model)
+        instance = await self._pick(asking.model) if other is None else other
+        asking.instance = instance
         peer = self._models.peer(instance)
         if kept is not None:
             able = await self._models.capabilities(instance, peer, self._clock.hop(PICK_S))

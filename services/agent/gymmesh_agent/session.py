@@ -367,7 +367,10 @@ class EnvironmentSession:
         clock, call_s = self._clock, self._environments.call_s
         self._site = site
         self.instance_id = site.instance_id
-        self.environment = site.environment or await site.ask(clock.hop(call_s))
+        environment = site.environment
+        if environment is None:
+            environment = await site.ask(clock.hop(call_s))
+        self.environment = environment
         self.version = site.version
         self._asked = True
         return await site.peer.CreateSession(self._creation(), timeout=clock.hop(call_s))
