@@ -298,7 +298,7 @@ def limits_table(model: Model) -> str:
 
 def _round(value: int) -> int:
     """To two digits: the model is no better than that."""
-    scale = 10 ** max(0, len(str(value)) - 2)
+    scale: int = 10 ** max(0, len(str(value)) - 2)
     return round(value / scale) * scale
 
 
