@@ -17,7 +17,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _LONGEST_ID: Final = 100
 
 
-class _ShardType(click.ParamType):
+class _ShardType(click.ParamType["Shard"]):
     name = "shard"
 
     def convert(

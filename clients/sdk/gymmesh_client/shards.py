@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Final
 
 MOST_SHARDS: Final = 100_000
 _WRITTEN: Final = re.compile(r"(0|[1-9]\d{0,5})/([1-9]\d{0,5})", re.ASCII)
 
 
-class Shard(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Shard:
     """One of the parts of a run.
 
     Attributes:
@@ -59,7 +61,7 @@ def session_of(shard: Shard | None, tasks: int) -> dict[str, Any]:
     """What the journal's session says of a shard: which it is, and how many tasks all shards have
     together. Nothing for a run without shards.
     """
-    return {} if shard is None else {"shard": [*shard], "tasks": tasks}
+    return {} if shard is None else {"shard": [shard.index, shard.of], "tasks": tasks}
 
 
 def shard_of(session: Mapping[str, Any]) -> Shard | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tests.scale.scaling.measure_directory import DirectoryFigures
-from tests.scale.scaling.measure_fanout import IN_FLIGHT, MEAN_S, FanoutFigures
+from tests.scale.scaling.measure_fanout import IN_FLIGHT, FanoutFigures
 from tests.scale.scaling.measure_registry import RegistryFigures
 
 #: So long a mux stream waits for company, in seconds: for each call in flight, and at most.
@@ -16,7 +16,7 @@ _LONGEST_WAIT_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class RegistryCosts:
-    """Microseconds of the registry's processor, by instances listed and watchers.
+    """Microseconds of the registry's processor, and KB, by instances listed and watchers.
 
     A change is sent to every watcher, and a watcher that comes is sent every instance.
     """
@@ -25,7 +25,7 @@ class RegistryCosts:
     change: tuple[float, float, float]
     snapshot: tuple[float, float]
     instance_bytes: float
-    watcher_kb: float
+    watcher_memory: tuple[float, float]
 
     @staticmethod
     def of(figures: Sequence[RegistryFigures]) -> RegistryCosts:
@@ -36,7 +36,7 @@ class RegistryCosts:
             _plane(base, larger, watched),
             _line((base.instances, base.snapshot_us), (larger.instances, larger.snapshot_us)),
             larger.snapshot_bytes / larger.instances,
-            (base.watcher_kb + larger.watcher_kb + watched.watcher_kb) / 3,
+            _line((base.instances, base.watcher_kb), (larger.instances, larger.watcher_kb)),
         )
 
     def renew_us(self, instances: float) -> float:
@@ -46,6 +46,10 @@ class RegistryCosts:
     def change_us(self, instances: float, watchers: float) -> float:
         """One change, until every watcher was sent it."""
         return self.change[0] + self.change[1] * instances + self.change[2] * watchers
+
+    def watcher_kb(self, instances: float) -> float:
+        """Memory of one watcher, after its snapshot."""
+        return self.watcher_memory[0] + self.watcher_memory[1] * instances
 
     def snapshot_us(self, instances: float) -> float:
         """One watcher that comes."""
@@ -97,22 +101,25 @@ class FanoutCosts:
     def of(figures: Sequence[FanoutFigures]) -> FanoutCosts:
         """Through the fewest and the most peers."""
         first, last = figures[0], figures[-1]
-        shares = [1 / calls_per_message(one.peers) for one in (first, last)]
+        shares = [
+            1 / calls_per_message(one.peers, one.calls_per_s, IN_FLIGHT) for one in (first, last)
+        ]
         own, message = _line((shares[0], first.call_us), (shares[1], last.call_us))
         return FanoutCosts(own, message, last.peer_kb)
 
-    def call_us(self, peers: float, calls_per_s: float | None = None) -> float:
-        """A call of a process that has so many peers, and makes so many calls a second."""
-        return self.call + self.message / calls_per_message(peers, calls_per_s)
+    def call_us(self, peers: float, calls_per_s: float, in_flight: float) -> float:
+        """A call of a process that has so many peers, makes so many calls a second, and waits for
+        so many at a time.
+        """
+        return self.call + self.message / calls_per_message(peers, calls_per_s, in_flight)
 
 
-def calls_per_message(peers: float, calls_per_s: float | None = None) -> float:
+def calls_per_message(peers: float, calls_per_s: float, in_flight: float) -> float:
     """How many calls of one process share a message, when they go to so many peers in turn: the
-    one that opens it, and those that come while it waits. By default at the bench's rate.
+    one that opens it, and those that come while it waits.
     """
-    rate = IN_FLIGHT / MEAN_S if calls_per_s is None else calls_per_s
-    wait_s = min(_LONGEST_WAIT_S, _WAIT_PER_CALL_S * rate * MEAN_S)
-    return 1 + rate * wait_s / peers
+    wait_s = min(_LONGEST_WAIT_S, _WAIT_PER_CALL_S * in_flight)
+    return 1 + calls_per_s * wait_s / peers
 
 
 def _line(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:

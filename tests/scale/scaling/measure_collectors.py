@@ -29,7 +29,7 @@ from tests.scale.rollout_bench.ours import configuration
 
 #: The model is fitted to the first, and held to the others.
 COLLECTORS: Final = (1, 2, 3, 4)
-ROLLOUTS: Final = 16_000
+ROLLOUTS: Final = 4_000
 IN_FLIGHT: Final = 512  # of all together
 _MODULE: Final = "tests.scale.scaling.one_collector"
 _BOUND_S: Final = 300.0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -14,8 +16,9 @@ from tests.scale.scaling.measure_registry import instance
 #: The model is fitted to the first and the last, and held to the one between.
 SIZES: Final = (20, 200, 2000)
 _AGENT: Final = "gymmesh.agent.v1.AgentService"
-_CHOICES: Final = 2000
-_CHANGES: Final = 200
+_CHOICES: Final = 4000
+_CHANGES: Final = 50
+_ROUNDS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,18 @@ def measure(instances: int) -> DirectoryFigures:
 
 async def _all() -> list[DirectoryFigures]:
     measure(SIZES[0])  # what the first calls cost counts for nothing
-    return [measure(size) for size in SIZES]
+    rounds = [[measure(size) for size in SIZES] for _ in range(_ROUNDS)]
+    return [_median(same) for same in zip(*rounds, strict=True)]
+
+
+def _median(same: Sequence[DirectoryFigures]) -> DirectoryFigures:
+    """Of each figure of one size."""
+    return DirectoryFigures(
+        same[0].instances,
+        statistics.median(one.choose_us for one in same),
+        statistics.median(one.change_us for one in same),
+        statistics.median(one.assign_us for one in same),
+    )
 
 
 def measure_all() -> list[dict[str, Any]]:

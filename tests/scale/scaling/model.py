@@ -153,9 +153,10 @@ class Cluster:
         if not self.peers:
             return 0.0
         rate = self.work.per_s * self.work.calls / self.machines
+        waiting = self.work.in_flight / self.machines
         fanout = self.model.fanout
-        apart, together = fanout.call_us(self.peers, rate), fanout.call_us(2, rate)
-        return self.work.calls * (apart - together) / 1e3
+        apart = fanout.call_us(self.peers, rate, waiting)
+        return self.work.calls * (apart - fanout.call_us(2, rate, waiting)) / 1e3
 
     @property
     def rollout_ms(self) -> float:

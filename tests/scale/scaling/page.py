@@ -8,6 +8,7 @@ from typing import Final
 from tests.scale.report import table
 from tests.scale.scaling import collectors, zone
 from tests.scale.scaling.figures import Costs, Figures, journal_bytes
+from tests.scale.scaling.measure_fanout import IN_FLIGHT
 from tests.scale.scaling.measure_loss import LossFigures
 from tests.scale.scaling.model import (
     BUSY,
@@ -73,6 +74,7 @@ def costs_table(figures: Figures, costs: Costs, model: Model) -> str:
         ["a lease renewed, with I instances listed", _line(registry.renew, "I"), "here"],
         ["a change, with I instances and W watchers", changes, "here"],
         ["a watcher that comes", _line(registry.snapshot, "I"), "here"],
+        ["memory of a watcher", _line(registry.watcher_memory, "I", "KB"), "here"],
         ["an instance, as a watcher is sent it", f"{registry.instance_bytes:.0f} bytes", "here"],
         ["a call's instance chosen of n", _line(directory.choose, "n"), "here"],
         ["an attempt's agent chosen of n", _line(directory.assign, "n"), "here"],
@@ -83,9 +85,9 @@ def costs_table(figures: Figures, costs: Costs, model: Model) -> str:
     return table(["what", "cost", "measured"], rows)
 
 
-def _line(line: tuple[float, float], name: str) -> str:
+def _line(line: tuple[float, float], name: str, unit: str = "µs") -> str:
     begin = f"{line[0]:.0f} + " if line[0] >= 0.5 else ""
-    return f"{begin}{line[1]:.2f} {name} µs"
+    return f"{begin}{line[1]:.2f} {name} {unit}"
 
 
 # -- predicted and measured -------------------------------------------------------------------
@@ -111,7 +113,12 @@ def held(figures: Figures, model: Model) -> list[tuple[str, float, float, str]]:
             last.snapshot_us,
             "µs",
         ),
-        ("the same: memory of a watcher", registry.watcher_kb, last.watcher_kb, "KB"),
+        (
+            "the same: memory of a watcher",
+            registry.watcher_kb(last.instances),
+            last.watcher_kb,
+            "KB",
+        ),
     ]
     for one in figures.directory[1:-1]:
         directory, known = model.directory, f"a process that knows {one.instances} instances"
@@ -126,8 +133,9 @@ def held(figures: Figures, model: Model) -> list[tuple[str, float, float, str]]:
             ),
         ]
     for peers in figures.fanout[1:-1]:
-        what = f"512 calls in flight to {peers.peers} peers: a call"
-        found.append((what, model.fanout.call_us(peers.peers), peers.call_us, "µs"))
+        what = f"{IN_FLIGHT} calls in flight to {peers.peers} peers: a call"
+        predicted = model.fanout.call_us(peers.peers, peers.calls_per_s, IN_FLIGHT)
+        found.append((what, predicted, peers.call_us, "µs"))
     shared = collectors.Shared.of(figures.collectors[0])
     for several in figures.collectors[1:]:
         what = f"{several.collectors} collectors on one mesh: "
@@ -290,7 +298,7 @@ def limits_table(model: Model) -> str:
 
 def _round(value: int) -> int:
     """To two digits: the model is no better than that."""
-    scale = 10 ** max(0, len(str(value)) - 2)
+    scale: int = 10 ** max(0, len(str(value)) - 2)
     return round(value / scale) * scale
 
 

@@ -52,9 +52,9 @@ async def collect(
         more: for `prepare`.
     """
     files = OutputFiles(path, more.pop("shard_rows", None), more.pop("zstd", False))
-    flags = {"overwrite": False, "resume": files.journal.exists()} | more
-    about = {"run_id": run_id, "shard": shard, "tasks": tasks, "repeats": repeats}
-    output = prepare(files, identity, **flags, **about)
+    about: dict[str, Any] = {"overwrite": False, "resume": files.journal.exists()} | more
+    about |= {"run_id": run_id, "shard": shard, "tasks": tasks, "repeats": repeats}
+    output = prepare(files, identity, **about)
     own = [task for task in range(tasks) if shard is None or shard.takes(task)]
     jobs = [
         (task, repeat)
@@ -192,7 +192,7 @@ def merge_of_one(path: Path, folder: Path) -> list[dict[str, Any]]:
 
 async def test_what_was_retried_is_merged_as_it_is_now(tmp_path: Path) -> None:
     paths = await collect_all(tmp_path, 2, 10, 2)
-    again = {"resume": True, "retry": RetryChoice.parse(("failed",))}
+    again: dict[str, Any] = {"resume": True, "retry": RetryChoice.parse(("failed",))}
     await collect(paths[1], Shard(1, 2), 10, 2, **again)
     merge(paths, OutputFiles(tmp_path / "merged.jsonl"))
     with open_run(tmp_path / "merged.jsonl") as run:
@@ -243,7 +243,7 @@ async def test_what_does_not_belong_together_is_not_merged(
 ) -> None:
     paths = [tmp_path / "part-0.jsonl", tmp_path / "part-1.jsonl"]
     await collect(paths[0], Shard(0, 2), 8, 2)
-    about = {"tasks": 8, "repeats": 2} | changed
+    about: dict[str, Any] = {"tasks": 8, "repeats": 2} | changed
     await collect(paths[1], shard, about.pop("tasks"), about.pop("repeats"), **about)
     await refused(paths, tmp_path, says)
 
@@ -276,8 +276,9 @@ async def test_a_shard_that_is_not_finished_is_named(tmp_path: Path) -> None:
 async def test_a_shard_that_is_being_collected_is_not_merged(tmp_path: Path) -> None:
     paths = await collect_all(tmp_path, 2, 4, 1)
     files = OutputFiles(paths[1])
-    about = {"shard": Shard(1, 2), "tasks": 4, "repeats": 1}
-    output = prepare(files, ONE, overwrite=False, resume=True, **about)
+    output = prepare(
+        files, ONE, overwrite=False, resume=True, shard=Shard(1, 2), tasks=4, repeats=1
+    )
     with pytest.raises(UserError, match="another collector is writing to it"):
         merge(paths, OutputFiles(tmp_path / "merged.jsonl"))
     output.abandon()

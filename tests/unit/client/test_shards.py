@@ -97,8 +97,7 @@ async def test_another_part_is_not_gone_on_with(
     tmp_path: Path, begun: Shard | None, gone_on: Shard | None, run_id: str, says: str
 ) -> None:
     files = OutputFiles(tmp_path / "rollouts.jsonl")
-    flags = {"overwrite": False, "resume": False}
-    first = prepare(files, ONE, **flags, run_id="night", shard=begun, tasks=8)
+    first = prepare(files, ONE, overwrite=False, resume=False, run_id="night", shard=begun, tasks=8)
     assert (first.run_id, first.shard) == ("night", begun)
     await first.close()
     before = files.journal.read_bytes()

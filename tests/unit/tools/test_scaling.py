@@ -16,8 +16,9 @@ from tests.scale.scaling.page import held
 from tests.scale.scaling.registry import restart
 from tests.scale.scaling_sim import PAGE, PICTURE, made
 
-#: How far a figure may be from what is predicted of it, as a factor.
-FACTOR = 1.6
+#: How far a figure may be from what is predicted of it, as a factor. Where two virtual processors
+#: are one real one for a while, the same work is charged up to twice.
+FACTOR = 2.0
 
 
 @pytest.fixture(scope="module")
@@ -74,14 +75,14 @@ def test_zones_are_no_larger_for_more_of_them(model: Model) -> None:
 
 
 def test_calls_share_messages_less_with_more_peers() -> None:
-    shared = [calls_per_message(peers, 1000.0) for peers in (1, 10, 100, 10_000)]
+    shared = [calls_per_message(peers, 1000.0, 100) for peers in (1, 10, 100, 10_000)]
     assert shared == sorted(shared, reverse=True)
     assert shared[-1] == pytest.approx(1.0, abs=0.01)
 
 
 COSTS = RegistryCosts(
     renew=(100.0, 0.0), change=(200.0, 0.0, 20.0), snapshot=(1000.0, 1.0), instance_bytes=200.0,
-    watcher_kb=50.0,
+    watcher_memory=(50.0, 0.0),
 )  # fmt: skip
 
 
