@@ -77,11 +77,11 @@ class _Caller:
     async def call(self, language: str) -> None:
         """One call, which must succeed."""
         if language == "go":
-            request = resource_pb2.GetEnvironmentRequest()
-            assert (await self._peer.GetEnvironment(request, timeout=_CALL_S)).name
+            environment = resource_pb2.GetEnvironmentRequest()
+            assert (await self._peer.GetEnvironment(environment, timeout=_CALL_S)).name
         else:
-            request = agent_pb2.GetAgentRequest()
-            assert (await self._peer.GetAgent(request, timeout=_CALL_S)).name
+            agent = agent_pb2.GetAgentRequest()
+            assert (await self._peer.GetAgent(agent, timeout=_CALL_S)).name
 
 
 async def _caller(

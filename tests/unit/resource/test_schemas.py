@@ -404,14 +404,14 @@ def test_names_that_endpoints_refuse_are_refused_at_the_start(name: str) -> None
         """Has a tool with such a name."""
 
         @tool(name=name)
-        def open(self) -> str:
-            """Open it."""
+        def unlock(self) -> str:
+            """Unlock it."""
             return ""
 
         def verify(self, session: Session[None], rollout: Rollout) -> float:
             return 0.0
 
-    with pytest.raises(DefinitionError, match=r"Odd\.open: .* is no name for a tool, .* 64"):
+    with pytest.raises(DefinitionError, match=r"Odd\.unlock: .* is no name for a tool, .* 64"):
         Toolset(Odd())
 
 

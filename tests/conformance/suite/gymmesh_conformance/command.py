@@ -201,7 +201,8 @@ async def _ready(path: AddressPath, options: Options) -> None:
     try:
         await path.ready(timeout)
     except TimeoutError:
-        refused = await Refusals(options.security and options.security.tls).find(path.address)
+        tls = None if options.security is None else options.security.tls
+        refused = await Refusals(tls).find(path.address)
         if refused is not None:
             raise refused from None
         raise TargetError(f"nothing answers at {path.address} within {timeout:.0f} s") from None
