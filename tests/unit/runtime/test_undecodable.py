@@ -18,7 +18,6 @@ from gymmesh_runtime import metrics
 from gymmesh_runtime.contract import methods_of
 from gymmesh_runtime.errors import STATUS_DETAILS_KEY, MeshError
 from gymmesh_runtime.peers import PeerDirectory, Transport
-from gymmesh_runtime.wire.aborting import abort
 from gymmesh_runtime.wire.mux.frames import END, EXCHANGE, MESSAGE, OFFERED, pack, unpack
 from tests.fuzz import http2
 from tests.unit.runtime.probe import MODEL, Probe, instance_at, served, stream, unary
@@ -301,15 +300,3 @@ async def test_metadata_that_is_not_utf8(logged: pytest.LogCaptureFixture) -> No
         async with asyncio.timeout(30):
             await reader.readuntil(b"grpc-status")
         writer.close()
-
-
-@pytest.mark.parametrize("over", [grpc.aio.InternalError, grpc.aio.UsageError])
-async def test_a_call_that_is_over_before_its_error_is_sent(over: type[Exception]) -> None:
-    """What gRPC raises then depends on which of two threads was first, so it is raised here."""
-
-    class Over:
-        async def abort(self, *_: object, **__: object) -> None:
-            raise over("it is over")
-
-    rpc: Any = Over()
-    await abort(rpc, MeshError(errors_pb2.ERROR_REASON_DEADLINE_PASSED, "too late"))

@@ -21,7 +21,7 @@ from gymmesh_runtime.security.authorizer import Authorizer, without_token
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.security.exposure import check_exposure
 from gymmesh_runtime.security.limits import Limiter
-from gymmesh_runtime.wire.aborting import abort
+from gymmesh_runtime.wire.aborting import Ending
 from gymmesh_runtime.wire.library_log import quiet
 from gymmesh_runtime.wire.mux.frames import EXCHANGE
 from gymmesh_runtime.wire.mux.servicer import MuxServicer
@@ -169,17 +169,20 @@ def _serve_unary(method: BoundMethod, access: _Access) -> Any:
     name, of = method.spec.full_name, method.spec.request_class.DESCRIPTOR.full_name
 
     async def serve(data: bytes, rpc: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        request: Any = None
         try:
             metadata, identity = access.admit(rpc, name)
             access.check_size(data, name, of)
             request = method.read(data)
-            del data  # not to be kept for as long as the call takes
+            data = b""  # not to be kept for as long as the call takes
             response = await method.call(
                 request, timeout=rpc.time_remaining(), metadata=metadata, identity=identity
             )
             return packed_response(method.spec, response)
         except MeshError as error:
-            await abort(rpc, error)
+            ending = Ending.of(error)
+        data, request = b"", None
+        await ending.send(rpc)
 
     return serve
 
@@ -193,10 +196,12 @@ def _serve_stream(method: BoundMethod, access: _Access) -> Any:
 
     async def serve(data: Any, rpc: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
         responses: Any = None
+        request: Any = None
+        ending: Ending | None = None
         try:
             metadata, identity = access.admit(rpc, name)
             if method.spec.client_streaming:
-                request: Any = _Requests(data, read)
+                request = _Requests(data, read)
             else:
                 access.check_size(data, name, of)
                 request = method.read(data)
@@ -206,10 +211,13 @@ def _serve_stream(method: BoundMethod, access: _Access) -> Any:
             async for response in responses:
                 yield packed_response(method.spec, response)
         except MeshError as error:
-            await abort(rpc, error)
+            ending = Ending.of(error)
         finally:
             if responses is not None:
                 await responses.aclose()
+        if ending is not None:
+            data = request = responses = None
+            await ending.send(rpc)
 
     return serve
 
@@ -275,12 +283,16 @@ def _decoding(name: str, handler: Any, access: _Access) -> Any:
             access.admit(rpc, name)
             return await handler.unary_unary(read(data), rpc)
         except MeshError as error:
-            await abort(rpc, error)
+            ending = Ending.of(error)
         except NotImplementedError:  # of a generated base class; gRPC would log a traceback
-            await abort(rpc, not_offered(name))
+            ending = Ending.of(not_offered(name))
+        data = b""
+        await ending.send(rpc)
 
     async def stream(data: Any, rpc: grpc.aio.ServicerContext[Any, Any]) -> None:
         serve = handler.stream_stream or handler.unary_stream
+        request: Any = None
+        served: Any = None
         try:
             access.admit(rpc, name)
             request = _Requests(data, read) if handler.request_streaming else read(data)
@@ -290,10 +302,13 @@ def _decoding(name: str, handler: Any, access: _Access) -> Any:
                 return
             async for response in served:
                 await rpc.write(response)
+            return
         except MeshError as error:
-            await abort(rpc, error)
+            ending = Ending.of(error)
         except NotImplementedError:
-            await abort(rpc, not_offered(name))
+            ending = Ending.of(not_offered(name))
+        data = request = served = None
+        await ending.send(rpc)
 
     serializer = handler.response_serializer
     if handler.request_streaming:

@@ -12,7 +12,7 @@ from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.security.authorizer import Authorizer, without_token
 from gymmesh_runtime.security.limits import Limiter
-from gymmesh_runtime.wire.aborting import abort
+from gymmesh_runtime.wire.aborting import Ending
 from gymmesh_runtime.wire.mux.assembly import AssemblyBudget
 from gymmesh_runtime.wire.mux.callee import Admit
 from gymmesh_runtime.wire.mux.frames import EXCHANGE, OFFERED, VERSION
@@ -70,11 +70,13 @@ class MuxServicer:
                 if self._limiter is not None:
                     stack.enter_context(self._limiter.connected(name))
                 link = await self._carry(rpc, admit)
+            if not link.broken:
+                return
+            ending = Ending.of(link.error())
+            del link
         except MeshError as error:
-            await abort(rpc, error)
-            return
-        if link.broken:
-            await abort(rpc, link.error())
+            ending = Ending.of(error)
+        await ending.send(rpc)
 
     async def _carry(self, rpc: Any, admit: Admit | None) -> Link:
         """Carries the calls of a stream until it ends; returns its link."""
