@@ -21,13 +21,13 @@ from tests.kubernetes.release import comes
 from tests.support.docs import ROOT
 
 FILE: Final = ROOT / "tests" / "unit" / "discovery" / "kubernetes_recorded.json"
-_WATCH_S: Final = 12  # long enough for a bookmark before its end
+_WATCH_S: Final = 5  # long enough for a bookmark before its end
 _FAR: Final = 10**9
 _SLICES: Final = "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices"
 
 
 async def record(cluster: Cluster, namespace: str) -> dict[str, Any]:
-    """Everything, by what it is: `list`, a page of a list; `events` of a watch, in order; and the
+    """Everything, by what it is: lists, the `events` of a watch in order, a `bookmark`, and the
     answers to requests that are refused.
     """
     path = _SLICES.format(namespace)
@@ -36,6 +36,10 @@ async def record(cluster: Cluster, namespace: str) -> dict[str, Any]:
     listed = await _a_life(cluster, namespace, path)
     watch = f"{path}?watch=true&allowWatchBookmarks=true&timeoutSeconds={_WATCH_S}"
     events = await _lines(cluster, f"{watch}&resourceVersion={since}")
+    last = events[-1]["object"]["metadata"]["resourceVersion"]
+    bookmark, _ = await asyncio.gather(
+        _lines(cluster, f"{watch}&resourceVersion={last}"), _elsewhere(cluster)
+    )
     # A new life of the API server remembers no more than etcd does.
     await cluster.forget()
     await asyncio.to_thread(cluster.kill, "kube-apiserver")
@@ -45,6 +49,7 @@ async def record(cluster: Cluster, namespace: str) -> dict[str, Any]:
         "empty": empty,
         **listed,
         "events": events,
+        "bookmark": bookmark,
         "too_old": await _lines(cluster, f"{watch}&resourceVersion={since}"),
         "too_new_watch": await _lines(cluster, f"{watch}&resourceVersion={_FAR}"),
         "unauthorized": await _refusal(cluster, path, "no-such-token"),
@@ -89,6 +94,19 @@ async def _a_life(cluster: Cluster, namespace: str, path: str) -> dict[str, Any]
 
     await comes(one)
     return {"list": listed, "page": page}
+
+
+async def _elsewhere(cluster: Cluster) -> None:
+    """Something changes that is not watched: without that there is no bookmark."""
+    found = {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {"name": "elsewhere", "namespace": "default"},
+        "addressType": "IPv4",
+        "endpoints": [],
+    }
+    await cluster.apply(found)
+    await cluster.ask("DELETE", f"{_SLICES.format('default')}/elsewhere")
 
 
 async def _until(cluster: Cluster, path: str, conditions: list[tuple[bool, ...]]) -> None:

@@ -65,7 +65,7 @@ class Release:
 
     async def helm(self, *arguments: str | Path) -> str:
         """Helm, in this namespace."""
-        where = ["--kubeconfig", self.cluster.kubeconfig, "--namespace", self.namespace]
+        where = ["--kubeconfig", str(self.cluster.kubeconfig), "--namespace", self.namespace]
         done = await asyncio.to_thread(self._chart.run, *arguments, *where)
         return _said(done)
 
@@ -78,12 +78,15 @@ class Release:
         """kubectl, in this namespace."""
         home = self.cluster.kubeconfig
         where = [f"--kubeconfig={home}", f"--cache-dir={home.parent / 'kubectl'}"]
-        command = [self._chart.helm.parent / "kubectl", *where, "--namespace", self.namespace]
-        done = await asyncio.to_thread(
-            subprocess.run, [*command, *arguments], input=given, capture_output=True, text=True,
-            timeout=BOUND_S, check=False,
-        )  # fmt: skip
-        return _said(done)
+        program = str(self._chart.helm.parent / "kubectl")
+
+        def run() -> subprocess.CompletedProcess[str]:
+            return subprocess.run(
+                [program, *where, "--namespace", self.namespace, *arguments],
+                input=given, capture_output=True, text=True, timeout=BOUND_S, check=False,
+            )  # fmt: skip
+
+        return _said(await asyncio.to_thread(run))
 
     # ---- what is there
 

@@ -199,10 +199,8 @@ async def all_run(release: Release, rendered: Rendered) -> dict[str, list[Object
     assert len({name_of(pod) for those in pods.values() for pod in those}) == sum(
         len(those) for those in pods.values()
     ), "two Deployments share pods"
-    for one in rendered.of("HorizontalPodAutoscaler"):
-        found = await release.cluster.ask(
-            "GET", release.path("horizontalpodautoscalers", name_of(one))
-        )
+    for name in scaled:
+        found = await release.cluster.ask("GET", release.path("horizontalpodautoscalers", name))
         able = {each["type"]: each["status"] for each in found["status"]["conditions"]}
         assert able["AbleToScale"] == "True"
     return pods
@@ -393,4 +391,4 @@ async def readiness_is_followed(
         condition = {"type": "Ready", "status": str(ready)}
         status = {"status": {"conditions": [condition]}}
         await release.cluster.ask("PATCH", path, status, "merge")
-        await until(lambda expected=expected: health() == expected, LONG_S)
+        await until(functools.partial(lambda wanted: health() == wanted, expected), LONG_S)

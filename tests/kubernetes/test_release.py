@@ -214,7 +214,7 @@ async def test_a_collectors_pod_is_followed_by_another_where_that_may_help(
     """The Job's rules about pods that fail, as Kubernetes' own Job controller goes by them."""
     async with kubelet(release.cluster, release.namespace):
         await release.install("small")
-        pods = []
+        pods: list[Object] = []
         # A drained node takes it away; a run ends with failures (3); its usage is wrong (2).
         for code, taken in ((137, True), (3, False), (2, False)):
             had = frozenset(uid_of(one) for one in pods)
