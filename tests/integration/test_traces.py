@@ -16,10 +16,11 @@ from gymmesh_mesh import MeshConfig, MeshSettings, embedded, remote, up
 from gymmesh_responses import params_from_json
 from gymmesh_runtime import tracing as tracing_module
 from gymmesh_runtime.config import ConfigError
+from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.tracing import active, trace_id_of, tracing
 from tests.integration.agent.words import Reason, fixed, policy, raising
 from tests.support.otlp import Receiver, receiving
-from tests.unit.agent.mesh import running
+from tests.unit.agent.mesh import ask, running
 from tests.unit.agent.servicers import TinyEnvironment, call, calls, says
 
 pytestmark = pytest.mark.timeout(180)
@@ -112,6 +113,22 @@ async def test_a_tool_that_the_model_made_up_is_not_named() -> None:
     [tool] = found.named("execute_tool")
     assert tool.attributes["gymmesh.tool.outcome"] == "UNKNOWN_TOOL"
     assert b"secret" not in found.text
+
+
+async def test_one_that_ends_before_its_first_step() -> None:
+    events: list[rollout_pb2.RolloutEvent] = []
+    async with (
+        receiving() as receiver,
+        tracing(receiver.address),
+        running("direct", TinyEnvironment(), policy(says("4"))) as mesh,
+    ):
+        attempt = mesh.service.start(ask(), CallContext("RunRollout"), events.append)
+        attempt._time_up()  # as its clock does
+        async with asyncio.timeout(BOUND_S):
+            await attempt.over
+        await mesh.settled()
+    assert [event.WhichOneof("event") for event in events] == ["started", "failed"]
+    assert not receiver.named("invoke_agent tool_loop")
 
 
 async def test_the_sampler_of_the_environment_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None:

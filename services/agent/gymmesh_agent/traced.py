@@ -21,9 +21,7 @@ from gymmesh_agent.answer import ModelCall
 from gymmesh_agent.attempt import Attempt
 from gymmesh_agent.scope import Items, RolloutScope, ToolAnswer, TurnAnswer
 from gymmesh_runtime.errors import from_status
-from gymmesh_runtime.tracing import Tracing, active, mark_failed
-
-_NO_TOOL = rollout_pb2.TOOL_OUTCOME_UNKNOWN_TOOL
+from gymmesh_runtime.tracing import Tracing, active, mark_failed, no_span
 
 
 def attempt_class() -> type[Attempt]:
@@ -87,15 +85,16 @@ class TracedScope(RolloutScope):
     async def _call_tool(
         self, call: ModelCall, place: int, function: responses_pb2.FunctionCall
     ) -> list[ToolAnswer]:
-        attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.type": "function"}
-        with _tracing().span("execute_tool", "client", attributes) as span:
+        name = "execute_tool"
+        attributes = {"gen_ai.operation.name": name, "gen_ai.tool.type": "function"}
+        # A name that the model made up is its text.
+        if any(tool.function.name == function.name for tool in self.params.tools):
+            name = f"execute_tool {function.name}"
+            attributes["gen_ai.tool.name"] = function.name
+        with _tracing().span(name, "client", attributes) as span:
             answers = await super()._call_tool(call, place, function)
-            [answer] = answers
-            outcome = rollout_pb2.ToolOutcome.Name(answer.outcome).removeprefix("TOOL_OUTCOME_")
+            outcome = _name(rollout_pb2.ToolOutcome, answers[0].outcome, "TOOL_OUTCOME_")
             span.set_attribute("gymmesh.tool.outcome", outcome)
-            if answer.outcome != _NO_TOOL:  # a name that the model made up is its text
-                span.update_name(f"execute_tool {function.name}")
-                span.set_attribute("gen_ai.tool.name", function.name)
             return answers
 
 
@@ -104,6 +103,11 @@ class TracedAttempt(Attempt):
 
     __slots__ = ("_span",)
     scope_class = TracedScope
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        # One that is stopped before its first step never has a span.
+        self._span = no_span()
 
     async def _run(self) -> None:
         rollout_id, run_id = self._ref
@@ -135,13 +139,13 @@ class TracedAttempt(Attempt):
         return verdict
 
     def _complete(self, completion: Completion) -> None:
-        reason = rollout_pb2.StopReason.Name(completion.reason).removeprefix("STOP_REASON_")
+        reason = _name(rollout_pb2.StopReason, completion.reason, "STOP_REASON_")
         self._span.set_attribute("gymmesh.stop_reason", reason)
         self._count()
         super()._complete(completion)
 
     def _fail(self, failure: rollout_pb2.Failure) -> None:
-        boundary = rollout_pb2.Boundary.Name(failure.boundary).removeprefix("BOUNDARY_")
+        boundary = _name(rollout_pb2.Boundary, failure.boundary, "BOUNDARY_")
         self._span.set_attribute("gymmesh.failure.boundary", boundary)
         mark_failed(self._span, from_status(failure.status).reason_name)
         self._count()
@@ -152,3 +156,12 @@ class TracedAttempt(Attempt):
             tally = self._scope.tally
             self._span.set_attribute("gen_ai.usage.input_tokens", tally.input_tokens)
             self._span.set_attribute("gen_ai.usage.output_tokens", tally.output_tokens)
+
+
+def _name(enum: Any, number: int, prefix: str) -> str:
+    """A value of an enum of the contract, which an agent or a peer may have of a later one."""
+    try:
+        name: str = enum.Name(number)
+    except ValueError:
+        return str(number)
+    return name.removeprefix(prefix)

@@ -1,8 +1,10 @@
 """Counters, gauges and histograms whose update costs a fraction of a microsecond.
 
-A rollout updates some fifty of them, and prometheus_client guards each update with a lock, which
-would make counting dearer than much of what is counted. These are plain numbers that the
-registry reads when it is scraped; exposition stays prometheus_client's.
+A rollout with two model calls updates some 45 of them. prometheus_client guards each update with a
+lock: 0.6 µs for a counter and 1.4 µs for a histogram, on the machine of docs/performance.md, where
+these take 0.1 and 0.2 µs. That is 45 µs a rollout, more than a tenth of its CPU time, against 6.
+These are plain numbers that the registry reads when it is scraped; exposition stays
+prometheus_client's.
 
 Updates belong to the thread of the event loop; a scrape, in a thread of its own, changes nothing.
 

@@ -37,7 +37,16 @@ if TYPE_CHECKING:
 
     from gymmesh_runtime.contract import MethodSpec
 
-__all__ = ["Attributes", "Tracing", "active", "mark_failed", "trace_id_of", "traced", "tracing"]
+__all__ = [
+    "Attributes",
+    "Tracing",
+    "active",
+    "mark_failed",
+    "no_span",
+    "trace_id_of",
+    "traced",
+    "tracing",
+]
 
 _log = logging.getLogger("gymmesh.traces")
 
@@ -71,6 +80,13 @@ def mark_failed(span: Span, reason: str) -> None:
 
     span.set_attribute(_ERROR, reason)
     span.set_status(Status(StatusCode.ERROR))
+
+
+def no_span() -> Span:
+    """A span that takes everything and is nothing."""
+    from opentelemetry.trace import INVALID_SPAN
+
+    return INVALID_SPAN
 
 
 class Tracing:
@@ -160,8 +176,14 @@ class Tracing:
         service, _, method = spec.full_name.rpartition("/")
         attributes = {"rpc.system": "grpc", "rpc.service": service, "rpc.method": method}
         parent = self._propagator.extract(context.metadata)
-        with self._current(spec.full_name, "server", attributes, parent):
-            yield
+        with self._current(spec.full_name, "server", attributes, parent) as span:
+            try:
+                yield
+            except MeshError:
+                raise
+            except Exception:  # nobody foresaw it; the binding types and logs it
+                mark_failed(span, "INTERNAL_FAULT")
+                raise
 
     @contextmanager
     def _current(
