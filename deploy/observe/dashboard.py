@@ -51,7 +51,10 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One picture. `unit` is Grafana's name of it; `width` is of 24."""
+    """One picture. `unit` is Grafana's name of it; `width` is of 24.
+
+    `least` and `most` are the ends of its scale; None: what the values need.
+    """
 
     title: str
     queries: Sequence[Query]
@@ -60,6 +63,7 @@ class Panel:
     draw: Drawing = "lines"
     width: int = 8
     exemplars: bool = False
+    least: float | None = 0
     most: float | None = None
 
     @property
@@ -179,7 +183,6 @@ def _lines(panel: Panel) -> timeseries.Panel:
         .description(panel.note)
         .datasource(_SOURCE)
         .unit(panel.unit)
-        .min(0)
         .span(panel.width)
         .height(panel.height)
         .line_width(1)
@@ -194,6 +197,8 @@ def _lines(panel: Panel) -> timeseries.Panel:
     )
     if panel.draw == "areas":
         built.stacking(common.StackingConfig().mode(StackingMode.NORMAL))
+    if panel.least is not None:
+        built.min(panel.least)
     if panel.most is not None:
         built.max(panel.most)
     for query in _queries(panel):

@@ -37,7 +37,8 @@ _STYLE: Final = {
     "grid.color": "#e4e4e4",
     "xtick.bottom": False,
     "ytick.left": False,
-    "legend.frameon": False,
+    "legend.edgecolor": "none",
+    "legend.framealpha": 0.75,
     "legend.fontsize": 6.5,
 }
 _SCALES: Final = {
@@ -120,7 +121,8 @@ def _lines(
         for _, one in named:
             axes.plot([at - view.start for at, _ in one.samples], [v for _, v in one.samples])
         _legend(axes, [name for name, _ in named], stacked=False)
-    axes.set_ylim(bottom=0, top=panel["fieldConfig"]["defaults"].get("max"))
+    scale = panel["fieldConfig"]["defaults"]
+    axes.set_ylim(bottom=scale.get("min"), top=scale.get("max"))
     unit = _unit(panel)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: written(value, unit)))
     axes.yaxis.set_major_locator(MaxNLocator(4))

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import pytest_asyncio
@@ -12,7 +17,9 @@ from aiohttp import web
 
 from deploy.observe.alerts import alerts
 from deploy.observe.asking import Server, filled_in
+from deploy.observe.dashboard import to_json
 from deploy.observe.dashboards import ALL
+from deploy.observe.picture import View, draw
 from deploy.observe.rules import recordings
 from tests.observe.conftest import program
 from tests.observe.scene import TIMES, WINDOW, Stage, scene, until
@@ -131,6 +138,17 @@ async def test_every_rule_and_alert_has_data(stage: Stage) -> None:
     """What alerts compare has a value in a sound mesh, too, so that they cannot rot unseen."""
     asked = {one.name: one.name for one in recordings(TIMES)}
     await have_data(stage, asked | {one.name: one.value for one in alerts(TIMES)})
+
+
+@pytest.mark.parametrize("dashboard", ALL, ids=lambda one: one.name)
+async def test_a_dashboard_can_be_drawn(stage: Stage, dashboard: Any, tmp_path: Path) -> None:
+    view = View(stage.server, stage.began, time.time(), WINDOW)
+    path = tmp_path / "picture.svg"
+    await asyncio.to_thread(draw, json.loads(to_json(dashboard)), view, path)
+    root = ElementTree.parse(path).getroot()
+    texts = {"".join(one.itertext()) for one in root.iter("{http://www.w3.org/2000/svg}text")}
+    assert {panel.title for panel in dashboard.panels} <= texts
+    assert "no data" not in texts
 
 
 async def test_a_query_of_what_is_not_there_has_none(stage: Stage) -> None:

@@ -97,6 +97,7 @@ _VERDICTS: Final = Row(
             "Mean reward",
             [Query(_scope.mean(m.REWARDS, "environment"), "{{environment}}")],
             "Of verified rollouts.",
+            least=None,
         ),
     ],
 )

@@ -180,6 +180,7 @@ _WORTH: Final = Row(
             "Mean reward",
             [Query(_scope.mean(m.REWARDS, "environment"), "{{environment}}")],
             "Of verified rollouts, by environment.",
+            least=None,
         ),
         Panel(
             "Rewards",
