@@ -156,7 +156,7 @@ async def test_kinds_that_a_service_makes_up() -> None:
         await registry.register(instance, 15, "")
 
     def counted() -> float | None:
-        labels = {"service": "other", "health": "unknown"}
+        labels = {"service": "other", "health": "serving"}
         return metrics.REGISTRY.get_sample_value("gymmesh_instances", labels)
 
     await registry.open()

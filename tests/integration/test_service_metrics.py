@@ -143,8 +143,6 @@ async def test_leases_that_run_out_and_watches() -> None:
         health=discovery_pb2.HEALTH_SERVING,
     )
     await backend.register(instance, 15, "")
-    labels = {"service": "gymmesh.agent.v1.AgentService", "health": "serving"}
-    assert now("gymmesh_instances", **labels) == 1
     watch = service.WatchInstances(
         discovery_pb2.WatchInstancesRequest(), CallContext("WatchInstances")
     )
@@ -156,7 +154,26 @@ async def test_leases_that_run_out_and_watches() -> None:
         assert (await anext(changes)).removed_id == "a"
     assert counted.of("gymmesh_registry_watches") == 0
     assert counted.of("gymmesh_registry_expired_total") == 1
-    assert ("gymmesh_instances", frozenset(labels.items())) not in samples()
+
+
+async def test_instances_by_service_and_health() -> None:
+    backend = MemoryRegistry()
+    instance = discovery_pb2.Instance(
+        id="a",
+        service="gymmesh.agent.v1.AgentService",
+        name="x",
+        address="h:1",
+        health=discovery_pb2.HEALTH_SERVING,
+    )
+    key = ("gymmesh_instances", frozenset({("service", instance.service), ("health", "serving")}))
+    lease_id, _ = await backend.register(instance, 15, "")
+    await backend.open()
+    try:
+        await until(lambda: samples().get(key) == 1)
+        await backend.deregister(lease_id)
+        await until(lambda: key not in samples())
+    finally:
+        await backend.close()
 
 
 async def test_a_run(tmp_path: Path) -> None:

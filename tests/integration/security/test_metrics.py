@@ -48,10 +48,8 @@ async def test_prometheus_as_the_page_configures_it(
     async with up(config) as running:
         found = json.loads(await _read(discovery["url"], _context(discovery["tls_config"])))
         targets = [address for group in found for address in group["targets"]]
-        assert sorted(targets) == sorted(
-            one.metrics_address for one in running.infos if one.kind != "discovery"
-        )
-        assert len(targets) == 3
+        assert sorted(targets) == sorted(one.metrics_address for one in running.infos)
+        assert len(targets) == 4
         for target in targets:
             url = f"{job['scheme']}://{target}/metrics"
             assert "gymmesh_" in await _read(url, _context(job["tls_config"]))
