@@ -29,13 +29,13 @@ PATH: Final = Path(__file__).with_name("figures.json")
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What was measured at the small end by bench_scaling.py."""
+    """What was measured at the small end by bench_scaling.py; `loss` is None where it was not."""
 
     registry: list[RegistryFigures]
     directory: list[DirectoryFigures]
     fanout: list[FanoutFigures]
     collectors: list[CollectorFigures]
-    loss: LossFigures
+    loss: LossFigures | None
     machine: str
 
     @staticmethod
@@ -47,7 +47,7 @@ class Figures:
             [DirectoryFigures(**one) for one in found["directory"]],
             [FanoutFigures(**one) for one in found["fanout"]],
             [CollectorFigures(**one) for one in found["collectors"]],
-            LossFigures(**found["loss"]),
+            LossFigures(**found["loss"]) if "loss" in found else None,
             found["machine"],
         )
 

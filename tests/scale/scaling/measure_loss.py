@@ -26,11 +26,11 @@ from tests.scale.scaling.measure_collectors import Running
 from tests.scale.scaling.one_collector import RECONNECT_S
 
 IN_FLIGHT: Final = 256
-ROLLOUTS: Final = 2048
+ROLLOUTS: Final = 1024
 #: Of each of a rollout's two model calls, in seconds.
-MODEL_S: Final = 2.0
+MODEL_S: Final = 1.5
 #: When the zone is killed, from the start of the run, in seconds.
-LOST_AT_S: Final = 10.0
+LOST_AT_S: Final = 4.0
 _MODULE: Final = "tests.scale.scaling.measure_loss"
 
 

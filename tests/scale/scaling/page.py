@@ -63,7 +63,11 @@ def costs_table(figures: Figures, costs: Costs, model: Model) -> str:
             f"{costs.mesh_ms:.2f} ms",
             page,
         ],
-        ["the same by process, on this machine with latency 0", f"{', '.join(shares)} µs", "here"],
+        [
+            "the same by process, on this machine while it was busy",
+            f"{', '.join(shares)} µs",
+            "here",
+        ],
         ["a rollout of two turns, of a cell", f"{costs.cell_ms:.2f} ms", page],
         ["each further turn", f"{costs.turn_us:.0f} µs", page],
         ["a rollout that waits for its model, mesh", f"{costs.mesh_kb:.1f} KB", page],
@@ -147,14 +151,12 @@ def held(figures: Figures, model: Model) -> list[tuple[str, float, float, str]]:
             ("the same: CPU of a rollout, everything", cost, sum(several.cpu_us.values()), "µs"),
         ]
     whole = figures.loss
+    if whole is None:
+        return found
     loss = predicted_loss(whole)
+    lost, again = float(loss.lost), float(whole.lost_attempts)
     found += [
-        (
-            "one of two meshes killed: attempts lost",
-            float(loss.lost),
-            float(whole.lost_attempts),
-            "",
-        ),
+        ("one of two meshes killed: attempts lost", lost, again, ""),
         ("the same: until the run is done", loss.seconds, whole.lost_s, "s"),
     ]
     return found
