@@ -77,12 +77,14 @@ class Listener:
                 await self._server.wait_for_termination()
             except Exception as error:  # whatever ended it
                 why = f"with {type(error).__name__}"
-            listens = self._stopping
-            if not listens:
+            if not self._stopping:
                 _log.error("the gRPC server at %s ended %s; it listens again", place, why)
-            while not (listens or self._stopping):
-                try:
-                    await self._listen(place, credentials)
-                    listens = True
-                except RuntimeError:  # the port is not free yet
-                    await asyncio.sleep(_AGAIN_S)
+                await self._listen_again(place, credentials)
+
+    async def _listen_again(self, place: str, credentials: grpc.ServerCredentials | None) -> None:
+        while not self._stopping:
+            try:
+                await self._listen(place, credentials)
+                return
+            except RuntimeError:  # the port is not free yet
+                await asyncio.sleep(_AGAIN_S)
