@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
@@ -13,6 +13,8 @@ from google.protobuf.message import Message
 from tests.fuzz.values import Values
 
 _F: Final = FieldDescriptor
+#: A field's descriptor, for which the stubs have two types.
+_Field: TypeAlias = Any
 _DEEPEST: Final = 6
 _SHARE: Final = 0.4  # of the fields that a made-up message sets
 _WHOLE: Final = {
@@ -46,7 +48,7 @@ def changed(values: Values, good: Message) -> Message:
     return message
 
 
-def _sites(message: Message, depth: int) -> list[tuple[Message, FieldDescriptor]]:
+def _sites(message: Message, depth: int) -> list[tuple[Message, _Field]]:
     """All fields of a message and of those in it; those that are set more often, as they say more,
     and documents most of all.
     """
@@ -70,7 +72,7 @@ def _fill(values: Values, message: Message, share: float, depth: int) -> None:
             _set(values, message, field, depth)
 
 
-def _set(values: Values, message: Message, field: FieldDescriptor, depth: int) -> None:
+def _set(values: Values, message: Message, field: _Field, depth: int) -> None:
     """Give a field a random value; a repeated one some more."""
     if _is_map(field):
         _put(values, message, field, depth)
@@ -90,7 +92,7 @@ def _set(values: Values, message: Message, field: FieldDescriptor, depth: int) -
             _fill(values, nested, _SHARE, depth + 1)
 
 
-def _put(values: Values, message: Message, field: FieldDescriptor, depth: int) -> None:
+def _put(values: Values, message: Message, field: _Field, depth: int) -> None:
     """Put some entries into a map."""
     assert field.message_type is not None
     of = field.message_type.fields_by_name
@@ -103,7 +105,7 @@ def _put(values: Values, message: Message, field: FieldDescriptor, depth: int) -
             _fill(values, entries[key], _SHARE, depth + 1)
 
 
-def _scalar(values: Values, field: FieldDescriptor) -> Any:
+def _scalar(values: Values, field: _Field) -> Any:
     if field.type == _F.TYPE_STRING:
         return values.text(field.name)
     if field.type == _F.TYPE_BYTES:
@@ -119,7 +121,7 @@ def _scalar(values: Values, field: FieldDescriptor) -> Any:
     return values.number()
 
 
-def _is_map(field: FieldDescriptor) -> bool:
+def _is_map(field: _Field) -> bool:
     kind = field.message_type
     return kind is not None and bool(kind.GetOptions().map_entry)
 
@@ -127,16 +129,16 @@ def _is_map(field: FieldDescriptor) -> bool:
 # ---- changes of one field -----------------------------------------------------------
 
 
-def _cleared(values: Values, message: Message, field: FieldDescriptor) -> None:
+def _cleared(values: Values, message: Message, field: _Field) -> None:
     message.ClearField(field.name)
 
 
-def _replaced(values: Values, message: Message, field: FieldDescriptor) -> None:
+def _replaced(values: Values, message: Message, field: _Field) -> None:
     message.ClearField(field.name)
     _set(values, message, field, 2)
 
 
-def _doubled(values: Values, message: Message, field: FieldDescriptor) -> None:
+def _doubled(values: Values, message: Message, field: _Field) -> None:
     if field.is_repeated and not _is_map(field):
         held: Any = getattr(message, field.name)
         held.extend(list(held)[:100])
@@ -144,7 +146,7 @@ def _doubled(values: Values, message: Message, field: FieldDescriptor) -> None:
         _replaced(values, message, field)
 
 
-def _reordered(values: Values, message: Message, field: FieldDescriptor) -> None:
+def _reordered(values: Values, message: Message, field: _Field) -> None:
     if field.is_repeated and not _is_map(field):
         held: Any = getattr(message, field.name)
         ordered = copy.deepcopy(list(held))
@@ -155,7 +157,7 @@ def _reordered(values: Values, message: Message, field: FieldDescriptor) -> None
         _replaced(values, message, field)
 
 
-def _other_document(values: Values, message: Message, field: FieldDescriptor) -> None:
+def _other_document(values: Values, message: Message, field: _Field) -> None:
     """JSON in a field with one of its values changed, so that the rest is as it should be."""
     if field.type != _F.TYPE_BYTES or field.is_repeated or not field.name.endswith("_json"):
         _replaced(values, message, field)
@@ -167,6 +169,6 @@ def _other_document(values: Values, message: Message, field: FieldDescriptor) ->
         setattr(message, field.name, values.json_text())
 
 
-_CHANGES: Final[tuple[Callable[[Values, Message, FieldDescriptor], None], ...]] = (
+_CHANGES: Final[tuple[Callable[[Values, Message, _Field], None], ...]] = (
     _cleared, _replaced, _replaced, _doubled, _reordered, _other_document, _other_document,
 )  # fmt: skip

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from gymmesh_runtime.listening import at_port
+from gymmesh_runtime.wire.listener import Listener
 
 _STATUS = health_pb2.HealthCheckResponse
 
@@ -20,7 +20,7 @@ class HealthPort:
     """A plain gRPC server with the health of a whole process: NOT_SERVING until it is set."""
 
     def __init__(self) -> None:
-        self._server = grpc.aio.server()
+        self._server = Listener()
         self._health = health.aio.HealthServicer()
         add: Any = health_pb2_grpc.add_HealthServicer_to_server
         add(self._health, self._server)
@@ -30,11 +30,9 @@ class HealthPort:
         await self.set_serving(False)
         place = at_port(host, port)
         try:
-            bound = self._server.add_insecure_port(place)
+            return await self._server.start(place, None)
         except RuntimeError as error:
             raise OSError(f"cannot serve health on {place}: the port is taken") from error
-        await self._server.start()
-        return bound
 
     async def set_serving(self, serving: bool) -> None:
         """Sets the health of the process, which has the empty name."""

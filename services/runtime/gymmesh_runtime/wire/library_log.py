@@ -15,6 +15,16 @@ def quiet() -> None:
     """
     # A second call adds nothing: a logger takes each filter once.
     logging.getLogger("grpc._cython.cygrpc").addFilter(_is_news)
+    logging.getLogger("asyncio").addFilter(_is_not_grpcs)
+
+
+def _is_not_grpcs(record: logging.LogRecord) -> bool:
+    """Not of the task in which gRPC ends a server by a request's path: see listener.py."""
+    error = record.exc_info[1] if record.exc_info else None
+    where = error.__traceback__ if isinstance(error, UnicodeDecodeError) else None
+    while where is not None and where.tb_next is not None:
+        where = where.tb_next
+    return where is None or where.tb_frame.f_code.co_name != "_server_main_loop"
 
 
 def _is_news(record: logging.LogRecord) -> bool:

@@ -23,6 +23,7 @@ from gymmesh_runtime.security.exposure import check_exposure
 from gymmesh_runtime.security.limits import Limiter
 from gymmesh_runtime.wire.aborting import Ending
 from gymmesh_runtime.wire.library_log import quiet
+from gymmesh_runtime.wire.listener import Listener
 from gymmesh_runtime.wire.mux.frames import EXCHANGE
 from gymmesh_runtime.wire.mux.servicer import MuxServicer
 from gymmesh_runtime.wire.mux.table import TableLimits
@@ -54,7 +55,7 @@ class MeshServer:
         authorizer = Authorizer.of(security)
         access = _Access(authorizer, security.limits.message_bytes)
         limiter = Limiter(security.limits) if security.limits.any else None
-        self._server = grpc.aio.server(options=server_options())
+        self._server = Listener(server_options())
         self._health = health.aio.HealthServicer()
         self._names = [""]  # the empty name stands for the server as a whole
         for binding in bindings:
@@ -89,16 +90,12 @@ class MeshServer:
         await self.set_serving(False)
         secure = self._credentials.server()
         try:
-            if secure is None:
-                bound = self._server.add_insecure_port(at_port(host, port))
-            else:
-                bound = self._server.add_secure_port(at_port(host, port), secure)
+            bound = await self._server.start(at_port(host, port), secure)
         except RuntimeError as exc:
             raise OSError(
                 f"cannot listen on {at_port(host, port)}: the port is taken, or the host is not "
                 "an address of this machine"
             ) from exc
-        await self._server.start()
         if secure is None:
             log_exposure(f"{self._names[1]} is served", host, SERVICES_HARM)
         return bound
@@ -247,7 +244,7 @@ class _Generic:
     is answered as everywhere else.
     """
 
-    def __init__(self, server: grpc.aio.Server, access: _Access) -> None:
+    def __init__(self, server: Listener, access: _Access) -> None:
         self._server = server
         self._access = access
 

@@ -1,0 +1,90 @@
+"""A gRPC server that listens again when a request has ended it.
+
+grpcio decodes the path of each request as UTF-8 outside of anything that handles errors: one that
+is not UTF-8, which any stranger can send, ends the whole server, while the process lives on and
+nobody can connect any more. Seen with grpcio 1.85.1. Calls in flight are broken off then, as when a
+connection breaks; whatever the services hold stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any, Final
+
+import grpc
+
+from gymmesh_runtime.wire.options import Options
+
+_log = logging.getLogger("gymmesh.serve")
+
+_AGAIN_S: Final = 0.2
+
+
+class Listener:
+    """The methods and the address of a server, and the grpc.aio.Server that has them for now.
+
+    The generated ``add_…_to_server`` functions take it for one.
+    """
+
+    def __init__(self, options: Options | None = None) -> None:
+        self._options = options
+        self._handlers: list[grpc.GenericRpcHandler] = []
+        self._server: grpc.aio.Server | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._stopping = False
+
+    def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
+        """Adds methods; before the start."""
+        self._handlers += handlers
+
+    def add_registered_method_handlers(self, _service: str, _handlers: Any) -> None:
+        """The same methods come once more by name."""
+
+    async def start(self, place: str, credentials: grpc.ServerCredentials | None) -> int:
+        """Listens; returns the port. Raises RuntimeError when the address cannot be bound."""
+        bound = await self._listen(place, credentials)
+        again = f"{place.rpartition(':')[0]}:{bound}"
+        self._keeper = asyncio.create_task(self._keep(again, credentials))
+        return bound
+
+    async def stop(self, grace: float | None) -> None:
+        """Takes no new calls, and ends those that run after ``grace`` seconds."""
+        # The keeper ends with the server: to cancel it would cancel what gRPC itself waits for.
+        self._stopping = True
+        if self._server is not None:
+            await self._server.stop(grace)
+        if self._keeper is not None:
+            await asyncio.wait((self._keeper,), timeout=2 * _AGAIN_S)
+
+    async def _listen(self, place: str, credentials: grpc.ServerCredentials | None) -> int:
+        server = grpc.aio.server(options=self._options)
+        server.add_generic_rpc_handlers(tuple(self._handlers))
+        if credentials is None:
+            bound = server.add_insecure_port(place)
+        else:
+            bound = server.add_secure_port(place, credentials)
+        await server.start()
+        self._server = server
+        return bound
+
+    async def _keep(self, place: str, credentials: grpc.ServerCredentials | None) -> None:
+        assert self._server is not None
+        while not self._stopping:
+            why = "by itself"
+            try:
+                await self._server.wait_for_termination()
+            except Exception as error:  # whatever ended it
+                why = f"with {type(error).__name__}"
+            if not self._stopping:
+                _log.error("the gRPC server at %s ended %s; it listens again", place, why)
+                await self._listen_again(place, credentials)
+
+    async def _listen_again(self, place: str, credentials: grpc.ServerCredentials | None) -> None:
+        while not self._stopping:
+            try:
+                await self._listen(place, credentials)
+                return
+            except RuntimeError:  # the port is not free yet
+                await asyncio.sleep(_AGAIN_S)
