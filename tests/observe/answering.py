@@ -10,7 +10,8 @@ from typing import Any, Final, Literal
 
 from tests.support.endpoint import Seen, Send, answer, gate, slow, status, text
 
-Mood = Literal["answers", "fails", "hangs"]
+#: stumbles: fails more calls than not, so that it is not taken for dead and left alone.
+Mood = Literal["answers", "stumbles", "fails", "hangs"]
 
 _PROGRAM: Final = "```python\nn = int(input())\nprint(sum(map(int, input().split())))\n```"
 _SLOWEST_S: Final = 0.2
@@ -31,7 +32,7 @@ class Policy:
             self.free = asyncio.Event()
 
     def __call__(self, seen: Seen) -> Send:
-        if self.mood == "fails":
+        if self.mood == "fails" or (self.mood == "stumbles" and random.random() < 0.6):
             return status(500)
         said = _said(seen)
         if self.mood == "hangs":

@@ -16,12 +16,12 @@ from deploy.observe.dashboard import to_json
 from deploy.observe.dashboards import ALL
 from deploy.observe.picture import View, draw
 from tests.observe.conftest import program
-from tests.observe.scene import WINDOW, scene, until
+from tests.observe.scene import WINDOW, scene
 from tests.support.docs import ROOT
 
 FOLDER: Final = ROOT / "docs" / "dashboards"
-_SOUND_S: Final = 40.0
-_FAULTY_S: Final = 15.0
+_SOUND_S: Final = 25.0
+_FAULTY_S: Final = 10.0
 
 
 async def main() -> None:
@@ -30,16 +30,18 @@ async def main() -> None:
         async with scene(Path(folder), program("prometheus")) as stage:
             start = time.time()
             await asyncio.sleep(_SOUND_S)
-            stage.policy.be("fails")
+            stage.policy.be("stumbles")
             await asyncio.sleep(_FAULTY_S)
+            stage.policy.be("fails")
+            await asyncio.sleep(_FAULTY_S / 2)
             stage.policy.be("answers")
             await asyncio.sleep(_SOUND_S)
             stage.spare.kill()
-            await until(lambda: "GymmeshInstanceLost" in stage.server.firing())
-            stage.exact.lies = True
-            await until(lambda: "GymmeshTokensDiverge" in stage.server.firing())
-            stage.exact.lies = False
             await asyncio.sleep(_SOUND_S)
+            stage.exact.lies = True
+            await asyncio.sleep(_FAULTY_S)
+            stage.exact.lies = False
+            await asyncio.sleep(_FAULTY_S)
             view = View(stage.server, start, time.time(), WINDOW)
             FOLDER.mkdir(exist_ok=True)
             for dashboard in ALL:
