@@ -17,7 +17,7 @@ from tests.fuzz.pulse import Pulse
 from tests.fuzz.targets.base import Target
 
 _WORKERS: Final = 12
-_CASE_S: Final = 120.0
+_CASE_S: Final = 200.0
 _SAMPLES: Final = 60
 _QUIET_S: Final = 0.5
 

@@ -224,7 +224,7 @@ def _configuration(
 ) -> dict[str, Any]:
     recorded = folder / "recorded.jsonl"
     recorded.write_text(json.dumps({"match": "*", "answers": [{"text": "4"}]}) + "\n")
-    bounds = {"model": "fake", "max_retries": 0, "timeout_s": 5.0, "max_conversations": 200}
+    bounds = {"model": "fake", "max_retries": 0, "timeout_s": 40.0, "max_conversations": 200}
     models: dict[str, Any] = {
         "policy": {"backend": "chat", "url": url, **bounds},
         "recorded": {"backend": "replay", "path": str(recorded)},
@@ -235,7 +235,7 @@ def _configuration(
     config: dict[str, Any] = {
         "models": models,
         "environments": {name: {"use": name, **each} for name in environments},
-        "agents": {"tool_loop": {"max_wall_s": 20.0}},
+        "agents": {"tool_loop": {"max_wall_s": 60.0}},
         "mesh": {"drain_s": 2},
         "discovery": {"xds": True, "http_sd": mesh.http_sd},
     }

@@ -63,10 +63,11 @@ def _sites(message: Message, depth: int) -> list[tuple[Message, _Field]]:
 
 
 def _fill(values: Values, message: Message, share: float, depth: int) -> None:
-    chosen = {one.name: values.one(one.fields).number for one in message.DESCRIPTOR.oneofs}
+    among: Any = message.DESCRIPTOR.oneofs
+    chosen = {one.name: values.one(one.fields).number for one in among}
     for field in message.DESCRIPTOR.fields:
-        among = field.containing_oneof
-        if among is not None and chosen[among.name] != field.number:
+        oneof = field.containing_oneof
+        if oneof is not None and chosen[oneof.name] != field.number:
             continue  # the last one set would be left alone
         if values.chance(share if depth < 3 else share / 2):
             _set(values, message, field, depth)

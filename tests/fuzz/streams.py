@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 #: How long a server may take to hang up after its caller has.
-PATIENT_S: Final = 40.0
+PATIENT_S: Final = 90.0
 _MOST: Final = 4 * 2**20
 
 

@@ -9,6 +9,7 @@ from google.protobuf.message import DecodeError, Message
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.mux.v1 import mux_pb2
+from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.verify.v1 import verify_pb2
 from gymmesh_responses import new_message
 from tests.fuzz import http1, http2, messages, wire
@@ -22,7 +23,9 @@ def drawn(seed: int) -> Values:
 
 
 def good() -> verify_pb2.VerifyRequest:
-    request = verify_pb2.VerifyRequest(session_id="s", stop_reason=1, turn_rewards=[1.0, 2.0])
+    request = verify_pb2.VerifyRequest(
+        session_id="s", stop_reason=rollout_pb2.STOP_REASON_MAX_STEPS, turn_rewards=[1.0, 2.0]
+    )
     request.task.payload_json = b'{"expected_answer": "4", "more": [1, {"a": null}]}'
     request.task.params.input.append(new_message("user", "2 + 2?"))
     return request

@@ -14,7 +14,7 @@ from tests.fuzz.mesh import FEW, running
 from tests.fuzz.stock import Stock
 
 pytestmark = pytest.mark.timeout(300)
-_CASES = 40
+_CASES = 15
 
 
 @pytest.mark.parametrize("secured", [False, True])

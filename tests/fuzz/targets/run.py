@@ -47,8 +47,11 @@ class RunTarget(RpcTarget):
         folder.mkdir()
         await self._endpoint.start()
         tasks = write_tasks(folder, sums(_TASKS))
-        settings = ("models.policy.timeout_s", "agents.tool_loop.max_wall_s")
-        settings += ("agents.tool_loop.model_timeout_s",)
+        settings = (
+            "models.policy.timeout_s",
+            "agents.tool_loop.max_wall_s",
+            "agents.tool_loop.model_timeout_s",
+        )
         self._collector = await start(
             "collector", folder, "collect", "-i", tasks, "-o", self._rows, "-q",
             "--concurrency", "2", "--timeout", _LONG_S,
@@ -88,7 +91,7 @@ class RunTarget(RpcTarget):
         channel = self._mesh.channel(self._note["address"])
         metadata = [("authorization", f"Bearer {self._note['token']}")]
         for command in ({"tune": run_pb2.TuneRun(concurrency=4)}, {"resume": run_pb2.ResumeRun()}):
-            request = run_pb2.ControlRunRequest(run_id=self._note["run_id"], **command)  # type: ignore[arg-type]  # one of a oneof
+            request = run_pb2.ControlRunRequest(run_id=self._note["run_id"], **command)
             await ask(channel, f"{RUN}/ControlRun", request, run_pb2.ControlRunResponse, metadata)
         await channel.close()
         self._mesh.started.remove(self._collector)

@@ -8,6 +8,7 @@ import pytest
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.responses.v1 import responses_pb2
+from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.verify.v1 import verify_pb2
 from gymmesh_resource import Environment, Member, Rollout, Session, Task, Transcript, Turn
 from gymmesh_responses import CodecError, new_message, text_of
@@ -58,7 +59,9 @@ async def test_items_of_a_request() -> None:
         with pytest.raises(MeshError) as caught:
             await mesh.turn(session.session_id, items)
         assert told(caught) == (Reason.ERROR_REASON_FIELD_INVALID, "new_items[1]")
-        member = verify_pb2.GroupMember(rollout_id="r", stop_reason=1, transcript=items)
+        member = verify_pb2.GroupMember(
+            rollout_id="r", stop_reason=rollout_pb2.STOP_REASON_MAX_STEPS, transcript=items
+        )
         group = verify_pb2.VerifyGroupRequest(task=task(), members=[member])
         with pytest.raises(MeshError) as caught:
             await mesh.verifier.VerifyGroup(group, timeout=TIMEOUT)

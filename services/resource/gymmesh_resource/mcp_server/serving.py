@@ -74,7 +74,7 @@ class _Connection(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # one of 
     """
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)  # type: ignore[arg-type]  # of TCP, which is one
+        super().connection_made(transport)
         asyncio.get_running_loop().call_later(_SILENT_S, self._hang_up, transport)
 
     def send_400_response(self, msg: str) -> None:
