@@ -23,7 +23,7 @@ _LINE_IN: Final = 0.27
 _POINTS: Final = 60
 _MOST_LEGENDS: Final = 8
 _FONT: Final = "DejaVu Sans"
-_STYLE: Final = {
+_STYLE: Final[Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "gymmesh",
     "font.family": _FONT,

@@ -113,7 +113,8 @@ def test_an_outage_of_a_model_fails_no_rollout_and_starts_little_meanwhile(
 
 def test_attempts_that_cost_nothing_wait_longer_each_time() -> None:
     one = dispatcher(1, concurrency=1, max_attempts=1)
-    now, starts = 0.0, []
+    now = 0.0
+    starts: list[float] = []
     while len(starts) < 5:
         found = one.next(now)
         if found is None:
