@@ -131,12 +131,17 @@ CASES: dict[str, Case] = {
 }  # fmt: skip
 
 
+# Some of these answers take seconds of an idle machine.
+_PATIENT_S = 300.0
+
+
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", CASES)
 async def test_whatever_was_answered_gets_a_verdict(name: str) -> None:
     case = CASES[name]
     own = task(**case.row)
     own.params.CopyFrom(params_from_json({"input": "", "tools": _TOOLS}))
-    async with served(case.make()) as mesh:
+    async with served(case.make(), verify_timeout_s=_PATIENT_S) as mesh:
         session = await mesh.create(own)
         for why, items in _transcripts(case):
             verification = await _verify(mesh, session.session_id, own, items, why)
@@ -184,7 +189,7 @@ def _transcripts(case: Case) -> Iterable[tuple[str, list[responses_pb2.Item]]]:
 
 async def _verify(mesh: Any, session: str, own: Any, items: Any, why: str) -> Any:
     try:
-        return await mesh.verify(session, own, items)
+        return await mesh.verify(session, own, items, timeout=_PATIENT_S)
     except Exception as error:
         raise AssertionError(f"{why}: {error}") from error
 
