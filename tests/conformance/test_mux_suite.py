@@ -31,6 +31,7 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.serve import ServeOptions, serving
 from gymmesh_runtime.timers import call_within
 from gymmesh_runtime.wire import server
+from gymmesh_runtime.wire.aborting import Ending
 from gymmesh_runtime.wire.mux import callee, link, pipes, servicer, table
 from gymmesh_runtime.wire.mux.frames import unpack
 from gymmesh_runtime.wire.mux.table import CallTable, TableLimits, Violation
@@ -230,8 +231,11 @@ def _gone_with_the_last_word() -> Change:
     return _replaced(pipes.GrpcPipe, "read", cut)
 
 
-async def _bare_abort(rpc: Any, broken: link.Link) -> None:
-    await rpc.abort(broken.error().code, "broken")
+class _Bare(Ending):
+    """Without the typed status."""
+
+    async def send(self, rpc: Any) -> None:
+        await rpc.abort(self.code, "broken")
 
 
 def _never(seconds: float, call: Any) -> Any:
@@ -286,7 +290,7 @@ def _nothing(*_: Any) -> None:
         ("the_callers_go_away", _replaced(link.Link, "_peer_leaves", lambda self, _: self.cut())),
         ("the_servers_go_away", _replaced(link.Link, "leave", _nothing)),
         ("breaks_on_bytes_that_are_no_batch", _unreadable_for_nothing()),
-        ("breaks_on_an_empty_frame", _replaced(servicer, "_abort", _bare_abort)),
+        ("breaks_on_an_empty_frame", _replaced(servicer, "Ending", _Bare)),
         *(
             (case.name, _forgiving())
             for case in load_mux_cases()

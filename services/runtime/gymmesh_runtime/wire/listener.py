@@ -85,6 +85,9 @@ class Listener:
         while not self._stopping:
             try:
                 await self._listen(place, credentials)
-                return
             except RuntimeError:  # the port is not free yet
                 await asyncio.sleep(_AGAIN_S)
+                continue
+            if self._stopping and self._server is not None:
+                await self._server.stop(None)  # `stop` has stopped the one before
+            return
