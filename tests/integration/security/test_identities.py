@@ -236,8 +236,11 @@ async def test_health_is_open_and_reflection_is_not(
             ((), grpc.StatusCode.UNAUTHENTICATED),
             ((("authorization", f"Bearer {TOKEN}"),), None),
         ):
-            call = stub.ServerReflectionInfo(iter([request]), timeout=30.0, metadata=metadata)
-            if offered and code is None:
+            # What is refused gets no request: gRPC's client may find the call ended while it sends.
+            let_in = offered and code is None
+            requests = iter([request]) if let_in else None
+            call = stub.ServerReflectionInfo(requests, timeout=30.0, metadata=metadata)
+            if let_in:
                 assert MODEL in str(await call.read())
                 continue
             with pytest.raises(grpc.aio.AioRpcError) as caught:

@@ -47,8 +47,9 @@ def asked(endpoint: MetricsEndpoint, request: bytes) -> bytes:
 def test_who_does_not_go_on_is_hung_up_on(
     endpoint: MetricsEndpoint, monkeypatch: pytest.MonkeyPatch, said: bytes
 ) -> None:
-    monkeypatch.setattr(exposition, "_CONNECTION_S", 0.1)
-    assert asked(endpoint, said) == b""
+    with monkeypatch.context() as patch:
+        patch.setattr(exposition, "_CONNECTION_S", 0.1)
+        assert asked(endpoint, said) == b""
     assert b" 200 " in asked(endpoint, GOOD)
 
 
