@@ -30,7 +30,7 @@ async def main() -> None:
         async with scene(Path(folder), program("prometheus")) as stage:
             start = time.time()
             await asyncio.sleep(_SOUND_S)
-            stage.policy.be("stumbles")
+            stage.policy.be("refuses")
             await asyncio.sleep(_FAULTY_S)
             stage.policy.be("fails")
             await asyncio.sleep(_FAULTY_S / 2)

@@ -70,8 +70,8 @@ async def test_http_sd_leads_to_every_service(stage: Stage) -> None:
 
 
 async def test_a_storm_of_failures(stage: Stage) -> None:
-    """Endpoints that fail more calls than not; then all, when collectors wait for them."""
-    stage.policy.be("stumbles")
+    """Endpoints that refuse every call; then fail every call, when collectors wait for them."""
+    stage.policy.be("refuses")
     await fires(stage, "GymmeshRolloutsFail")
     stage.policy.be("fails")
     await fires(stage, "GymmeshEndpointLeftAlone")
