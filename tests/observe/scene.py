@@ -53,6 +53,8 @@ BOUND_S: Final = 120.0
 TIMES: Final = Times(1 / 30)
 #: Grafana's $__rate_interval.
 WINDOW: Final = TIMES.minutes(5)
+#: Rollouts are in flight in both instances of the agent.
+BOTH_AT_WORK: Final = 'count(gymmesh_rollouts_in_flight{agent="tool_loop"} > 0) == 2'
 
 _SCRAPE_S: Final = 1.0
 _ROWS: Final = 2000

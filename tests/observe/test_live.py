@@ -22,7 +22,7 @@ from deploy.observe.dashboards import ALL
 from deploy.observe.picture import View, draw
 from deploy.observe.rules import recordings
 from tests.observe.conftest import program
-from tests.observe.scene import TIMES, WINDOW, Stage, scene, until
+from tests.observe.scene import BOTH_AT_WORK, TIMES, WINDOW, Stage, scene, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -83,8 +83,7 @@ async def test_a_storm_of_failures(stage: Stage) -> None:
 async def test_a_killed_agent(stage: Stage) -> None:
     """In the middle of its work: nobody closes its sessions, which are swept later."""
     stage.policy.be("hangs")
-    both_at_work = 'count(gymmesh_rollouts_in_flight{agent="tool_loop"} > 0) == 2'
-    await until(lambda: stage.server.now(both_at_work), "work for both agents")
+    await until(lambda: stage.server.now(BOTH_AT_WORK), "work for both agents")
     stage.spare.kill()
     stage.policy.be("answers")
     await fires(stage, "GymmeshTargetDown")

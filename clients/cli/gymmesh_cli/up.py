@@ -239,7 +239,9 @@ def _as_text(services: list[ServiceInfo], shared: str, shown: str = "") -> str:
         "  ".join(f"{cell:<{wide}}" for cell, wide in zip(row, widths, strict=True)).rstrip()
         for row in rows
     ]
-    lines += [f"\nPrometheus: http://{one.address}" for one in services if one.kind == "prometheus"]
+    for one in services:
+        if one.kind == "prometheus":
+            lines += ["", f"Prometheus: http://{one.address}"]
     offered = [one for one in services if one.mcp_url]
     if offered:
         lines += ["", *(f"tools of {one.name} over MCP: {one.mcp_url}" for one in offered)]
