@@ -5,6 +5,7 @@ a name that changes there changes here. `python -m deploy.observe` writes what i
 is used; `make check` fails while that differs.
 
     promql.py       queries over our metrics
+    rewards.py      the mean reward, which takes two metrics
     dashboard.py    panels and dashboards, and their JSON by Grafana's own SDK
     dashboards/     a module for each dashboard
     rules.py        recording rules

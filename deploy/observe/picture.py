@@ -129,7 +129,11 @@ def _lines(
     _time(axes, view)
     axes.grid(axis="y")
     if not named:
-        axes.text(0.5, 0.5, "no data", transform=axes.transAxes, ha="center", color="#999999")
+        _nothing(axes)
+
+
+def _nothing(axes: Axes) -> None:
+    axes.text(0.5, 0.5, "no data", transform=axes.transAxes, ha="center", color="#999999")
 
 
 def _legend(axes: Axes, names: list[str], *, stacked: bool) -> None:
@@ -162,6 +166,8 @@ def _buckets(axes: Axes, found: list[tuple[Series, dict[str, Any]]], view: View)
         axes.pcolormesh(
             seconds, range(len(rows)), rows, cmap="Blues", shading="nearest", rasterized=True
         )
+    else:
+        _nothing(axes)
     axes.set_yticks(range(len(cumulative)), [f"{bound:g}" for bound, _ in cumulative], size=5)
     _time(axes, view)
 

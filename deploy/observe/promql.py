@@ -49,11 +49,16 @@ class Scope:
         return _aggregate("sum", metric, by, f"rate({selected})")
 
     def count(self, metric: Histogram, *by: str, where: str = "") -> str:
-        """How many observations there are in a second."""
+        """How many observations there are in a second.
+
+        Raises ValueError, as `total` and `mean` do, for a histogram with buckets below 0.
+        """
+        _check_sum(metric)
         return self.rate(metric, *by, where=where, suffix="_count")
 
     def total(self, metric: Histogram, *by: str, where: str = "") -> str:
         """How much is observed in a second: of seconds, how many go by at a time."""
+        _check_sum(metric)
         return self.rate(metric, *by, where=where, suffix="_sum")
 
     def increase(self, metric: Metric, *by: str, where: str = "") -> str:
@@ -99,3 +104,9 @@ def _check(metric: Metric, labels: Iterable[str]) -> None:
     unknown = sorted(set(labels) - _GIVEN - set(metric.label_names))
     if unknown:
         raise ValueError(f"{metric.name} has no label {', '.join(unknown)}")
+
+
+def _check_sum(metric: Histogram) -> None:
+    """Raises ValueError for a histogram that Prometheus gets no sum and no count of."""
+    if not metric.has_sum:
+        raise ValueError(f"{metric.name} has buckets below 0, and so no _sum and no _count")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from deploy.observe.promql import Scope
+from deploy.observe.rewards import mean_reward
 from gymmesh_runtime import metrics as m
 
 _FAILED: Final = 'outcome="failed"'
@@ -67,7 +68,7 @@ def recordings(times: Times = AS_SAID) -> list[Recording]:
             "agent:gymmesh_collect_occupancy:ratio",
             f"{occupied} / {scope.gauge(m.COLLECT_CAPACITY, 'agent')}",
         ),
-        Recording("environment:gymmesh_rewards:mean_rate5m", scope.mean(m.REWARDS, "environment")),
+        Recording("environment:gymmesh_rewards:mean_rate5m", mean_reward(scope, "environment")),
         Recording(
             "model_direction:gymmesh_model_tokens:rate5m",
             scope.rate(m.MODEL_TOKENS, "model", "direction"),

@@ -10,8 +10,8 @@ from typing import Any, Final, Literal
 
 from tests.support.endpoint import Seen, Send, answer, gate, slow, status, text
 
-#: stumbles: fails more calls than not, so that it is not taken for dead and left alone.
-Mood = Literal["answers", "stumbles", "fails", "hangs"]
+#: refuses: as no endpoint that is dead, so that it is not left alone and collectors go on.
+Mood = Literal["answers", "refuses", "fails", "hangs"]
 
 _PROGRAM: Final = "```python\nn = int(input())\nprint(sum(map(int, input().split())))\n```"
 _SLOWEST_S: Final = 0.2
@@ -32,8 +32,8 @@ class Policy:
             self.free = asyncio.Event()
 
     def __call__(self, seen: Seen) -> Send:
-        if self.mood == "fails" or (self.mood == "stumbles" and random.random() < 0.6):
-            return status(500)
+        if self.mood in ("fails", "refuses"):
+            return status(500 if self.mood == "fails" else 400)
         said = _said(seen)
         if self.mood == "hangs":
             return gate(self.free, said)

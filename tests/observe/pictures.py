@@ -16,7 +16,7 @@ from deploy.observe.dashboard import to_json
 from deploy.observe.dashboards import ALL
 from deploy.observe.picture import View, draw
 from tests.observe.conftest import program
-from tests.observe.scene import WINDOW, scene
+from tests.observe.scene import BOTH_AT_WORK, WINDOW, scene, until
 from tests.support.docs import ROOT
 
 FOLDER: Final = ROOT / "docs" / "dashboards"
@@ -25,18 +25,22 @@ _FAULTY_S: Final = 10.0
 
 
 async def main() -> None:
-    """A while of sound work, endpoints that fail, an agent killed, tokens that diverge."""
+    """Sound work, endpoints that refuse and then fail, an agent killed, tokens that diverge."""
     with tempfile.TemporaryDirectory() as folder:
         async with scene(Path(folder), program("prometheus")) as stage:
             start = time.time()
             await asyncio.sleep(_SOUND_S)
-            stage.policy.be("stumbles")
+            stage.policy.be("refuses")
             await asyncio.sleep(_FAULTY_S)
             stage.policy.be("fails")
             await asyncio.sleep(_FAULTY_S / 2)
             stage.policy.be("answers")
             await asyncio.sleep(_SOUND_S)
+            # In the middle of its work, so that there are sessions to sweep.
+            stage.policy.be("hangs")
+            await until(lambda: stage.server.now(BOTH_AT_WORK), "work for both agents")
             stage.spare.kill()
+            stage.policy.be("answers")
             await asyncio.sleep(_SOUND_S)
             stage.exact.lies = True
             await asyncio.sleep(_FAULTY_S)

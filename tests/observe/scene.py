@@ -20,7 +20,7 @@ import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -31,7 +31,7 @@ from google.rpc import status_pb2
 from deploy.observe.asking import Server
 from deploy.observe.rules import Times
 from deploy.observe.written import rules_text
-from gymmesh_client.control import open_runs
+from gymmesh_client.control import RemoteRun, open_runs
 from gymmesh_discovery.xds.names import ENDPOINTS, LISTENER
 from gymmesh_mesh import MeshConfig, up
 from gymmesh_mesh.prometheus import free_address, prometheus
@@ -53,6 +53,8 @@ BOUND_S: Final = 120.0
 TIMES: Final = Times(1 / 30)
 #: Grafana's $__rate_interval.
 WINDOW: Final = TIMES.minutes(5)
+#: Rollouts are in flight in both instances of the agent.
+BOTH_AT_WORK: Final = 'count(gymmesh_rollouts_in_flight{agent="tool_loop"} > 0) == 2'
 
 _SCRAPE_S: Final = 1.0
 _ROWS: Final = 2000
@@ -111,14 +113,28 @@ class Stage:
             await _killed(process)
 
     async def train(self, output: Path) -> None:
-        """Takes the groups of a collector for ever."""
+        """Takes the groups of a collector for ever. Who asks for more acknowledges what was taken;
+        a collector whose groups nobody acknowledges stops before long.
+        """
+        taken = 0
         while True:
             async with open_runs() as runs:
-                ours = [one for one in runs if Path(one.output) == output]
                 with contextlib.suppress(MeshError):
-                    async for _ in ours[0].groups(timeout=BOUND_S) if ours else _nothing():
-                        pass
+                    for one in runs:
+                        if Path(one.output) == output:
+                            taken = await _some_groups(one, taken)
             await asyncio.sleep(0.2)
+
+
+async def _some_groups(run: RemoteRun, taken: int) -> int:
+    """The cursor after the next few groups, which are taken."""
+    stream: Any = run.groups(taken, timeout=BOUND_S)  # a generator, which its type does not say
+    async with aclosing(stream) as groups:
+        async for group in groups:
+            taken = group.cursor
+            if taken % 4 == 0:
+                break
+    return taken
 
 
 @asynccontextmanager
@@ -266,11 +282,6 @@ async def _acknowledge(call: Any) -> None:
                 response_nonce=given.nonce,
             )
         )
-
-
-async def _nothing() -> AsyncIterator[None]:
-    return
-    yield
 
 
 async def _cancelled(task: asyncio.Task[None]) -> None:

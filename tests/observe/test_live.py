@@ -22,7 +22,7 @@ from deploy.observe.dashboards import ALL
 from deploy.observe.picture import View, draw
 from deploy.observe.rules import recordings
 from tests.observe.conftest import program
-from tests.observe.scene import TIMES, WINDOW, Stage, scene, until
+from tests.observe.scene import BOTH_AT_WORK, TIMES, WINDOW, Stage, scene, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -70,8 +70,8 @@ async def test_http_sd_leads_to_every_service(stage: Stage) -> None:
 
 
 async def test_a_storm_of_failures(stage: Stage) -> None:
-    """Endpoints that fail more calls than not; then all, when collectors wait for them."""
-    stage.policy.be("stumbles")
+    """Endpoints that refuse every call; then fail every call, when collectors wait for them."""
+    stage.policy.be("refuses")
     await fires(stage, "GymmeshRolloutsFail")
     stage.policy.be("fails")
     await fires(stage, "GymmeshEndpointLeftAlone")
@@ -83,8 +83,7 @@ async def test_a_storm_of_failures(stage: Stage) -> None:
 async def test_a_killed_agent(stage: Stage) -> None:
     """In the middle of its work: nobody closes its sessions, which are swept later."""
     stage.policy.be("hangs")
-    both_at_work = 'count(gymmesh_rollouts_in_flight{agent="tool_loop"} > 0) == 2'
-    await until(lambda: stage.server.now(both_at_work), "work for both agents")
+    await until(lambda: stage.server.now(BOTH_AT_WORK), "work for both agents")
     stage.spare.kill()
     stage.policy.be("answers")
     await fires(stage, "GymmeshTargetDown")

@@ -131,7 +131,7 @@ def up(
         if as_json:
             echo_json(_documents(services))
         else:
-            echo(_as_text(services, _shared(config.discovery), _shown(config)))
+            echo(as_text(services, _shared(config.discovery), _shown(config)))
 
     config = mesh.load()
     settings = config.mesh
@@ -217,7 +217,7 @@ def _shown(config: MeshConfig) -> str:
     return f" --ca {tls.authority}{own}"
 
 
-def _as_text(services: list[ServiceInfo], shared: str, shown: str = "") -> str:
+def as_text(services: list[ServiceInfo], shared: str, shown: str = "") -> str:
     """A table of the services, and how to collect; `shared`: the Consul where they are found,
     `shown`: the options by which a collector shows who it is.
     """
@@ -239,7 +239,9 @@ def _as_text(services: list[ServiceInfo], shared: str, shown: str = "") -> str:
         "  ".join(f"{cell:<{wide}}" for cell, wide in zip(row, widths, strict=True)).rstrip()
         for row in rows
     ]
-    lines += [f"\nPrometheus: http://{one.address}" for one in services if one.kind == "prometheus"]
+    for one in services:
+        if one.kind == "prometheus":
+            lines += ["", f"Prometheus: http://{one.address}"]
     offered = [one for one in services if one.mcp_url]
     if offered:
         lines += ["", *(f"tools of {one.name} over MCP: {one.mcp_url}" for one in offered)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from deploy.observe.dashboard import Dashboard, Panel, Query, Row, Variable, chosen, percentiles
+from deploy.observe.rewards import mean_reward
 from gymmesh_runtime import metrics as m
 
 _ENVIRONMENT: Final = Variable("environment", m.SESSIONS_OPEN)
@@ -95,7 +96,7 @@ _VERDICTS: Final = Row(
         ),
         Panel(
             "Mean reward",
-            [Query(_scope.mean(m.REWARDS, "environment"), "{{environment}}")],
+            [Query(mean_reward(_scope, "environment"), "{{environment}}")],
             "Of verified rollouts.",
             least=None,
         ),

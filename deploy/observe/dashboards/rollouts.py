@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from deploy.observe.dashboard import Dashboard, Panel, Query, Row, Variable, chosen, percentiles
+from deploy.observe.rewards import mean_reward
 from gymmesh_runtime import metrics as m
 
 _AGENT: Final = Variable("agent", m.ROLLOUT_SECONDS)
@@ -42,7 +43,7 @@ _GLANCE: Final = Row(
         ),
         Panel(
             "Mean reward",
-            [Query(_scope.mean(m.REWARDS))],
+            [Query(mean_reward(_scope))],
             "Of the rollouts that were verified.",
             draw="number",
             width=4,
@@ -178,7 +179,7 @@ _WORTH: Final = Row(
     [
         Panel(
             "Mean reward",
-            [Query(_scope.mean(m.REWARDS, "environment"), "{{environment}}")],
+            [Query(mean_reward(_scope, "environment"), "{{environment}}")],
             "Of verified rollouts, by environment.",
             least=None,
         ),

@@ -174,11 +174,12 @@ class ResourceService:
 
     async def _sweep_forever(self) -> None:
         pause = min(_LONGEST_SWEEP_PAUSE_S, self._config.session_idle_s / 4)
+        count = metrics.SESSIONS_SWEPT.labels(self.name)  # shown as 0, or a rate misses the first
         while True:
             await asyncio.sleep(pause)
             swept = await self.sessions.sweep()
             if swept:
-                metrics.SESSIONS_SWEPT.labels(self.name).inc(swept)
+                count.inc(swept)
                 _LOGGER.warning("environment %s: %d idle sessions closed", self.name, swept)
 
 

@@ -23,7 +23,7 @@ from gymmesh_runtime import metrics
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.in_rollout import for_rollout
-from gymmesh_runtime.instruments import Spread
+from gymmesh_runtime.instruments import Count, Spread
 
 from .errors import TaskInvalid, TookTooLong, WrongResult
 from .host import task_invalid
@@ -242,6 +242,8 @@ class VerifyServicer:
         else:
             self._counts("verified").value += 1.0
             self._rewards.observe(reward, rollout.rollout_id)
+            gained, lost = self._absolute_rewards
+            (gained if reward >= 0 else lost).value += abs(reward)
 
     @cached_property
     def _seconds(self) -> Spread:
@@ -250,6 +252,12 @@ class VerifyServicer:
     @cached_property
     def _rewards(self) -> Spread:
         return metrics.REWARDS.labels(self._hosted.name)
+
+    @cached_property
+    def _absolute_rewards(self) -> tuple[Count, Count]:
+        """Of rewards from 0 on, and below 0. Both are shown as soon as there is one of either."""
+        labels = partial(metrics.REWARDS_ABSOLUTE.labels, self._hosted.name)
+        return labels("positive"), labels("negative")
 
     def _fault(self, error: Exception, stage: str) -> MeshError:
         self._counts("fault").inc()

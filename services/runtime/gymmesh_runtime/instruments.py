@@ -250,6 +250,15 @@ class Histogram(Family[Spread]):
         self._marks = [*map(go_string, buckets), "+Inf"]
         super().__init__(name, documentation, labels, registry)
 
+    @property
+    def has_sum(self) -> bool:
+        """Whether there are a `_sum` and a `_count`.
+
+        OpenMetrics forbids them where a bucket lies below 0: a sum that goes down looks like a
+        restart. prometheus_client leaves both out then.
+        """
+        return not self._bounds or self._bounds[0] >= 0
+
     def collect(self) -> Iterable[Metric]:
         """For prometheus_client, which wants the counts cumulative."""
         family = self._metric()

@@ -288,9 +288,16 @@ VERIFICATION_SECONDS: Final = Histogram(
 )
 REWARDS: Final = Histogram(
     "gymmesh_rewards",
-    "Rewards of verified rollouts.",
+    "Rewards of verified rollouts. Buckets below 0 allow no _sum and no _count.",
     ["environment"],
     buckets=(-1.0, -0.5, 0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.999, 1.0),
+    registry=REGISTRY,
+)
+# Two counters in place of a sum, which could go down and would then look like a restart.
+REWARDS_ABSOLUTE: Final = Counter(
+    "gymmesh_rewards_absolute_total",
+    "Sum of the absolute values of the rewards of verified rollouts, by sign (positive, negative).",
+    ["environment", "sign"],
     registry=REGISTRY,
 )
 SANDBOX_PLACES: Final = Gauge(

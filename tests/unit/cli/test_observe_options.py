@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gymmesh_cli.up import as_text
+from gymmesh_mesh.processes import ServiceInfo
 from gymmesh_mesh.prometheus import COLLECTOR, RULES, configuration
 from tests.support.cli import gym
 
@@ -43,3 +45,11 @@ def test_what_prometheus_is_told() -> None:
     assert mesh["job_name"] == "gymmesh"
     assert collector["static_configs"] == [{"targets": [COLLECTOR]}]
     assert found["rule_files"] == [str(RULES)]
+
+
+def test_where_prometheus_is_stands_on_a_line_of_its_own() -> None:
+    agent = ServiceInfo("agent", "tool_loop", "127.0.0.1:9401", "127.0.0.1:9501", 7)
+    watching = ServiceInfo("prometheus", "prometheus", "127.0.0.1:9090", "", 8)
+    lines = as_text([agent, watching], "").splitlines()
+    assert lines[2:4] == ["", "Prometheus: http://127.0.0.1:9090"]
+    assert "\\n" not in "".join(lines)

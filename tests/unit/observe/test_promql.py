@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from deploy.observe.dashboard import Dashboard, Panel, Query, Row, to_json
 from deploy.observe.promql import Scope
+from deploy.observe.rewards import mean_reward
 from gymmesh_runtime import metrics as m
+from gymmesh_runtime.instruments import Histogram
 
 FIVE = Scope("5m")
 CHOSEN = Scope("5m", {"agent": '=~"$agent"', "model": '=~"$model"', "instance": '="a:1"'})
@@ -31,8 +35,22 @@ def test_a_histogram() -> None:
     assert FIVE.quantile(0.95, m.RPC_SECONDS, "method") == (
         "histogram_quantile(0.95, sum by (le, method) (rate(gymmesh_rpc_seconds_bucket[5m])))"
     )
-    assert FIVE.mean(m.REWARDS) == (
-        "sum(rate(gymmesh_rewards_sum[5m])) / sum(rate(gymmesh_rewards_count[5m]))"
+    assert FIVE.mean(m.RPC_SECONDS) == (
+        "sum(rate(gymmesh_rpc_seconds_sum[5m])) / sum(rate(gymmesh_rpc_seconds_count[5m]))"
+    )
+
+
+@pytest.mark.parametrize("asked", [FIVE.mean, FIVE.total, FIVE.count])
+def test_a_histogram_with_buckets_below_0_has_no_sum(asked: Callable[[Histogram], str]) -> None:
+    with pytest.raises(ValueError, match="gymmesh_rewards has buckets below 0"):
+        asked(m.REWARDS)
+
+
+def test_the_mean_reward() -> None:
+    assert mean_reward(FIVE, "environment") == (
+        '(sum by (environment) (rate(gymmesh_rewards_absolute_total{sign="positive"}[5m]))'
+        ' - sum by (environment) (rate(gymmesh_rewards_absolute_total{sign="negative"}[5m])))'
+        ' / sum by (environment) (rate(gymmesh_verifications_total{status="verified"}[5m]))'
     )
 
 

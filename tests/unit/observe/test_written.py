@@ -111,6 +111,7 @@ def test_its_picture_is_of_the_dashboard_as_it_is(dashboard: Any) -> None:
     root = ElementTree.parse(path).getroot()
     texts = {"".join(one.itertext()) for one in root.iter("{http://www.w3.org/2000/svg}text")}
     assert {panel.title for panel in dashboard.panels} <= texts
+    assert "no data" not in texts
     page = (ROOT / "docs" / "dashboards.md").read_text()
     assert f"](dashboards/{dashboard.name}.svg)" in page
 

@@ -21,6 +21,7 @@ from gymmesh_resource.verdicts import write_verification
 from gymmesh_responses import new_message
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
+from tests.support.scraping import Counted
 
 from .environments import Game, Judge, Notebook, Ranked
 from .served import TIMEOUT, Served, served, task
@@ -72,12 +73,19 @@ async def test_faults_of_one_place_are_alike() -> None:
 async def test_a_declared_range_and_kinds_of_numbers() -> None:
     judge = Judge()
     judge.reward_range = (-1.0, math.inf)
+    counted = Counted()
     async with served(judge) as mesh:
         rewards = [
             (await mesh.verify(of=task(kind=kind))).reward
             for kind in ("two", "minus", "whole", "fraction", "rounding")
         ]
     assert rewards == [2.0, -1.0, 1.0, 0.5, pytest.approx(1.0)]
+    # What a mean is made of: a reward below 0 does not make a counter go down.
+    assert counted.by("gymmesh_rewards_absolute_total", "sign", environment="e") == {
+        "positive": pytest.approx(4.5),
+        "negative": 1.0,
+    }
+    assert counted.of("gymmesh_verifications_total", environment="e", status="verified") == 5
 
 
 @pytest.mark.parametrize("given", [(1.0, 0.0), (0, 0), "01", (0.0,), (0.0, math.nan), None])

@@ -114,3 +114,14 @@ def test_a_name_is_taken_once() -> None:
     Gauge("level", "Level.", [], registry)
     with pytest.raises(ValueError, match="level"):
         Gauge("level", "Level.", [], registry)
+
+
+@pytest.mark.parametrize(("bounds", "has_sum"), [((0.0, 1.0), True), ((-1.0, 0.0), False)])
+def test_buckets_below_0_allow_no_sum(bounds: tuple[float, ...], has_sum: bool) -> None:
+    registry = CollectorRegistry()
+    histogram = Histogram("spread", "Spread.", [], registry, bounds)
+    histogram.labels().observe(0.5)
+    names = {line.partition(" ")[0].partition("{")[0] for line in _scrape(registry)}
+    assert histogram.has_sum == has_sum
+    assert names >= {"spread_bucket"}
+    assert ({"spread_sum", "spread_count"} <= names) == has_sum
