@@ -20,6 +20,9 @@ from gymmesh_runtime.wire.options import Options
 _log = logging.getLogger("gymmesh.serve")
 
 _AGAIN_S: Final = 0.2
+# Servers that were ended. One that is collected while gRPC's core still shuts it down takes the
+# whole process along, and nothing says when the core has finished.
+_ENDED: Final[list[grpc.aio.Server]] = []
 
 
 class Listener:
@@ -79,6 +82,7 @@ class Listener:
                 why = f"with {type(error).__name__}"
             if not self._stopping:
                 _log.error("the gRPC server at %s ended %s; it listens again", place, why)
+                await _put_away(self._server)
                 await self._listen_again(place, credentials)
 
     async def _listen_again(self, place: str, credentials: grpc.ServerCredentials | None) -> None:
@@ -91,3 +95,13 @@ class Listener:
             if self._stopping and self._server is not None:
                 await self._server.stop(None)  # `stop` has stopped the one before
             return
+
+
+async def _put_away(server: grpc.aio.Server) -> None:
+    """Has the core close what is left of a server that was ended: its port, its connections."""
+    _ENDED.append(server)
+    try:
+        async with asyncio.timeout(_AGAIN_S):
+            await server.stop(0)
+    except Exception as error:  # what ended it is raised once more
+        _log.debug("the gRPC server was put away: %s", error)
