@@ -169,7 +169,10 @@ class BoundMethod:
         except Exception as exc:
             error = self._typed(exc)
             code = error.code.name
-            raise error from None
+            try:
+                raise error from None
+            finally:
+                del error  # its traceback has this frame, which would hold it
         finally:
             self._counts(code).inc()
             self._seconds.observe(monotonic() - started)
