@@ -204,7 +204,7 @@ async def test_a_bound_call_ends_in_time_whoever_keeps_it(
     async with serving(configured(api, server, **cache)) as service:
         method = Binding(service.kind, service).methods["CreateResponse"]
         ways = [request(request_id="r") for _ in range(2)] + [request()]
-        asked = [asyncio.ensure_future(method.call(one, timeout=1.5)) for one in ways]
+        asked = [asyncio.ensure_future(method.call(one, timeout=5.0)) for one in ways]
         async with asyncio.timeout(BOUND_S):
             ends = await asyncio.gather(*asked, return_exceptions=True)
         # The second waits for the first, and gets what that one got.
