@@ -19,6 +19,7 @@ from gymmesh_discovery.service import KIND, DiscoveryService
 from gymmesh_responses import params_from_json
 from gymmesh_runtime.errors import MeshError, from_status
 from gymmesh_runtime.peers import PeerDirectory
+from tests.support.logged import without_other_loops
 from tests.unit.agent.mesh import BOUND_S, ask, running
 from tests.unit.agent.servicers import ScriptedModel, TinyEnvironment, says
 from tests.unit.runtime.probe import PATHS, instance_at
@@ -36,7 +37,7 @@ def no_fault(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """Nothing may be logged with a traceback: it would be a fault that nobody foresaw."""
     caplog.set_level(logging.DEBUG)
     yield
-    for record in caplog.get_records("call"):
+    for record in without_other_loops(caplog.get_records("call")):
         assert record.exc_info is None, record.getMessage()
 
 

@@ -22,6 +22,7 @@ from gymmesh_runtime.errors import STATUS_DETAILS_KEY, MeshError
 from gymmesh_runtime.peers import PeerDirectory, Transport
 from gymmesh_runtime.wire.mux.frames import END, EXCHANGE, MESSAGE, OFFERED, pack, unpack
 from tests.fuzz import http2
+from tests.support.logged import without_other_loops
 from tests.unit.runtime.probe import MODEL, Probe, instance_at, served, stream, unary
 
 ROOT: Final = Path(__file__).resolve().parents[3]
@@ -68,9 +69,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixtur
     """What was logged; nothing is to be a warning, or have a traceback."""
     caplog.set_level(logging.DEBUG)
     yield caplog
-    for record in caplog.get_records("call"):
-        if "PollerCompletionQueue" in record.getMessage():
-            continue  # gRPC's, of the event loop of an earlier test
+    for record in without_other_loops(caplog.get_records("call")):
         assert record.exc_info is None, record.getMessage()
         assert record.levelno < logging.WARNING, record.getMessage()
 

@@ -21,6 +21,7 @@ from gymmesh_resource.mcp_server.tokens import Tokens
 from gymmesh_responses import item_from_json, params_from_json
 from gymmesh_runtime.errors import MeshError
 from tests.conftest import require
+from tests.support.logged import without_other_loops
 from tests.unit.resource.served import Served, served
 
 require(find_spec("mcp"), "the mcp package", "pip install 'gymmesh[mcp]'")
@@ -328,7 +329,7 @@ async def test_a_request_that_is_spoilt_while_it_is_answered(
             data = b"\r\n".join((*head, more, b"transfer-encoding: chunked", b"", wrong))
             assert (await _said(url, data)).startswith(b"HTTP/1.1 4")
         assert (await status(url, None))[0] == 401
-    for record in caplog.records:
+    for record in without_other_loops(caplog.records):
         assert record.exc_info is None, record.getMessage()
 
 
