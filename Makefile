@@ -12,7 +12,7 @@ WORKERS ?= 4
 DEVICE ?= cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-clients test-consul test-deploy test-hosts test-images test-kubernetes test-observe test-slurm test-vllm check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-instructions bench-journal bench-model bench-peers bench-resource bench-routing bench-scale bench-scaling bench-tokens bench-transport bench-xds chaos clean fuzz scaling
+.PHONY: help setup demo test test-clients test-consul test-keepalive test-deploy test-hosts test-images test-kubernetes test-observe test-slurm test-vllm check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-instructions bench-journal bench-model bench-peers bench-resource bench-routing bench-scale bench-scaling bench-tokens bench-transport bench-xds chaos clean fuzz scaling
 
 help: ## list the targets
 	@echo "gymmesh: the targets of make"
@@ -35,6 +35,10 @@ test-consul: setup ## run the tests that need a real Consul agent, which is buil
 	GYMMESH_TEST_CONSUL="$$(tools/setup-consul.sh)" \
 		GYMMESH_TEST_CLIENTS="$(or $(LANGUAGES),go typescript rust)" \
 		$(BIN)/python -m pytest tests/consul $(ARGS)
+
+test-keepalive: setup ## hold idle connections to servers of grpc-go and grpc-java for minutes
+	@tools/test-clients.sh --build go java
+	GYMMESH_TEST_SLOW=1 GYMMESH_TEST_CLIENTS="go java" $(BIN)/python -m pytest -s tests/clients/test_keepalive.py $(ARGS)
 
 test-hosts: setup ## cut a mesh on two hosts apart, which are network namespaces (needs root)
 	GYMMESH_TEST_HOSTS="$$(tools/setup-consul.sh)" $(BIN)/python -m pytest tests/hosts $(ARGS)
