@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
@@ -24,11 +24,9 @@ from gymmesh_agent.telemetry.measures import Tally
 from gymmesh_runtime.errors import from_status
 from gymmesh_runtime.tracing import Attributes, Kind, active, mark_failed
 
-if TYPE_CHECKING:
-    from opentelemetry.trace import Span
-
-MaybeSpan: TypeAlias = "Span | None"
-"""The span under way; None where the process is not traced."""
+MaybeSpan: TypeAlias = Any
+"""The span under way; None where the process is not traced. Its class is OpenTelemetry's, which
+gymmesh_runtime.tracing alone imports."""
 
 
 def attempt_span(
