@@ -8,7 +8,7 @@ import socket
 from collections.abc import AsyncIterator
 
 import uvicorn
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from .tool_server import ToolServer
 
@@ -68,7 +68,7 @@ class _Server(uvicorn.Server):
         yield
 
 
-class _Connection(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # one of two, as installed
+class _Connection(H11Protocol):
     """Hangs up on a caller that says nothing, for whom the library would wait for ever, and on one
     that spoils a request which is being answered, where the library's two answers would meet.
     """
