@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator
+from typing import cast
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -74,7 +75,7 @@ class _Connection(H11Protocol):
     """
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
+        super().connection_made(cast("asyncio.Transport", transport))  # of a TCP connection
         asyncio.get_running_loop().call_later(_SILENT_S, self._hang_up, transport)
 
     def send_400_response(self, msg: str) -> None:
