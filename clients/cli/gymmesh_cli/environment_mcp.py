@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from gymmesh_cli.exits import DONE, speaks_plainly
-from gymmesh_cli.options import MeshOptions, json_option, mesh_options
+from gymmesh_cli.options import MeshOptions, json_option, mesh_options, tasks_option
 from gymmesh_cli.security_options import SecurityOptions, security_options
 from gymmesh_cli.terminal import echo, echo_json, one_line
 
@@ -26,13 +26,7 @@ _LOOK_S: Final = 0.5
 @click.command("mcp", short_help="Open a session whose tools are used over MCP.")
 @click.argument("name")
 @mesh_options
-@click.option(
-    "--tasks",
-    "tasks_file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="A task file; without it the task is one of the environment's own examples.",
-)
+@tasks_option
 @click.option("--task-id", metavar="ID", help="Which task; the first unless given.")
 @click.option("--seed", type=int, help="The session's seed, instead of the task's.")
 @click.option(

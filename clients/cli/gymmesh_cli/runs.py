@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import click
 
-from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.run.v1 import run_pb2
 from gymmesh_cli.exits import DONE, speaks_plainly
 from gymmesh_cli.merge import merge
 from gymmesh_cli.options import json_option
 from gymmesh_cli.terminal import echo, echo_json, one_line
+from gymmesh_client.boundaries import boundary_name
 from gymmesh_client.control import RemoteRun, find_run, open_runs
 from gymmesh_runtime.errors import MeshError
 
@@ -217,5 +217,5 @@ def _state(run: run_pb2.Run) -> str:
     return run_pb2.RunState.Name(run.state).removeprefix("RUN_STATE_").lower()
 
 
-def _boundary(value: rollout_pb2.Boundary.ValueType) -> str:
-    return rollout_pb2.Boundary.Name(value).removeprefix("BOUNDARY_")
+def _boundary(number: int) -> str:
+    return boundary_name(number) or str(number)

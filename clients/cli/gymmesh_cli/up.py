@@ -11,7 +11,7 @@ import msgspec
 
 from gymmesh_cli.exits import DONE, speaks_plainly
 from gymmesh_cli.logs import log_format_option, logged_as_service
-from gymmesh_cli.options import MeshOptions, json_option, mesh_options
+from gymmesh_cli.options import MeshOptions, json_option, listening_options, mesh_options
 from gymmesh_cli.terminal import echo, echo_json, one_line
 
 if TYPE_CHECKING:
@@ -22,24 +22,7 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Start a mesh's services as processes.")
 @mesh_options
-@click.option(
-    "--host",
-    metavar="HOST",
-    help="The address to listen on; default: mesh.host, which is 127.0.0.1. Another one needs TLS"
-    " (see docs/security.md), or --insecure.",
-)
-@click.option(
-    "--insecure",
-    is_flag=True,
-    help="Listen at --host without TLS: anyone who can reach it can read and use the mesh.",
-)
-@click.option(
-    "--advertise",
-    "advertise_host",
-    metavar="HOST",
-    help="The host that others are told to connect to; default: mesh.advertise_host, or else"
-    " --host. Where that is 0.0.0.0 or ::, this machine's one address; with several, say which.",
-)
+@listening_options
 @click.option(
     "--layout",
     type=click.Choice(["embedded", "cell", "mesh"]),

@@ -21,6 +21,7 @@ may block without holding up others.
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -199,9 +200,15 @@ class Environment(Generic[S]):
         return ()
 
     def examples_file(self) -> Path | None:
-        """Where the example tasks are, or None."""
-        if self.examples is None:
+        """Where the example tasks are, or None. Raises DefinitionError."""
+        examples: Any = self.examples  # an author may have set anything
+        if examples is None:
             return None
+        if not isinstance(examples, str | os.PathLike):
+            raise DefinitionError(
+                f"{type(self).__name__}.examples is a {type(examples).__name__}; it must be the"
+                " name of a file of task rows beside the class's module (tasks() can return rows)."
+            )
         module = sys.modules.get(type(self).__module__)
         file = getattr(module, "__file__", None) or inspect.getfile(type(self))
-        return Path(file).with_name(self.examples)
+        return Path(file).parent / examples
