@@ -119,18 +119,9 @@ __all__ = [
 
 if not TYPE_CHECKING:  # a type checker would take any name for one that is there
     _HOMES = {
-        "gymmesh_agent.agent": (
-            "Agent",
-            "Completion",
-            "ContextExceeded",
-            "StopRollout",
-        ),
+        "gymmesh_agent.agent": ("Agent", "Completion", "ContextExceeded", "StopRollout"),
         "gymmesh_agent.answer": ("ModelCall",),
-        "gymmesh_agent.scope": (
-            "RolloutScope",
-            "ToolAnswer",
-            "TurnAnswer",
-        ),
+        "gymmesh_agent.scope": ("RolloutScope", "ToolAnswer", "TurnAnswer"),
         "gymmesh_client": (
             "CollectOptions",
             "Collector",
@@ -147,14 +138,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
             "run_attempt",
         ),
         "gymmesh_client.task_file": ("TaskFile",),
-        "gymmesh_mesh": (
-            "Mesh",
-            "MeshConfig",
-            "discovered",
-            "embedded",
-            "remote",
-            "up",
-        ),
+        "gymmesh_mesh": ("Mesh", "MeshConfig", "discovered", "embedded", "remote", "up"),
         "gymmesh_resource": (
             "Component",
             "DefinitionError",
@@ -176,20 +160,10 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
             "Verdict",
             "tool",
         ),
-        "gymmesh_responses": (
-            "new_message",
-            "params_from_json",
-            "text_of",
-        ),
-        "gymmesh_runtime.config": (
-            "ConfigError",
-            "load_config",
-        ),
+        "gymmesh_responses": ("new_message", "params_from_json", "text_of"),
+        "gymmesh_runtime.config": ("ConfigError", "load_config"),
         "gymmesh_runtime.errors": ("MeshError",),
-        "gymmesh_runtime.security": (
-            "SecurityConfig",
-            "TlsConfig",
-        ),
+        "gymmesh_runtime.security": ("SecurityConfig", "TlsConfig"),
     }
     _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
