@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import signal
 from contextlib import AbstractAsyncContextManager
@@ -69,6 +68,8 @@ def mcp(
       gym-cli env mcp math --tasks tasks.jsonl --task-id add-1 --verify --answer answer.txt
       gym-cli env mcp desk --registry 127.0.0.1:9400 --json
     """
+    import asyncio
+
     if answer is not None and not verify:
         raise click.UsageError("--answer is what --verify judges; give that, too")
     task = _task_of(name, tasks_file, task_id) if tasks_file is not None else None
@@ -130,6 +131,8 @@ async def _hold(
 
 
 async def _until_over(session: McpSession) -> None:
+    import asyncio
+
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,6 +84,8 @@ def test(
     A warning is for what works, but should be looked at, such as a reward for saying nothing.
     Exit code 0 when nothing is wrong but warnings, 1 when something is.
     """
+    import asyncio
+
     from gymmesh_mesh.environments import places, trial
 
     config = mesh.load()

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from gymmesh_cli.exits import DONE, speaks_plainly
 from gymmesh_cli.logs import log_format_option, logged_as_service
@@ -104,6 +102,10 @@ def up(
     \b
       gym-cli collect -i tasks.jsonl -o rollouts.jsonl --agent 127.0.0.1:9401
     """
+    import asyncio
+
+    from msgspec.structs import replace
+
     from gymmesh_mesh import run_up
     from gymmesh_mesh.security import exposed
 
@@ -123,7 +125,7 @@ def up(
     if prometheus is not None and not observe:
         raise click.UsageError("--prometheus is for --observe")
     program = (prometheus or "prometheus") if observe else None
-    settings = msgspec.structs.replace(
+    settings = replace(
         settings,
         layout=layout or settings.layout,
         cells=settings.cells if cells is None else cells,
@@ -131,9 +133,7 @@ def up(
         restarts=settings.restarts if restarts is None else restarts,
         log_format=log_format or settings.log_format,
     )
-    config = msgspec.structs.replace(
-        config, mesh=settings, discovery=_discovery(config, discovery, consul_binary)
-    )
+    config = replace(config, mesh=settings, discovery=_discovery(config, discovery, consul_binary))
     if insecure:
         config = exposed(config)
     echoed = {"echo": say_line} if logs else {}
@@ -152,18 +152,20 @@ def _shared(found: DiscoveryConfig) -> str:
 
 def _discovery(config: MeshConfig, where: str | None, binary: str | None) -> DiscoveryConfig:
     """What the options make of the configuration's discovery. Raises UsageError."""
+    from msgspec.structs import replace
+
     from gymmesh_mesh import read_target
     from gymmesh_runtime.config import ConfigError
 
-    found = msgspec.structs.replace(config.discovery, binary=binary or config.discovery.binary)
+    found = replace(config.discovery, binary=binary or config.discovery.binary)
     if where is None:
         return found
     if where == "memory":
-        return msgspec.structs.replace(found, backend="memory")
+        return replace(found, backend="memory")
     if where == "consul":
-        return msgspec.structs.replace(found, backend="consul", start=True)
+        return replace(found, backend="consul", start=True)
     if where == "kubernetes":
-        return msgspec.structs.replace(found, backend="kubernetes")
+        return replace(found, backend="kubernetes")
     if not where.startswith(("consul://", "kubernetes://")):
         raise click.UsageError(
             "--discovery is memory, consul, consul://HOST:PORT, kubernetes or kubernetes://NAMESPACE"
@@ -174,7 +176,7 @@ def _discovery(config: MeshConfig, where: str | None, binary: str | None) -> Dis
         raise click.UsageError(str(error)) from None
     if target.agent:
         raise click.UsageError(f"--discovery is {where.rpartition('/')[0]}, without a path")
-    return msgspec.structs.replace(target.discovery, start=False)
+    return replace(target.discovery, start=False)
 
 
 def _documents(services: list[ServiceInfo]) -> list[dict[str, Any]]:

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar, Ty
 
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
+from gymmesh_runtime.extras import Extra
 
 from .errors import FILE_MODULE, DefinitionError, TookTooLong
 from .rollout import Member, Rollout, Transcript
@@ -80,6 +81,7 @@ class Environment(Generic[S]):
         same name.
     strict_tools: ask the model's host to hold all tools' arguments to their schemas (see `tool`).
     processes: how many worker processes `in_process` may start.
+    extra: the extra of gymmesh that it cannot do without, for environments that come with it.
     """
 
     version: ClassVar[str] = "1"
@@ -97,6 +99,7 @@ class Environment(Generic[S]):
     models: ClassVar[tuple[str, ...]] = ()
     strict_tools: ClassVar[bool] = False
     processes: ClassVar[int] = 2
+    extra: ClassVar[Extra | None] = None
     _worker_pool: ProcessPool | None = None
 
     def open(self) -> Awaitable[None] | None:
