@@ -33,7 +33,6 @@ from gymmesh_model.backends.chat_stream import ChatFold
 from gymmesh_model.backends.http import HttpEndpoint
 from gymmesh_model.backends.progress import Progress
 from gymmesh_model.backends.sendable import Sendable
-from gymmesh_model.backends.transport import is_proxied
 from gymmesh_model.backends.vllm_answer import PromptIgnored, Sample, VllmReader, take_answer
 from gymmesh_model.backends.vllm_probe import probe
 from gymmesh_model.backends.vllm_render import Continued, Renderer
@@ -43,6 +42,7 @@ from gymmesh_model.convert import ChatOptions, lift_thinking, lower_thinking, wr
 from gymmesh_model.errors import options_of, timed_out
 from gymmesh_model.ids import new_id
 from gymmesh_model.tokens import Prefix, TokenRecord, unpack_ids
+from gymmesh_model.transport import is_proxied
 from gymmesh_responses import dumps_clean
 from gymmesh_runtime.errors import MeshError
 
