@@ -110,6 +110,13 @@ class HttpEndpoint:
 
         return await self._attempts.run(once, timeout, key=key)
 
+    async def get(self, url: str) -> Answer:
+        """The whole answer to a GET, whatever its status; not tried again.
+
+        url: a whole URL. Raises TransportError, and MeshError when closed.
+        """
+        return await self._opened().get(url)
+
     async def stream(
         self,
         url: str,

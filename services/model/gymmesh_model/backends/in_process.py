@@ -137,7 +137,7 @@ class InProcessTransport:
             return Answer(answer.status, answer.headers, await answer.read())
 
     async def get(self, url: str) -> Answer:
-        """The whole answer to a GET."""
+        """See Transport."""
         async with self._call("GET", url, b"", None) as answer:
             return Answer(answer.status, answer.headers, await answer.read())
 

@@ -49,7 +49,7 @@ class StreamedAnswer(Protocol):
 
 
 class Transport(Protocol):
-    """Posts to endpoints. Made in the event loop, closed once.
+    """Sends requests to endpoints. Made in the event loop, closed once.
 
     No redirect is followed (the key would go to the host that it names), no cookie is kept, and
     the size of an answer is bounded. There is no time-out but that for connecting: cancel the
@@ -58,6 +58,9 @@ class Transport(Protocol):
 
     async def post(self, url: str, body: Body, headers: Mapping[str, str] | None) -> Answer:
         """The whole answer, whatever its status. Raises TransportError."""
+
+    async def get(self, url: str) -> Answer:
+        """The whole answer to a GET, whatever its status. Raises TransportError."""
 
     def stream(
         self, url: str, body: bytes, headers: Mapping[str, str] | None

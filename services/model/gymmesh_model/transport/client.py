@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import aiohttp
@@ -27,6 +28,30 @@ MAX_HEAD: Final = 64 * 1024
 _CLOSE_SECONDS: Final = 5.0
 # Answers that are remembered as ones that an endpoint gives to several requests.
 _MOST_CONSTANT: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What is sent. headers: all but those of its body."""
+
+    method: str
+    target: Target
+    body: Body | None
+    headers: Mapping[str, str]
+
+    def written(self) -> tuple[Mapping[str, str], AsyncIterator[bytes] | None]:
+        """All headers, and the body, which is let go of once it is sent.
+
+        The answer may be long in coming, and aiohttp keeps bytes until then.
+        """
+        if self.body is None:
+            return self.headers, None
+        body = self.body if isinstance(self.body, bytes) else self.body()
+        return {**self.headers, "Content-Length": str(len(body))}, _once(body)
+
+
+async def _once(body: bytes) -> AsyncIterator[bytes]:
+    yield body
 
 
 class HttpTransport:
@@ -71,13 +96,6 @@ class HttpTransport:
         # For a request that must have a connection of its own.
         self._single = session(force_close=True)
 
-    def target(self, url: str) -> Target:
-        """A URL, checked once. Raises ValueError for what cannot be sent."""
-        found = self._targets.get(url)
-        if found is None:
-            found = self._targets[url] = Target(url, self._headers)
-        return found
-
     async def post(self, url: str, body: Body, headers: Mapping[str, str] | None = None) -> Answer:
         """See Transport.
 
@@ -86,19 +104,24 @@ class HttpTransport:
         it just as it is used again), and when it brings the body of an earlier answer: only a new
         connection can tell whether that is the answer, or a copy of another.
         """
+        request = self._request("POST", url, body, headers)
         link = Link()
         try:
-            answer = await self._whole(self._kept, url, body, headers, link)
+            answer = await self._whole(self._kept, request, link)
         except (ConnectionLost, ProtocolViolated):
             if not link.kept or link.begun:
                 raise
-            return await self._whole(self._single, url, body, headers, Link())
+            return await self._whole(self._single, request, Link())
         if not self._is_repeated(answer, link):
             return answer
-        again = await self._whole(self._single, url, body, headers, Link())
+        again = await self._whole(self._single, request, Link())
         if again.body == answer.body:
             self._remember_constant(answer.body)
         return again
+
+    async def get(self, url: str) -> Answer:
+        """See Transport. On a connection of its own: every answer may be the same."""
+        return await self._whole(self._single, self._request("GET", url, None, None), Link())
 
     @contextlib.asynccontextmanager
     async def stream(
@@ -109,7 +132,8 @@ class HttpTransport:
         Always on a connection of its own: whether a kept one brings a copy of an earlier answer
         shows only at its end, when it has been handed on.
         """
-        async with self._exchange(self._single, url, body, headers, Link()) as answer:
+        request = self._request("POST", url, body, headers)
+        async with self._exchange(self._single, request, Link()) as answer:
             yield answer
 
     async def close(self) -> None:
@@ -123,25 +147,21 @@ class HttpTransport:
                 await self._kept.close()
                 await self._single.close()
 
-    async def _whole(
-        self,
-        session: aiohttp.ClientSession,
-        url: str,
-        body: Body,
-        headers: Mapping[str, str] | None,
-        link: Link,
-    ) -> Answer:
-        async with self._exchange(session, url, body, headers, link) as answer:
+    def _request(
+        self, method: str, url: str, body: Body | None, headers: Mapping[str, str] | None
+    ) -> _Request:
+        target = self._targets.get(url)
+        if target is None:
+            target = self._targets[url] = Target(url, self._headers)
+        return _Request(method, target, body, target.headers(headers))
+
+    async def _whole(self, session: aiohttp.ClientSession, request: _Request, link: Link) -> Answer:
+        async with self._exchange(session, request, link) as answer:
             return Answer(answer.status, answer.headers, await answer.read())
 
     @contextlib.asynccontextmanager
     async def _exchange(
-        self,
-        session: aiohttp.ClientSession,
-        url: str,
-        body: Body,
-        headers: Mapping[str, str] | None,
-        link: Link,
+        self, session: aiohttp.ClientSession, request: _Request, link: Link
     ) -> AsyncIterator[_Streamed]:
         """Sends a request; gives its answer, with a head that is in order and within its bounds."""
         if self._closed:
@@ -149,7 +169,7 @@ class HttpTransport:
         response: aiohttp.ClientResponse | None = None
         self._in_use.add(link)
         try:
-            response = await self._sent(session, self.target(url), body, headers, link)
+            response = await self._sent(session, request, link)
             link.begun = True
             self._check_head(response)
             answer = _Streamed(response, link, self._max_body)
@@ -166,26 +186,18 @@ class HttpTransport:
                 response.close()
 
     async def _sent(
-        self,
-        session: aiohttp.ClientSession,
-        target: Target,
-        body: Body,
-        headers: Mapping[str, str] | None,
-        link: Link,
+        self, session: aiohttp.ClientSession, request: _Request, link: Link
     ) -> aiohttp.ClientResponse:
         """The answer's beginning."""
-        sent = body if isinstance(body, bytes) else body()
-        size = str(len(sent))
-        # A generator lets go of what it has sent; the answer may be long in coming.
-        pieces = _once(sent)
-        del sent, body
+        headers, body = request.written()
         token = current_link.set(link)
         try:
-            return await session.post(
-                target.url,
-                data=pieces,
-                headers={**target.headers(headers), "Content-Length": size},
-                proxy=target.proxy,
+            return await session.request(
+                request.method,
+                request.target.url,
+                data=body,
+                headers=headers,
+                proxy=request.target.proxy,
                 allow_redirects=False,
             )
         except (aiohttp.ClientError, OSError) as failure:
@@ -267,7 +279,3 @@ class _Streamed:
         if "Content-Length" in said or "Transfer-Encoding" in said or self._link.protocol is None:
             return False
         return isinstance(self._link.protocol.exception(), aiohttp.ClientOSError)
-
-
-async def _once(body: bytes) -> AsyncIterator[bytes]:
-    yield body

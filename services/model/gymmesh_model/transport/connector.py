@@ -74,6 +74,7 @@ class CheckedConnector(aiohttp.TCPConnector):
             connection = await super().connect(req, traces, timeout)
             protocol, transport = connection.protocol, connection.transport
             if protocol is None or transport is None:
+                connection.close()
                 raise ConnectionLost("connection closed by the endpoint")
             link = current_link.get()
             link.protocol, link.transport = protocol, transport

@@ -68,6 +68,26 @@ def test_a_request_arrives_whole(run: Any) -> None:
     run(main())
 
 
+def test_what_is_only_asked_for_may_be_the_same_each_time(run: Any) -> None:
+    heads: list[bytes] = []
+
+    async def script(link: Link) -> None:
+        heads.append(await link.reader.readuntil(b"\r\n\r\n"))
+        await link.send(HELLO)
+        await link.gone()
+
+    async def main() -> None:
+        async with serving(script) as server, transport({"X-Key": "k"}) as made:
+            for _ in range(3):
+                assert (await made.get(server.url)).body == b"hello"
+        assert len(heads) == 3
+        assert heads[0].startswith(b"GET /v1 HTTP/1.1\r\n")
+        assert b"\r\nX-Key: k\r\n" in heads[0]
+        assert b"content-length" not in heads[0].lower()
+
+    run(main())
+
+
 def test_a_large_answer_comes_whole(run: Any) -> None:
     body = bytes(range(256)) * 20_000
 
