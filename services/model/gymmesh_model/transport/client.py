@@ -84,8 +84,10 @@ class HttpTransport:
 
         def session(*, force_close: bool) -> aiohttp.ClientSession:
             return aiohttp.ClientSession(
-                connector=CheckedConnector(limit=0, force_close=force_close, ssl=tls or True),
-                timeout=aiohttp.ClientTimeout(total=None, connect=connect_timeout),
+                connector=CheckedConnector(
+                    connect_timeout, limit=0, force_close=force_close, ssl=tls or True
+                ),
+                timeout=aiohttp.ClientTimeout(total=None),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,
                 max_line_size=max_head,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import select
-from collections import deque
+from collections import defaultdict, deque
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -17,11 +17,13 @@ from gymmesh_model.transport.errors import ConnectionLost
 if TYPE_CHECKING:
     from aiohttp.client import ClientTimeout
     from aiohttp.client_proto import ResponseHandler
-    from aiohttp.client_reqrep import ClientRequest
+    from aiohttp.client_reqrep import ClientRequest, ConnectionKey
     from aiohttp.connector import Connection
 
 # So many answers back one may come once more, on the same connection.
 _REMEMBERED: Final = 64
+# Connections to one endpoint that are being made at a time.
+_OPENING: Final = 128
 
 
 @dataclass(eq=False, slots=True)
@@ -60,10 +62,18 @@ class CheckedConnector(aiohttp.TCPConnector):
 
     aiohttp looks whether a kept connection is open; it would read an earlier answer that came
     twice as the answer to the next request.
+
+    connect_timeout: seconds for a connection, name and TLS included, once it is begun. options:
+    of aiohttp.
     """
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, connect_timeout: float, **options: Any) -> None:
         super().__init__(**options)
+        self._connect_timeout = connect_timeout
+        # Thousands begun at once would overrun the endpoint's queue, and their own time-out.
+        self._opening: defaultdict[ConnectionKey, asyncio.Semaphore] = defaultdict(
+            lambda: asyncio.Semaphore(_OPENING)
+        )
         self._recent: WeakKeyDictionary[ResponseHandler, deque[int]] = WeakKeyDictionary()
 
     async def connect(
@@ -87,6 +97,12 @@ class CheckedConnector(aiohttp.TCPConnector):
             connection.close()
             if not link.kept:
                 raise ConnectionLost("it sends or closes before it is asked")
+
+    async def _create_connection(
+        self, req: ClientRequest, traces: list[Any], timeout: ClientTimeout
+    ) -> ResponseHandler:
+        async with self._opening[req.connection_key], asyncio.timeout(self._connect_timeout):
+            return await super()._create_connection(req, traces, timeout)
 
 
 def _is_readable(transport: asyncio.Transport) -> bool:
