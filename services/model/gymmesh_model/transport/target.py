@@ -30,7 +30,10 @@ class Target:
 
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
         parts = _split(url)
-        self.url = URL(url).with_user(None)
+        try:
+            self.url = URL(url).with_user(None)
+        except ValueError:
+            raise ValueError("the URL cannot be read") from None
         self.proxy = proxy_of(url)
         self._headers = {**_with_auth(checked(headers), parts), "Accept-Encoding": "identity"}
 
