@@ -36,7 +36,7 @@ from tests.unit.model.transport.raw_server import (
 def test_connections_are_kept(run: Any) -> None:
     async def main() -> None:
         async with serving(hello) as server, transport({"X-Key": "k"}) as made:
-            both = await asyncio.gather(said(made, server.url), said(made, server.url))
+            both = [*await asyncio.gather(said(made, server.url), said(made, server.url))]
             assert both == [b"hello", b"hello"]
             for _ in range(6):
                 answer = await made.post(server.url, b"{}", {"X-More": "m"})
