@@ -371,11 +371,13 @@ def test_cancelling_closes_the_connection(run: Any) -> None:
 def test_cancelling_closes_what_the_endpoint_does_not_read(run: Any) -> None:
     """What is still to be sent is not: the connection of a hanging endpoint would stay for ever."""
     size = 30_000_000
-    cancelled = asyncio.Event()
+    begun, cancelled = asyncio.Event(), asyncio.Event()
     come = 0
 
     async def script(link: Link) -> None:
         nonlocal come
+        await link.reader.readuntil(b"\r\n\r\n")
+        begun.set()
         await cancelled.wait()
         while piece := await link.reader.read(65536):
             come += len(piece)
@@ -383,7 +385,7 @@ def test_cancelling_closes_what_the_endpoint_does_not_read(run: Any) -> None:
     async def main() -> None:
         async with serving(script) as server, transport() as made:
             task = asyncio.ensure_future(made.post(server.url, b"x" * size))
-            await settled(lambda: len(server.links) == 1)
+            await begun.wait()
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
