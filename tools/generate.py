@@ -3,8 +3,9 @@
     python tools/generate.py            write them
     python tools/generate.py --check    fail, with a diff, when the committed ones are stale
 
-The whole folder proto/python/gymmesh belongs to this script: a file there that the contract no
-longer produces is removed. Messages and gRPC stubs are typed (.pyi); proto path equals import
+The folder proto/python/gymmesh belongs to this script, but for its own __init__.py, which is
+written by hand (the names that people import). Any other file that the contract no longer produces
+is removed. Messages and gRPC stubs are typed (.pyi); proto path equals import
 path, so that nothing needs to be edited afterwards.
 """
 
@@ -118,6 +119,9 @@ def main(argv: list[str] | None = None) -> int:
             print(f"generate: {error}", file=sys.stderr)
             return 1
         fresh_root = Path(scratch) / "gymmesh"
+        by_hand = target / "__init__.py"
+        if by_hand.exists():
+            shutil.copy(by_hand, fresh_root)
         if not options.check:
             write(fresh_root, target)
             return 0

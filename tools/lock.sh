@@ -21,6 +21,6 @@ compile() {
 # dev first: core is then held to the same versions.
 compile dev --extra dev "$@"
 compile core --constraint requirements/dev.txt "$@"
-# What deploy/images/Dockerfile installs: what the services of any mesh may need.
-compile image --extra consul --extra mcp --extra openai --extra otel --extra xds \
-    --constraint requirements/dev.txt "$@"
+# What deploy/images/Dockerfile installs: what the services of most meshes need.
+compile image --extra consul --extra math --extra mcp --extra openai --extra otel \
+    --extra structured-outputs --extra xds --constraint requirements/dev.txt "$@"

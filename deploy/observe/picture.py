@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from deploy.observe.asking import Series, Server, filled_in
+from deploy.observe.compact import compact
 
 _COLUMN_IN: Final = 0.62  # a column of Grafana's grid
 _LINE_IN: Final = 0.27
@@ -77,7 +78,8 @@ def draw(dashboard: dict[str, Any], view: View, path: Path) -> None:
         picture = StringIO()
         figure.savefig(picture, format="svg", metadata={"Date": None, "Title": dashboard["title"]})
     # Text stays text, in the reader's own font.
-    path.write_text(picture.getvalue().replace(f"'{_FONT}'", "sans-serif"), encoding="utf-8")
+    text = picture.getvalue().replace(f"'{_FONT}'", "sans-serif")
+    path.write_text(compact(text), encoding="utf-8")
 
 
 def _draw_panel(figure: Figure, panel: dict[str, Any], lines: int, view: View) -> None:

@@ -12,9 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from gymmesh_agent.agent import Agent, Completion
-from gymmesh_agent.context import ModelCall, RolloutContext
-from gymmesh_responses import new_message, text_of
+from gymmesh import Agent, Completion, ModelCall, RolloutContext, new_message, text_of
 
 _INSTRUCTIONS = "You check answers. Reply with OK alone, or with one sentence on what is wrong."
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from gymmesh_resource import Environment, Rollout, Session, ToolError, tool
+from gymmesh import Environment, Rollout, Session, ToolError, tool
 
 PRICES = {"apple": 2, "bread": 4, "tea": 7}
 

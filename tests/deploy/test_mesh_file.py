@@ -133,19 +133,21 @@ def test_callers_are_known_by_the_certificates_that_cert_manager_issues(
         one["metadata"]["labels"]["app.kubernetes.io/component"]: one["spec"]["dnsNames"]
         for one in rendered.of("Certificate")
     }
-    collector = names.pop("collector")
+    collector, prometheus = names.pop("collector"), names.pop("prometheus")
     assert set(names) == {"agent", "environment", "model", "discovery"}
     assert all(security.tls.server_name in one for one in names.values())
-    assert security.tls.server_name not in collector  # it serves nobody
+    assert security.tls.server_name not in collector + prometheus  # they serve nobody
     may = {name: set(one.may) for name, one in security.identities.items()}
     assert may == {
         "services": {"register", "serve"},
         "collector": {"collect"},
+        "prometheus": {"observe"},
         "trainer": {"collect", "control"},
     }
     (known,) = security.identities["services"].certificates
     assert all(known in one for one in names.values())
     assert collector == list(security.identities["collector"].certificates)
+    assert prometheus == list(security.identities["prometheus"].certificates)
 
 
 def test_plain_connections_are_only_where_they_were_accepted(chart: Chart, folder: Path) -> None:

@@ -20,6 +20,7 @@ GRPC: Final = 9400
 HEALTH: Final = 9401
 METRICS: Final = 9464
 VLLM: Final = 8000
+OTLP: Final = 4317
 Pod = tuple[str, dict[str, str]]  # namespace and labels
 
 # From docs/services.md, "Who calls whom". With Consul nobody needs the discovery service.
@@ -100,6 +101,17 @@ def test_what_leaves_the_cluster_is_what_needs_to(chart: Chart) -> None:
     assert leaving == {"model", "discovery"}  # the latter for the API server
     ports = [port["port"] for rule in outward["mesh-gymmesh-discovery"] for port in rule["ports"]]
     assert ports == [443, 6443]
+
+
+@every_values
+def test_traces_may_leave_where_there_is_a_receiver_of_them(rendered: Rendered) -> None:
+    receiver: Pod = ("monitoring", {"app": "otel-collector"})
+    policies, traced = rendered.of("NetworkPolicy"), "traces" in rendered.values()
+    # Models may connect to anywhere, until their endpoints' addresses are given.
+    for name, pod in _pods(rendered).items():
+        if policies and name in _OURS - {"model"}:
+            assert _may(policies, pod, receiver, OTLP) == traced, name
+            assert not _may(policies, pod, ("default", {}), OTLP), name
 
 
 @every_values

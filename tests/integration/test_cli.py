@@ -103,7 +103,8 @@ async def test_an_endpoint_that_fails(
     bench: Bench, endpoint: FakeEndpoint, reply: fake.Send, reason: str
 ) -> None:
     endpoint.default = reply
-    done = await gym(*bench.collect("--limit", "2", "--set", "models.policy.timeout_s=0.5"))
+    patience = 0.5 if reason == "MODEL_TIMEOUT" else 60
+    done = await gym(*bench.collect("--limit", "2", "--set", f"models.policy.timeout_s={patience}"))
     assert done.code == 1
     done.said(f"no rollout completed; the first failure: MODEL {reason}")
     assert rows_of(bench.output) == []

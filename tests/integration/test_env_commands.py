@@ -167,6 +167,43 @@ def test_examples_that_are_missing_stop_no_run(folder: Path) -> None:
     assert "kind.jsonl is missing" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("examples", "said"),
+    [
+        (
+            "[{'task_id': 'one'}]",
+            "Careless.examples is a list; it must be the name of a file of task rows beside the"
+            " class's module (tasks() can return rows).",
+        ),
+        ("'latin.jsonl'", "/latin.jsonl cannot be read: 'utf-8' codec can't decode byte 0xe9"),
+        ("'list.jsonl'", "Example task 1 of 'Careless' is broken: it is no JSON object."),
+        (
+            "'bare.jsonl'",
+            "Example task 1 of 'Careless' is broken: it has no responses_create_params.",
+        ),
+    ],
+)
+def test_examples_that_are_none_are_one_sentence(folder: Path, examples: str, said: str) -> None:
+    (folder / "latin.jsonl").write_bytes('{"task_id": "é"}'.encode("latin-1"))
+    (folder / "list.jsonl").write_text("[1]\n")
+    (folder / "bare.jsonl").write_text("{}\n")
+    (folder / "kind.py").write_text(GUESSER.replace('"kind.jsonl"', examples))
+    done = gym(folder, "env", "test", "kind.py:Careless")
+    assert done.returncode == 1
+    assert not done.stderr
+    (line,) = (one for one in done.stdout.splitlines() if one.startswith("  BAD"))
+    assert said in line
+
+
+def test_examples_may_lie_in_a_folder(folder: Path) -> None:
+    (folder / "tasks").mkdir()
+    (folder / "kind.jsonl").rename(folder / "tasks" / "kind.jsonl")
+    (folder / "kind.py").write_text(GUESSER.replace("kind.jsonl", "tasks/kind.jsonl"))
+    tried = gym(folder, "env", "test", "kind.py:Careless", "--sessions", "5", "--json")
+    found = {one["check"]: one["detail"] for one in json.loads(tried.stdout)["Careless"]}
+    assert found["tasks"] == "1 opened"
+
+
 def test_tasks_of_the_users_own(folder: Path) -> None:
     (folder / "mine.jsonl").write_text(json.dumps({**TASK, "wanted": ""}) + "\n")
     done = gym(folder, "env", "test", "kind.py:Careless", "--tasks", "mine.jsonl")

@@ -12,6 +12,8 @@ from tests.integration.test_model_service import KEY, ask, serving
 from tests.integration.test_model_service_faults import streamed
 from tests.support import endpoint as fake
 from tests.support.endpoint import FakeEndpoint
+from tests.unit.model.transport import raw_server
+from tests.unit.model.transport.raw_server import Link
 
 OUTSIDE = "http://endpoint.invalid/v1"
 
@@ -55,6 +57,50 @@ async def test_a_proxy_that_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(MeshError) as caught:
             await ask(service)
     assert caught.value.metadata["cause"] == "connection refused"
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_a_proxy_that_asks_who_is_there(monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
+    """It gets its own user and password, and they are not shown when it refuses them."""
+    heads: list[bytes] = []
+
+    async def script(link: Link) -> None:
+        heads.append(await link.reader.readuntil(b"\r\n\r\n"))
+        await link.send(b"HTTP/1.1 407 Who?\r\nContent-Length: 0\r\n\r\n")
+        await link.gone()
+
+    async with raw_server.serving(script) as proxy:
+        address = proxy.url.removesuffix("/v1").replace("//", "//someone:pass%40word@")
+        monkeypatch.setenv(f"{scheme}_proxy", address)
+        async with serving(configured(OUTSIDE.replace("http", scheme))) as service:
+            with pytest.raises(MeshError) as caught:
+                await ask(service)
+    assert b"\r\nProxy-Authorization: Basic c29tZW9uZTpwYXNzQHdvcmQ=\r\n" in heads[0]
+    assert heads[0].startswith(b"CONNECT " if scheme == "https" else b"POST ")
+    if scheme == "https":  # no request was sent, and what refused is the proxy
+        assert caught.value.reason_name == "MODEL_UNREACHABLE"
+        assert caught.value.metadata["cause"] == "the proxy answered HTTP 407"
+        assert KEY.encode() not in heads[0]
+    shown = f"{caught.value} {caught.value.metadata}"
+    assert "pass%40word" not in shown
+    assert "pass@word" not in shown
+
+
+async def test_a_proxy_may_be_a_host_and_port_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with FakeEndpoint() as proxy:
+        monkeypatch.setenv("http_proxy", proxy.root.removeprefix("http://"))
+        async with serving(configured(OUTSIDE)) as service:
+            assert text_of((await ask(service)).response.output[0]) == "ok"
+
+
+async def test_a_proxy_that_speaks_no_http_is_refused_at_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("http_proxy", "socks5://someone:secret@127.0.0.1:9")
+    with pytest.raises(ConfigError, match="http_proxy is no HTTP proxy") as caught:
+        async with serving(configured(OUTSIDE)):
+            pass
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["no_proxy", "nothing"])

@@ -12,8 +12,8 @@ import pytest
 from gymmesh_model import ModelConfig
 from gymmesh_responses import text_of
 from tests.integration.test_model_service import KEY, ask, needs_its_package, request, serving
-from tests.unit.model.http1 import raw_server
-from tests.unit.model.http1.raw_server import Link
+from tests.unit.model.transport import raw_server
+from tests.unit.model.transport.raw_server import Link
 
 CALLS, AT_A_TIME, EVERY = 240, 6, 9
 

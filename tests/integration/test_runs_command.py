@@ -7,7 +7,7 @@ import json
 from asyncio.subprocess import Process
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -164,13 +164,14 @@ async def test_groups_reach_a_trainer_in_another_process(bench: Bench, gate: Gat
         cursor, ended_well = 0, False
         while not ended_well:
             taken = 0
-            async for group in run.groups(cursor, timeout=BOUND_S):
-                assert group.cursor not in groups
-                groups[group.cursor], cursor, taken = group, group.cursor, taken + 1
-                if taken == 2:
-                    break  # the next stream acknowledges them
-            else:
-                ended_well = True
+            async with aclosing(run.groups(cursor, timeout=BOUND_S)) as stream:
+                async for group in stream:
+                    assert group.cursor not in groups
+                    groups[group.cursor], cursor, taken = group, group.cursor, taken + 1
+                    if taken == 2:
+                        break  # the next stream acknowledges them
+                else:
+                    ended_well = True
     done, summary = await result(collecting)
     assert done.code == 0, done.err
     assert sorted(groups) == list(range(1, 31))

@@ -177,7 +177,7 @@ async def test_without_the_package_a_sentence_says_what_to_install(
         async with embedded(config):
             pass
     assert str(caught.value) == (
-        "mesh.traces: traces need OpenTelemetry: pip install 'gymmesh[otel]'"
+        "mesh.traces: tracing needs opentelemetry.sdk.trace: pip install 'gymmesh[otel]'"
     )
 
 

@@ -128,8 +128,7 @@ class Stage:
 
 async def _some_groups(run: RemoteRun, taken: int) -> int:
     """The cursor after the next few groups, which are taken."""
-    stream: Any = run.groups(taken, timeout=BOUND_S)  # a generator, which its type does not say
-    async with aclosing(stream) as groups:
+    async with aclosing(run.groups(taken, timeout=BOUND_S)) as groups:
         async for group in groups:
             taken = group.cursor
             if taken % 4 == 0:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gymmesh_client.problems import UserError
+from gymmesh_runtime.extras import Extra
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -45,10 +46,8 @@ def issue(folder: Path, names: Sequence[str], hosts: Sequence[str], days: int) -
                 f"the name {name!r} is for no certificate: give lower-case letters, digits, "
                 "dashes and dots, and not ca"
             )
-    try:
-        import cryptography as _installed  # noqa: F401  # only whether it is there
-    except ModuleNotFoundError:
-        raise UserError("needs the package cryptography; install gymmesh[certs]") from None
+    if problem := Extra("certs", ("cryptography",)).problem("gym-cli certs"):
+        raise UserError(problem)
     now = datetime.datetime.now(datetime.UTC)
     until = now + datetime.timedelta(days=days)
     try:

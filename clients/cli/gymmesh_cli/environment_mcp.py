@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import signal
 from contextlib import AbstractAsyncContextManager
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from gymmesh_cli.exits import DONE, speaks_plainly
-from gymmesh_cli.options import MeshOptions, json_option, mesh_options
+from gymmesh_cli.options import MeshOptions, json_option, mesh_options, tasks_option
 from gymmesh_cli.security_options import SecurityOptions, security_options
 from gymmesh_cli.terminal import echo, echo_json, one_line
 
@@ -26,13 +25,7 @@ _LOOK_S: Final = 0.5
 @click.command("mcp", short_help="Open a session whose tools are used over MCP.")
 @click.argument("name")
 @mesh_options
-@click.option(
-    "--tasks",
-    "tasks_file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="A task file; without it the task is one of the environment's own examples.",
-)
+@tasks_option
 @click.option("--task-id", metavar="ID", help="Which task; the first unless given.")
 @click.option("--seed", type=int, help="The session's seed, instead of the task's.")
 @click.option(
@@ -75,6 +68,8 @@ def mcp(
       gym-cli env mcp math --tasks tasks.jsonl --task-id add-1 --verify --answer answer.txt
       gym-cli env mcp desk --registry 127.0.0.1:9400 --json
     """
+    import asyncio
+
     if answer is not None and not verify:
         raise click.UsageError("--answer is what --verify judges; give that, too")
     task = _task_of(name, tasks_file, task_id) if tasks_file is not None else None
@@ -136,6 +131,8 @@ async def _hold(
 
 
 async def _until_over(session: McpSession) -> None:
+    import asyncio
+
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

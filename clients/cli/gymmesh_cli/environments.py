@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ import click
 from gymmesh_cli.environment_index import index
 from gymmesh_cli.environment_mcp import mcp
 from gymmesh_cli.exits import DONE, NOTHING_DONE, speaks_plainly
-from gymmesh_cli.options import MeshOptions, json_option, mesh_options
+from gymmesh_cli.options import MeshOptions, json_option, mesh_options, tasks_option
 from gymmesh_cli.terminal import echo, echo_json, one_line
 
 if TYPE_CHECKING:
@@ -56,13 +55,7 @@ def init(name: str, into: Path) -> int:
 @env.command("test", short_help="Try an environment out.")
 @click.argument("place")
 @mesh_options
-@click.option(
-    "--tasks",
-    "tasks_file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Try it with the tasks of this file instead of its own examples.",
-)
+@tasks_option
 @click.option(
     "--sessions",
     type=click.IntRange(1, 10_000),
@@ -91,6 +84,8 @@ def test(
     A warning is for what works, but should be looked at, such as a reward for saying nothing.
     Exit code 0 when nothing is wrong but warnings, 1 when something is.
     """
+    import asyncio
+
     from gymmesh_mesh.environments import places, trial
 
     config = mesh.load()

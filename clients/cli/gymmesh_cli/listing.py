@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 from typing import TYPE_CHECKING, Any, Final
 
@@ -78,6 +77,8 @@ def pull_models(names: tuple[str, ...], mesh: MeshOptions, as_json: bool) -> int
 
     Exit code 1 when weights cannot be had.
     """
+    import asyncio
+
     from gymmesh_mesh.models import named, pull
 
     rows = []
@@ -123,6 +124,8 @@ def check_models(
 
     Exit code 0 when all answered, 1 when none did, 3 when some did not.
     """
+    import asyncio
+
     from gymmesh_mesh.models import PROMPT, check, named
 
     chosen = named(mesh.load(), names)
@@ -161,6 +164,8 @@ def set_weights(
     \b
       gym-cli models set-weights 4 --address 127.0.0.1:42199
     """
+    import asyncio
+
     from gymmesh_mesh.models import set_weights as tell
 
     before = asyncio.run(tell(addresses, version, security.over(None)))

@@ -226,6 +226,37 @@ _OPTIONS: Final = (
     ),
 )
 
+_LISTENING_OPTIONS: Final = (
+    click.option(
+        "--host",
+        metavar="HOST",
+        help="The address to listen on; default: mesh.host, which is 127.0.0.1. Another one needs"
+        " TLS (see docs/security.md), or --insecure.",
+    ),
+    click.option(
+        "--insecure",
+        is_flag=True,
+        help="Listen at --host without TLS: anyone who can reach it can read and use what is"
+        " served.",
+    ),
+    click.option(
+        "--advertise",
+        "advertise_host",
+        metavar="HOST",
+        help="The host that others are told to connect to; default: mesh.advertise_host, or else"
+        " --host. Where that is 0.0.0.0 or ::, this machine's one address; with several, say"
+        " which.",
+    ),
+)
+
+
+def listening_options(command: F) -> F:
+    """Add --host, --insecure and --advertise, for commands that serve."""
+    for option in reversed(_LISTENING_OPTIONS):
+        command = option(command)
+    return command
+
+
 agent_option = click.option(
     "--agent",
     metavar="HOST:PORT",
@@ -246,5 +277,12 @@ number_ids_option = click.option(
     "number_ids",
     is_flag=True,
     help="Rows whose task_id another row had before get -2, -3 and so on behind it.",
+)
+tasks_option = click.option(
+    "--tasks",
+    "tasks_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Use the tasks of this file instead of the environment's own examples.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Report as JSON on stdout.")

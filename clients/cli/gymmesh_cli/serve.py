@@ -8,7 +8,7 @@ import click
 
 from gymmesh_cli.exits import DONE, speaks_plainly
 from gymmesh_cli.logs import log_format_option, logged_as_service
-from gymmesh_cli.options import MeshOptions, json_option, mesh_options
+from gymmesh_cli.options import MeshOptions, json_option, listening_options, mesh_options
 from gymmesh_cli.terminal import echo, echo_json, one_line
 
 if TYPE_CHECKING:
@@ -31,26 +31,7 @@ _PORT = click.IntRange(0, 65535)
     help="The discovery service to register with; needed where discovery.backend is memory, and"
     " refused where services register by themselves.",
 )
-@click.option(
-    "--host",
-    metavar="HOST",
-    default="",
-    help="The address to listen on; default: mesh.host, which is 127.0.0.1. Another one needs TLS"
-    " (see docs/security.md), or --insecure.",
-)
-@click.option(
-    "--insecure",
-    is_flag=True,
-    help="Listen at --host without TLS: anyone who can reach it can read and use the service.",
-)
-@click.option(
-    "--advertise",
-    "advertise_host",
-    metavar="HOST",
-    default="",
-    help="The host that others are told to connect to; default: mesh.advertise_host, or else"
-    " --host.",
-)
+@listening_options
 @click.option("--port", type=_PORT, default=0, help="0, the default: the system chooses.")
 @click.option(
     "--metrics-port", type=_PORT, default=0, help="Of Prometheus metrics, if mesh.metrics is true."
@@ -75,9 +56,9 @@ def serve(
     name: str | None,
     mesh: MeshOptions,
     discovery_address: str,
-    host: str,
+    host: str | None,
     insecure: bool,
-    advertise_host: str,
+    advertise_host: str | None,
     port: int,
     metrics_port: int,
     health_port: int | None,
@@ -122,8 +103,8 @@ def serve(
             echo(one_line(f"{kind} {name} is SERVING at {served.address} as {served.id}"))
 
     place = Place(
-        host=host,
-        advertise_host=advertise_host,
+        host=host or "",
+        advertise_host=advertise_host or "",
         port=port,
         metrics_port=metrics_port,
         health_port=health_port,

@@ -168,14 +168,11 @@ def _when(attempt: Attempt) -> str:
 
 
 def _boundary(attempt: Attempt) -> str:
-    from gymmesh.rollout.v1 import rollout_pb2
+    from gymmesh_client.boundaries import boundary_name
 
     if not attempt.boundary:
         return ""
-    known = rollout_pb2.Boundary.DESCRIPTOR.values_by_number.get(attempt.boundary)
-    if known is None:  # one of a later contract
-        return str(attempt.boundary)
-    return str(known.name).removeprefix("BOUNDARY_")
+    return boundary_name(attempt.boundary) or str(attempt.boundary)
 
 
 def _print(events: list[Any], *, as_json: bool) -> None:

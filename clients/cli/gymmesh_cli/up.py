@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from gymmesh_cli.exits import DONE, speaks_plainly
 from gymmesh_cli.logs import log_format_option, logged_as_service
-from gymmesh_cli.options import MeshOptions, json_option, mesh_options
+from gymmesh_cli.options import MeshOptions, json_option, listening_options, mesh_options
 from gymmesh_cli.terminal import echo, echo_json, one_line
 
 if TYPE_CHECKING:
@@ -22,24 +20,7 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Start a mesh's services as processes.")
 @mesh_options
-@click.option(
-    "--host",
-    metavar="HOST",
-    help="The address to listen on; default: mesh.host, which is 127.0.0.1. Another one needs TLS"
-    " (see docs/security.md), or --insecure.",
-)
-@click.option(
-    "--insecure",
-    is_flag=True,
-    help="Listen at --host without TLS: anyone who can reach it can read and use the mesh.",
-)
-@click.option(
-    "--advertise",
-    "advertise_host",
-    metavar="HOST",
-    help="The host that others are told to connect to; default: mesh.advertise_host, or else"
-    " --host. Where that is 0.0.0.0 or ::, this machine's one address; with several, say which.",
-)
+@listening_options
 @click.option(
     "--layout",
     type=click.Choice(["embedded", "cell", "mesh"]),
@@ -121,6 +102,10 @@ def up(
     \b
       gym-cli collect -i tasks.jsonl -o rollouts.jsonl --agent 127.0.0.1:9401
     """
+    import asyncio
+
+    from msgspec.structs import replace
+
     from gymmesh_mesh import run_up
     from gymmesh_mesh.security import exposed
 
@@ -140,7 +125,7 @@ def up(
     if prometheus is not None and not observe:
         raise click.UsageError("--prometheus is for --observe")
     program = (prometheus or "prometheus") if observe else None
-    settings = msgspec.structs.replace(
+    settings = replace(
         settings,
         layout=layout or settings.layout,
         cells=settings.cells if cells is None else cells,
@@ -148,9 +133,7 @@ def up(
         restarts=settings.restarts if restarts is None else restarts,
         log_format=log_format or settings.log_format,
     )
-    config = msgspec.structs.replace(
-        config, mesh=settings, discovery=_discovery(config, discovery, consul_binary)
-    )
+    config = replace(config, mesh=settings, discovery=_discovery(config, discovery, consul_binary))
     if insecure:
         config = exposed(config)
     echoed = {"echo": say_line} if logs else {}
@@ -169,18 +152,20 @@ def _shared(found: DiscoveryConfig) -> str:
 
 def _discovery(config: MeshConfig, where: str | None, binary: str | None) -> DiscoveryConfig:
     """What the options make of the configuration's discovery. Raises UsageError."""
+    from msgspec.structs import replace
+
     from gymmesh_mesh import read_target
     from gymmesh_runtime.config import ConfigError
 
-    found = msgspec.structs.replace(config.discovery, binary=binary or config.discovery.binary)
+    found = replace(config.discovery, binary=binary or config.discovery.binary)
     if where is None:
         return found
     if where == "memory":
-        return msgspec.structs.replace(found, backend="memory")
+        return replace(found, backend="memory")
     if where == "consul":
-        return msgspec.structs.replace(found, backend="consul", start=True)
+        return replace(found, backend="consul", start=True)
     if where == "kubernetes":
-        return msgspec.structs.replace(found, backend="kubernetes")
+        return replace(found, backend="kubernetes")
     if not where.startswith(("consul://", "kubernetes://")):
         raise click.UsageError(
             "--discovery is memory, consul, consul://HOST:PORT, kubernetes or kubernetes://NAMESPACE"
@@ -191,7 +176,7 @@ def _discovery(config: MeshConfig, where: str | None, binary: str | None) -> Dis
         raise click.UsageError(str(error)) from None
     if target.agent:
         raise click.UsageError(f"--discovery is {where.rpartition('/')[0]}, without a path")
-    return msgspec.structs.replace(target.discovery, start=False)
+    return replace(target.discovery, start=False)
 
 
 def _documents(services: list[ServiceInfo]) -> list[dict[str, Any]]:

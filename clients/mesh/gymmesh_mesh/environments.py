@@ -114,8 +114,6 @@ def generate_reasoning_gym(
     try:
         rows = generate_rows(datasets, count, seed, config=settings, answer_tags=answer_tags)
         write_rows(rows, output)
-    except ImportError as error:
-        raise ConfigError(f"{error}; pip install 'gymmesh[reasoning-gym]'") from None
     except (ValueError, OSError) as error:
         raise ConfigError(str(error)) from None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client.boundaries import boundary_name
 from gymmesh_client.figures import Figures
 from gymmesh_client.summary import Counted
 from gymmesh_runtime import metrics
@@ -43,7 +43,4 @@ def show_figures(figures: Figures) -> None:
 
 def _name(boundary: int) -> str:
     """A boundary as a label; an agent may send any number, and a label takes none made up."""
-    try:
-        return pb.Boundary.Name(boundary).removeprefix("BOUNDARY_")  # type: ignore[arg-type]  # any number
-    except ValueError:
-        return _OTHER
+    return boundary_name(boundary) or _OTHER

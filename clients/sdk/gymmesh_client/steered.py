@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import time
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncGenerator, Collection
 from contextlib import aclosing
 
 from gymmesh.errors.v1 import errors_pb2
@@ -108,7 +108,7 @@ class SteeredRun:
 
     async def groups(
         self, after_cursor: int, max_staleness: int | None
-    ) -> AsyncIterator[run_pb2.StreamGroupsResponse]:
+    ) -> AsyncGenerator[run_pb2.StreamGroupsResponse, None]:
         """Finished groups as they come."""
         if not self._collector.options.hand_out:
             raise MeshError(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_client.boundaries import boundary_name
 from gymmesh_client.replacing import write_whole
 from gymmesh_runtime.plain_text import one_line
 
@@ -146,11 +146,8 @@ class Tally:
 
     def add_retry(self, boundary: int, reason: str) -> None:
         """Count an attempt that failed and is followed by another one."""
-        try:
-            name = rollout_pb2.Boundary.Name(boundary)  # type: ignore[arg-type]  # any number
-        except ValueError:
-            name = str(boundary)
-        self.retries[f"{name.removeprefix('BOUNDARY_')} {reason}".rstrip()] += 1
+        name = boundary_name(boundary) or str(boundary)
+        self.retries[f"{name} {reason}".rstrip()] += 1
 
     def add_waits(self, read: Reading) -> None:
         """Count how long a rollout's model calls waited for a place."""

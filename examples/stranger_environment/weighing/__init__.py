@@ -3,16 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from gymmesh_resource import (
-    Environment,
-    Rollout,
-    Session,
-    Task,
-    TaskInvalid,
-    ToolError,
-    Verdict,
-    tool,
-)
+from gymmesh import Environment, Rollout, Session, Task, TaskInvalid, ToolError, Verdict, tool
 
 __all__ = ["Weighing"]
 

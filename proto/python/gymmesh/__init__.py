@@ -1,1 +1,183 @@
-"""Generated from the contract under proto/gymmesh. Do not edit."""
+"""gymmesh: tasks in, verified agent rollouts out.
+
+One import for people who write environments and agents or collect rollouts from Python:
+
+    from gymmesh import Environment, Rollout, Session, tool
+    from gymmesh import Agent, Completion, RolloutContext
+    from gymmesh import Collector, embedded, load_config
+
+Each name is imported from the room that defines it when it is first used, so `import gymmesh`
+loads nothing else, and neither do the stubs beside this file: the packages `gymmesh.<noun>.v1`,
+which tools/generate.py makes from the contract. No room of gymmesh itself imports from here.
+"""
+
+TYPE_CHECKING = False  # not from typing: this file imports nothing at all
+if TYPE_CHECKING:
+    from gymmesh_agent.agent import Agent, Completion, ContextExceeded, StopRollout
+    from gymmesh_agent.answer import ModelCall
+    from gymmesh_agent.context import RolloutContext, ToolAnswer, TurnAnswer
+    from gymmesh_agent.scope import RolloutScope
+    from gymmesh_client import (
+        CollectOptions,
+        Collector,
+        FailedAttempt,
+        Group,
+        OutputFiles,
+        RunIdentity,
+        TaskDefaults,
+        TaskReader,
+        completed_row,
+        open_run,
+        open_trace,
+        prepare,
+        run_attempt,
+    )
+    from gymmesh_client.task_file import TaskFile
+    from gymmesh_mesh import Mesh, MeshConfig, discovered, embedded, remote, up
+    from gymmesh_resource import (
+        Component,
+        DefinitionError,
+        Environment,
+        Member,
+        ModelAnswer,
+        Outcome,
+        Pending,
+        ResourceService,
+        Rollout,
+        Session,
+        Skipped,
+        Task,
+        TaskInvalid,
+        ToolCall,
+        ToolError,
+        Transcript,
+        Turn,
+        Verdict,
+        tool,
+    )
+    from gymmesh_responses import new_message, params_from_json, text_of
+    from gymmesh_runtime.config import ConfigError, load_config
+    from gymmesh_runtime.errors import MeshError
+    from gymmesh_runtime.security import SecurityConfig, TlsConfig
+
+__all__ = [
+    "Agent",
+    "CollectOptions",
+    "Collector",
+    "Completion",
+    "Component",
+    "ConfigError",
+    "ContextExceeded",
+    "DefinitionError",
+    "Environment",
+    "FailedAttempt",
+    "Group",
+    "Member",
+    "Mesh",
+    "MeshConfig",
+    "MeshError",
+    "ModelAnswer",
+    "ModelCall",
+    "Outcome",
+    "OutputFiles",
+    "Pending",
+    "ResourceService",
+    "Rollout",
+    "RolloutContext",
+    "RolloutScope",
+    "RunIdentity",
+    "SecurityConfig",
+    "Session",
+    "Skipped",
+    "StopRollout",
+    "Task",
+    "TaskDefaults",
+    "TaskFile",
+    "TaskInvalid",
+    "TaskReader",
+    "TlsConfig",
+    "ToolAnswer",
+    "ToolCall",
+    "ToolError",
+    "Transcript",
+    "Turn",
+    "TurnAnswer",
+    "Verdict",
+    "completed_row",
+    "discovered",
+    "embedded",
+    "load_config",
+    "new_message",
+    "open_run",
+    "open_trace",
+    "params_from_json",
+    "prepare",
+    "remote",
+    "run_attempt",
+    "text_of",
+    "tool",
+    "up",
+]
+
+if not TYPE_CHECKING:  # a type checker would take any name for one that is there
+    _HOMES = {
+        "gymmesh_agent.agent": ("Agent", "Completion", "ContextExceeded", "StopRollout"),
+        "gymmesh_agent.answer": ("ModelCall",),
+        "gymmesh_agent.context": ("RolloutContext", "ToolAnswer", "TurnAnswer"),
+        "gymmesh_agent.scope": ("RolloutScope",),
+        "gymmesh_client": (
+            "CollectOptions",
+            "Collector",
+            "FailedAttempt",
+            "Group",
+            "OutputFiles",
+            "RunIdentity",
+            "TaskDefaults",
+            "TaskReader",
+            "completed_row",
+            "open_run",
+            "open_trace",
+            "prepare",
+            "run_attempt",
+        ),
+        "gymmesh_client.task_file": ("TaskFile",),
+        "gymmesh_mesh": ("Mesh", "MeshConfig", "discovered", "embedded", "remote", "up"),
+        "gymmesh_resource": (
+            "Component",
+            "DefinitionError",
+            "Environment",
+            "Member",
+            "ModelAnswer",
+            "Outcome",
+            "Pending",
+            "ResourceService",
+            "Rollout",
+            "Session",
+            "Skipped",
+            "Task",
+            "TaskInvalid",
+            "ToolCall",
+            "ToolError",
+            "Transcript",
+            "Turn",
+            "Verdict",
+            "tool",
+        ),
+        "gymmesh_responses": ("new_message", "params_from_json", "text_of"),
+        "gymmesh_runtime.config": ("ConfigError", "load_config"),
+        "gymmesh_runtime.errors": ("MeshError",),
+        "gymmesh_runtime.security": ("SecurityConfig", "TlsConfig"),
+    }
+    _HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOME:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        value = getattr(import_module(_HOME[name]), name)
+        globals()[name] = value
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted(globals().keys() | _HOME.keys())

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_discovery.backends.base import RegistryBackend
 from gymmesh_discovery.config import DiscoveryConfig
-from gymmesh_runtime.config import ConfigError
+from gymmesh_runtime.extras import Extra
 from gymmesh_runtime.security.credentials import Credentials
 
 
@@ -35,14 +35,9 @@ def edges_of(config: DiscoveryConfig) -> list[Edge]:
     """The edges of a configuration. Raises ConfigError."""
     edges: list[Edge] = []
     if config.xds:
-        try:
-            from gymmesh_discovery.xds.servicer import XdsEdge
-        except ModuleNotFoundError as error:
-            if error.name is None or error.name.partition(".")[0] != "envoy":
-                raise
-            raise ConfigError(
-                "needs the package xds-protos; install gymmesh[xds]", path="discovery.xds"
-            ) from None
+        Extra("xds", ("envoy",)).require("the xDS control plane", path="discovery.xds")
+        from gymmesh_discovery.xds.servicer import XdsEdge
+
         edges.append(XdsEdge())
     if config.http_sd:
         from gymmesh_discovery.http_sd import HttpSdEdge

@@ -21,6 +21,7 @@ may block without holding up others.
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar, Ty
 
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
+from gymmesh_runtime.extras import Extra
 
 from .errors import FILE_MODULE, DefinitionError, TookTooLong
 from .rollout import Member, Rollout, Transcript
@@ -79,6 +81,7 @@ class Environment(Generic[S]):
         same name.
     strict_tools: ask the model's host to hold all tools' arguments to their schemas (see `tool`).
     processes: how many worker processes `in_process` may start.
+    extra: the extra of gymmesh that it cannot do without, for environments that come with it.
     """
 
     version: ClassVar[str] = "1"
@@ -96,6 +99,7 @@ class Environment(Generic[S]):
     models: ClassVar[tuple[str, ...]] = ()
     strict_tools: ClassVar[bool] = False
     processes: ClassVar[int] = 2
+    extra: ClassVar[Extra | None] = None
     _worker_pool: ProcessPool | None = None
 
     def open(self) -> Awaitable[None] | None:
@@ -199,9 +203,15 @@ class Environment(Generic[S]):
         return ()
 
     def examples_file(self) -> Path | None:
-        """Where the example tasks are, or None."""
-        if self.examples is None:
+        """Where the example tasks are, or None. Raises DefinitionError."""
+        examples: Any = self.examples  # an author may have set anything
+        if examples is None:
             return None
+        if not isinstance(examples, str | os.PathLike):
+            raise DefinitionError(
+                f"{type(self).__name__}.examples is a {type(examples).__name__}; it must be the"
+                " name of a file of task rows beside the class's module (tasks() can return rows)."
+            )
         module = sys.modules.get(type(self).__module__)
         file = getattr(module, "__file__", None) or inspect.getfile(type(self))
-        return Path(file).with_name(self.examples)
+        return Path(file).parent / examples

@@ -29,14 +29,14 @@ def example_tasks(environment: Environment[Any], name: str) -> list[rollout_pb2.
     for number, row in enumerate(_rows(environment), start=1):
         try:
             tasks.append(_task(row, name, f"{name}-example-{number}"))
-        except (CodecError, KeyError, TypeError, ValueError) as error:
+        except (CodecError, TypeError, ValueError) as error:
             raise DefinitionError(
                 f"Example task {number} of {name!r} is broken: {error}."
             ) from None
     return tasks
 
 
-def _rows(environment: Environment[Any]) -> Iterator[Mapping[str, Any]]:
+def _rows(environment: Environment[Any]) -> Iterator[Any]:
     yield from environment.tasks()
     file = environment.examples_file()
     if file is None:
@@ -46,8 +46,8 @@ def _rows(environment: Environment[Any]) -> Iterator[Mapping[str, Any]]:
         _LOGGER.warning("there are no example tasks: %s is missing", file.name)
         return
     try:
-        lines = file.read_text().splitlines()
-    except OSError as error:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
         raise DefinitionError(f"The example tasks {file} cannot be read: {error}.") from None
     for number, line in enumerate(lines, start=1):
         if line.strip():
@@ -57,7 +57,11 @@ def _rows(environment: Environment[Any]) -> Iterator[Mapping[str, Any]]:
                 raise DefinitionError(f"{file}:{number} is not JSON: {error}.") from None
 
 
-def _task(row: Mapping[str, Any], environment: str, task_id: str) -> rollout_pb2.Task:
+def _task(row: Any, environment: str, task_id: str) -> rollout_pb2.Task:
+    if not isinstance(row, Mapping):
+        raise TypeError("it is no JSON object")
+    if "responses_create_params" not in row:
+        raise ValueError("it has no responses_create_params")
     payload = {key: value for key, value in row.items() if key not in _OWN_KEYS}
     return rollout_pb2.Task(
         task_id=row.get("task_id", task_id),

@@ -10,14 +10,14 @@ from typing import Any
 
 from .environment import Environment
 from .errors import DefinitionError
-from .registry import GROUP, environment_class, load_file
+from .registry import GROUP, environment_class, load_file, missing_extra
 
 __all__ = ["About", "about", "uses_of"]
 
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """An environment's class at a glance; `problem` says why there is nothing to see."""
+    """An environment's class at a glance; `problem` says why it cannot be used."""
 
     use: str
     description: str = ""
@@ -39,6 +39,7 @@ def about(use: str) -> About:
         version=kind.version,
         models=tuple(kind.models),
         multi_turn=kind.next_turn is not Environment.next_turn,
+        problem=missing_extra(kind, use),
     )
 
 

@@ -19,7 +19,14 @@ from .environment import Environment
 from .errors import FILE_MODULE, DefinitionError
 from .signatures import arguments_type
 
-__all__ = ["GROUP", "environment_class", "environment_names", "load_file", "make_environment"]
+__all__ = [
+    "GROUP",
+    "environment_class",
+    "environment_names",
+    "load_file",
+    "make_environment",
+    "missing_extra",
+]
 
 GROUP = "gymmesh.environments"
 
@@ -46,6 +53,8 @@ def make_environment(use: str, options: Mapping[str, Any]) -> Environment[Any]:
     Raises `DefinitionError`, in one sentence that names the option.
     """
     kind = environment_class(use)
+    if problem := missing_extra(kind, use):
+        raise DefinitionError(problem)
     own_init = kind.__init__ is not object.__init__
     accepted = arguments_type(kind.__init__, f"{kind.__name__}.__init__", {}) if own_init else None
     names = accepted.__struct_fields__ if accepted else ()
@@ -65,6 +74,11 @@ def make_environment(use: str, options: Mapping[str, Any]) -> Environment[Any]:
         return kind(**{name: getattr(checked, name) for name in names})
     except (ValueError, OSError) as error:
         raise DefinitionError(f"The environment {use!r} cannot be made: {error}") from None
+
+
+def missing_extra(kind: type[Environment[Any]], use: str) -> str:
+    """A sentence on the libraries that a class lacks and what to install; empty if none."""
+    return kind.extra.problem(f"the environment {use!r}") if kind.extra else ""
 
 
 def _by_name(use: str) -> object:

@@ -123,10 +123,8 @@ class MeshError(Exception):
 
 def reason_name(reason: int) -> str:
     """Returns the wire name of a reason; ``UNKNOWN_<n>`` for one of a later contract."""
-    try:
-        return Reason.Name(reason).removeprefix(_PREFIX)  # type: ignore[arg-type]  # any int may come off the wire
-    except ValueError:
-        return f"UNKNOWN_{reason}"
+    value = Reason.DESCRIPTOR.values_by_number.get(reason)
+    return f"UNKNOWN_{reason}" if value is None else value.name.removeprefix(_PREFIX)
 
 
 def unforeseen(exc: BaseException, where: str) -> MeshError:

@@ -131,7 +131,7 @@ class MetricsEndpoint:
     def start(cls, host: str, port: int, readers: Readers | None = None) -> MetricsEndpoint:
         """Starts it; ``port`` 0: the system chooses. Raises OSError when taken.
 
-        ``readers``: who may read, and how; None: whoever can connect, and plain.
+        ``readers`` are the rules for reading; None: without TLS, and open to all that can connect.
         """
         readers = readers or Readers()
         try:

@@ -1,8 +1,8 @@
 """Logs that stay readable when everything fails alike: one traceback each, and no secrets.
 
 `OneOfEach` lets a record through once, and again when it came 10, 100, 1000 … times. `Concealing`
-writes a record as text and `JsonLines` as one JSON object, both without secrets. Whoever sets up
-logging (a command, a worker process) puts them on its handlers.
+writes a record as text and `JsonLines` as one JSON object, both without secrets. Commands and
+worker processes put them on their handlers.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ rollout is in exemplars only, see instruments.py.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -17,6 +18,19 @@ REGISTRY: Final = CollectorRegistry(auto_describe=True)
 # CPU time, memory and open files of the process, under the library's own names (process_…).
 ProcessCollector(registry=REGISTRY)
 
+
+def _counter(name: str, about: str, labels: list[str]) -> Counter:
+    return Counter(name, about, labels, registry=REGISTRY)
+
+
+def _gauge(name: str, about: str, labels: list[str]) -> Gauge:
+    return Gauge(name, about, labels, registry=REGISTRY)
+
+
+def _histogram(name: str, about: str, labels: list[str], *, buckets: Sequence[float]) -> Histogram:
+    return Histogram(name, about, labels, buckets=buckets, registry=REGISTRY)
+
+
 _SECONDS: Final = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120,
     300, 600,
@@ -26,487 +40,408 @@ _CALLS: Final = (0, 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100, 200)
 _TOKENS: Final = tuple(2**power for power in range(4, 18))
 _VERSIONS: Final = (0, 1, 2, 3, 4, 6, 8, 12, 16, 32)
 
-RPCS: Final = Counter(
+RPCS: Final = _counter(
     "gymmesh_rpcs_total",
     "Calls served, by method and status code, on every path (direct, mux, gRPC).",
     ["method", "code"],
-    registry=REGISTRY,
 )
-RPC_SECONDS: Final = Histogram(
+RPC_SECONDS: Final = _histogram(
     "gymmesh_rpc_seconds",
     "Time from a call's arrival to its end, in seconds.",
     ["method"],
     buckets=_SECONDS,
-    registry=REGISTRY,
 )
-ROLLOUTS: Final = Counter(
+ROLLOUTS: Final = _counter(
     "gymmesh_rollouts_total",
     "Attempts ended, by outcome (completed, failed, cancelled) and boundary of the failure.",
     ["agent", "environment", "outcome", "boundary"],
-    registry=REGISTRY,
 )
-ROLLOUTS_IN_FLIGHT: Final = Gauge(
+ROLLOUTS_IN_FLIGHT: Final = _gauge(
     "gymmesh_rollouts_in_flight",
     "Attempts running in this agent.",
     ["agent"],
-    registry=REGISTRY,
 )
-ROLLOUT_SECONDS: Final = Histogram(
+ROLLOUT_SECONDS: Final = _histogram(
     "gymmesh_rollout_seconds",
     "Wall-clock time of an attempt, in seconds.",
     ["agent", "environment"],
     buckets=_SECONDS,
-    registry=REGISTRY,
 )
-ROLLOUT_STAGE_SECONDS: Final = Histogram(
+ROLLOUT_STAGE_SECONDS: Final = _histogram(
     "gymmesh_rollout_stage_seconds",
     "Where an attempt's time went, in seconds, by stage: queue (waiting in the agent for a place),"
     " create_session, model_queue (waiting in the model service), model, call_tool, next_turn,"
     " verify, close_session. Of calls side by side, each counts.",
     ["agent", "environment", "stage"],
     buckets=_STAGE_SECONDS,
-    registry=REGISTRY,
 )
-ROLLOUT_FAILURES: Final = Counter(
+ROLLOUT_FAILURES: Final = _counter(
     "gymmesh_rollout_failures_total",
     "Attempts that failed, by boundary and reason (as in docs/errors.md).",
     ["agent", "environment", "boundary", "reason"],
-    registry=REGISTRY,
 )
-ROLLOUT_MODEL_CALLS: Final = Histogram(
+ROLLOUT_MODEL_CALLS: Final = _histogram(
     "gymmesh_rollout_model_calls",
     "Model calls of a completed rollout.",
     ["agent", "environment"],
     buckets=_CALLS,
-    registry=REGISTRY,
 )
-ROLLOUT_TOOL_CALLS: Final = Histogram(
+ROLLOUT_TOOL_CALLS: Final = _histogram(
     "gymmesh_rollout_tool_calls",
     "Tool calls of a completed rollout.",
     ["agent", "environment"],
     buckets=_CALLS,
-    registry=REGISTRY,
 )
-ROLLOUT_OUTPUT_TOKENS: Final = Histogram(
+ROLLOUT_OUTPUT_TOKENS: Final = _histogram(
     "gymmesh_rollout_output_tokens",
     "Tokens that models wrote in a completed rollout.",
     ["agent", "environment"],
     buckets=_TOKENS,
-    registry=REGISTRY,
 )
-ROLLOUT_WEIGHTS_LAG: Final = Histogram(
+ROLLOUT_WEIGHTS_LAG: Final = _histogram(
     "gymmesh_rollout_weights_lag_versions",
     "How many versions lie between the oldest and the newest weights that a completed rollout met,"
     " where the model service says versions.",
     ["agent", "environment"],
     buckets=_VERSIONS,
-    registry=REGISTRY,
 )
-COLLECT_STREAMS: Final = Gauge(
+COLLECT_STREAMS: Final = _gauge(
     "gymmesh_collect_streams",
     "Collectors' streams that this agent holds, those within their resume window included.",
     ["agent"],
-    registry=REGISTRY,
 )
-COLLECT_WAITING: Final = Gauge(
+COLLECT_WAITING: Final = _gauge(
     "gymmesh_collect_waiting",
     "Attempts that wait in this agent for a place to run.",
     ["agent"],
-    registry=REGISTRY,
 )
-COLLECT_WAIT_SECONDS: Final = Histogram(
+COLLECT_WAIT_SECONDS: Final = _histogram(
     "gymmesh_collect_wait_seconds",
     "Time that an attempt waited in this agent for a place to run, in seconds.",
     ["agent"],
     buckets=_SECONDS,
-    registry=REGISTRY,
 )
-COLLECT_CAPACITY: Final = Gauge(
+COLLECT_CAPACITY: Final = _gauge(
     "gymmesh_collect_capacity",
     "Attempts that this agent runs side by side for collectors, at most.",
     ["agent"],
-    registry=REGISTRY,
 )
-COLLECT_RECONNECTS: Final = Counter(
+COLLECT_RECONNECTS: Final = _counter(
     "gymmesh_collect_reconnects_total",
     "Times that a collector lost its connection to an agent with attempts in flight.",
     [],
-    registry=REGISTRY,
 )
-MODEL_CALLS: Final = Counter(
+MODEL_CALLS: Final = _counter(
     "gymmesh_model_calls_total",
     "Model calls, by outcome (completed, incomplete, or the error's reason).",
     ["model", "outcome"],
-    registry=REGISTRY,
 )
-MODEL_CALL_SECONDS: Final = Histogram(
+MODEL_CALL_SECONDS: Final = _histogram(
     "gymmesh_model_call_seconds",
     "Time of a call at the model's endpoint, in seconds.",
     ["model"],
     buckets=_SECONDS,
-    registry=REGISTRY,
 )
-MODEL_QUEUE_SECONDS: Final = Histogram(
+MODEL_QUEUE_SECONDS: Final = _histogram(
     "gymmesh_model_queue_seconds",
     "Time that a call waited in the model service for a place, in seconds.",
     ["model"],
     buckets=_SECONDS,
-    registry=REGISTRY,
 )
-MODEL_WAITING: Final = Gauge(
+MODEL_WAITING: Final = _gauge(
     "gymmesh_model_waiting",
     "Calls that wait in the model service for a place.",
     ["model"],
-    registry=REGISTRY,
 )
-MODEL_FIRST_TOKEN_SECONDS: Final = Histogram(
+MODEL_FIRST_TOKEN_SECONDS: Final = _histogram(
     "gymmesh_model_first_token_seconds",
     "Time from a streamed call's start at the endpoint to the first piece of its answer, in"
     " seconds.",
     ["model"],
     buckets=_SECONDS,
-    registry=REGISTRY,
 )
-MODEL_TOKENS: Final = Counter(
+MODEL_TOKENS: Final = _counter(
     "gymmesh_model_tokens_total",
     "Tokens, by direction (input, output).",
     ["model", "direction"],
-    registry=REGISTRY,
 )
-MODEL_RETRIES: Final = Counter(
+MODEL_RETRIES: Final = _counter(
     "gymmesh_model_retries_total",
     "Calls sent to an endpoint again, by the reason of the failure before.",
     ["model", "reason"],
-    registry=REGISTRY,
 )
-MODEL_CONVERSATIONS: Final = Counter(
+MODEL_CONVERSATIONS: Final = _counter(
     "gymmesh_model_conversations_total",
     "Calls that go on with a conversation, by outcome (continued, unknown: sent whole then).",
     ["model", "outcome"],
-    registry=REGISTRY,
 )
-TOKEN_FORKS: Final = Counter(
+TOKEN_FORKS: Final = _counter(
     "gymmesh_token_forks_total",
     "Model calls whose prompt does not begin with the tokens of the call before, by the reason.",
     ["model", "reason"],
-    registry=REGISTRY,
 )
-TOKEN_DIVERGENCES: Final = Counter(
+TOKEN_DIVERGENCES: Final = _counter(
     "gymmesh_token_divergences_total",
     "Model calls that broke the exact-token law: no such beginning, and no fork declared.",
     ["model"],
-    registry=REGISTRY,
 )
-MODEL_CONCURRENCY_LIMIT: Final = Gauge(
+MODEL_CONCURRENCY_LIMIT: Final = _gauge(
     "gymmesh_model_concurrency_limit",
     "Calls at a time that the model's endpoints are given at present.",
     ["model"],
-    registry=REGISTRY,
 )
-MODEL_ENDPOINT_IN_FLIGHT: Final = Gauge(
+MODEL_ENDPOINT_IN_FLIGHT: Final = _gauge(
     "gymmesh_model_endpoint_in_flight",
     "Calls at an endpoint, by its place in the configuration, from 0.",
     ["model", "endpoint"],
-    registry=REGISTRY,
 )
-MODEL_ENDPOINT_DOWN: Final = Gauge(
+MODEL_ENDPOINT_DOWN: Final = _gauge(
     "gymmesh_model_endpoint_down",
     "1 while an endpoint is left alone because it failed too often in a row, else 0.",
     ["model", "endpoint"],
-    registry=REGISTRY,
 )
-MODEL_ENDPOINT_KV_CACHE: Final = Gauge(
+MODEL_ENDPOINT_KV_CACHE: Final = _gauge(
     "gymmesh_model_endpoint_kv_cache_ratio",
     "How full an endpoint's KV cache is, from 0 to 1, where the endpoint says so.",
     ["model", "endpoint"],
-    registry=REGISTRY,
 )
-MODEL_WEIGHTS_VERSION: Final = Gauge(
+MODEL_WEIGHTS_VERSION: Final = _gauge(
     "gymmesh_model_weights_version",
     "The version of the model's weights, once one is known.",
     ["model"],
-    registry=REGISTRY,
 )
-MODEL_REROUTES: Final = Counter(
+MODEL_REROUTES: Final = _counter(
     "gymmesh_model_reroutes_total",
     "Calls sent elsewhere than to the endpoint with their rollout's prefix: it was busy, or down.",
     ["model", "cause"],
-    registry=REGISTRY,
 )
-MODEL_CACHE_LOOKUPS: Final = Counter(
+MODEL_CACHE_LOOKUPS: Final = _counter(
     "gymmesh_model_cache_lookups_total",
     "Calls looked up in a model's response cache, by outcome (hit, miss, damaged, failed).",
     ["model", "outcome"],
-    registry=REGISTRY,
 )
-TOOL_CALLS: Final = Counter(
+TOOL_CALLS: Final = _counter(
     "gymmesh_tool_calls_total",
     "Tool calls answered, by outcome (ok, tool_error, bad_arguments, unknown_tool, fault).",
     ["environment", "tool", "outcome"],
-    registry=REGISTRY,
 )
-TOOL_SECONDS: Final = Histogram(
+TOOL_SECONDS: Final = _histogram(
     "gymmesh_tool_seconds",
     "Time that a tool ran, in seconds.",
     ["environment", "tool"],
     buckets=_SECONDS,
-    registry=REGISTRY,
 )
-ENVIRONMENT_MODEL_CALLS: Final = Counter(
+ENVIRONMENT_MODEL_CALLS: Final = _counter(
     "gymmesh_environment_model_calls_total",
     "Model calls that environments made (judges, simulated users), by outcome (ok, or a reason).",
     ["environment", "model", "outcome"],
-    registry=REGISTRY,
 )
-SESSIONS_OPEN: Final = Gauge(
-    "gymmesh_sessions_open", "Sessions open.", ["environment"], registry=REGISTRY
-)
-SESSIONS_LIMIT: Final = Gauge(
+SESSIONS_OPEN: Final = _gauge("gymmesh_sessions_open", "Sessions open.", ["environment"])
+SESSIONS_LIMIT: Final = _gauge(
     "gymmesh_sessions_limit",
     "Sessions that may be open at a time.",
     ["environment"],
-    registry=REGISTRY,
 )
-SESSIONS_SWEPT: Final = Counter(
+SESSIONS_SWEPT: Final = _counter(
     "gymmesh_sessions_swept_total",
     "Sessions closed because nobody called them for their idle time.",
     ["environment"],
-    registry=REGISTRY,
 )
-VERIFICATIONS: Final = Counter(
+VERIFICATIONS: Final = _counter(
     "gymmesh_verifications_total",
     "Verdicts, by status (verified, pending, skipped, fault).",
     ["environment", "status"],
-    registry=REGISTRY,
 )
-VERIFICATION_SECONDS: Final = Histogram(
+VERIFICATION_SECONDS: Final = _histogram(
     "gymmesh_verification_seconds",
     "Time that a verdict took, in seconds.",
     ["environment"],
     buckets=_SECONDS,
-    registry=REGISTRY,
 )
-REWARDS: Final = Histogram(
+REWARDS: Final = _histogram(
     "gymmesh_rewards",
     "Rewards of verified rollouts. Buckets below 0 allow no _sum and no _count.",
     ["environment"],
     buckets=(-1.0, -0.5, 0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.999, 1.0),
-    registry=REGISTRY,
 )
 # Two counters in place of a sum, which could go down and would then look like a restart.
-REWARDS_ABSOLUTE: Final = Counter(
+REWARDS_ABSOLUTE: Final = _counter(
     "gymmesh_rewards_absolute_total",
     "Sum of the absolute values of the rewards of verified rollouts, by sign (positive, negative).",
     ["environment", "sign"],
-    registry=REGISTRY,
 )
-SANDBOX_PLACES: Final = Gauge(
+SANDBOX_PLACES: Final = _gauge(
     "gymmesh_sandbox_places",
     "Programs that this process's sandboxes run at a time, at most.",
     [],
-    registry=REGISTRY,
 )
-SANDBOX_PLACES_BUSY: Final = Gauge(
-    "gymmesh_sandbox_places_busy", "Programs that run in sandboxes.", [], registry=REGISTRY
+SANDBOX_PLACES_BUSY: Final = _gauge(
+    "gymmesh_sandbox_places_busy", "Programs that run in sandboxes.", []
 )
-SANDBOX_WAIT_SECONDS: Final = Histogram(
+SANDBOX_WAIT_SECONDS: Final = _histogram(
     "gymmesh_sandbox_wait_seconds",
     "Waits for a place in a sandbox where none was free, in seconds.",
     [],
     buckets=_SECONDS,
-    registry=REGISTRY,
 )
-SANDBOX_STARTS: Final = Counter(
+SANDBOX_STARTS: Final = _counter(
     "gymmesh_sandbox_starts_total",
     "Programs begun in sandboxes: cold, or warm (started before they were asked for).",
     ["start"],
-    registry=REGISTRY,
 )
-SANDBOX_ENDINGS: Final = Counter(
+SANDBOX_ENDINGS: Final = _counter(
     "gymmesh_sandbox_endings_total",
     "Programs that ended in sandboxes: exited by themselves, or killed for their time (timed_out),"
     " their output (output_limit) or their memory (killed), or stopped with who talked to them;"
     " failed: the sandbox's own fault.",
     ["ending"],
-    registry=REGISTRY,
 )
-WORKERS: Final = Gauge(
+WORKERS: Final = _gauge(
     "gymmesh_workers",
     "Worker processes that environments may use at a time, at most.",
     [],
-    registry=REGISTRY,
 )
-WORKERS_BUSY: Final = Gauge(
-    "gymmesh_workers_busy", "Worker processes of environments at work.", [], registry=REGISTRY
+WORKERS_BUSY: Final = _gauge(
+    "gymmesh_workers_busy", "Worker processes of environments at work.", []
 )
-WORKER_WAIT_SECONDS: Final = Histogram(
+WORKER_WAIT_SECONDS: Final = _histogram(
     "gymmesh_worker_wait_seconds",
     "Waits for a worker process where none was free, in seconds.",
     [],
     buckets=_SECONDS,
-    registry=REGISTRY,
 )
-WORKER_KILLS: Final = Counter(
+WORKER_KILLS: Final = _counter(
     "gymmesh_worker_kills_total",
     "Worker processes lost: killed for their time (timeout) or with their caller (cancelled), or"
     " dead by themselves (crashed).",
     ["cause"],
-    registry=REGISTRY,
 )
-STALE_EVENTS: Final = Counter(
+STALE_EVENTS: Final = _counter(
     "gymmesh_stale_events_total",
     "Events of superseded attempts that a collector dropped.",
     [],
-    registry=REGISTRY,
 )
-COLLECTOR_ROLLOUTS: Final = Counter(
+COLLECTOR_ROLLOUTS: Final = _counter(
     "gymmesh_collector_rollouts_total",
     "Rollouts whose outcome this collector has on disk, by outcome (completed, failed) and boundary"
     " of the failure.",
     ["outcome", "boundary"],
-    registry=REGISTRY,
 )
-COLLECTOR_ROLLOUTS_REQUESTED: Final = Gauge(
+COLLECTOR_ROLLOUTS_REQUESTED: Final = _gauge(
     "gymmesh_collector_rollouts_requested",
     "Rollouts that the run is to have, those of earlier sessions included.",
     [],
-    registry=REGISTRY,
 )
-COLLECTOR_ROLLOUTS_KEPT: Final = Gauge(
+COLLECTOR_ROLLOUTS_KEPT: Final = _gauge(
     "gymmesh_collector_rollouts_kept",
     "Rollouts of the run that earlier sessions have put on disk.",
     [],
-    registry=REGISTRY,
 )
-COLLECTOR_IN_FLIGHT: Final = Gauge(
-    "gymmesh_collector_in_flight", "Attempts sent to agents and not over.", [], registry=REGISTRY
+COLLECTOR_IN_FLIGHT: Final = _gauge(
+    "gymmesh_collector_in_flight", "Attempts sent to agents and not over.", []
 )
-COLLECTOR_CONCURRENCY: Final = Gauge(
+COLLECTOR_CONCURRENCY: Final = _gauge(
     "gymmesh_collector_concurrency",
     "Attempts that the collector has in flight at most, at present.",
     [],
-    registry=REGISTRY,
 )
-COLLECTOR_RETRIES: Final = Counter(
+COLLECTOR_RETRIES: Final = _counter(
     "gymmesh_collector_retries_total",
     "Attempts that failed and are followed by another one, by boundary and reason.",
     ["boundary", "reason"],
-    registry=REGISTRY,
 )
-COLLECTOR_RETRIES_WAITING: Final = Gauge(
+COLLECTOR_RETRIES_WAITING: Final = _gauge(
     "gymmesh_collector_retries_waiting",
     "Rollouts that wait for their next attempt.",
     [],
-    registry=REGISTRY,
 )
-COLLECTOR_ENDING: Final = Gauge(
+COLLECTOR_ENDING: Final = _gauge(
     "gymmesh_collector_ending",
     "Rollouts over whose outcome waits for the disk or for a judge.",
     [],
-    registry=REGISTRY,
 )
-COLLECTOR_TOKENS: Final = Counter(
+COLLECTOR_TOKENS: Final = _counter(
     "gymmesh_collector_tokens_total",
     "Tokens of completed rollouts on disk, by direction (input, output).",
     ["direction"],
-    registry=REGISTRY,
 )
-JOURNAL_COMMIT_SECONDS: Final = Histogram(
+JOURNAL_COMMIT_SECONDS: Final = _histogram(
     "gymmesh_journal_commit_seconds",
     "Time to put a group of outcomes on disk, fsync included, in seconds.",
     [],
     buckets=_SECONDS,
-    registry=REGISTRY,
 )
-GROUPS_WAITING: Final = Gauge(
+GROUPS_WAITING: Final = _gauge(
     "gymmesh_groups_waiting",
     "Finished groups that no trainer has acknowledged.",
     [],
-    registry=REGISTRY,
 )
-GROUPS: Final = Counter(
+GROUPS: Final = _counter(
     "gymmesh_groups_total",
     "Groups for trainers: finished, acknowledged, or stale (too old when their turn came).",
     ["event"],
-    registry=REGISTRY,
 )
-EVENT_LOOP_LAG_SECONDS: Final = Gauge(
+EVENT_LOOP_LAG_SECONDS: Final = _gauge(
     "gymmesh_event_loop_lag_seconds",
     "How late the event loop ran its last heartbeat, in seconds.",
     [],
-    registry=REGISTRY,
 )
-INSTANCES: Final = Gauge(
+INSTANCES: Final = _gauge(
     "gymmesh_instances",
     "Instances in the registry, by service and health (serving, draining, not_serving, unknown).",
     ["service", "health"],
-    registry=REGISTRY,
 )
-REGISTRY_EXPIRED: Final = Counter(
+REGISTRY_EXPIRED: Final = _counter(
     "gymmesh_registry_expired_total",
     "Instances taken off the registry because nobody renewed their lease.",
     [],
-    registry=REGISTRY,
 )
-REGISTRY_WATCHES: Final = Gauge(
-    "gymmesh_registry_watches", "Watches of the registry open.", [], registry=REGISTRY
-)
-REGISTRY_VIEW_AGE: Final = Gauge(
+REGISTRY_WATCHES: Final = _gauge("gymmesh_registry_watches", "Watches of the registry open.", [])
+REGISTRY_VIEW_AGE: Final = _gauge(
     "gymmesh_registry_view_age_seconds",
     "How long a registry outside, such as Consul, has not confirmed this view of it; 0: it does.",
     [],
-    registry=REGISTRY,
 )
-XDS_STREAMS: Final = Gauge(
-    "gymmesh_xds_streams", "Streams of xDS clients open.", [], registry=REGISTRY
-)
-XDS_PUSHES: Final = Counter(
+XDS_STREAMS: Final = _gauge("gymmesh_xds_streams", "Streams of xDS clients open.", [])
+XDS_PUSHES: Final = _counter(
     "gymmesh_xds_pushes_total",
     "Responses sent to xDS clients, by type (Listener, RouteConfiguration, Cluster,"
     " ClusterLoadAssignment).",
     ["type"],
-    registry=REGISTRY,
 )
-XDS_PUSH_SECONDS: Final = Histogram(
+XDS_PUSH_SECONDS: Final = _histogram(
     "gymmesh_xds_push_seconds",
     "Time from a change of the registry until a client's stream has taken it, in seconds, by type.",
     ["type"],
     buckets=_SECONDS,
-    registry=REGISTRY,
 )
-XDS_NACKS: Final = Counter(
+XDS_NACKS: Final = _counter(
     "gymmesh_xds_nacks_total",
     "Responses that xDS clients refused, by type.",
     ["type"],
-    registry=REGISTRY,
 )
-XDS_VIEW_VERSION: Final = Gauge(
+XDS_VIEW_VERSION: Final = _gauge(
     "gymmesh_xds_view_version",
     "The version of what xDS clients are offered; grows with every change.",
     [],
-    registry=REGISTRY,
 )
-MUX_STREAMS: Final = Gauge(
+MUX_STREAMS: Final = _gauge(
     "gymmesh_mux_streams",
     "Mux streams open, by this process's side of them (client, server).",
     ["side"],
-    registry=REGISTRY,
 )
-MUX_BROKEN: Final = Counter(
+MUX_BROKEN: Final = _counter(
     "gymmesh_mux_broken_total",
     "Mux streams that broke before their time, by side.",
     ["side"],
-    registry=REGISTRY,
 )
-MUX_BATCHES: Final = Counter(
+MUX_BATCHES: Final = _counter(
     "gymmesh_mux_batches_total",
     "Batches of frames sent over mux streams, by side.",
     ["side"],
-    registry=REGISTRY,
 )
-MUX_FRAMES: Final = Counter(
+MUX_FRAMES: Final = _counter(
     "gymmesh_mux_frames_total",
     "Frames sent over mux streams, by side; per batch, they say how well batching works.",
     ["side"],
-    registry=REGISTRY,
 )

@@ -1,8 +1,7 @@
-"""Who the peers are, and how to call them.
+"""The instances of services that a process knows, and the peers by which it calls them.
 
-A service asks its directory for an instance by kind and name and gets an
-object with that service's RPCs as methods. Whether the peer lives in this
-process or elsewhere, it can't tell.
+A service looks up an instance by kind and name and gets an object with that service's RPCs as
+methods. It is the same object for an instance in this process and for one elsewhere.
 """
 
 from __future__ import annotations
@@ -40,6 +39,8 @@ Transport: TypeAlias = Literal["auto", "plain"]
 _NOT_TAKEN: Final = frozenset(
     (errors_pb2.ERROR_REASON_PEER_UNAVAILABLE, errors_pb2.ERROR_REASON_DRAINING)
 )
+# More affinities than this are forgotten, and chosen for anew.
+_MOST_CHOSEN: Final = 65_536
 
 
 class PeerDirectory:
@@ -73,6 +74,7 @@ class PeerDirectory:
         #: may not hold any more.
         self.changes = 0
         self._found: dict[tuple[str, str], list[Instance]] = {}
+        self._chosen: dict[tuple[str, str, str], Instance] = {}  # the last one is the affinity
         self._watched = watched
         self._changed = asyncio.Event()
 
@@ -90,7 +92,7 @@ class PeerDirectory:
     def upsert(self, instance: Instance) -> None:
         """Adds an instance, or replaces the one with its id; direct ones stay as they are."""
         if instance.id not in self._direct:
-            # Whoever says so has just heard from it.
+            # The news is from the instance itself, or from a registry that reaches it.
             self._channels.unreached.reached(instance.address)
             self._take({**self._instances, instance.id: instance})
 
@@ -171,7 +173,7 @@ class PeerDirectory:
             return None
         unreached = self._channels.unreached
         if not unreached:
-            return self._one_of(candidates, affinity)
+            return self._kept_or_one_of(candidates, affinity)
         near = [one for one in candidates if not unreached.passes_over(one.address)]
         chosen = self._one_of(near or candidates, affinity)
         unreached.tries(chosen.address)
@@ -246,6 +248,18 @@ class PeerDirectory:
                 for trunk in self._trunks.values():
                     trunk.renew()
 
+    def _kept_or_one_of(self, candidates: Sequence[Instance], affinity: str) -> Instance:
+        """As `_one_of`, remembered until instances change: each call of a rollout comes here."""
+        key = (candidates[0].service, candidates[0].name, affinity)
+        chosen = self._chosen.get(key)
+        if chosen is None:
+            chosen = self._one_of(candidates, affinity)
+            if affinity:
+                if len(self._chosen) >= _MOST_CHOSEN:
+                    self._chosen.clear()
+                self._chosen[key] = chosen
+        return chosen
+
     def _one_of(self, candidates: Sequence[Instance], affinity: str) -> Instance:
         if affinity:
             return max(candidates, key=lambda one: _score(affinity, one))
@@ -259,7 +273,7 @@ class PeerDirectory:
         after = {one.address for one in instances.values()}
         self._instances = instances
         self.changes += 1
-        self._found = {}
+        self._found, self._chosen = {}, {}
         self._channels.allow_keepalive(
             {
                 one.address: seconds

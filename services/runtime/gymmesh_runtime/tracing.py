@@ -26,9 +26,9 @@ from importlib.metadata import version
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.extras import Extra
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -57,6 +57,9 @@ Attributes: TypeAlias = Mapping[str, str | int | float | bool | Sequence[str]]
 _TRACEPARENT: Final = "traceparent"
 _CLOSE_S: Final = 5.0
 _ERROR: Final = "error.type"
+_OTEL: Final = Extra(
+    "otel", ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.grpc.trace_exporter")
+)
 
 # The id of the trace that the next span without a parent begins.
 _begins: ContextVar[int | None] = ContextVar("gymmesh_trace_begins", default=None)
@@ -265,15 +268,12 @@ async def tracing(endpoint: str = "", services: Sequence[str] = ()) -> AsyncIter
 
 
 def _provider(endpoint: str, services: Sequence[str]) -> TracerProvider:
-    try:
-        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
-        from opentelemetry.sdk.resources import Resource
-        from opentelemetry.sdk.trace import TracerProvider
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor
-    except ImportError:
-        raise ConfigError(
-            "traces need OpenTelemetry: pip install 'gymmesh[otel]'", path="mesh.traces"
-        ) from None
+    _OTEL.require("tracing", path="mesh.traces")
+    from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
     named = {"service.namespace": "gymmesh"}
     if "OTEL_SERVICE_NAME" not in os.environ:
         named["service.name"] = ",".join(services) or "gymmesh"

@@ -83,4 +83,6 @@ def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(sys.modules, "cryptography", None)
     done = run("--out", tmp_path)
     assert done.exit_code == 1
-    assert done.stderr == "gym-cli: needs the package cryptography; install gymmesh[certs]\n"
+    assert done.stderr == (
+        "gym-cli: gym-cli certs needs cryptography: pip install 'gymmesh[certs]'\n"
+    )

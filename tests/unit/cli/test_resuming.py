@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gymmesh_cli.collect import exit_code
+from gymmesh_cli.collecting import exit_code
 from gymmesh_cli.resuming import resumed
 from gymmesh_client import RunSummary, Tally
 

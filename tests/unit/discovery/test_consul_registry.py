@@ -437,4 +437,7 @@ def test_nothing_imports_py_consul_until_it_is_used() -> None:
         "gymmesh_discovery.backends.consul.make_client(ConsulConfig())\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert "ConfigError: Consul needs py-consul" in done.stderr
+    assert (
+        "ConfigError: discovery by Consul needs consul: pip install 'gymmesh[consul]'"
+        in done.stderr
+    )

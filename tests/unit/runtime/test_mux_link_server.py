@@ -11,7 +11,10 @@ import pytest
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import model_pb2
 from gymmesh.mux.v1 import mux_pb2
+from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import from_status
+from gymmesh_runtime.one_per_second import OnePerSecond
+from gymmesh_runtime.wire.mux import link
 from gymmesh_runtime.wire.mux.frames import (
     BEGIN,
     CANCEL,
@@ -26,6 +29,7 @@ from tests.unit.runtime.link_ends import (
     STREAM,
     UNARY,
     Served,
+    serving_end,
 )
 from tests.unit.runtime.probe import MODEL, stream, unary, until
 
@@ -238,3 +242,34 @@ async def test_a_server_cuts_who_breaks_the_protocol(served: Served, data: bytes
     assert served.link.broken
     assert served.probe.cancelled.is_set()  # nobody is there to be answered
     assert served.link.error().reason == Reason.ERROR_REASON_MUX_BROKEN
+
+
+async def test_a_peer_that_breaks_the_protocol_over_and_over_is_logged_once_and_counted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(link, "_warnings", OnePerSecond(clock=lambda: now))
+    before = _broken()
+    for _ in range(20):
+        await _break_one()
+    (record,) = _warned(caplog)
+    assert record.startswith("hand broke the protocol of the mux, which is cut: 'message' came")
+    now = 1.0
+    await _break_one()
+    assert _warned(caplog)[1:] == [f"{record} (19 more since the last such line)"]
+    assert _broken() - before == 21
+
+
+async def _break_one() -> None:
+    async with serving_end() as served:
+        served.hand.send_raw(pack([(MESSAGE, 1, b"", False)]))
+        await asyncio.wait_for(served.running, 30)
+
+
+def _broken() -> float:
+    value = metrics.REGISTRY.get_sample_value("gymmesh_mux_broken_total", {"side": "server"})
+    return value or 0.0
+
+
+def _warned(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [one.getMessage() for one in caplog.records if one.name == "gymmesh.mux"]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
+from gymmesh_runtime import peers
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory, Transport
 from tests.unit.runtime.probe import (
@@ -94,6 +95,42 @@ async def test_weights_share_the_load_out(directory: PeerDirectory, affine: bool
     # 400, 1,200 and 400 on average, with standard deviations below 22.
     assert abs(picks["model-1"] - 1200) < 110, picks
     assert abs(picks["model-0"] - 400) < 90, picks
+
+
+async def test_the_choice_for_an_affinity_is_made_once_until_instances_change(
+    directory: PeerDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scored = 0
+
+    def counted(affinity: str, instance: discovery_pb2.Instance) -> float:
+        nonlocal scored
+        scored += 1
+        return score(affinity, instance)
+
+    score = peers._score
+    monkeypatch.setattr(peers, "_score", counted)
+    for number in range(5):
+        directory.upsert(math_at(number))
+    first = {(await directory.pick(MODEL, "policy", affinity="r-1")).id for _ in range(10)}
+    assert scored == 5
+    assert first == {await _picked({f"model-{number}" for number in range(5)}, "r-1")}
+    directory.remove(*first)
+    second = await directory.pick(MODEL, "policy", affinity="r-1")
+    assert second.id not in first
+    # Without an affinity they still take turns.
+    turns = {(await directory.pick(MODEL, "policy")).id for _ in range(8)}
+    assert turns == {f"model-{number}" for number in range(5)} - first
+
+
+async def test_affinities_without_end_take_no_memory_without_end(
+    directory: PeerDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peers, "_MOST_CHOSEN", 10)
+    for number in range(2):
+        directory.upsert(math_at(number))
+    for index in range(100):
+        await directory.pick(MODEL, "policy", affinity=f"r-{index}")
+    assert len(directory._chosen) <= 10
 
 
 async def test_an_affinity_of_any_text(directory: PeerDirectory) -> None:

@@ -124,3 +124,15 @@ def test_a_broken_contract_is_refused_and_the_stubs_stay(
     assert run(proto_root) == 1
     assert "lamp.proto" in capfd.readouterr().err
     assert generate.tree(proto_root / "python") == before
+
+
+def test_the_names_that_people_import_are_written_by_hand_and_stay(proto_root: Path) -> None:
+    assert run(proto_root) == 0
+    by_hand = proto_root / "python" / "gymmesh" / "__init__.py"
+    by_hand.write_text('"""By hand."""\n', encoding="utf-8")
+    assert run(proto_root, "--check") == 0
+    (proto_root / "gymmesh" / "lamp" / "v1" / "colour.proto").unlink()
+    assert run(proto_root) == 0
+    assert by_hand.read_text(encoding="utf-8") == '"""By hand."""\n'
+    by_hand.unlink()
+    assert run(proto_root, "--check") == 1

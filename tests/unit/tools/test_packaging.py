@@ -7,13 +7,28 @@ import sysconfig
 import tomllib
 import venv
 import zipfile
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-EXTRA_LIBRARIES = {"vllm", "openai", "consul", "xllamacpp", "reasoning_gym"}
+EXTRA_LIBRARIES = {
+    "consul",
+    "duckdb",
+    "langdetect",
+    "math_verify",
+    "mcp",
+    "nltk",
+    "openai",
+    "reasoning_gym",
+    "simpleeval",
+    "sympy",
+    "vllm",
+    "xllamacpp",
+    "xmltodict",
+}
 
 
 @pytest.fixture(scope="module")
@@ -102,9 +117,54 @@ def test_the_wheel_is_built_without_a_development_environment() -> None:
     assert "setup.sh" not in plan.stdout
 
 
+def distributions(lines: list[str]) -> set[str]:
+    """The packages of requirements, normalised; gymmesh itself is left out."""
+    found = {re.split(r"[^a-z0-9-]", line.lower().replace("_", "-"))[0] for line in lines}
+    return found - {"gymmesh"}
+
+
 def test_only_extras_bring_their_libraries(project: dict[str, Any]) -> None:
-    core = {re.split(r"[^a-z0-9-]", line.lower())[0] for line in project["project"]["dependencies"]}
-    assert not core & {"vllm", "openai", "py-consul", "xllamacpp", "reasoning-gym"}
+    core = distributions(project["project"]["dependencies"])
+    extras = dict(project["project"]["optional-dependencies"])
+    del extras["dev"]
+    brought = distributions([line for lines in extras.values() for line in lines])
+    assert {"duckdb", "math-verify", "mcp", "openai", "py-consul", "simpleeval", "vllm"} <= brought
+    assert not core & brought
+
+
+def test_the_core_imports_each_of_its_dependencies(project: dict[str, Any]) -> None:
+    modules: dict[str, set[str]] = {}
+    for module, names in packages_distributions().items():
+        for name in names:
+            modules.setdefault(name.lower().replace("_", "-"), set()).add(module)
+    imported = {
+        found.group(1)
+        for room in project["tool"]["hatch"]["build"]["sources"]
+        for path in (REPOSITORY / room).rglob("*.py")
+        if "environments" not in path.parts
+        for found in re.finditer(
+            r"^ *(?:from|import) (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE
+        )
+    }
+    unused = {
+        name
+        for name in distributions(project["project"]["dependencies"])
+        if not modules[name] & imported
+    }
+    assert unused == set()
+
+
+def test_the_extra_all_holds_every_other(project: dict[str, Any]) -> None:
+    extras = project["project"]["optional-dependencies"]
+
+    def closed(name: str) -> set[str]:
+        inner = re.findall(r"gymmesh\[([^\]]*)\]", " ".join(extras[name]))
+        names = {one for group in inner for one in group.split(",")}
+        return {name}.union(*(closed(one) for one in names))
+
+    # vllm brings a torch of the machine's; the others are names for what is there.
+    assert extras.keys() - closed("all") == {"demo", "dev", "instructions", "vllm"}
+    assert closed("demo") | closed("instructions") <= closed("all") | {"demo", "instructions"}
 
 
 def test_no_room_imports_an_extra_when_imported(project: dict[str, Any]) -> None:

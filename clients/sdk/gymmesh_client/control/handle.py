@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Protocol
 
 from gymmesh.run.v1 import run_pb2
@@ -40,5 +40,5 @@ class RunHandle(Protocol):
 
     def groups(
         self, after_cursor: int, max_staleness: int | None
-    ) -> AsyncIterator[run_pb2.StreamGroupsResponse]:
+    ) -> AsyncGenerator[run_pb2.StreamGroupsResponse, None]:
         """Finished groups; MeshError NOT_OFFERED when the run keeps none."""

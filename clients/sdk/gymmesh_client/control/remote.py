@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final
 
@@ -44,8 +44,8 @@ class RemoteRun:
 
     async def groups(
         self, after_cursor: int = 0, *, max_staleness: int | None = None, timeout: float
-    ) -> AsyncIterator[run_pb2.StreamGroupsResponse]:
-        """Finished groups as they come, for at most `timeout` seconds.
+    ) -> AsyncGenerator[run_pb2.StreamGroupsResponse, None]:
+        """Finished groups as they come, for at most `timeout` seconds. Close it to end it early.
 
         When the run is finished and all were taken, the last are acknowledged, too.
         """

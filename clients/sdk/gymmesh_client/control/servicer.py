@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Final
 
 from gymmesh.errors.v1 import errors_pb2
@@ -69,12 +70,13 @@ class RunServicer:
 
     async def StreamGroups(
         self, request: run_pb2.StreamGroupsRequest, context: CallContext
-    ) -> AsyncIterator[run_pb2.StreamGroupsResponse]:
+    ) -> AsyncGenerator[run_pb2.StreamGroupsResponse, None]:
         self._check(context)
         run = self._find(request.run_id)
         staleness = request.max_staleness if request.HasField("max_staleness") else None
-        async for group in run.groups(request.after_cursor, staleness):
-            yield group
+        async with aclosing(run.groups(request.after_cursor, staleness)) as groups:
+            async for group in groups:
+                yield group
 
     def _check(self, context: CallContext) -> None:
         given = context.metadata.get(AUTHORIZATION, "").encode()

@@ -28,7 +28,10 @@ one and serves its own part of it.
 {{- $_ := set $mesh "mesh" (dict
     "drain_s" .Values.drainSeconds
     "transport" .Values.transport
-    "metrics" .Values.metrics.enabled) -}}
+    "metrics" .Values.metrics.enabled
+    "log_format" .Values.logFormat
+    "traces" (not (empty .Values.traces.endpoint))
+    "traces_endpoint" .Values.traces.endpoint) -}}
 {{- $_ := set $mesh "discovery" (include "gymmesh.discoveryConfig" . | fromJson) -}}
 {{- $_ := set $mesh "security" (include "gymmesh.securityConfig" . | fromJson) -}}
 {{- toYaml $mesh -}}
@@ -82,7 +85,7 @@ one and serves its own part of it.
     "key" "/etc/gymmesh-tls/tls.key"
     "authority" "/etc/gymmesh-tls/ca.crt"
     "server_name" (include "gymmesh.serverName" .)) -}}
-{{- $_ := set $config "plain_metrics" .Values.metrics.enabled -}}
+{{- $_ := set $config "plain_metrics" (and .Values.metrics.enabled (not .Values.metrics.tls)) -}}
 {{- end -}}
 {{- if .Values.tokenSecret.name -}}
 {{- $_ := set $config "token_file" (printf "/etc/gymmesh-token/%s" .Values.tokenSecret.key) -}}
@@ -90,7 +93,11 @@ one and serves its own part of it.
 {{- $identities := dict -}}
 {{- if eq .Values.tls.mode "certManager" -}}
 {{- /* Each kind of certificate has a name of its own, beside the one that all servers share. */ -}}
-{{- range $name, $may := dict "services" (list "register" "serve") "collector" (list "collect") -}}
+{{- $known := dict "services" (list "register" "serve") "collector" (list "collect") -}}
+{{- if .Values.metrics.tls -}}
+{{- $_ := set $known "prometheus" (list "observe") -}}
+{{- end -}}
+{{- range $name, $may := $known -}}
 {{- $_ := set $identities $name (dict
     "certificates" (list (printf "%s.%s" $name (include "gymmesh.serverName" $))) "may" $may) -}}
 {{- end -}}

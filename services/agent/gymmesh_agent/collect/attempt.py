@@ -1,4 +1,4 @@
-"""One attempt of a stream: its events go to the ledger, and it ends with one, whatever happens."""
+"""Runs one attempt of a stream: writes its events to the ledger, the last of them terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gymmesh_runtime.errors import MeshError, to_status, unforeseen
 if TYPE_CHECKING:
     from gymmesh_agent.collect.stream import CollectStream
 
-# With few rollouts under way, whoever waits for one to end should not wait for others' events.
+# With few rollouts under way, the end of one is sent at once, without waiting for others' events.
 _FEW: Final = 8
 # With more, so long for each of them, in seconds: what a batch saves then costs no throughput, as
 # it takes longer to run as many.

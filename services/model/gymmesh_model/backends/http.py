@@ -2,54 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh_model.backends.attempts import Attempts
 from gymmesh_model.backends.classify import http_failure
 from gymmesh_model.backends.progress import StreamReader
 from gymmesh_model.backends.sse import EventStream
-from gymmesh_model.backends.transport import (
-    MAX_ANSWER_BYTES,
-    DirectTransport,
-    Live,
-    Transport,
-    Whole,
-    is_proxied,
-)
 from gymmesh_model.concealed import secret_texts
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.errors import answer_invalid, misconfigured, unreachable
-from gymmesh_model.http1 import (
-    Body,
-    Client,
-    ConnectionLost,
-    Http1Error,
-    ProtocolViolated,
-    TooLarge,
-)
 from gymmesh_model.load_poll import LoadPoll, wants_metrics
 from gymmesh_model.pool import Endpoint, Pool
 from gymmesh_model.remedies import excerpt, explain
+from gymmesh_model.transport import (
+    Answer,
+    Body,
+    ConnectionLost,
+    ProtocolViolated,
+    StreamedAnswer,
+    TooLarge,
+    Transport,
+    TransportError,
+    is_proxied,
+)
 from gymmesh_runtime.errors import MeshError
-
-_LOOKED_AT: Final = 16 * 1024
 
 T = TypeVar("T")
 Reader = TypeVar("Reader", bound=StreamReader)
 
 
 class HttpEndpoint:
-    """Bounded connections to the endpoints of one model, `name` in the mesh.
+    """Calls to the endpoints of one model, `name` in the mesh.
 
-    pool: the endpoints, by the configured base URLs. calls_tools: what stands in an answer that
-    calls tools, and hardly in another: those are handed on one after the other.
+    pool: the endpoints, by the configured base URLs.
     """
 
-    def __init__(self, name: str, config: ModelConfig, calls_tools: bytes = b'"function"') -> None:
+    def __init__(self, name: str, config: ModelConfig) -> None:
         self._name = name
-        self._calls_tools = calls_tools
         self._config = config
         self.pool = Pool.of(name, config)
         self._attempts = Attempts(self.pool, config.max_retries)
@@ -59,21 +50,22 @@ class HttpEndpoint:
 
     async def open(self) -> None:
         """Connects to nothing yet. Raises ConfigError for a URL or header that cannot be sent."""
+        # Imported here, since aiohttp takes a while and other backends do without.
+        from gymmesh_model.transport.client import HttpTransport
+        from gymmesh_model.transport.target import Target
+
         config = self._config
         headers = {"Content-Type": "application/json", **config.headers}
         if config.api_key:
             headers["Authorization"] = f"Bearer {config.api_key}"
-        proxies = is_proxied(config.bases)
-        self._transport = self._direct(headers)
-        if proxies:
-            from gymmesh_model.backends.proxied import ProxiedTransport
-
-            await self._transport.close()
-            self._transport = ProxiedTransport(
-                headers, config.max_concurrency, config.connect_timeout_s
-            )
+        try:
+            for base in config.bases:
+                Target(base, headers)
+        except ValueError as error:
+            raise misconfigured(self._name, f"requests cannot be sent: {error}") from None
+        self._transport = HttpTransport(headers, config.connect_timeout_s)
         if wants_metrics(config):
-            self._poll = LoadPoll(self.pool, config, headers, proxies=proxies)
+            self._poll = LoadPoll(self.pool, config, headers, proxies=is_proxied(config.bases))
             self._poll.start()
 
     async def close(self) -> None:
@@ -84,7 +76,7 @@ class HttpEndpoint:
         if transport is not None:
             await transport.close()
 
-    def post(
+    async def post(
         self,
         url: str,
         body: Body,
@@ -92,23 +84,22 @@ class HttpEndpoint:
         read: Callable[[bytes], T],
         headers: Mapping[str, str] | None = None,
         key: str = "",
-    ) -> Coroutine[Any, Any, T]:
+    ) -> T:
         """Posts JSON and returns what the answer with status 200 says, retrying where safe.
 
         url: a path below an endpoint's base URL (see `Endpoint.at`), or a whole URL. body: bytes,
-        or who makes them, for each time that they are sent. key: the
-        rollout that the call is for, which decides on the endpoint. timeout: seconds for it
-        all. read: makes it of the answer's body, or raises the failure that the body reports,
-        so that it counts as one of the call. Raises MeshError with a MODEL_* reason; after
-        retries it is the last failure, whose metadata then has `attempts`.
+        or a function that makes them each time they are sent. key: the rollout that the call is
+        for, which decides on the endpoint. timeout: seconds for it all. read: makes the result of
+        the answer's body, or raises the failure that the body reports, so that it counts as one of
+        the call. Raises MeshError with a MODEL_* reason; after retries it is the last failure,
+        whose metadata then has `attempts`.
         """
 
         async def once(endpoint: Endpoint) -> T:
-            transport = self._transport or self._opened()
             at = endpoint.at(url)
             try:
-                answer = await transport.post(at, body, headers)
-            except Http1Error as error:
+                answer = await self._opened().post(at, body, headers)
+            except TransportError as error:
                 raise self._failure(error, at) from None
             if answer.status != 200:
                 raise self._refusal(answer, answer.body, at)
@@ -117,7 +108,14 @@ class HttpEndpoint:
             except MeshError as error:
                 raise self._explained(error, at, answer.body) from None
 
-        return self._attempts.run(once, timeout, key=key)
+        return await self._attempts.run(once, timeout, key=key)
+
+    async def get(self, url: str) -> Answer:
+        """The whole answer to a GET, whatever its status; not tried again.
+
+        url: a whole URL. Raises TransportError, and MeshError when closed.
+        """
+        return await self._opened().get(url)
 
     async def stream(
         self,
@@ -163,32 +161,15 @@ class HttpEndpoint:
                         if reader.ended:
                             return
                 reader.end()
-        except Http1Error as error:
+        except TransportError as error:
             raise self._failure(error, url) from None
-
-    def _direct(self, headers: Mapping[str, str]) -> DirectTransport:
-        config, calls_tools = self._config, self._calls_tools
-        client = Client(
-            limit=config.max_concurrency,
-            connect_timeout=config.connect_timeout_s,
-            max_body=MAX_ANSWER_BYTES,
-            # A hint: of an answer full of tokens and probabilities the beginning will do.
-            alike=lambda answer: answer.body.find(calls_tools, 0, _LOOKED_AT) >= 0,
-        )
-        transport = DirectTransport(headers, client)
-        try:
-            for base in config.bases:
-                transport.target(base)
-        except ValueError as error:
-            raise misconfigured(self._name, f"requests cannot be sent: {error}") from None
-        return transport
 
     def _opened(self) -> Transport:
         if self._transport is None:
             raise unreachable(self._name, "the model service is closed")
         return self._transport
 
-    def _refusal(self, answer: Whole | Live, body: bytes, url: str) -> MeshError:
+    def _refusal(self, answer: Answer | StreamedAnswer, body: bytes, url: str) -> MeshError:
         error = http_failure(self._name, answer.status, answer.headers, body, self.secrets)
         return explain(error, url, answer.status, body)
 
@@ -198,7 +179,7 @@ class HttpEndpoint:
             error.message += f"; it begins with: {excerpt(body, self.secrets) or '(nothing)'}"
         return explain(error, url, 200, body)
 
-    def _failure(self, error: Http1Error, url: str) -> MeshError:
+    def _failure(self, error: TransportError, url: str) -> MeshError:
         said = str(error)
         if isinstance(error, ProtocolViolated | TooLarge):
             return explain(answer_invalid(self._name, said), url, said=said)

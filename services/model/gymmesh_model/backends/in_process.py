@@ -10,12 +10,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from gymmesh_model.backends.transport import MAX_ANSWER_BYTES, Live, Whole
-from gymmesh_model.http1 import Body, ConnectionLost, TooLarge
+from gymmesh_model.transport import (
+    MAX_BODY,
+    Answer,
+    Body,
+    ConnectionLost,
+    StreamedAnswer,
+    TooLarge,
+)
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -24,13 +29,7 @@ Application = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None
 
 # How long an application may take to notice that its client has gone.
 _LEAVE_SECONDS: Final = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Whole:
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
+_CUT_SHORT: Final = "the call ended without its whole answer"
 
 
 class _Headers(dict[str, str]):
@@ -92,7 +91,7 @@ class _Exchange:
         """Returns when the head has come. Raises ConnectionLost when none will."""
         await self._begun.wait()
         if not self.status:
-            raise _lost(head=False)
+            raise ConnectionLost(_CUT_SHORT)
 
     def over(self) -> None:
         """The application has returned, or failed."""
@@ -105,18 +104,18 @@ class _Exchange:
         self._gone.set()
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The body as it comes; to be read once. Raises Http1Error."""
+        """The body as it comes; to be read once. Raises TransportError."""
         size = 0
         while (piece := await self._pieces.get()) is not None:
             size += len(piece)
-            if size > MAX_ANSWER_BYTES:
-                raise TooLarge(f"it is larger than {MAX_ANSWER_BYTES} bytes")
+            if size > MAX_BODY:
+                raise TooLarge(f"it is larger than {MAX_BODY} bytes")
             yield piece
         if not self._whole:
-            raise _lost(head=True)
+            raise ConnectionLost(_CUT_SHORT)
 
     async def read(self) -> bytes:
-        """The rest of the body. Raises Http1Error."""
+        """The rest of the body. Raises TransportError."""
         return b"".join([piece async for piece in self.pieces()])
 
 
@@ -131,21 +130,21 @@ class InProcessTransport:
         self._headers = dict(headers)
         self._running: set[asyncio.Task[None]] = set()
 
-    async def post(self, url: str, body: Body, headers: Mapping[str, str] | None) -> Whole:
+    async def post(self, url: str, body: Body, headers: Mapping[str, str] | None) -> Answer:
         """See Transport."""
         sent = body if isinstance(body, bytes) else body()
         async with self.stream(url, sent, headers) as answer:
-            return _Whole(answer.status, answer.headers, await answer.read())
+            return Answer(answer.status, answer.headers, await answer.read())
 
-    async def get(self, url: str) -> Whole:
-        """The whole answer to a GET."""
+    async def get(self, url: str) -> Answer:
+        """See Transport."""
         async with self._call("GET", url, b"", None) as answer:
-            return _Whole(answer.status, answer.headers, await answer.read())
+            return Answer(answer.status, answer.headers, await answer.read())
 
     @asynccontextmanager
     async def stream(
         self, url: str, body: bytes, headers: Mapping[str, str] | None
-    ) -> AsyncIterator[Live]:
+    ) -> AsyncIterator[StreamedAnswer]:
         """See Transport."""
         async with self._call("POST", url, body, headers) as answer:
             yield answer
@@ -207,8 +206,3 @@ def _scope(method: str, url: str, headers: Mapping[str, str]) -> MutableMapping[
         "client": None,
         "server": None,
     }
-
-
-def _lost(*, head: bool) -> ConnectionLost:
-    cause = "the call ended without its whole answer"
-    return ConnectionLost(cause, head=head, untouched=not head)

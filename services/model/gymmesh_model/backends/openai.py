@@ -25,13 +25,13 @@ from gymmesh_model.backends.read_response import read_response
 from gymmesh_model.backends.responses import native_body
 from gymmesh_model.backends.responses_stream import ResponsesReader
 from gymmesh_model.backends.sse import EventStream
-from gymmesh_model.backends.transport import MAX_ANSWER_BYTES
 from gymmesh_model.concealed import secret_texts
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.convert import whole
 from gymmesh_model.errors import answer_invalid, invalid, misconfigured, options_of, unreachable
 from gymmesh_model.pool import Endpoint, Pool
 from gymmesh_model.remedies import explain
+from gymmesh_model.transport import MAX_BODY
 from gymmesh_responses import TOOL_NAME_RULE, is_tool_name
 
 if TYPE_CHECKING:
@@ -207,8 +207,8 @@ class OpenAIBackend:
                 broken = "the connection broke inside the answer"
                 raise unreachable(self._name, broken, sent=True) from None
             size += len(piece)
-            if size > MAX_ANSWER_BYTES:
-                raise answer_invalid(self._name, f"it is larger than {MAX_ANSWER_BYTES} bytes")
+            if size > MAX_BODY:
+                raise answer_invalid(self._name, f"it is larger than {MAX_BODY} bytes")
             yield piece
 
 

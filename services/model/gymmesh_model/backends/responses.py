@@ -50,7 +50,7 @@ class ResponsesBackend:
         options: ResponsesOptions = options_of(name, config.options, ResponsesOptions)
         self.keep_aborted = options.keep_aborted
         self._name = name
-        self._http = HttpEndpoint(name, config, b'"function_call"')
+        self._http = HttpEndpoint(name, config)
         self._read = ResponseReader(name, self._http.secrets).read
         self.pool = self._http.pool
         self.endpoint_model = config.model or ""

@@ -33,7 +33,6 @@ from gymmesh_model.backends.chat_stream import ChatFold
 from gymmesh_model.backends.http import HttpEndpoint
 from gymmesh_model.backends.progress import Progress
 from gymmesh_model.backends.sendable import Sendable
-from gymmesh_model.backends.transport import is_proxied
 from gymmesh_model.backends.vllm_answer import PromptIgnored, Sample, VllmReader, take_answer
 from gymmesh_model.backends.vllm_probe import probe
 from gymmesh_model.backends.vllm_render import Continued, Renderer
@@ -109,9 +108,6 @@ class VllmBackend:
         self._running: dict[str, str] = {}  # calls that can be ended, by request_id
         self._probing = asyncio.Lock()
         self._poll_s = options.weights_poll_s
-        self._headers: dict[str, str] = {**config.headers}
-        if config.api_key:
-            self._headers["Authorization"] = f"Bearer {config.api_key}"
         self._polls: WeightsPoll | None = None
         self.pool = self._http.pool
         self.keep_aborted = options.keep_aborted
@@ -144,10 +140,7 @@ class VllmBackend:
     def follow_weights(self, tell: Callable[[int], None]) -> None:
         """Tells the version of the weights, as the servers name it, until `close`."""
         if self._poll_s and self.pool.endpoints[0].base:
-            bases = [endpoint.base for endpoint in self.pool.endpoints]
-            self._polls = WeightsPoll(
-                self.pool, self._poll_s, self._headers, tell, proxies=is_proxied(bases)
-            )
+            self._polls = WeightsPoll(self.pool, self._poll_s, self._http, tell)
             self._polls.start()
 
     def create(self, call: ModelCall) -> Coroutine[Any, Any, responses_pb2.Response]:

@@ -20,8 +20,8 @@ from gymmesh_model.backends.vllm import VllmBackend
 from gymmesh_model.backends.vllm_weights import version_of
 from gymmesh_model.config import AdaptConfig, ModelConfig
 from gymmesh_model.errors import misconfigured, unreachable
-from gymmesh_model.http1 import Http1Error
 from gymmesh_model.load import parse_load
+from gymmesh_model.transport import TransportError
 from gymmesh_model.vllm.engine import EngineError, Spans, VllmEngine, spans_of_call
 from gymmesh_model.vllm.naming import served_name
 
@@ -60,7 +60,7 @@ class EngineEndpoint(HttpEndpoint):
         while True:
             asked, in_flight = self.pool.clock(), endpoint.in_flight
             report = None
-            with contextlib.suppress(Http1Error):
+            with contextlib.suppress(TransportError):
                 answer = await transport.get(endpoint.at("/../metrics"))
                 report = parse_load(answer.body) if answer.status == 200 else None
             self.pool.reported(endpoint, report, asked, in_flight)

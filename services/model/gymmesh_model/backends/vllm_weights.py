@@ -11,17 +11,15 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from gymmesh_model.backends.http import HttpEndpoint
 from gymmesh_model.pool import Pool
+from gymmesh_model.transport import TransportError
 from gymmesh_responses import CodecError, loads
-
-if TYPE_CHECKING:
-    import aiohttp
 
 _PATH: Final = "/../weight_info"
 _ASK_SECONDS: Final = 5.0
-_MAX_BYTES: Final = 65_536
 _MAX_VERSION: Final = 2**64 - 1
 
 
@@ -32,24 +30,17 @@ class NotOffered(Exception):
 class WeightsPoll:
     """Asks every endpoint of a pool, every `poll_s` seconds, until one does not offer it.
 
-    tell: is given the version that all endpoints have reached: none of them is older. proxies:
-    whether the environment's are used.
+    http: fetches the answers. tell: gets the version that all endpoints have reached: none of them
+    is older.
     """
 
     def __init__(
-        self,
-        pool: Pool,
-        poll_s: float,
-        headers: Mapping[str, str],
-        tell: Callable[[int], None],
-        *,
-        proxies: bool,
+        self, pool: Pool, poll_s: float, http: HttpEndpoint, tell: Callable[[int], None]
     ) -> None:
         self._pool = pool
         self._poll_s = poll_s
-        self._headers = headers
+        self._http = http
         self._tell = tell
-        self._proxies = proxies
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -64,45 +55,34 @@ class WeightsPoll:
             await asyncio.gather(task, return_exceptions=True)
 
     async def _follow(self) -> None:
-        import aiohttp
+        with contextlib.suppress(NotOffered):
+            while True:
+                await self._ask_all()
+                await asyncio.sleep(self._poll_s)
 
-        async with aiohttp.ClientSession(
-            headers=self._headers,
-            timeout=aiohttp.ClientTimeout(total=_ASK_SECONDS),
-            trust_env=self._proxies,
-            cookie_jar=aiohttp.DummyCookieJar(),
-        ) as session:
-            with contextlib.suppress(NotOffered):
-                while True:
-                    await self._ask_all(session)
-                    await asyncio.sleep(self._poll_s)
-
-    async def _ask_all(self, session: aiohttp.ClientSession) -> None:
+    async def _ask_all(self) -> None:
         urls = [endpoint.at(_PATH) for endpoint in self._pool.endpoints]
-        versions = await asyncio.gather(*(_ask(url, session) for url in urls))
+        versions = await asyncio.gather(*(self._ask(url) for url in urls))
         known = [version for version in versions if version is not None]
         if known and len(known) == len(versions):
             self._tell(min(known))
 
-
-async def _ask(url: str, session: aiohttp.ClientSession) -> int | None:
-    """The version; None when it cannot be had now, or is none. Raises NotOffered."""
-    import aiohttp
-
-    try:
-        async with session.get(url, allow_redirects=False) as response:
-            if response.status in (403, 404, 405):
-                raise NotOffered
-            if response.status != 200:
-                return None
-            body = await response.content.read(_MAX_BYTES)
-    except (aiohttp.ClientError, TimeoutError, OSError):
-        return None
-    try:
-        answer = loads(body)
-    except CodecError:
-        return None
-    return version_of(answer.get("weight_version") if isinstance(answer, Mapping) else None)
+    async def _ask(self, url: str) -> int | None:
+        """The version; None when it cannot be had now, or is none. Raises NotOffered."""
+        try:
+            async with asyncio.timeout(_ASK_SECONDS):
+                answer = await self._http.get(url)
+        except (TransportError, TimeoutError):
+            return None
+        if answer.status in (403, 404, 405):
+            raise NotOffered
+        if answer.status != 200:
+            return None
+        try:
+            said = loads(answer.body)
+        except CodecError:
+            return None
+        return version_of(said.get("weight_version") if isinstance(said, Mapping) else None)
 
 
 def version_of(value: object) -> int | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from gymmesh_runtime.extras import Extra
+
 if TYPE_CHECKING:
     from .serving import serve as serve
     from .tool_server import ToolServer as ToolServer
@@ -18,10 +20,5 @@ def __getattr__(name: str) -> Any:
     # Late, because the MCP library is optional.
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        module = importlib.import_module(f"{__name__}.{_HOME[name]}")
-    except ModuleNotFoundError as error:
-        raise ImportError(
-            f"{__name__} needs the extra mcp ({error}): pip install 'gymmesh[mcp]'"
-        ) from error
-    return getattr(module, name)
+    Extra("mcp", ("mcp",)).require("offering tools over MCP")
+    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)

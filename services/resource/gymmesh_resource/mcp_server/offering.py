@@ -58,8 +58,8 @@ class Offering:
         task, self._task = self._task, None
         try:
             task.result()
-        except ImportError as error:
-            raise ConfigError(str(error), path=self._place) from None
+        except ConfigError as error:
+            raise ConfigError(error.problem, path=self._place) from None
         except (OSError, TimeoutError) as error:
             at = f"{self._config.host}:{self._config.port}"
             raise ConfigError(

@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator
+from typing import cast
 
 import uvicorn
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from .tool_server import ToolServer
 
@@ -68,13 +69,13 @@ class _Server(uvicorn.Server):
         yield
 
 
-class _Connection(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # one of two, as installed
+class _Connection(H11Protocol):
     """Hangs up on a caller that says nothing, for whom the library would wait for ever, and on one
     that spoils a request which is being answered, where the library's two answers would meet.
     """
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
+        super().connection_made(cast("asyncio.Transport", transport))  # of a TCP connection
         asyncio.get_running_loop().call_later(_SILENT_S, self._hang_up, transport)
 
     def send_400_response(self, msg: str) -> None:

@@ -10,20 +10,18 @@ from __future__ import annotations
 import datetime
 import json
 import logging
-import math
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from inspect import isawaitable
-from time import monotonic
 from typing import Any, Final
 
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.contract import MethodSpec
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.one_per_second import OnePerSecond
 
 _log = logging.getLogger("gymmesh.audit")
-_DENIALS_S: Final = 1.0
-_MOST_DENIALS: Final = 10_000
+_denials = OnePerSecond()
 _MOST: Final = 200  # characters of what a caller wrote
 
 
@@ -85,15 +83,10 @@ def audited(spec: MethodSpec, handler: Any) -> Any:
 
 def denied(identity: str, method: str, error: MeshError) -> None:
     """A call that was refused; of many alike within a second one is written."""
-    key = (identity, method, error.reason_name)
-    since, count = _denials.get(key, (-math.inf, 0))
-    if monotonic() - since < _DENIALS_S:
-        _denials[key] = (since, count + 1)
-        return
-    if len(_denials) >= _MOST_DENIALS:
-        _denials.clear()
-    _denials[key] = (monotonic(), 0)
-    _write(identity, method, {"refused_before": count} if count else {}, error.reason_name)
+    held_back = _denials.held_back((identity, method, error.reason_name))
+    if held_back is not None:
+        target = {"refused_before": held_back} if held_back else {}
+        _write(identity, method, target, error.reason_name)
 
 
 def _write(identity: str, method: str, target: Mapping[str, Any], outcome: str) -> None:
@@ -107,10 +100,6 @@ def _write(identity: str, method: str, target: Mapping[str, Any], outcome: str) 
         "outcome": outcome,
     }
     _log.info("%s", json.dumps(line))
-
-
-#: When one was last written, and how many have come since.
-_denials: dict[tuple[str, str, str], tuple[float, int]] = {}
 
 
 def _digest(lease: str) -> str:

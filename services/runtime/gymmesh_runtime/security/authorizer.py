@@ -21,7 +21,7 @@ class Authorizer:
 
     @classmethod
     def of(cls, config: SecurityConfig) -> Authorizer | None:
-        """The authorizer of a configuration; None where whoever can connect may do all."""
+        """The authorizer of a configuration; None without identities."""
         return cls(config) if config.identities else None
 
     def caller(self, rpc: Any, metadata: Mapping[str, str]) -> Identity | None:

@@ -40,11 +40,11 @@ class TlsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class IdentityConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who somebody is, and what they may do.
+    """How a caller is known, and what it may do.
 
-    Known by a name in their certificate (a URI such as a SPIFFE id, a DNS name, or the common
+    It is known by a name in its certificate (a URI such as a SPIFFE id, a DNS name, or the common
     name), or by a bearer token: the file that holds it, or its SHA-256 in hexadecimal digits.
-    Whoever may do anything may ``observe``.
+    Every identity may ``observe``.
     """
 
     certificates: tuple[str, ...] = ()
@@ -85,10 +85,10 @@ class SecurityConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """How services and their callers know one another.
 
     ``token_file`` holds the bearer token that this process presents. ``identities``, by name, are
-    the only ones who may call; without any, whoever can connect may do all. ``insecure`` allows to
-    listen without TLS where others than this machine can connect, and to send tokens there.
-    ``plain_metrics``: metrics are served without TLS, to whoever can connect. ``reflection``:
-    whether servers say what they offer; by default those that are plain and know no identities do.
+    the only ones that may call; without any, all that can connect may do everything. ``insecure``
+    allows to listen without TLS where others than this machine can connect, and to send tokens
+    there. With ``plain_metrics`` metrics need neither TLS nor an identity. ``reflection``: whether
+    servers say what they offer; by default those that are plain and know no identities do.
     """
 
     tls: TlsConfig | None = None

@@ -1,8 +1,8 @@
-"""Whose an id is: callers choose ids, and must not find what belongs to another caller.
+"""The owner of an id: callers choose ids, and must not find what belongs to another caller.
 
-An id is looked up together with the caller's identity, so that somebody else's is not there for
-whoever guesses it. Callers within the process, and those where whoever can connect may do all, have
-the empty identity.
+An id is looked up together with the caller's identity, so that a guessed id of another caller's is
+not found. Callers within the process, and all callers where there are no identities, have the empty
+identity.
 """
 
 from __future__ import annotations

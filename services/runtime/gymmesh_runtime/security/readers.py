@@ -1,9 +1,9 @@
-"""Who may read over HTTP what Prometheus reads: metrics, and what there is to scrape.
+"""Access to the HTTP pages that Prometheus reads: metrics, and the list of what to scrape.
 
-The rules are those of calls that take `observe`. Where services have TLS, these pages are served
-over it with the same certificate, and readers show one of their own where callers must. Where there
-are identities, only they read, known by their certificate or by a bearer token; each of them may
-`observe`. With `plain_metrics` the pages are plain and open to whoever can connect.
+The rules are those of calls that need `observe`, which every identity may. Where services have TLS,
+the pages are served over it with the same certificate, and a reader shows a certificate where
+callers must. Where there are identities, a reader must be one of them, known by its certificate or
+by a bearer token. With `plain_metrics` there is no TLS, and all that can connect may read.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _LIKE: Final = "gymmesh.discovery.v1.DiscoveryService/ListInstances"
 
 
 class Readers:
-    """Who may read from one process; threads may use it.
+    """Decides which requests may read the pages of one process; safe to call from threads.
 
-    ``tls`` is what an HTTP server wraps its connections with; None: plain. It follows changed
-    certificates by itself. Raises ConfigError for services with TLS and no certificate.
+    ``tls`` wraps the HTTP server's connections; None: no TLS. It takes changed certificates by
+    itself. Raises ConfigError for services with TLS and no certificate.
     """
 
     def __init__(self, credentials: Credentials | None = None) -> None:
@@ -51,10 +51,10 @@ class Readers:
     def refusal(
         self, what: str, authorization: str, certificate: Mapping[str, Any] | None
     ) -> MeshError | None:
-        """Why a request is not let in, which the audit log hears of, too; None: it is.
+        """The error for a request that may not read, which is written to the audit log; or None.
 
         ``what`` names the page in that log, ``authorization`` is the header's value, and
-        ``certificate`` what `ssl.SSLSocket.getpeercert` says of the reader's.
+        ``certificate`` the reader's, as `ssl.SSLSocket.getpeercert` gives it.
         """
         if self._identities is None:
             return None

@@ -14,12 +14,12 @@ _MAX_DETAILS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What a call's caller is told of an error, without the error itself.
+    """The status that a failed call ends with, apart from the error that it was made from.
 
-    gRPC ends a handler by an exception, which the call keeps, and whose traceback has the handler's
-    frame, which has the call: a cycle. All that the frame holds is thus held until the next full
-    garbage collection, so it must hold neither the request, nor the error, in whose own traceback
-    the request is.
+    gRPC ends a handler by raising an exception, which the call keeps. The exception's traceback
+    holds the handler's frame, and the frame holds the call: a cycle, which lasts until the next
+    full garbage collection. So the frame may hold neither the request, nor the error, whose own
+    traceback holds the request.
     """
 
     code: grpc.StatusCode
@@ -33,7 +33,7 @@ class Ending:
         return cls(error.code, status.message, status.SerializeToString())
 
     async def send(self, rpc: grpc.aio.ServicerContext[Any, Any]) -> None:
-        """Ends the call; the handler is to return, unless gRPC's own exception ends it before."""
+        """Ends the call. The handler then returns, where gRPC's exception has not ended it."""
         trailers = ((STATUS_DETAILS_KEY, self.status),)
         try:
             # The whole message is in the status; this copy, for other clients, is percent-encoded.

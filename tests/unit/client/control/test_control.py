@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ import pytest
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.run.v1 import run_pb2
-from gymmesh_client.control import RunDesk, find_run, open_runs
+from gymmesh_client.control import RunDesk, RunServicer, find_run, open_runs
 from gymmesh_client.control.notes import Note, leave, notes_folder, read_all, take_away
+from gymmesh_client.control.servicer import AUTHORIZATION
 from gymmesh_client.dispatch import RunStateError
+from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 
@@ -55,9 +58,12 @@ class TinyRun:
 
     async def groups(
         self, after_cursor: int, max_staleness: int | None
-    ) -> AsyncIterator[run_pb2.StreamGroupsResponse]:
-        for cursor in range(after_cursor + 1, 4):
-            yield run_pb2.StreamGroupsResponse(cursor=cursor)
+    ) -> AsyncGenerator[run_pb2.StreamGroupsResponse, None]:
+        try:
+            for cursor in range(after_cursor + 1, 4):
+                yield run_pb2.StreamGroupsResponse(cursor=cursor)
+        finally:
+            self.told.append("no more groups")
 
 
 @pytest.fixture(autouse=True)
@@ -92,8 +98,8 @@ async def test_a_run_is_found_looked_at_and_steered() -> None:
                 assert after.completed == len(one.told)
             assert one.told == [told for _, told in COMMANDS]
             assert (await run.get()).completed == len(COMMANDS)
-            groups = [group.cursor async for group in run.groups(1, timeout=10)]
-            assert groups == [2, 3]
+            async with aclosing(run.groups(1, timeout=10)) as groups:
+                assert [group.cursor async for group in groups] == [2, 3]
     assert not other.told
     async with open_runs() as runs:
         assert not runs
@@ -248,3 +254,15 @@ def test_a_note_of_other_kinds_is_passed_over(changed: dict[str, Any]) -> None:
     path = leave(Note("run-1", "127.0.0.1:1", "t", os.getpid(), "out.jsonl"))
     path.write_text(json.dumps(json.loads(path.read_text()) | changed))
     assert list(read_all()) == []
+
+
+async def test_a_stream_of_groups_that_is_closed_closes_the_runs_own() -> None:
+    servicer, run = RunServicer("t"), TinyRun("run-a")
+    servicer.add(run)
+    context = CallContext("StreamGroups", metadata={AUTHORIZATION: "Bearer t"})
+    async with aclosing(
+        servicer.StreamGroups(run_pb2.StreamGroupsRequest(run_id="run-a"), context)
+    ) as groups:
+        assert (await anext(groups)).cursor == 1
+        assert not run.told
+    assert run.told == ["no more groups"]

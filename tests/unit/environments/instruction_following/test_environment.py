@@ -11,10 +11,8 @@ import pytest
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_resource.environments.instruction_following import (
     InstructionFollowingEnvironment,
-    language,
 )
 from gymmesh_responses import new_message
-from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
 from tests.unit.resource.served import served, task
 
@@ -125,13 +123,3 @@ async def test_takes_the_recorded_rows_unchanged(golden_dir: Path) -> None:
         for row in map(json.loads, file.read_text(encoding="utf-8").splitlines()):
             del row["responses_create_params"]
             await environment.create(task(**row))
-
-
-async def test_a_missing_library_is_told_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(language, "find_spec", lambda name: None if name == "langdetect" else name)
-
-    with pytest.raises(ConfigError) as caught:
-        async with served(InstructionFollowingEnvironment()):
-            pass
-
-    assert "instruction_following needs langdetect: pip install" in str(caught.value)

@@ -44,8 +44,8 @@ from gymmesh_discovery.view import (
     Change,
 )
 from gymmesh_runtime import metrics
-from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.extras import Extra
 
 if TYPE_CHECKING:
     from gymmesh_discovery.backends.consul.client import Answer, ConsulClient
@@ -431,12 +431,9 @@ class ConsulRegistry:
 
 def make_client(config: ConsulConfig) -> ConsulClient:
     """A client of the agent. Raises ConfigError."""
-    try:
-        from gymmesh_discovery.backends.consul.client import ConsulClient
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "consul":
-            raise
-        raise ConfigError("Consul needs py-consul: pip install 'gymmesh[consul]'") from None
+    Extra("consul", ("consul",)).require("discovery by Consul")
+    from gymmesh_discovery.backends.consul.client import ConsulClient
+
     return ConsulClient(config)
 
 

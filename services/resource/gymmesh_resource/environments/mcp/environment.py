@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
@@ -25,6 +25,7 @@ from gymmesh_resource.sessions import Session
 from gymmesh_resource.task import Task
 from gymmesh_resource.verdicts import Outcome, Skipped, Verdict
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.extras import Extra
 
 from .connection import Connection, ServerLost
 from .content import answer, text
@@ -58,6 +59,7 @@ class McpEnvironment(Environment[_Servers]):
     state = _Servers
     verify_needs_session = False
     examples = "tasks.jsonl"
+    extra = Extra("mcp", ("mcp",))
     models: ClassVar[tuple[str, ...]] = ("judge",)
 
     def __init__(
@@ -219,10 +221,7 @@ class McpEnvironment(Environment[_Servers]):
 
 
 def _check_library() -> None:
-    try:
-        found = version("mcp")
-    except PackageNotFoundError:
-        raise ValueError("the mcp package is missing: pip install 'gymmesh[mcp]'") from None
+    found = version("mcp")
     if int(found.split(".")[0]) < _LIBRARY:
         raise ValueError(f"mcp {found} is too old: pip install 'gymmesh[mcp]'")
 

@@ -7,7 +7,6 @@ answer too means a broken task or verifier, and is reported as such.
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 import subprocess
 import sys
@@ -51,6 +50,7 @@ class ReasoningGymEnvironment(Environment[None]):
     verify_needs_session = False
     in_order = False
     examples = "tasks.jsonl"
+    extra = generate.REASONING_GYM
 
     def __init__(
         self,
@@ -81,11 +81,6 @@ class ReasoningGymEnvironment(Environment[None]):
 
     async def open(self) -> None:
         """Make the pool; its processes start with the first session."""
-        if importlib.util.find_spec("reasoning_gym") is None:
-            raise DefinitionError(
-                "The environment reasoning_gym needs the package reasoning-gym: "
-                "pip install reasoning-gym."
-            )
         self._pool = ProcessPool(
             workers=self._workers, warm_up=scoring.warm_up, memory_limit=_MEMORY
         )

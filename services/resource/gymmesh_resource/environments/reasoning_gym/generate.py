@@ -11,12 +11,14 @@ from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
 from typing import Any
 
+from gymmesh_runtime.extras import Extra
 from gymmesh_runtime.plain_text import one_line
 
 __all__ = ["GenerateError", "generate_rows", "main", "write_rows"]
 
 _INSTRUCTION = "Think first, then give the final answer alone between <answer> and </answer>."
 # Seeds of the library's generators are 32-bit numbers.
+REASONING_GYM = Extra("reasoning-gym", ("reasoning_gym",))
 _SEEDS = 2**32
 
 
@@ -36,8 +38,10 @@ def generate_rows(
 
     `datasets`: names, or nothing for all. `config`: settings of the datasets' own generators.
     `answer_tags`: begin with a message that asks for the answer between tags.
-    Raises `GenerateError`. Imports the library, which takes seconds.
+    Raises `GenerateError`, ConfigError where the library is missing. Imports it, which takes
+    seconds.
     """
+    REASONING_GYM.require("reasoning_gym")
     names = list(datasets) or sorted(_known())
     if unknown := [name for name in names if name not in _known()]:
         raise GenerateError(f"There is no dataset {unknown[0]!r} in reasoning-gym.")
@@ -111,8 +115,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             answer_tags=options.answer_tags,
         )
         write_rows(rows, options.output)
-    except ImportError as error:
-        return _refuse(f"{error}; install reasoning-gym")
     except (GenerateError, ValueError, OSError) as error:
         return _refuse(str(error))
     return 0

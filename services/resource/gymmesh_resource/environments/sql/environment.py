@@ -7,7 +7,6 @@ folder that the option `databases` gives, or else statements again (`schema`, `s
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, TypeVarTuple
@@ -22,6 +21,7 @@ from gymmesh_resource.sessions import Session
 from gymmesh_resource.task import Task
 from gymmesh_resource.tools import tool
 from gymmesh_resource.verdicts import Verdict
+from gymmesh_runtime.extras import Extra
 
 from .bounds import Limits, QueryError
 from .execution import (
@@ -91,8 +91,8 @@ class SqlEnvironment(Environment[None]):
         query_timeout_s, verdict_timeout_s: seconds for a query of the tool, and of the verdict.
         workers: processes that run queries.
         """
-        if engine == "duckdb" and importlib.util.find_spec("duckdb") is None:
-            raise ValueError("engine: duckdb needs the package duckdb; install gymmesh[duckdb].")
+        if engine == "duckdb":
+            Extra("duckdb", ("duckdb",)).require("engine: duckdb")
         self._engine = engine
         self._databases = Path(databases) if databases is not None else None
         if self._databases is not None and not self._databases.is_dir():

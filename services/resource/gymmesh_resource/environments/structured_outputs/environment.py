@@ -15,6 +15,7 @@ from gymmesh_resource.sessions import Session
 from gymmesh_resource.task import Task
 from gymmesh_resource.verdicts import Verdict
 from gymmesh_responses import CodecError, bytes_to_text
+from gymmesh_runtime.extras import Extra
 
 from .parsing import FORMATS, Format
 from .verdict import (
@@ -45,6 +46,7 @@ class StructuredOutputsEnvironment(Environment[None]):
     verify_needs_session = False
     in_order = False
     examples = "tasks.jsonl"
+    extra = Extra("structured-outputs", ("xmltodict",))
 
     def __init__(
         self,

@@ -20,6 +20,7 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime import metrics
 from gymmesh_runtime.binding import BoundMethod
 from gymmesh_runtime.errors import MeshError, unforeseen
+from gymmesh_runtime.one_per_second import OnePerSecond
 from gymmesh_runtime.wire.batch import BatchLimits
 from gymmesh_runtime.wire.mux.assembly import AssemblyBudget
 from gymmesh_runtime.wire.mux.callee import Admit, Callee
@@ -29,6 +30,7 @@ from gymmesh_runtime.wire.mux.sender import BATCHING, Sender
 from gymmesh_runtime.wire.mux.table import CallTable, Listener, TableLimits, Violation
 
 _log = logging.getLogger("gymmesh.mux")
+_warnings = OnePerSecond()
 
 _LINGER_S: Final = 0.5
 _STOP_S: Final = 5.0
@@ -165,7 +167,7 @@ class Link:
         try:
             await self._receive_all()
         except (Violation, ValueError) as exc:
-            _log.warning("%s broke the protocol of the mux, which is cut: %s", self.peer, exc)
+            self._warn(exc)
             self._break(f"the protocol was broken: {exc}")
         except Exception as exc:
             self._break(_said(exc, "reading from the mux"))
@@ -214,6 +216,17 @@ class Link:
                 asyncio.get_running_loop().call_later(_STOP_S, self._over.set)
             else:
                 self._over.set()
+
+    def _warn(self, violation: Exception) -> None:
+        """Log that the peer broke the protocol, at most once a second: any peer can do it, as often
+        as it likes. `gymmesh_mux_broken_total` counts all of them.
+        """
+        held_back = _warnings.held_back(self._side)
+        if held_back is not None:
+            more = f" ({held_back} more since the last such line)" if held_back else ""
+            _log.warning(
+                "%s broke the protocol of the mux, which is cut: %s%s", self.peer, violation, more
+            )
 
     def _break(self, detail: str) -> None:
         if not self._over.is_set():

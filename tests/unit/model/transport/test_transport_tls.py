@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from gymmesh_model.http1 import Client, ConnectFailed, Target
+from gymmesh_model.transport import ConnectFailed
 from tests.support.optional import require
-from tests.unit.model.http1.raw_server import hello, serving
+from tests.unit.model.transport.raw_server import Link, hello, serving, transport
 
 require(find_spec("cryptography"), "the package cryptography", "pip install cryptography")
 
@@ -53,20 +53,33 @@ def test_certificates_are_checked(run: Any, certificate: Path) -> None:
     trusting = ssl.create_default_context(cafile=str(certificate))
 
     async def main() -> None:
-        async with serving(hello, context) as server:
+        async with (
+            serving(hello, context) as server,
+            transport(tls=trusting) as knows,
+            transport() as doubts,
+        ):
             named = server.url.replace("127.0.0.1", "localhost")
-            knows, doubts = Client(tls=trusting), Client()
             for body in (b"hello", b"hello 1"):
-                assert (await knows.ask(Target(named), b"x" * 100_000)).body == body
-            assert knows.connections == 1
+                assert (await knows.post(named, b"x" * 100_000)).body == body
             for client, url, cause in (
                 (knows, server.url, "mismatch"),
                 (doubts, named, "self-signed certificate"),
             ):
                 with pytest.raises(ConnectFailed, match="TLS") as caught:
-                    await client.ask(Target(url), b"{}")
+                    await client.post(url, b"{}")
                 assert cause in str(caught.value)
-            await knows.close()
-            await doubts.close()
+
+    run(main())
+
+
+def test_tls_where_there_is_none(run: Any) -> None:
+    async def plain(link: Link) -> None:
+        await link.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await link.gone()
+
+    async def main() -> None:
+        async with serving(plain) as server, transport() as made:
+            with pytest.raises(ConnectFailed, match=r"TLS: .*(?i:wrong.version|record.layer)"):
+                await made.post(server.url.replace("http:", "https:"), b"{}")
 
     run(main())

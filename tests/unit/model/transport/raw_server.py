@@ -1,18 +1,21 @@
-"""A server on bare sockets that does to each connection what a test's script says; a client."""
+"""A server on bare sockets that does to each connection what a test's script says; a transport."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import itertools
+import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
-from gymmesh_model.http1 import Client, Http1Error, Target
+from gymmesh_model.transport import Answer, TransportError
+from gymmesh_model.transport.client import HttpTransport
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -50,7 +53,10 @@ class Link:
                 pass
 
     def reset(self) -> None:
-        """Breaks the connection."""
+        """Breaks the connection, so that its other side gets an error and no end."""
+        sock = self.writer.get_extra_info("socket")
+        if sock is not None and sock.fileno() >= 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.writer.transport.abort()
 
 
@@ -135,24 +141,31 @@ async def serving(
 
 
 @contextlib.asynccontextmanager
-async def client(**options: Any) -> AsyncIterator[Client]:
-    """A client, closed at the end of the block."""
-    made = Client(**options)
+async def transport(
+    headers: Mapping[str, str] | None = None, connect_timeout: float = 30.0, **options: Any
+) -> AsyncIterator[HttpTransport]:
+    """A transport, closed at the end of the block."""
+    made = HttpTransport(headers or {}, connect_timeout, **options)
     try:
         yield made
     finally:
         await made.close()
-        assert made.connections == 0
 
 
 async def settled(condition: Callable[[], bool]) -> None:
     """Waits until the condition holds."""
-    while not condition():  # noqa: ASYNC110  # the client tells nobody
+    while not condition():  # noqa: ASYNC110  # nobody is notified of it
         await asyncio.sleep(0.001)
 
 
-async def failure(made: Client, target: Target, **options: Any) -> Http1Error:
+async def failure(made: HttpTransport, url: str, **options: Any) -> TransportError:
     """What a request fails with."""
-    with pytest.raises(Http1Error) as caught:
-        await made.ask(target, b"{}", **options)
+    with pytest.raises(TransportError) as caught:
+        await made.post(url, b"{}", **options)
     return caught.value
+
+
+async def said(made: HttpTransport, url: str, body: bytes = b"{}") -> bytes:
+    """The body of a request's answer."""
+    answer: Answer = await made.post(url, body)
+    return answer.body

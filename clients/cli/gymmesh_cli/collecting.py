@@ -1,0 +1,288 @@
+"""What gym-cli collect does: choose the tasks, run them in a mesh, sum up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from gymmesh_cli.exits import DONE, INTERRUPTED, NOTHING_DONE, WITH_FAILURES, say
+from gymmesh_cli.logs import logged_to
+from gymmesh_cli.options import OutputOptions
+from gymmesh_cli.progress import Progress
+from gymmesh_cli.resuming import resume_command
+from gymmesh_cli.session import MeshPlan, connector
+from gymmesh_cli.task_choice import TaskChoice, choose_tasks
+from gymmesh_cli.terminal import echo, echo_json, one_line
+from gymmesh_client import (
+    CollectOptions,
+    Collector,
+    RunIdentity,
+    RunOutput,
+    RunSummary,
+    Tally,
+    TaskReader,
+    UserError,
+    prepare,
+    render,
+    summarize,
+)
+from gymmesh_client.control import RunDesk
+from gymmesh_client.output import check
+from gymmesh_client.shards import WHOLE, Shard
+from gymmesh_client.steered import SteeredRun
+from gymmesh_client.summary import summary_path, write_summary
+from gymmesh_client.task_file import TaskFile
+from gymmesh_mesh import Mesh
+from gymmesh_runtime import metrics
+from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.exposition import MetricsEndpoint
+from gymmesh_runtime.logs import LogFormat
+from gymmesh_runtime.loop import run as run_loop
+
+_HAND_OVER_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class CollectCommand:
+    """What the user asked for."""
+
+    tasks: Path
+    output: OutputOptions
+    limit: int | None
+    options: CollectOptions
+    control: bool
+    quiet: bool
+    skip_invalid: bool
+    number_ids: bool
+    inputs: Mapping[str, Iterable[Path]]
+    run_id: str
+    shard: Shard | None
+    log_format: LogFormat
+    metrics_port: int | None
+    as_json: bool
+
+
+def collect_tasks(command: CollectCommand, plan: MeshPlan) -> int:
+    """Run the command and print its summary; the exit code. Raises UserError, ConfigError,
+    MeshError.
+    """
+    with _metrics(command.metrics_port):
+        summary, interrupted = run_loop(_collect(command, plan))
+    again = resume_command(summary.tally.failed, summary.not_finished)
+    if command.as_json:
+        echo_json(summary.to_dict())
+        if again:
+            echo(f"gym-cli: try again with: {one_line(again)}", err=True)
+    else:
+        echo(render(summary, again))
+    if interrupted:
+        return say("interrupted; every finished row is on disk", INTERRUPTED)
+    return exit_code(summary)
+
+
+@contextmanager
+def _metrics(port: int | None) -> Iterator[None]:
+    """Serves this process's metrics meanwhile, when a port is given. Raises UserError."""
+    if port is None:
+        yield
+        return
+    try:
+        endpoint = MetricsEndpoint.start("127.0.0.1", port)
+    except OSError as error:
+        raise UserError(
+            f"--metrics-port {port}: cannot listen there ({error.strerror}); choose another"
+        ) from None
+    echo(f"gym-cli: metrics at http://{endpoint.address}/metrics", err=True)
+    try:
+        yield
+    finally:
+        endpoint.stop()
+
+
+def exit_code(summary: RunSummary) -> int:
+    """What a run that was not interrupted ends with."""
+    tally = summary.tally
+    if summary.not_finished > 0:
+        code = WITH_FAILURES if tally.completed else NOTHING_DONE
+        why = summary.why or "not every rollout has an outcome"
+        return say(f"ended early: {why}; go on with --resume", code)
+    if not tally.completed and summary.requested:  # a shard may have no task at all
+        first = one_line(tally.first_failure)
+        first = f"; the first failure: {first}" if first else ""
+        return say(f"no rollout completed{first}", NOTHING_DONE)
+    return WITH_FAILURES if tally.failed or summary.skipped else DONE
+
+
+async def _collect(command: CollectCommand, plan: MeshPlan) -> tuple[RunSummary, bool]:
+    identity = RunIdentity.of(command.tasks, plan.identity())
+    chosen: TaskChoice | None = None
+    if not plan.agents:
+        # A wrong row is said before the models are loaded.
+        chosen = _choose(command, plan, plan.reader())
+    output = command.output
+    check(
+        output.files,
+        identity,
+        overwrite=output.overwrite,
+        resume=output.resume,
+        accept=output.accept,
+        inputs=command.inputs,
+        run_id=command.run_id,
+        shard=command.shard,
+    )
+    log = logged_to(output.files.log, anew=not output.resume, log_format=command.log_format)
+    with log:
+        async with plan.open(command.options.patience_s) as mesh:
+            reader = plan.reader(mesh)
+            if chosen is None:
+                chosen = _choose(command, plan, reader)
+            return await _collect_with(command, mesh, reader, chosen, identity)
+
+
+def _choose(command: CollectCommand, plan: MeshPlan, reader: TaskReader) -> TaskChoice:
+    """The tasks to run; raises as `choose_tasks`."""
+    return choose_tasks(
+        replace(reader, number_repeated_ids=command.number_ids),
+        command.tasks,
+        command.limit,
+        checks=plan.checks(),
+        skip_invalid=command.skip_invalid,
+    )
+
+
+async def _collect_with(
+    command: CollectCommand,
+    mesh: Mesh,
+    reader: TaskReader,
+    chosen: TaskChoice,
+    identity: RunIdentity,
+) -> tuple[RunSummary, bool]:
+    asked, options, tally = command.output, command.options, Tally()
+    shard = command.shard or WHOLE
+    own = chosen.ids[shard.index :: shard.of]
+    output = prepare(
+        asked.files,
+        identity,
+        overwrite=asked.overwrite,
+        resume=asked.resume,
+        accept=asked.accept,
+        retry=asked.retry,
+        repeats=options.repeats,
+        skipped=chosen.skipped,
+        inputs=command.inputs,
+        run_id=command.run_id,
+        shard=command.shard,
+        tasks=len(chosen.ids),
+        trace=asked.trace,
+        on_row=lambda row: tally.add_row(row, kept=True),
+        on_failure=lambda row: tally.add_failure(row, kept=True),
+    )
+    kept_at = summary_path(output.files)
+    kept_at.unlink(missing_ok=True)
+    requested = _requested(own, options.repeats, output)
+    metrics.COLLECTOR_ROLLOUTS_REQUESTED.set(requested)
+    collector = Collector(
+        connector(mesh, held=True),
+        output,
+        options,
+        tally=tally,
+        stored=mesh.agents.stored,
+        load=mesh.agents.load,
+    )
+    started = time.monotonic()
+    async with AsyncExitStack() as stack:
+        if command.control:
+            run = SteeredRun(
+                collector,
+                requested=requested,
+                shown=output.files.shown,
+                identity=identity,
+                tasks=own,
+            )
+            await _serve(stack, run, output.files.shown)
+        stack.enter_context(interrupts_of(collector))
+        if not command.quiet:
+            await stack.enter_async_context(Progress(requested).shown(collector.figures))
+        reader = replace(reader, number_repeated_ids=command.number_ids)
+        tasks = TaskFile(reader, command.tasks, command.limit, chosen.lines_skipped, shard)
+        await collector.run(tasks)
+        wall_s = time.monotonic() - started
+        if options.hand_out:
+            await _hand_over(collector)
+    summary = summarize(
+        tally,
+        requested=requested,
+        wall_s=wall_s,
+        repeats=options.repeats,
+        output=output.files.shown,
+        failures_output=str(output.files.failures),
+        run_id=output.run_id,
+        why=collector.why,
+        concurrency=collector.figures().concurrency,
+        groups=collector.feed.shelf.counts() if options.hand_out else None,
+        skipped=len(chosen.lines_skipped),
+        skipped_output=str(output.files.skipped),
+    )
+    _keep(kept_at, summary)
+    return summary, collector.interrupted or collector.why in ("drained", "cancelled")
+
+
+async def _serve(stack: AsyncExitStack, run: SteeredRun, shown: str) -> None:
+    """Serve the run to this user's other terminals; that it cannot be is no reason to stop."""
+    try:
+        desk = await stack.enter_async_context(RunDesk())
+        desk.add(run, shown)
+    except (OSError, MeshError) as error:
+        echo(f"gym-cli: `gym-cli runs` will not find this run: {error}", err=True)
+
+
+async def _hand_over(collector: Collector) -> None:
+    """Give the trainer time to take the groups that it has not; Ctrl-C cuts it short."""
+    feed, loop = collector.feed, asyncio.get_running_loop()
+    waiting = asyncio.create_task(feed.emptied(_HAND_OVER_S))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, waiting.cancel)
+    with contextlib.suppress(asyncio.CancelledError):
+        await waiting
+    left = 0 if feed.delivered else feed.shelf.unacknowledged
+    if left:
+        echo(
+            f"gym-cli: {left} finished groups were not taken by a trainer; their rows are on disk",
+            err=True,
+        )
+
+
+def _keep(path: Path, summary: RunSummary) -> None:
+    try:
+        write_summary(path, summary)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        echo(f"gym-cli: {path}: cannot be written: {reason}", err=True)
+
+
+@contextmanager
+def interrupts_of(collector: Collector) -> Iterator[None]:
+    """While open, Ctrl-C and SIGTERM interrupt the collector: once to drain, twice to stop."""
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    for number in numbers:
+        loop.add_signal_handler(number, collector.interrupt)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+def _requested(ids: list[str], repeats: int, output: RunOutput) -> int:
+    """How many rollouts the run is to have, those that only an earlier run asked for included."""
+    asked = len(ids) * repeats
+    kept = sum(output.has_outcome(task, repeat) for task in ids for repeat in range(repeats))
+    return asked + output.outcomes - kept

@@ -1,0 +1,38 @@
+"""How model backends fetch answers: one interface, and the errors that every transport raises.
+
+`gymmesh_model.transport.client` implements it over HTTP with aiohttp, and
+`gymmesh_model.backends.in_process` by calling an ASGI application. Only `client` and what is
+below it import aiohttp.
+"""
+
+from gymmesh_model.transport.base import (
+    MAX_BODY,
+    Answer,
+    Body,
+    StreamedAnswer,
+    Transport,
+)
+from gymmesh_model.transport.errors import (
+    ConnectFailed,
+    ConnectionLost,
+    ConnectTimedOut,
+    ProtocolViolated,
+    TooLarge,
+    TransportError,
+)
+from gymmesh_model.transport.proxies import is_proxied
+
+__all__ = [
+    "MAX_BODY",
+    "Answer",
+    "Body",
+    "ConnectFailed",
+    "ConnectTimedOut",
+    "ConnectionLost",
+    "ProtocolViolated",
+    "StreamedAnswer",
+    "TooLarge",
+    "Transport",
+    "TransportError",
+    "is_proxied",
+]

@@ -1,0 +1,71 @@
+"""The interface between a backend and whatever fetches answers for it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+MAX_BODY: Final = 64 * 1024 * 1024
+"""Bytes of an answer's body, at most."""
+
+Body = bytes | Callable[[], bytes]
+"""What is sent: bytes, or a function that makes them each time they are sent.
+
+The latter need not be kept in memory while an answer is waited for, which may take minutes.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole answer. status: of HTTP. headers: by name, whatever its case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class StreamedAnswer(Protocol):
+    """An answer whose body is still coming."""
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """By name, whatever its case."""
+
+    @property
+    def content_type(self) -> str:
+        """In lower case, without parameters."""
+
+    def pieces(self) -> AsyncIterator[bytes]:
+        """The body as it comes; to be read once. Raises TransportError."""
+
+    async def read(self) -> bytes:
+        """The rest of the body. Raises TransportError."""
+
+
+class Transport(Protocol):
+    """Sends requests to endpoints. Made in the event loop, closed once.
+
+    No redirect is followed (the key would go to the host that it names), no cookie is kept, and
+    the size of an answer is bounded. There is no time-out but that for connecting: cancel the
+    call, which closes its connection.
+    """
+
+    async def post(self, url: str, body: Body, headers: Mapping[str, str] | None) -> Answer:
+        """The whole answer, whatever its status. Raises TransportError."""
+
+    async def get(self, url: str) -> Answer:
+        """The whole answer to a GET, whatever its status. Raises TransportError."""
+
+    def stream(
+        self, url: str, body: bytes, headers: Mapping[str, str] | None
+    ) -> AbstractAsyncContextManager[StreamedAnswer]:
+        """The answer as it comes; leaving the block ends it. Raises TransportError."""
+
+    async def close(self) -> None:
+        """Closes connections; calls in flight fail."""

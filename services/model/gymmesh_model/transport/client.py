@@ -1,0 +1,283 @@
+"""The transport over HTTP/1.1, by aiohttp."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import aiohttp
+
+from gymmesh_model.transport.base import MAX_BODY, Answer, Body, StreamedAnswer
+from gymmesh_model.transport.causes import typed
+from gymmesh_model.transport.connector import CheckedConnector, Link, current_link
+from gymmesh_model.transport.errors import (
+    ConnectFailed,
+    ConnectionLost,
+    ProtocolViolated,
+    TooLarge,
+)
+from gymmesh_model.transport.target import Target
+
+MAX_HEAD: Final = 64 * 1024
+"""Bytes of an answer's head, at most. aiohttp reads at most 128 headers."""
+
+_CLOSE_SECONDS: Final = 5.0
+# Answers that are remembered as ones that an endpoint gives to several requests.
+_MOST_CONSTANT: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What is sent. headers: all but those of its body."""
+
+    method: str
+    target: Target
+    body: Body | None
+    headers: Mapping[str, str]
+
+    def written(self) -> tuple[Mapping[str, str], AsyncIterator[bytes] | None]:
+        """All headers, and the body, which is let go of once it is sent.
+
+        The answer may be long in coming, and aiohttp keeps bytes until then.
+        """
+        if self.body is None:
+            return self.headers, None
+        body = self.body if isinstance(self.body, bytes) else self.body()
+        return {**self.headers, "Content-Length": str(len(body))}, _once(body)
+
+
+async def _once(body: bytes) -> AsyncIterator[bytes]:
+    yield body
+
+
+class HttpTransport:
+    """A `Transport` over kept connections; made and used in one event loop.
+
+    headers: of every request. connect_timeout: seconds for a connection, name and TLS included.
+    max_body, max_head: bytes of an answer. tls: the context for https; by default one that checks
+    certificate and name.
+
+    The number of connections has no limit here: the model service limits its calls.
+    """
+
+    def __init__(
+        self,
+        headers: Mapping[str, str],
+        connect_timeout: float,
+        *,
+        max_body: int = MAX_BODY,
+        max_head: int = MAX_HEAD,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._headers = headers
+        self._connect_timeout = connect_timeout
+        self._max_body = max_body
+        self._max_head = max_head
+        self._targets: dict[str, Target] = {}
+        self._constant: set[int] = set()
+        self._in_use: set[Link] = set()
+        self._closed = False
+
+        def session(*, force_close: bool) -> aiohttp.ClientSession:
+            return aiohttp.ClientSession(
+                connector=CheckedConnector(
+                    connect_timeout, limit=0, force_close=force_close, ssl=tls or True
+                ),
+                timeout=aiohttp.ClientTimeout(total=None),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+                max_line_size=max_head,
+                max_field_size=max_head,
+            )
+
+        self._kept = session(force_close=False)
+        # For a request that must have a connection of its own.
+        self._single = session(force_close=True)
+
+    async def post(self, url: str, body: Body, headers: Mapping[str, str] | None = None) -> Answer:
+        """See Transport.
+
+        Sampling has no side effect, so a request may be sent twice. It is, once and on a connection
+        of its own, when a kept connection fails before an answer begins (the other side may close
+        it just as it is used again), and when it brings the body of an earlier answer: only a new
+        connection can tell whether that is the answer, or a copy of another.
+        """
+        request = self._request("POST", url, body, headers)
+        link = Link()
+        try:
+            answer = await self._whole(self._kept, request, link)
+        except (ConnectionLost, ProtocolViolated):
+            if not link.kept or link.begun:
+                raise
+            return await self._whole(self._single, request, Link())
+        if not self._is_repeated(answer, link):
+            return answer
+        again = await self._whole(self._single, request, Link())
+        if again.body == answer.body:
+            self._remember_constant(answer.body)
+        return again
+
+    async def get(self, url: str) -> Answer:
+        """See Transport. On a connection of its own: every answer may be the same."""
+        return await self._whole(self._single, self._request("GET", url, None, None), Link())
+
+    @contextlib.asynccontextmanager
+    async def stream(
+        self, url: str, body: bytes, headers: Mapping[str, str] | None = None
+    ) -> AsyncIterator[StreamedAnswer]:
+        """See Transport.
+
+        Always on a connection of its own: whether a kept one brings a copy of an earlier answer
+        shows only at its end, when it has been handed on.
+        """
+        request = self._request("POST", url, body, headers)
+        async with self._exchange(self._single, request, Link()) as answer:
+            yield answer
+
+    async def close(self) -> None:
+        """See Transport."""
+        self._closed = True
+        broken = [link.broken() for link in self._in_use]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                # An answer whose connection aiohttp closes by itself would be waited for still.
+                await asyncio.gather(*broken, return_exceptions=True)
+                await self._kept.close()
+                await self._single.close()
+
+    def _request(
+        self, method: str, url: str, body: Body | None, headers: Mapping[str, str] | None
+    ) -> _Request:
+        target = self._targets.get(url)
+        if target is None:
+            target = self._targets[url] = Target(url, self._headers)
+        return _Request(method, target, body, target.headers(headers))
+
+    async def _whole(self, session: aiohttp.ClientSession, request: _Request, link: Link) -> Answer:
+        async with self._exchange(session, request, link) as answer:
+            return Answer(answer.status, answer.headers, await answer.read())
+
+    @contextlib.asynccontextmanager
+    async def _exchange(
+        self, session: aiohttp.ClientSession, request: _Request, link: Link
+    ) -> AsyncIterator[_Streamed]:
+        """Sends a request; gives its answer, with a head that is in order and within its bounds."""
+        if self._closed:
+            raise ConnectFailed("the client is closed")
+        response: aiohttp.ClientResponse | None = None
+        self._in_use.add(link)
+        try:
+            response = await self._sent(session, request, link)
+            link.begun = True
+            self._check_head(response)
+            answer = _Streamed(response, link, self._max_body)
+            yield answer
+            if not answer.ended:
+                link.abort()
+        except BaseException:
+            # aiohttp alone would wait until what is still to be sent has been read.
+            link.abort()
+            raise
+        finally:
+            self._in_use.discard(link)
+            if response is not None:
+                response.close()
+
+    async def _sent(
+        self, session: aiohttp.ClientSession, request: _Request, link: Link
+    ) -> aiohttp.ClientResponse:
+        """The answer's beginning."""
+        headers, body = request.written()
+        token = current_link.set(link)
+        try:
+            return await session.request(
+                request.method,
+                request.target.url,
+                data=body,
+                headers=headers,
+                proxy=request.target.proxy,
+                allow_redirects=False,
+            )
+        except (aiohttp.ClientError, OSError) as failure:
+            raise typed(failure, link, self._connect_timeout) from None
+        finally:
+            current_link.reset(token)
+
+    def _check_head(self, response: aiohttp.ClientResponse) -> None:
+        if response.status < 200:
+            raise ProtocolViolated(f"its status {response.status} is none of an answer")
+        codings = response.headers.getall("Transfer-Encoding", ["chunked"])
+        if [coding.lower() for coding in codings] != ["chunked"]:
+            raise ProtocolViolated("its Transfer-Encoding is not 'chunked'")
+        if response.headers.get("Content-Encoding", "identity").lower() not in ("", "identity"):
+            raise ProtocolViolated("it is compressed, which it was asked not to be")
+        if sum(len(name) + len(value) + 4 for name, value in response.raw_headers) > self._max_head:
+            raise TooLarge(f"its head is larger than {self._max_head} bytes")
+        if (response.content_length or 0) > self._max_body:
+            raise TooLarge(f"it is larger than {self._max_body} bytes")
+
+    def _is_repeated(self, answer: Answer, link: Link) -> bool:
+        """Whether the answer may be a copy of an earlier one on its connection.
+
+        An endpoint or proxy that sends an answer twice would have every later request on this
+        connection answered by the answer to the one before, so it is not used again.
+        """
+        known = hash(answer.body)
+        repeated = bool(answer.body) and known in link.recent
+        link.recent.append(known)
+        if repeated:
+            link.abort()
+        return repeated and answer.status == 200 and known not in self._constant
+
+    def _remember_constant(self, body: bytes) -> None:
+        """Remembers a body that came again on a connection of its own: it is a true answer."""
+        if len(self._constant) >= _MOST_CONSTANT:
+            self._constant.clear()
+        self._constant.add(hash(body))
+
+
+class _Streamed:
+    """An answer as it comes: a `StreamedAnswer`. ended: whether its end has been read."""
+
+    def __init__(self, response: aiohttp.ClientResponse, link: Link, max_body: int) -> None:
+        self._response = response
+        self._link = link
+        self._max_body = max_body
+        self.ended = False
+        self.status = response.status
+        self.headers: Mapping[str, str] = response.headers
+        self.content_type = response.content_type.lower()
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """See StreamedAnswer."""
+        size = 0
+        pieces = self._response.content.iter_any()
+        while True:
+            try:
+                piece = await anext(pieces)
+            except StopAsyncIteration:
+                break
+            except (aiohttp.ClientError, OSError) as failure:
+                raise typed(failure, self._link) from None
+            size += len(piece)
+            if size > self._max_body:
+                raise TooLarge(f"it is larger than {self._max_body} bytes")
+            yield piece
+        if self._is_cut_off():
+            raise ConnectionLost("connection broke inside the answer")
+        self.ended = True
+
+    async def read(self) -> bytes:
+        """See StreamedAnswer."""
+        return b"".join([piece async for piece in self.pieces()])
+
+    def _is_cut_off(self) -> bool:
+        """Whether the connection broke where its end should have been the answer's end."""
+        said = self.headers
+        if "Content-Length" in said or "Transfer-Encoding" in said or self._link.protocol is None:
+            return False
+        return isinstance(self._link.protocol.exception(), aiohttp.ClientOSError)

@@ -1,0 +1,115 @@
+"""Connections that are used again only while nothing has come on them unasked."""
+
+from __future__ import annotations
+
+import asyncio
+import select
+from collections import defaultdict, deque
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
+
+import aiohttp
+
+from gymmesh_model.transport.errors import ConnectionLost
+
+if TYPE_CHECKING:
+    from aiohttp.client import ClientTimeout
+    from aiohttp.client_proto import ResponseHandler
+    from aiohttp.client_reqrep import ClientRequest, ConnectionKey
+    from aiohttp.connector import Connection
+
+# So many answers back one may come once more, on the same connection.
+_REMEMBERED: Final = 64
+# Connections to one endpoint that are being made at a time.
+_OPENING: Final = 128
+
+
+@dataclass(eq=False, slots=True)
+class Link:
+    """The connection of one request, filled in once there is one.
+
+    kept: whether it has been used before. recent: hashes of the bodies that came on it. begun:
+    whether the answer's head has come.
+    """
+
+    protocol: ResponseHandler | None = None
+    transport: asyncio.Transport | None = None
+    kept: bool = False
+    recent: deque[int] = field(default_factory=deque)
+    begun: bool = False
+
+    def abort(self) -> None:
+        """Closes it at once, without waiting for what is still to be sent."""
+        if self.transport is not None:
+            self.transport.abort()
+
+    async def broken(self) -> None:
+        """Closes it at once, and returns when its answer has failed."""
+        self.abort()
+        closed = self.protocol.closed if self.protocol is not None else None
+        if closed is not None:
+            await closed
+
+
+current_link: Final[ContextVar[Link]] = ContextVar("current_link")
+"""Of the request that the running task sends; aiohttp forgets it once the answer is whole."""
+
+
+class CheckedConnector(aiohttp.TCPConnector):
+    """aiohttp's pool of connections, less those on which something has come unasked.
+
+    aiohttp looks whether a kept connection is open; it would read an earlier answer that came
+    twice as the answer to the next request.
+
+    connect_timeout: seconds for a connection, name and TLS included, once it is begun. options:
+    of aiohttp.
+    """
+
+    def __init__(self, connect_timeout: float, **options: Any) -> None:
+        super().__init__(**options)
+        self._connect_timeout = connect_timeout
+        # Thousands begun at once would overrun the endpoint's queue, and their own time-out.
+        self._opening: defaultdict[ConnectionKey, asyncio.Semaphore] = defaultdict(
+            lambda: asyncio.Semaphore(_OPENING)
+        )
+        self._recent: WeakKeyDictionary[ResponseHandler, deque[int]] = WeakKeyDictionary()
+
+    async def connect(
+        self, req: ClientRequest, traces: list[Any], timeout: ClientTimeout
+    ) -> Connection:
+        """See aiohttp. Raises ConnectionLost when a new connection has something to read."""
+        while True:
+            connection = await super().connect(req, traces, timeout)
+            protocol, transport = connection.protocol, connection.transport
+            if protocol is None or transport is None:
+                connection.close()
+                raise ConnectionLost("connection closed by the endpoint")
+            link = current_link.get()
+            link.protocol, link.transport = protocol, transport
+            link.kept = protocol in self._recent
+            link.recent = self._recent.setdefault(protocol, deque(maxlen=_REMEMBERED))
+            # A new one over TLS may have to read what belongs to its handshake.
+            looks = link.kept or transport.get_extra_info("sslcontext") is None
+            if not protocol.should_close and not (looks and _is_readable(transport)):
+                return connection
+            connection.close()
+            if not link.kept:
+                raise ConnectionLost("it sends or closes before it is asked")
+
+    async def _create_connection(
+        self, req: ClientRequest, traces: list[Any], timeout: ClientTimeout
+    ) -> ResponseHandler:
+        async with self._opening[req.connection_key], asyncio.timeout(self._connect_timeout):
+            return await super()._create_connection(req, traces, timeout)
+
+
+def _is_readable(transport: asyncio.Transport) -> bool:
+    """Whether something is waiting in the socket, or its other side has closed."""
+    sock = transport.get_extra_info("socket")
+    if sock is None or sock.fileno() < 0:
+        return True
+    poll = select.poll()
+    poll.register(sock.fileno(), select.POLLIN)
+    return bool(poll.poll(0))

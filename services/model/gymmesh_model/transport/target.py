@@ -1,0 +1,82 @@
+"""Where requests go and what their heads say, checked before anything is sent."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from yarl import URL
+
+from gymmesh_model.transport.proxies import proxy_of
+
+_TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_OURS: Final = frozenset(
+    ("host", "content-length", "transfer-encoding", "connection", "accept-encoding")
+)
+
+
+class Target:
+    """A URL with the fixed headers of its requests.
+
+    url: http or https. A user and password in it become basic authentication, unless `headers`
+    has an Authorization of its own. Raises ValueError, without quoting secrets, for what cannot
+    be sent.
+    """
+
+    __slots__ = ("_headers", "proxy", "url")
+
+    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
+        parts = _split(url)
+        try:
+            self.url = URL(url).with_user(None)
+        except ValueError:
+            raise ValueError("the URL cannot be read") from None
+        self.proxy = proxy_of(url)
+        self._headers = {**_with_auth(checked(headers), parts), "Accept-Encoding": "identity"}
+
+    def headers(self, more: Mapping[str, str] | None) -> dict[str, str]:
+        """A request's headers. more: those of this request alone. Raises ValueError."""
+        return {**self._headers, **checked(more)} if more else self._headers
+
+
+def checked(headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers, without blanks around their values.
+
+    Raises ValueError for one that cannot be sent or that the client sets itself.
+    """
+    for name, value in headers.items():
+        if not _TOKEN.fullmatch(name):
+            raise ValueError("a header's name is not a token")
+        if name.lower() in _OURS:
+            raise ValueError(f"the header {name} is set by the client itself")
+        if any(ord(char) > 0xFF for char in value):
+            raise ValueError(f"the header {name} has a character beyond Latin-1")
+        if any((char < " " and char != "\t") or char == "\x7f" for char in value):
+            raise ValueError(f"the header {name} has a control character")
+    return {name: value.strip() for name, value in headers.items()}
+
+
+def _split(url: str) -> SplitResult:
+    """The URL's parts, without the words of a parser that quotes them."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        raise ValueError("the URL's host or port cannot be read") from None
+    if parts.scheme not in ("http", "https") or not host:
+        raise ValueError("the URL is none of http or https")
+    # urlsplit lets through what a head must not contain.
+    if re.search(r"[^0-9a-z.:_\-%]", host if host.isascii() else host.encode("idna").decode()):
+        raise ValueError("the URL's host has a character that it must not have")
+    return parts
+
+
+def _with_auth(headers: dict[str, str], parts: SplitResult) -> dict[str, str]:
+    user, password = parts.username, parts.password
+    if user is None or any(name.lower() == "authorization" for name in headers):
+        return headers
+    pair = f"{unquote(user)}:{unquote(password or '')}".encode()
+    return {**headers, "Authorization": f"Basic {base64.b64encode(pair).decode()}"}
