@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from gymmesh import Agent, Completion, ModelCall, RolloutScope, new_message, text_of
+from gymmesh import Agent, Completion, ModelCall, RolloutContext, new_message, text_of
 
 _INSTRUCTIONS = "You check answers. Reply with OK alone, or with one sentence on what is wrong."
 
@@ -34,33 +34,33 @@ class SolverCritic(Agent):
             raise ValueError(f"options: SolverCritic takes `rounds`, at least 1, got {options}")
         self._rounds: int = rounds
 
-    async def run(self, scope: RolloutScope) -> Completion:
+    async def run(self, context: RolloutContext) -> Completion:
         """One rollout."""
-        answer = await self._solve(scope, "")
+        answer = await self._solve(context, "")
         for round_ in range(self._rounds):
-            verdict = await self._criticise(scope, answer)
-            await scope.annotate("critique", {"round": round_, "text": verdict}, answer)
+            verdict = await self._criticise(context, answer)
+            await context.annotate("critique", {"round": round_, "text": verdict}, answer)
             if verdict.strip() == "OK":
                 return Completion.by_rule(f"the critic accepted round {round_}")
-            answer = await self._solve(scope, verdict)
+            answer = await self._solve(context, verdict)
         return Completion.by_rule("the critic was asked often enough")
 
-    async def _solve(self, scope: RolloutScope, remark: str) -> ModelCall:
+    async def _solve(self, context: RolloutContext, remark: str) -> ModelCall:
         """The solver's next answer that calls no tool. A limit of the policy's ends the rollout
         from within `call_model`.
         """
         remarks = [new_message("user", remark)] if remark else []
-        call = await scope.call_model(remarks)
+        call = await context.call_model(remarks)
         while call.function_calls:
-            await scope.call_tools(call)
-            call = await scope.call_model()
+            await context.call_tools(call)
+            call = await context.call_model()
         return call
 
-    async def _criticise(self, scope: RolloutScope, answer: ModelCall) -> str:
+    async def _criticise(self, context: RolloutContext, answer: ModelCall) -> str:
         """What the critic says to the answer, in a conversation that begins anew each time."""
-        task = "\n".join(text_of(item) for item in scope.items)
+        task = "\n".join(text_of(item) for item in context.items)
         question = new_message("user", f"Task:\n{task}\n\nAnswer:\n{answer.text}")
-        critique = await scope.call_model(
+        critique = await context.call_model(
             [question],
             role="critic",
             actor="critic",

@@ -14,8 +14,9 @@ from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_agent import group, model_caller, session
-from gymmesh_agent.tokens import TokenLedger
+from gymmesh_agent.environment import session
+from gymmesh_agent.model import client
+from gymmesh_agent.model.tokens import TokenLedger
 from gymmesh_discovery.backends.memory import MemoryRegistry
 from gymmesh_resource import EnvironmentConfig, ResourceService
 from gymmesh_resource.service import RESOURCE_SERVICE
@@ -40,8 +41,7 @@ Call = Callable[[int], Coroutine[Any, Any, None]]
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """What nobody registered is waited for, for seconds each."""
     monkeypatch.setattr(session, "PICK_S", 0.001)
-    monkeypatch.setattr(model_caller, "PICK_S", 0.001)
-    monkeypatch.setattr(group, "_PICK_S", 0.001)
+    monkeypatch.setattr(client, "PICK_S", 0.001)
 
 
 def series() -> int:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from opentelemetry.proto.trace.v1 import trace_pb2
+from opentelemetry.trace import get_current_span
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_agent.attempt import Attempt
 from gymmesh_mesh import MeshConfig, MeshSettings, embedded, remote, up
 from gymmesh_model import ModelConfig
 from gymmesh_responses import params_from_json
@@ -23,7 +23,7 @@ from gymmesh_runtime.tracing import active, trace_id_of, tracing
 from tests.integration.agent.words import Reason, fixed, policy, raising
 from tests.support.otlp import Receiver, receiving
 from tests.unit.agent.mesh import ask, running
-from tests.unit.agent.servicers import TinyEnvironment, call, calls, says
+from tests.unit.agent.servicers import TinyEnvironment, call, calls, ok, says
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -117,7 +117,7 @@ async def test_a_tool_that_the_model_made_up_is_not_named() -> None:
     assert b"secret" not in found.text
 
 
-async def test_one_that_ends_before_its_first_step() -> None:
+async def test_one_that_is_stopped_before_its_first_step() -> None:
     events: list[rollout_pb2.RolloutEvent] = []
     async with (
         receiving() as receiver,
@@ -125,12 +125,14 @@ async def test_one_that_ends_before_its_first_step() -> None:
         running("direct", TinyEnvironment(), policy(says("4"))) as mesh,
     ):
         attempt = mesh.service.start(ask(), CallContext("RunRollout"), events.append)
-        attempt._time_up()  # as its clock does
+        attempt.stop()
         async with asyncio.timeout(BOUND_S):
             await attempt.over
         await mesh.settled()
-    assert [event.WhichOneof("event") for event in events] == ["started", "failed"]
-    assert not receiver.named("invoke_agent tool_loop")
+    assert "completed" not in [event.WhichOneof("event") for event in events]
+    [span] = receiver.named("invoke_agent tool_loop")
+    assert "gymmesh.stop_reason" not in span.attributes
+    assert "error.type" not in span.attributes
 
 
 async def test_the_sampler_of_the_environment_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,9 +142,16 @@ async def test_the_sampler_of_the_environment_is_heeded(monkeypatch: pytest.Monk
 
 
 async def test_nothing_is_traced_unless_asked_for() -> None:
-    async with running("direct", TinyEnvironment(), policy(says("4"))) as mesh:
+    spans: list[Any] = []
+
+    async def look(arguments: bytes) -> Any:
+        spans.append(get_current_span())
+        return ok("4")
+
+    environment = TinyEnvironment(tools={"look": look})
+    async with running("direct", environment, policy(calls(call("look")), says("4"))) as mesh:
         await mesh.run()
-        assert mesh.service._attempt is Attempt
+    assert [span.get_span_context().is_valid for span in spans] == [False]
 
 
 async def test_a_receiver_that_is_gone_holds_up_no_shutdown(

@@ -3,7 +3,7 @@
 One import for people who write environments and agents or collect rollouts from Python:
 
     from gymmesh import Environment, Rollout, Session, tool
-    from gymmesh import Agent, Completion, RolloutScope
+    from gymmesh import Agent, Completion, RolloutContext
     from gymmesh import Collector, embedded, load_config
 
 Each name is imported from the room that defines it when it is first used, so `import gymmesh`
@@ -15,7 +15,8 @@ TYPE_CHECKING = False  # not from typing: this file imports nothing at all
 if TYPE_CHECKING:
     from gymmesh_agent.agent import Agent, Completion, ContextExceeded, StopRollout
     from gymmesh_agent.answer import ModelCall
-    from gymmesh_agent.scope import RolloutScope, ToolAnswer, TurnAnswer
+    from gymmesh_agent.context import RolloutContext, ToolAnswer, TurnAnswer
+    from gymmesh_agent.scope import RolloutScope
     from gymmesh_client import (
         CollectOptions,
         Collector,
@@ -82,6 +83,7 @@ __all__ = [
     "Pending",
     "ResourceService",
     "Rollout",
+    "RolloutContext",
     "RolloutScope",
     "RunIdentity",
     "SecurityConfig",
@@ -121,7 +123,8 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
     _HOMES = {
         "gymmesh_agent.agent": ("Agent", "Completion", "ContextExceeded", "StopRollout"),
         "gymmesh_agent.answer": ("ModelCall",),
-        "gymmesh_agent.scope": ("RolloutScope", "ToolAnswer", "TurnAnswer"),
+        "gymmesh_agent.context": ("RolloutContext", "ToolAnswer", "TurnAnswer"),
+        "gymmesh_agent.scope": ("RolloutScope",),
         "gymmesh_client": (
             "CollectOptions",
             "Collector",

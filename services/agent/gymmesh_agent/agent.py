@@ -1,65 +1,38 @@
-"""What a custom agent is: a class with one coroutine that runs one rollout.
+"""The base class of agents: one coroutine that runs one rollout; and how an agent is found.
 
     class BestOfTwo(Agent):
         version = "1"
         roles = ("policy",)
 
-        async def run(self, scope: RolloutScope) -> Completion:
+        async def run(self, context: RolloutContext) -> Completion:
             ...
 
 One instance serves all rollouts of a service, side by side: keep what belongs to a rollout in
-local variables. Everything that an agent does goes through its scope (scope.py); it opens no
-session, sends no event and verifies nothing itself.
+local variables. An agent does everything through its context (context.py); it opens no session,
+sends no event and verifies nothing itself.
 """
 
 from __future__ import annotations
 
+import difflib
+import importlib
+import importlib.util
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar
 
-from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_agent.context import RolloutContext
+from gymmesh_agent.loop import Completion, ContextExceeded, StopRollout
 
-if TYPE_CHECKING:
-    from gymmesh_agent.scope import RolloutScope
+__all__ = ["Agent", "Completion", "ContextExceeded", "StopRollout", "find_agent"]
 
-
-@dataclass(frozen=True, slots=True)
-class Completion:
-    """How a rollout ended that is worth learning from.
-
-    Attributes:
-        reason: why it ended.
-        detail: one line, for STOP_REASON_AGENT_RULE.
-    """
-
-    reason: rollout_pb2.StopReason.ValueType
-    detail: str = ""
-
-    @classmethod
-    def by_rule(cls, detail: str) -> Completion:
-        """Ended by a rule of the agent's own, which `detail` says in one line."""
-        return cls(rollout_pb2.STOP_REASON_AGENT_RULE, detail)
-
-
-class StopRollout(Exception):
-    """Ends the rollout as completed, from anywhere in an agent.
-
-    The scope raises it when a limit of the policy forbids what is asked for; an agent may let
-    it pass, which ends the rollout with the limit as its stop reason, or go another way.
-    """
-
-    def __init__(self, completion: Completion) -> None:
-        super().__init__(rollout_pb2.StopReason.Name(completion.reason))
-        self.completion = completion
-
-
-class ContextExceeded(StopRollout):
-    """The conversation does not fit the model's context any more."""
-
-    def __init__(self) -> None:
-        super().__init__(Completion(rollout_pb2.STOP_REASON_CONTEXT_LENGTH))
+GROUP = "gymmesh.agents"
+# Known also where the package is on the path without being installed.
+_BUILT_IN = {"tool_loop": "gymmesh_agent.tool_loop:ToolLoopAgent"}
 
 
 class Agent(ABC):
@@ -85,9 +58,68 @@ class Agent(ABC):
             raise ValueError(f"{type(self).__name__} takes no options, got: {unknown}")
 
     @abstractmethod
-    async def run(self, scope: RolloutScope) -> Completion:
+    async def run(self, context: RolloutContext) -> Completion:
         """Run one rollout, from its open session to the point where it is to be judged.
 
-        Let errors of the scope pass: each is attributed to the peer that failed. Any other
+        Let errors of the context pass: each is attributed to the peer that failed. Any other
         exception is a fault of the agent (AGENT_FAULT).
         """
+
+
+def find_agent(use: str) -> type[Agent]:
+    """The agent class that `use` names: by entry point of the group `gymmesh.agents`, by
+    `package.module:Class`, or by `folder/file.py:Class` for a class that is on no path.
+
+    Raises:
+        ValueError: there is none, or it is no Agent; the sentence names the nearest.
+    """
+    found = _load_path(use, use) if ":" in use else _load_named(use)
+    if not (isinstance(found, type) and issubclass(found, Agent)):
+        raise ValueError(f"use: {use!r} is not a subclass of gymmesh_agent.agent.Agent")
+    return found
+
+
+def _load_named(use: str) -> Any:
+    for point in entry_points(group=GROUP, name=use):
+        try:
+            return point.load()
+        except (ImportError, AttributeError) as error:
+            raise ValueError(f"use: {use!r} ({point.value}) cannot be imported: {error}") from None
+    if use in _BUILT_IN:
+        return _load_path(_BUILT_IN[use], use)
+    known = sorted({*_BUILT_IN, *entry_points(group=GROUP).names})
+    near = difflib.get_close_matches(use, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}."
+    raise ValueError(
+        f"use: there is no agent {use!r}; {hint} A class of your own is 'module:Class' "
+        "or 'folder/file.py:Class'"
+    )
+
+
+def _load_path(path: str, use: str) -> Any:
+    module_name, _, attribute = path.rpartition(":")
+    try:
+        if module_name.endswith(".py"):
+            return getattr(_load_file(Path(module_name)), attribute)
+        return getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError, ValueError, SyntaxError, OSError) as error:
+        raise ValueError(f"use: {use!r} cannot be imported: {error}") from None
+
+
+def _load_file(file: Path) -> ModuleType:
+    """The module in a file; loaded once, under a name that no import statement can have."""
+    name = f"gymmesh agent {file.resolve()}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{file} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    # Before it runs: dataclasses look their module up by name.
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module

@@ -1,37 +1,42 @@
-"""The events of one attempt, on their way from the agent to the one who reads them."""
+"""The events of one attempt: numbered, in order, one terminal event last."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator
-from time import time_ns
 from typing import Any
 
 from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_agent.loop import Completion
 
 _BOUND = 256
 
 Send = Callable[[rollout_pb2.RolloutEvent], Awaitable[None] | None]
-"""Takes an event over. Where it returns something to wait for, the sender waits for it before it
-sends more: that is how a slow reader slows a rollout down instead of filling the memory."""
+"""Takes an event over. Where it returns an awaitable, the sender waits for it before it sends
+more: that is how a slow reader slows a rollout down instead of filling the memory."""
 
 
 class EventStream:
     """Numbers events and hands them over in order; keeps the stream law of rollout.proto.
 
-    An event is in its place as soon as `emit` is called, whatever `emit` then waits for.
+    An event has its place as soon as `emit` is called, whatever `emit` then waits for.
+
+    Attributes:
+        count: how many events there were so far.
+        closed: whether no event can follow.
     """
 
-    __slots__ = ("_attempt", "_closed", "_rollout_id", "_send", "count")
+    __slots__ = ("_attempt", "_began", "_rollout_id", "_send", "closed", "count")
 
     def __init__(self, rollout_id: str, attempt: int, send: Send) -> None:
         self._rollout_id = rollout_id
         self._attempt = attempt
         self._send = send
-        self._closed = False
-        #: How many events there were so far.
+        self._began = time.monotonic()
         self.count = 0
+        self.closed = False
 
     async def emit(self, event: rollout_pb2.RolloutEvent) -> None:
         """Send an event; ids, sequence and time are filled in.
@@ -39,36 +44,78 @@ class EventStream:
         Raises:
             RuntimeError: the attempt has ended (a task of an agent outlived its rollout).
         """
-        room = self.put(event)
+        room = self._put(event)
         if room is not None:
             await room
 
-    def end(self, event: rollout_pb2.RolloutEvent) -> None:
-        """Send the terminal event. Nothing can follow it."""
-        self.put(event)
-        self._closed = True
+    async def started(self, started: rollout_pb2.Started) -> None:
+        """Send the first event. The rollout's duration is counted from here."""
+        self._began = time.monotonic()
+        await self.emit(rollout_pb2.RolloutEvent(started=started))
+
+    async def verified(self, verification: rollout_pb2.Verification, took_s: float) -> None:
+        """Send the verdict, which took so many seconds."""
+        timings = rollout_pb2.CallTimings(total_us=int(took_s * 1e6))
+        verified = rollout_pb2.Verified(verification=verification, timings=timings)
+        await self.emit(rollout_pb2.RolloutEvent(verified=verified))
+
+    def completed(self, completion: Completion, counts: rollout_pb2.Counts | None) -> None:
+        """Send the terminal event of a completed rollout; `counts`: where a session opened."""
+        completed = rollout_pb2.Completed(
+            stop_reason=completion.reason,
+            stop_detail=completion.detail,
+            counts=counts,
+            events=self.count + 1,
+            duration_us=self._duration_us(),
+        )
+        self._put(rollout_pb2.RolloutEvent(completed=completed))
+        self.closed = True
+
+    def failed(
+        self,
+        failure: rollout_pb2.Failure,
+        counts: rollout_pb2.Counts | None,
+        started: Callable[[], rollout_pb2.Started],
+    ) -> None:
+        """Send the terminal event of a failed rollout.
+
+        The stream law wants `started` first: where it was not sent, `started` makes one of what
+        is known.
+        """
+        if not self.count:
+            self._began = time.monotonic()
+            self._put(rollout_pb2.RolloutEvent(started=started()))
+        failed = rollout_pb2.Failed(
+            failure=failure,
+            counts=counts,
+            events=self.count + 1,
+            duration_us=self._duration_us(),
+        )
+        self._put(rollout_pb2.RolloutEvent(failed=failed))
+        self.closed = True
 
     def close(self) -> None:
         """End the stream, with or without a terminal event."""
-        self._closed = True
+        self.closed = True
 
-    def put(self, event: rollout_pb2.RolloutEvent) -> Awaitable[None] | None:
-        """As `emit`, without the wait, which is given back where there is one."""
-        if self._closed:
+    def _put(self, event: rollout_pb2.RolloutEvent) -> Awaitable[None] | None:
+        if self.closed:
             raise RuntimeError("the rollout has ended; no event can follow its last")
-        self.count = count = self.count + 1
+        self.count += 1
         event.rollout_id = self._rollout_id
         event.attempt = self._attempt
-        event.sequence = count
-        event.record_time_unix_nano = time_ns()
-        send = self._send  # called as a method, it would be looked for in the class first
-        return send(event)
+        event.sequence = self.count
+        event.record_time_unix_nano = time.time_ns()
+        return self._send(event)
+
+    def _duration_us(self) -> int:
+        return int((time.monotonic() - self._began) * 1e6)
 
 
 class EventQueue:
-    """Events that wait to be read by one reader.
+    """Events on their way to one reader.
 
-    `put` is a `Send`: beyond 256 unread events it gives the sender something to wait for.
+    `put` is a `Send`: beyond 256 unread events it returns something to wait for.
     """
 
     def __init__(self) -> None:
@@ -106,7 +153,7 @@ class EventQueue:
 
 
 class _Room:
-    """A wait that need not be waited for, as a coroutine would have to be."""
+    """A wait for room. Unlike a coroutine, it may be dropped: a terminal event does not wait."""
 
     __slots__ = ("_event",)
 

@@ -3,8 +3,8 @@
     MeshError          what a peer's call raised
       StepFailed       the same, with the step of the rollout at which it happened
 
-The step gives the boundary, unless the reason alone is telling (a spent budget is one wherever
-it shows, and a judge that is down is a model that is down, whoever called it). The options in
+The step gives the boundary, unless the reason alone decides it (a spent budget is one at every
+step, and an unreachable judge is an unreachable model, whatever called it). The options in
 errors.proto say both for every reason: where the failure belongs, and whether a new attempt in a
 fresh session may succeed. An environment that says it is not safe to retry has the last word
 once a session may exist.
@@ -26,7 +26,8 @@ import grpc
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_runtime.errors import RULES, MeshError, to_status
+from gymmesh_runtime.errors import RULES, MeshError, to_status, unforeseen
+from gymmesh_runtime.faults import told
 from gymmesh_runtime.stalls import stalls_within
 
 Reason = errors_pb2.ErrorReason
@@ -127,6 +128,26 @@ def failure_of(failed: StepFailed, *, environment_retry_safe: bool) -> rollout_p
         component=failed.component,
         call_id=failed.call_id,
     )
+
+
+def step_failed(error: Exception, agent: str) -> StepFailed:
+    """The error that ended an agent's `run`, with its step: the agent's own where no peer failed.
+
+    An exception other than MeshError is a fault of the agent's code (AGENT_FAULT).
+    """
+    if isinstance(error, StepFailed):
+        return error
+    if isinstance(error, MeshError):
+        return StepFailed(error, Stage.AGENT, agent)
+    logged = unforeseen(error, f"agent '{agent}'")
+    about = told(error)
+    place = f" at {about['at']}" if "at" in about else ""
+    fault = MeshError(
+        Reason.ERROR_REASON_AGENT_FAULT,
+        f"agent '{agent}' raised {about['exception']}{place}",
+        metadata={"agent": agent, **logged.metadata, **about},
+    )
+    return StepFailed(fault, Stage.AGENT, agent)
 
 
 def _but_for_a_stall(failed: StepFailed) -> StepFailed:

@@ -1,6 +1,6 @@
 """The turn logic of the tool loop, as a pure state machine: no I/O, no clock, no tasks.
 
-It is told what happened and says what to do next:
+Each report of what happened returns what to do next:
 
     opened() ──► CallModel ──model_answered()──► RunTools ──tools_answered()──► CallModel …
                                              └─► TakeTurn ──turn_taken()──────► CallModel …
@@ -26,21 +26,51 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TypeAlias
 
-import msgspec
-
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_agent.agent import Completion
-
-# HasField of the class: a message looks through the names of its fields to find its own.
-_response_has = responses_pb2.Response.HasField
-_item_has = responses_pb2.Item.HasField
 
 _CUT_SHORT = {
     "max_output_tokens": rollout_pb2.STOP_REASON_MAX_OUTPUT_TOKENS,
     "content_filter": rollout_pb2.STOP_REASON_CONTENT_FILTER,
     "aborted": rollout_pb2.STOP_REASON_ABORTED,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """The end of a rollout that is worth learning from.
+
+    Attributes:
+        reason: why it ended.
+        detail: one line, for STOP_REASON_AGENT_RULE.
+    """
+
+    reason: rollout_pb2.StopReason.ValueType
+    detail: str = ""
+
+    @classmethod
+    def by_rule(cls, detail: str) -> Completion:
+        """Ended by a rule of the agent's own, which `detail` says in one line."""
+        return cls(rollout_pb2.STOP_REASON_AGENT_RULE, detail)
+
+
+class StopRollout(Exception):
+    """Ends the rollout as completed, from anywhere in an agent.
+
+    `RolloutContext` raises it when a limit of the policy forbids a model call. An agent may let it
+    pass, which ends the rollout with the limit as its stop reason, or go another way.
+    """
+
+    def __init__(self, completion: Completion) -> None:
+        super().__init__(rollout_pb2.StopReason.Name(completion.reason))
+        self.completion = completion
+
+
+class ContextExceeded(StopRollout):
+    """The conversation does not fit the model's context any more."""
+
+    def __init__(self) -> None:
+        super().__init__(Completion(rollout_pb2.STOP_REASON_CONTEXT_LENGTH))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +100,8 @@ class CallModel:
     """Call the model with the conversation so far."""
 
 
-class RunTools(msgspec.Struct):
+@dataclass(frozen=True, slots=True)
+class RunTools:
     """Run these calls side by side; then report with `tools_answered`."""
 
     calls: Sequence[responses_pb2.FunctionCall]
@@ -98,16 +129,6 @@ class _State(Enum):
     STOPPED = auto()
 
 
-# By names of their own: a member takes longer to find in its enum.
-_NEW, _MODEL, _TOOLS, _TURN, _STOPPED = _State
-
-# What says nothing of a rollout's own is the same for all.
-_CALL_MODEL = CallModel()
-_TAKE_TURN = TakeTurn()
-_FINISHED = Stop(rollout_pb2.STOP_REASON_MODEL_FINISHED)
-_DONE = Stop(rollout_pb2.STOP_REASON_ENVIRONMENT_DONE)
-
-
 class ToolLoop:
     """One rollout's turn logic. Each report returns the next action.
 
@@ -124,15 +145,15 @@ class ToolLoop:
     def __init__(self, limits: LoopLimits, *, multi_turn: bool) -> None:
         self._limits = limits
         self._multi_turn = multi_turn
-        self._state = _NEW
+        self._state = _State.NEW
         self._steps = 0
         self._output_tokens = 0
         self._calls = 0
 
     def opened(self) -> Action:
         """The session is open."""
-        if self._state is not _NEW:
-            raise self._misled(_NEW)
+        if self._state is not _State.NEW:
+            raise self._wrong_report(_State.NEW)
         return self._go_on(done=False)
 
     def model_answered(
@@ -148,8 +169,8 @@ class ToolLoop:
             calls: those of `answer`; None: to be read from it.
             status: its status; None: to be read from it.
         """
-        if self._state is not _MODEL:
-            raise self._misled(_MODEL)
+        if self._state is not _State.MODEL:
+            raise self._wrong_report(_State.MODEL)
         self._steps += 1
         self._output_tokens += output_tokens
         cut = cut_short(answer, answer.status if status is None else status)
@@ -158,53 +179,51 @@ class ToolLoop:
         if calls is None:
             calls = function_calls(answer.output)
         if calls:
-            self._state, self._calls = _TOOLS, len(calls)
+            self._state, self._calls = _State.TOOLS, len(calls)
             return RunTools(calls)
         if self._multi_turn:
-            self._state = _TURN
-            return _TAKE_TURN
-        return self._stop(_FINISHED)
+            self._state = _State.TURN
+            return TakeTurn()
+        return self._stop(Stop(rollout_pb2.STOP_REASON_MODEL_FINISHED))
 
     def context_exceeded(self) -> Action:
         """The conversation does not fit the model any more: a limit of the policy's."""
-        if self._state is not _MODEL:
-            raise self._misled(_MODEL)
+        if self._state is not _State.MODEL:
+            raise self._wrong_report(_State.MODEL)
         return self._stop(Stop(rollout_pb2.STOP_REASON_CONTEXT_LENGTH))
 
     def tools_answered(self, done: Sequence[bool]) -> Action:
         """Every call of `RunTools` was answered; `done` tells for each, in the order of the
         calls, whether it ended the environment's episode.
         """
-        if self._state is not _TOOLS:
-            raise self._misled(_TOOLS)
+        if self._state is not _State.TOOLS:
+            raise self._wrong_report(_State.TOOLS)
         if len(done) != self._calls:
             raise RuntimeError(f"{self._calls} tool calls were asked for, {len(done)} answered")
-        return self._go_on(done=True in done)
+        return self._go_on(done=any(done))
 
     def turn_taken(self, *, done: bool) -> Action:
         """The environment took its turn."""
-        if self._state is not _TURN:
-            raise self._misled(_TURN)
+        if self._state is not _State.TURN:
+            raise self._wrong_report(_State.TURN)
         return self._go_on(done=done)
 
     def _go_on(self, *, done: bool) -> Action:
         """The next model call, unless the episode is done or a limit is reached."""
         if done:
-            return self._stop(_DONE)
+            return self._stop(Stop(rollout_pb2.STOP_REASON_ENVIRONMENT_DONE))
         limit = self._limits.reached(self._steps, self._output_tokens)
         if limit is not None:
             return self._stop(Stop(limit))
-        self._state = _MODEL
-        return _CALL_MODEL
+        self._state = _State.MODEL
+        return CallModel()
 
     def _stop(self, stop: Stop) -> Stop:
-        self._state = _STOPPED
+        self._state = _State.STOPPED
         return stop
 
-    def _misled(self, state: _State) -> RuntimeError:
-        return RuntimeError(
-            f"the loop is at {self._state.name}, and was told of something at {state.name}"
-        )
+    def _wrong_report(self, state: _State) -> RuntimeError:
+        return RuntimeError(f"the loop is at {self._state.name}, and got a report for {state.name}")
 
 
 def cut_short(answer: responses_pb2.Response, status: str) -> Stop | None:
@@ -213,7 +232,7 @@ def cut_short(answer: responses_pb2.Response, status: str) -> Stop | None:
     A reason that the contract has no value for ends the rollout with AGENT_RULE, and the detail
     names it: what was cut for an unknown reason is not called finished.
     """
-    if status != "incomplete" and not _response_has(answer, "incomplete_details"):
+    if status != "incomplete" and not answer.HasField("incomplete_details"):
         return None
     reason = answer.incomplete_details.reason
     if reason in _CUT_SHORT:
@@ -226,9 +245,4 @@ def function_calls(
     output: Iterable[responses_pb2.Item],
 ) -> tuple[responses_pb2.FunctionCall, ...]:
     """The function calls among an answer's items, in order."""
-    # A comprehension is a function of its own, which takes as long as most answers.
-    calls: list[responses_pb2.FunctionCall] = []
-    for item in output:
-        if _item_has(item, "function_call"):
-            calls.append(item.function_call)
-    return tuple(calls)
+    return tuple(item.function_call for item in output if item.HasField("function_call"))

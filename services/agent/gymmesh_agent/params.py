@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 # The least that OpenAI's Responses API takes as `max_output_tokens`; a smaller cap would be
 # refused, and a limit of the policy's would turn into a failure.
 _LEAST_OUTPUT_TOKENS = 16
-# Methods of the class: a message looks through the names of its fields to find its own.
-_copy_params = responses_pb2.ResponseParams.CopyFrom
-_copy_item = responses_pb2.Item.CopyFrom
 # Sampling seeds stay within what every backend takes (llama.cpp: 32 bits, unsigned).
 _SEED_BITS = 31
 
@@ -44,9 +41,9 @@ def read_override(raw: bytes) -> dict[str, Any]:
         override = loads(raw)
         params_from_json(override if isinstance(override, dict) else raw)
     except CodecError as error:
-        raise _invalid("options.params_override_json", str(error)) from None
+        raise invalid("options.params_override_json", str(error)) from None
     if "input" in override:
-        raise _invalid("options.params_override_json", "it may not replace the task's `input`")
+        raise invalid("options.params_override_json", "it may not replace the task's `input`")
     parsed: dict[str, Any] = override
     return parsed
 
@@ -72,7 +69,7 @@ def merge_params(
         if under or over:
             return params_from_json({**under, **params_to_dict(params), **over})
     except CodecError as error:
-        raise _invalid("task.params", str(error)) from None
+        raise invalid("task.params", str(error)) from None
     return params
 
 
@@ -107,7 +104,7 @@ def task_items(task: responses_pb2.ResponseParams) -> list[responses_pb2.Item]:
         return [new_message("user", task.input_text)]
     overlay = task.overlay_json
     if task.input_omitted and overlay and overlay_without(overlay, "input") != overlay:
-        raise _invalid("task.params.input", "it is neither text nor a list of items")
+        raise invalid("task.params.input", "it is neither text nor a list of items")
     return list(task.input)
 
 
@@ -118,13 +115,14 @@ def fill_params(
     tokens_left: int | None,
     changes: Mapping[str, Any] | None = None,
 ) -> None:
-    """What one model call sends: the rollout's parameters with a whole conversation.
+    """Write what one model call sends: the rollout's parameters with a conversation.
 
     Args:
-        params: where it is written; empty.
+        params: the message to fill; empty.
         base: the rollout's parameters, without input.
         items: the conversation.
-        tokens_left: what remains of the rollout's output tokens; see `go_on`.
+        tokens_left: what remains of the rollout's output tokens; caps `max_output_tokens`, down
+            to 16 (a budget can therefore be exceeded by at most 15 tokens). None: no budget.
         changes: keys that this call alone changes.
 
     Raises:
@@ -132,41 +130,27 @@ def fill_params(
     """
     if changes and "input" in changes:
         raise ValueError("params: `input` is made from the conversation; hand over items instead")
-    _copy_params(params, params_from_json({**params_to_dict(base), **changes}) if changes else base)
+    if changes:
+        base = params_from_json({**params_to_dict(base), **changes})
+    params.CopyFrom(base)
     params.input_omitted = False
-    go_on(params, items, tokens_left)
-
-
-def go_on(
-    params: responses_pb2.ResponseParams,
-    items: Sequence[responses_pb2.Item],
-    tokens_left: int | None,
-) -> None:
-    """Put items after those of a call that begins alike.
-
-    Args:
-        params: what the call sends so far.
-        items: the rest of its conversation.
-        tokens_left: what remains of the rollout's output tokens; caps `max_output_tokens`, down
-            to 16 (a budget can therefore be exceeded by at most 15 tokens). None: no budget.
-    """
     if tokens_left is not None:
         cap = max(tokens_left, _LEAST_OUTPUT_TOKENS)
         if not params.HasField("max_output_tokens") or params.max_output_tokens > cap:
             params.max_output_tokens = cap
             params.overlay_json = overlay_without(params.overlay_json, "max_output_tokens")
-    if items:
-        add_items(params.input, items)
+    add_items(params.input, items)
 
 
 def add_items(
     into: RepeatedCompositeFieldContainer[responses_pb2.Item], items: Iterable[responses_pb2.Item]
 ) -> None:
-    """Put copies of items into a field of a message."""
-    # One by one: `extend` goes by way of the wire format, which takes longer the longer they are.
-    add = into.add
+    """Append copies of items to a field of a message.
+
+    One by one: `extend` goes by way of the wire format, which is slow for long items.
+    """
     for item in items:
-        _copy_item(add(), item)
+        into.add().CopyFrom(item)
 
 
 def sampling_seed(seed: int, attempt: int, call_id: str) -> int:
@@ -178,7 +162,8 @@ def sampling_seed(seed: int, attempt: int, call_id: str) -> int:
     return int.from_bytes(digest[:4], "big") >> (32 - _SEED_BITS)
 
 
-def _invalid(field: str, problem: str) -> MeshError:
+def invalid(field: str, problem: str) -> MeshError:
+    """FIELD_INVALID, with a sentence that names the field."""
     return MeshError(
         errors_pb2.ERROR_REASON_FIELD_INVALID,
         f"{field} cannot be used: {problem}",

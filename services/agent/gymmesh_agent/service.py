@@ -5,22 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh_agent.attempt import Attempt, Workplace
+from gymmesh_agent.agent import find_agent
+from gymmesh_agent.attempt import AgentContext, Attempt
 from gymmesh_agent.collect.config import CollectConfig
 from gymmesh_agent.collect.desk import CollectDesk
 from gymmesh_agent.config import AgentConfig
+from gymmesh_agent.environment.session import Environments
 from gymmesh_agent.events import EventQueue, Send
-from gymmesh_agent.group import judge_group
-from gymmesh_agent.measures import RolloutMetrics
-from gymmesh_agent.model_caller import Models
-from gymmesh_agent.registry import find_agent
-from gymmesh_agent.session import Environments
-from gymmesh_agent.terms import Readings
-from gymmesh_agent.traced import attempt_class
+from gymmesh_agent.model.client import ModelServices
+from gymmesh_agent.plan import RolloutPlans
+from gymmesh_agent.telemetry.measures import RolloutMetrics
 from gymmesh_responses import new_message
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.context import CallContext
@@ -28,7 +27,6 @@ from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.names import check_name
 from gymmesh_runtime.peers import PeerDirectory
-from gymmesh_runtime.timers import running_wheel
 
 AGENT_SERVICE = "gymmesh.agent.v1.AgentService"
 _CLOSE_S = 4.0
@@ -49,17 +47,16 @@ class AgentService:
         self.name = name
         self.instance_id = instance_id
         self._config = config
-        self._place: Workplace | None = None
-        self._attempt = Attempt
+        self._context: AgentContext | None = None
         self._running: dict[tuple[str, int], Attempt] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._draining = False
         self._collect = config.collect or CollectConfig()
         self._desk = CollectDesk(self, self._collect, instance_id)
 
     @property
     def meta(self) -> Mapping[str, str]:
-        """What the registry tells of it: the attempts that it runs side by side, as `capacity`."""
+        """For the registry: the attempts that it runs side by side, as `capacity`."""
         return {"capacity": str(self._collect.capacity)}
 
     def servicers(self) -> Mapping[str, object]:
@@ -76,26 +73,20 @@ class AgentService:
             agent = find_agent(self._config.use)(self._config.options)
         except ValueError as error:
             raise ConfigError(str(error), path=f"agents.{self.name}") from None
-        self._attempt = attempt_class()
-        prompt = self._config.system_prompt
-        system = [new_message("system", prompt)] if prompt is not None else []
         config = self._config
+        prompt = config.system_prompt
+        system = [new_message("system", prompt)] if prompt is not None else []
         preamble = (*system, *config.example_items())
-        self._place = Workplace(
-            config=config,
+        self._context = AgentContext(
             agent=agent,
             name=self.name,
             instance_id=self.instance_id,
-            directory=directory,
+            plans=RolloutPlans(config, preamble),
             environments=Environments(directory, config.tool_timeout_s, config.verify_timeout_s),
-            models=Models(directory, config.model_timeout_s),
-            preamble=preamble,
-            background=self._in_background,
-            over=self._over,
-            left=self._tasks.discard,
+            models=ModelServices(directory, config.model_timeout_s),
+            preamble_items=len(preamble),
             metrics=RolloutMetrics(self.name),
-            readings=Readings(config, preamble),
-            wheel=running_wheel(),
+            background=self._in_background,
         )
 
     def drain(self, grace_s: float) -> None:
@@ -130,22 +121,18 @@ class AgentService:
             # session is closed.
             attempt.stop()
 
-    def push_RunRollout(
+    async def push_RunRollout(
         self, request: agent_pb2.RunRolloutRequest, context: CallContext, send: Send
-    ) -> Coroutine[Any, Any, None]:
-        """RunRollout for callers in this process: events are handed to `send` as they come."""
-        attempt = self.start(request, context, send)
-        # The attempt's own clock ends it before the deadline, whatever it is at.
-        context.deadline = None
-        return self._end_of(attempt)
+    ) -> None:
+        """RunRollout for callers in this process, whose events go to `send`; see binding.py.
 
-    async def _end_of(self, attempt: Attempt) -> None:
-        """Until it is over; it is stopped when nobody waits for that any more."""
+        A thin adapter: collectors in one process with the agent call it, in place of a generator.
+        """
+        attempt = self.start(request, context, send)
         try:
-            await attempt.over
-        except BaseException:
-            attempt.stop()
-            raise
+            await asyncio.wait([attempt.over])  # which leaves `over` alone when it is cancelled
+        finally:
+            attempt.stop()  # where nothing waits for the end any more
         if attempt.stopped:
             raise self._shutting_down()
 
@@ -162,8 +149,13 @@ class AgentService:
         self, request: agent_pb2.JudgeGroupRequest, context: CallContext
     ) -> agent_pb2.JudgeGroupResponse:
         """Have a task's repeats judged together by its environment."""
-        place = self._opened()
-        return await judge_group(place.directory, request, context, place.config.verify_timeout_s)
+        environments = self._opened().environments
+        name = request.group.task.environment
+        if not name:
+            raise _no_environment("group.task.environment", context.method)
+        check_name("group.task.environment", name)
+        reply = await environments.judge_group(request.group, context)
+        return agent_pb2.JudgeGroupResponse(verdicts=reply.verdicts)
 
     async def GetAgent(
         self, request: agent_pb2.GetAgentRequest, context: CallContext
@@ -185,51 +177,54 @@ class AgentService:
     def start(
         self, request: agent_pb2.RunRolloutRequest, context: CallContext, send: Send
     ) -> Attempt:
-        """Begin an attempt. Raises MeshError when there is no rollout to speak of."""
-        place = self._opened()
-        task = request.task
-        environment = task.environment
+        """Begin an attempt. Raises MeshError where the request cannot be run at all."""
+        agent_context, task = self._opened(), request.task
         check_name("rollout_id", request.rollout_id)
         check_name("run_id", request.run_id)
-        check_name("task.environment", environment)
+        check_name("task.environment", task.environment)
         check_name("task.agent", task.agent)
-        if not environment:
-            raise MeshError(
-                errors_pb2.ERROR_REASON_REQUIRED_FIELD_MISSING,
-                "task.environment is not set; name the environment that judges the task",
-                metadata={"field": "task.environment", "method": context.method},
-            )
-        agent = task.agent
-        if agent and agent != self.name:
+        if not task.environment:
+            raise _no_environment("task.environment", context.method)
+        if task.agent and task.agent != self.name:
             raise MeshError(
                 errors_pb2.ERROR_REASON_SERVICE_NOT_FOUND,
-                f"the task asks for agent '{agent}', this is '{self.name}'",
-                metadata={"service": AGENT_SERVICE, "name": agent},
+                f"the task asks for agent '{task.agent}', this is '{self.name}'",
+                metadata={"service": AGENT_SERVICE, "name": task.agent},
             )
-        attempt = self._attempt(place, request, task, environment, context.deadline, send)
-        key = attempt.key
-        if self._running.setdefault(key, attempt) is not attempt:
-            rollout_id, number = key
+        attempt = Attempt(agent_context, request, context.deadline, send)
+        rollout_id, number = attempt.key
+        if attempt.key in self._running:
             raise MeshError(
                 errors_pb2.ERROR_REASON_ROLLOUT_EXISTS,
                 f"attempt {number} of rollout {rollout_id} is running here already",
                 metadata={"rollout_id": rollout_id, "attempt": str(number)},
             )
-        self._tasks.add(attempt.start())
+        self._running[attempt.key] = attempt
+        attempt.over.add_done_callback(partial(self._forget, attempt.key))
+        attempt.start()
         return attempt
 
-    def _over(self, attempt: Attempt) -> None:
-        del self._running[attempt.key]
+    def _forget(self, key: tuple[str, int], over: object) -> None:
+        del self._running[key]
 
     def _shutting_down(self) -> MeshError:
         return MeshError(errors_pb2.ERROR_REASON_DRAINING, f"agent '{self.name}' is shutting down")
 
-    def _opened(self) -> Workplace:
-        if self._draining or self._place is None:
+    def _opened(self) -> AgentContext:
+        if self._draining or self._context is None:
             raise MeshError(errors_pb2.ERROR_REASON_DRAINING, f"agent '{self.name}' is not open")
-        return self._place
+        return self._context
 
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+    def _in_background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def _no_environment(field: str, method: str) -> MeshError:
+    return MeshError(
+        errors_pb2.ERROR_REASON_REQUIRED_FIELD_MISSING,
+        f"{field} is not set; name the environment that judges the task",
+        metadata={"field": field, "method": method},
+    )

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from gymmesh_agent.agent import Agent, Completion, ContextExceeded
-from gymmesh_agent.loop import Action, CallModel, RunTools, Stop, ToolLoop
-from gymmesh_agent.scope import ModelCall, RolloutScope
+from gymmesh_agent.agent import Agent
+from gymmesh_agent.context import ModelCall, RolloutContext
+from gymmesh_agent.loop import (
+    Action,
+    CallModel,
+    Completion,
+    ContextExceeded,
+    RunTools,
+    Stop,
+    ToolLoop,
+)
 
 
 class ToolLoopAgent(Agent):
@@ -18,15 +26,15 @@ class ToolLoopAgent(Agent):
         "until it answers without a call; lets the environment take its turns."
     )
 
-    async def run(self, scope: RolloutScope) -> Completion:
-        """Do what the loop says until it says stop, which is how the rollout ended."""
-        loop = ToolLoop(scope.limits, multi_turn=scope.multi_turn)
+    async def run(self, context: RolloutContext) -> Completion:
+        """Take the actions of the loop until it stops; returns how the rollout ended."""
+        loop = ToolLoop(context.limits, multi_turn=context.multi_turn)
         action: Action = loop.opened()
         call: ModelCall | None = None
         while True:
             if isinstance(action, CallModel):
                 try:
-                    call = await scope.call_model()
+                    call = await context.call_model()
                 except ContextExceeded:
                     action = loop.context_exceeded()
                 else:
@@ -35,12 +43,10 @@ class ToolLoopAgent(Agent):
                     )
             elif isinstance(action, RunTools):
                 assert call is not None  # the loop asks for tools only after an answer
-                done: list[bool] = []  # no comprehension, which would be a function of its own
-                for answer in await scope.call_tools(call):
-                    done.append(answer.done)
-                action = loop.tools_answered(done)
+                answers = await context.call_tools(call)
+                action = loop.tools_answered([answer.done for answer in answers])
             elif isinstance(action, Stop):
                 return action
             else:
-                turn = await scope.next_turn(call)
+                turn = await context.next_turn(call)
                 action = loop.turn_taken(done=turn.done)

@@ -14,6 +14,7 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh_agent.config import AgentConfig
 from gymmesh_agent.service import AgentService
 from gymmesh_runtime.config import ConfigError
+from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 from tests.integration.agent.words import (
@@ -91,6 +92,33 @@ async def test_caller_who_leaves_ends_the_attempt_and_closes_the_session(path: s
         await mesh.settled()
         await until(lambda: mesh.model.cancelled)
     assert environment.closed == ["s1"]
+
+
+async def test_caller_who_is_pushed_events_and_leaves_ends_the_attempt() -> None:
+    environment = TinyEnvironment()
+    async with running("direct", environment, policy(hang)) as mesh:
+        events: list[Any] = []
+        call = mesh.agent.push_RunRollout(ask(), timeout=LONG_S, send=events.append)
+        waiting = asyncio.create_task(call)
+        await until(lambda: mesh.model.requests)
+        waiting.cancel()
+        await asyncio.wait({waiting})
+        await mesh.settled()
+        await until(lambda: mesh.model.cancelled)
+    assert environment.closed == ["s1"]
+    assert [event.WhichOneof("event") for event in events] == ["started"]
+
+
+async def test_attempt_that_is_stopped_before_it_began_leaves_nothing_behind() -> None:
+    environment = TinyEnvironment()
+    async with running("direct", environment, policy(hang)) as mesh:
+        attempt = mesh.service.start(ask(), CallContext("RunRollout"), lambda event: None)
+        attempt.stop()
+        async with asyncio.timeout(BOUND_S):
+            await attempt.over
+        assert attempt.stopped
+        await mesh.settled()  # its session closed, and its number free again
+        assert len(environment.closed) == len(environment.created)
 
 
 async def test_caller_who_leaves_while_the_session_opens_leaks_none(path: str) -> None:

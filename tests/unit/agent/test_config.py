@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from gymmesh_agent.agent import Agent
+from gymmesh_agent.agent import Agent, find_agent
 from gymmesh_agent.config import AgentConfig
-from gymmesh_agent.registry import find_agent
 from gymmesh_agent.tool_loop import ToolLoopAgent
 
 CALL = {"type": "function_call", "call_id": "x", "name": "add", "arguments": "{}"}

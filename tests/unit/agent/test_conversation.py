@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_agent.conversation import Conversations
+from gymmesh_agent.model.conversation import Conversations
 from gymmesh_responses import new_message
 
 Item = responses_pb2.Item

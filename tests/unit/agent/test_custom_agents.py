@@ -12,9 +12,10 @@ import yaml
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_agent import scope
 from gymmesh_agent.agent import Agent, Completion
 from gymmesh_agent.config import AgentConfig
-from gymmesh_agent.scope import RolloutScope
+from gymmesh_agent.context import ModelCall, RolloutContext
 from gymmesh_responses import loads, new_message, params_to_dict, text_of
 from gymmesh_runtime.errors import MeshError, from_status
 from tests.unit.agent.mesh import BOUND_S, ask, running, until
@@ -82,14 +83,19 @@ async def test_solver_and_critic(monkeypatch: pytest.MonkeyPatch) -> None:
     assert loads(notes[0].annotation.value_json) == expected
 
 
+def test_the_earlier_name_of_the_context_still_works() -> None:
+    assert scope.RolloutScope is RolloutContext
+    assert scope.ModelCall is ModelCall
+
+
 class Branches(Agent):
     """Two samples from the start, and one that continues the first."""
 
-    async def run(self, scope: RolloutScope) -> Completion:
+    async def run(self, context: RolloutContext) -> Completion:
         first, _ = await asyncio.gather(
-            scope.call_model(), scope.call_model(parent="start", params={"temperature": 0.0})
+            context.call_model(), context.call_model(parent="start", params={"temperature": 0.0})
         )
-        await scope.call_model([new_message("user", "sure?")], parent=first)
+        await context.call_model([new_message("user", "sure?")], parent=first)
         return Completion.by_rule("both seen")
 
 
@@ -103,9 +109,9 @@ async def test_branches_do_not_see_each_other() -> None:
 class Careless(Agent):
     """Calls for ever."""
 
-    async def run(self, scope: RolloutScope) -> Completion:
+    async def run(self, context: RolloutContext) -> Completion:
         while True:
-            await scope.call_model()
+            await context.call_model()
 
 
 @pytest.mark.parametrize(
@@ -126,35 +132,44 @@ async def test_limits_hold_for_agents_that_do_not_look(
 class Broken(Agent):
     """Fails in a way that nobody foresaw."""
 
-    async def run(self, scope: RolloutScope) -> Completion:
-        await scope.call_model()
+    async def run(self, context: RolloutContext) -> Completion:
+        await context.call_model()
         raise KeyError("secret")
 
 
 class Forgetful(Agent):
     """Returns nothing."""
 
-    async def run(self, scope: RolloutScope) -> Completion:
+    async def run(self, context: RolloutContext) -> Completion:
         return None  # type: ignore[return-value]  # the mistake under test
 
 
 class SelfCancelled(Agent):
     """Cancels its own task."""
 
-    async def run(self, scope: RolloutScope) -> Completion:
+    async def run(self, context: RolloutContext) -> Completion:
         raise asyncio.CancelledError
+
+
+class Hasty(Agent):
+    """Has a time limit of its own, and lets it pass."""
+
+    async def run(self, context: RolloutContext) -> Completion:
+        async with asyncio.timeout(0.001):
+            await asyncio.sleep(BOUND_S)
+        raise AssertionError("it slept for long enough")
 
 
 class WrongTurn(Agent):
     """Wants a turn of an environment that takes none."""
 
-    async def run(self, scope: RolloutScope) -> Completion:
-        await scope.call_model()
-        await scope.next_turn()
+    async def run(self, context: RolloutContext) -> Completion:
+        await context.call_model()
+        await context.next_turn()
         raise AssertionError("there was a turn")
 
 
-@pytest.mark.parametrize("agent", [Broken, Forgetful, SelfCancelled, WrongTurn])
+@pytest.mark.parametrize("agent", [Broken, Forgetful, SelfCancelled, Hasty, WrongTurn])
 async def test_fault_of_the_agent_is_its_own(agent: type[Agent]) -> None:
     events = await run(agent)
     assert failure_in(events) == ("BOUNDARY_AGENT", "AGENT_FAULT")
@@ -170,13 +185,13 @@ class Stubborn(Agent):
 
     later: ClassVar[list[BaseException]] = []
 
-    async def run(self, scope: RolloutScope) -> Completion:
+    async def run(self, context: RolloutContext) -> Completion:
         try:
             await asyncio.sleep(BOUND_S)
         except asyncio.CancelledError:
             await asyncio.sleep(2.0)
         try:
-            await scope.annotate("late", 1)
+            await context.annotate("late", 1)
         except RuntimeError as error:
             self.later.append(error)
         return Completion.by_rule("late")
@@ -193,9 +208,9 @@ async def test_agent_that_does_not_stop_is_left_behind() -> None:
 class Cautious(Agent):
     """Goes another way when a peer fails."""
 
-    async def run(self, scope: RolloutScope) -> Completion:
+    async def run(self, context: RolloutContext) -> Completion:
         try:
-            await scope.call_model(role="nobody")
+            await context.call_model(role="nobody")
         except MeshError as error:
             return Completion.by_rule(error.reason_name)
         raise AssertionError("nobody answered")

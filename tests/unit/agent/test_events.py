@@ -8,6 +8,7 @@ import pytest
 
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.events import EventQueue, EventStream
+from gymmesh_agent.loop import Completion
 
 
 def _annotation() -> rollout_pb2.RolloutEvent:
@@ -18,11 +19,14 @@ def _completed() -> rollout_pb2.RolloutEvent:
     return rollout_pb2.RolloutEvent(completed=rollout_pb2.Completed())
 
 
+FINISHED = Completion(rollout_pb2.STOP_REASON_MODEL_FINISHED)
+
+
 async def test_events_are_numbered_and_end_once() -> None:
     sent: list[rollout_pb2.RolloutEvent] = []
     stream = EventStream("r", 2, sent.append)
     await stream.emit(_annotation())
-    stream.end(_completed())
+    stream.completed(FINISHED, None)
     with pytest.raises(RuntimeError, match="the rollout has ended"):
         await stream.emit(_annotation())
     assert [(e.rollout_id, e.attempt, e.sequence) for e in sent] == [("r", 2, 1), ("r", 2, 2)]
@@ -65,3 +69,14 @@ async def test_a_slow_reader_slows_the_sender() -> None:
     queue.close()
     await asyncio.wait_for(sender, 10)
     assert emitted == 1000
+
+
+def test_a_rollout_that_fails_before_it_started_is_a_stream_all_the_same() -> None:
+    sent: list[rollout_pb2.RolloutEvent] = []
+    stream = EventStream("r", 1, sent.append)
+    failure = rollout_pb2.Failure(component="tiny")
+    stream.failed(failure, None, lambda: rollout_pb2.Started(environment="tiny"))
+    assert [event.WhichOneof("event") for event in sent] == ["started", "failed"]
+    assert sent[0].started.environment == "tiny"
+    assert (sent[1].failed.failure, sent[1].failed.events) == (failure, 2)
+    assert not sent[1].failed.HasField("counts")

@@ -1,4 +1,4 @@
-"""The second rollout of a task, which shares what was read and written for the first."""
+"""Repeats of a task ask for the same, though their plan is read once."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import pytest
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.agent import Agent, Completion
 from gymmesh_agent.config import AgentConfig
-from gymmesh_agent.params import fill_params, go_on
-from gymmesh_agent.scope import RolloutScope
-from gymmesh_responses import new_message, params_from_json
+from gymmesh_agent.context import RolloutContext
+from gymmesh_responses import new_message
 from tests.unit.agent.mesh import ask, running
 from tests.unit.agent.servicers import ScriptedModel, TinyEnvironment, call, calls, ok, says
 
@@ -21,15 +20,15 @@ ITEMS = [new_message("user", text) for text in ("one", "two", "three")]
 class Wanders(Agent):
     """Calls models in all the ways that there are."""
 
-    async def run(self, scope: RolloutScope) -> Completion:
-        asked = await scope.call_model()
-        await scope.call_tools(asked)
-        await scope.call_model([new_message("user", "and?")])
-        await scope.call_model(parent="start")
-        await scope.call_model(scope.items, detached=True)
-        await scope.call_model([*scope.items[:1], *ITEMS], detached=True, actor="other")
-        await scope.call_model(params={"temperature": 0.1})
-        await scope.call_model(role="critic", actor="critic")
+    async def run(self, context: RolloutContext) -> Completion:
+        asked = await context.call_model()
+        await context.call_tools(asked)
+        await context.call_model([new_message("user", "and?")])
+        await context.call_model(parent="start")
+        await context.call_model(context.items, detached=True)
+        await context.call_model([*context.items[:1], *ITEMS], detached=True, actor="other")
+        await context.call_model(params={"temperature": 0.1})
+        await context.call_model(role="critic", actor="critic")
         return Completion(rollout_pb2.STOP_REASON_MODEL_FINISHED)
 
 
@@ -54,18 +53,3 @@ async def test_repeats_ask_for_the_same(items: Any, config: dict[str, Any]) -> N
     assert asked[:6] == asked[6:12] == asked[12:]
     critic = [one.SerializeToString(deterministic=True) for one in models["critic"].requests]
     assert critic[0] == critic[1] == critic[2]
-
-
-@pytest.mark.parametrize("first", range(4))
-@pytest.mark.parametrize("tokens_left", [None, 3, 100])
-@pytest.mark.parametrize("own", [{}, {"max_output_tokens": 50}, {"tools": None, "x": 1}])
-def test_a_conversation_may_be_written_in_two_steps(
-    first: int, tokens_left: int | None, own: dict[str, Any]
-) -> None:
-    base = params_from_json(own)
-    base.input_omitted = True
-    at_once, begun = type(base)(), type(base)()
-    fill_params(at_once, base, ITEMS, tokens_left=tokens_left)
-    fill_params(begun, base, ITEMS[:first], None)
-    go_on(begun, ITEMS[first:], tokens_left)
-    assert begun == at_once

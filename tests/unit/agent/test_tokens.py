@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymmesh.model.v1 import tokens_pb2
-from gymmesh_agent.tokens import Settled, TokenLedger
+from gymmesh_agent.model.tokens import SettledTokens, TokenLedger
 
 ids = st.lists(st.integers(0, 5), max_size=6)
 made = st.lists(st.tuples(ids, ids), min_size=1, max_size=6)
@@ -34,7 +34,7 @@ def capture(
 
 def settle(
     ledger: TokenLedger, call: str, parent: str, said: tokens_pb2.TokenCapture, items: int = 1
-) -> Settled:
+) -> SettledTokens:
     before = said.SerializeToString()
     settled = ledger.settle(call, parent, said, prompt_items=items, output_items=1)
     assert said.SerializeToString() == before

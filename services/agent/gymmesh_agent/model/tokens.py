@@ -1,4 +1,4 @@
-"""The tokens of an attempt's model calls, held to the exact-token law. Pure.
+"""The tokens of an attempt's model calls, held to the exact-token law, and their weights. Pure.
 
 The law: the prompt of a call begins with the tokens (prompt and output) of the call that it
 continues, or the call declares a fork. Each call keeps only the tokens that it added, so that a
@@ -7,6 +7,7 @@ conversation's tokens are a chain of pieces, put together when they are needed.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gymmesh.errors.v1 import errors_pb2
@@ -38,7 +39,7 @@ class _Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class SettledTokens:
     """What became of a call's tokens.
 
     Attributes:
@@ -68,7 +69,7 @@ class TokenLedger:
         *,
         prompt_items: int,
         output_items: int,
-    ) -> Settled:
+    ) -> SettledTokens:
         """Takes the tokens of an answered call and checks them.
 
         Args:
@@ -106,6 +107,76 @@ class TokenLedger:
         return sent
 
 
+class WeightsAge:
+    """The age of the weights that wrote a rollout, held to `RolloutOptions.max_staleness`.
+
+    The current version is the newest one known: from an answer of the rollout, or from the model
+    service at the rollout's end.
+
+    Args:
+        limit: the most versions that the oldest may be behind; None: no limit.
+    """
+
+    __slots__ = ("_current", "_limit", "_oldest")
+
+    def __init__(self, limit: int | None) -> None:
+        self._limit = limit
+        self._oldest: int | None = None
+        self._current = 0
+
+    def add(self, spans: Iterable[tokens_pb2.WeightsSpan]) -> None:
+        """Take an answer's spans into account.
+
+        Raises:
+            MeshError: WEIGHTS_STALE.
+        """
+        for span in spans:
+            self._see(span.version)
+        self._check()
+
+    @property
+    def matters(self) -> bool:
+        """Whether there is a limit, and weights to hold it against."""
+        return self._limit is not None and self._oldest is not None
+
+    @property
+    def lag(self) -> int | None:
+        """How many versions the oldest is behind the current one; None where none is known."""
+        return None if self._oldest is None else self._current - self._oldest
+
+    def now(self, version: int) -> None:
+        """Take the current version into account.
+
+        Raises:
+            MeshError: WEIGHTS_STALE.
+        """
+        if self._oldest is not None:
+            self._see(version)
+            self._check()
+
+    def _see(self, version: int) -> None:
+        if self._oldest is None:
+            self._oldest = self._current = version
+        elif version < self._oldest:
+            self._oldest = version
+        elif version > self._current:
+            self._current = version
+
+    def _check(self) -> None:
+        lag = self.lag
+        if lag is not None and self._limit is not None and lag > self._limit:
+            raise MeshError(
+                errors_pb2.ERROR_REASON_WEIGHTS_STALE,
+                f"the rollout began with weights {self._oldest}, and the current ones are "
+                f"{self._current}",
+                metadata={
+                    "oldest": str(self._oldest),
+                    "current": str(self._current),
+                    "max_staleness": str(self._limit),
+                },
+            )
+
+
 def diverged(call_id: str, position: int) -> MeshError:
     """TOKENS_DIVERGED."""
     return MeshError(
@@ -116,27 +187,29 @@ def diverged(call_id: str, position: int) -> MeshError:
     )
 
 
-def _check(above: _Call | None, capture: tokens_pb2.TokenCapture) -> tuple[Settled, _Call | None]:
+def _check(
+    above: _Call | None, capture: tokens_pb2.TokenCapture
+) -> tuple[SettledTokens, _Call | None]:
     """What is said of the call, and the call whose tokens stand before its own."""
     prefix = capture.prompt_prefix_tokens
     if above is None:
         # With nothing to stand on, a prefix cannot be put together again.
-        return Settled(capture, _fork(capture), 0 if prefix else None), None
+        return SettledTokens(capture, _fork(capture), 0 if prefix else None), None
     if capture.HasField("fork") and not prefix:
-        return Settled(capture, _fork(capture)), None
+        return SettledTokens(capture, _fork(capture)), None
     if prefix == above.total:
-        return Settled(capture, _fork(capture)), above
+        return SettledTokens(capture, _fork(capture)), above
     if prefix:
-        return Settled(capture, "", min(prefix, above.total)), None
+        return SettledTokens(capture, "", min(prefix, above.total)), None
     known = above.tokens()
     if not capture.prompt_token_ids.startswith(known):
-        return Settled(capture, "", _common(known, capture.prompt_token_ids)), None
+        return SettledTokens(capture, "", _common(known, capture.prompt_token_ids)), None
     # It came whole: what the parent has is not repeated.
     short = tokens_pb2.TokenCapture()
     short.CopyFrom(capture)
     short.prompt_token_ids = capture.prompt_token_ids[len(known) :]
     short.prompt_prefix_tokens = above.total
-    return Settled(short), above
+    return SettledTokens(short), above
 
 
 def _fork(capture: tokens_pb2.TokenCapture) -> str:

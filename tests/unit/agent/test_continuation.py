@@ -9,12 +9,11 @@ import pytest
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.model.v1 import model_pb2, tokens_pb2
 from gymmesh_agent.answer import read_answer
-from gymmesh_agent.asking import Asking
 from gymmesh_agent.config import AgentConfig
-from gymmesh_agent.continuity import Continuity
-from gymmesh_agent.conversation import Conversations
-from gymmesh_agent.terms import Readings
-from gymmesh_responses import new_message, response_from_json
+from gymmesh_agent.model.continuation import Continuations, ModelRequest
+from gymmesh_agent.model.conversation import Conversations
+from gymmesh_agent.plan import RolloutPlans
+from gymmesh_responses import new_message, params_from_json, response_from_json
 from gymmesh_runtime.errors import MeshError
 
 FIRST = [new_message("user", "hello")]
@@ -45,26 +44,27 @@ class Calls:
 
     def __init__(self, *, capture: bool) -> None:
         self.tree = Conversations(FIRST)
-        terms = Readings(AgentConfig(capture_tokens=capture), ()).terms(agent_pb2.RolloutOptions())
-        self.continuity = Continuity("r/1", self.tree, terms)
+        plans = RolloutPlans(AgentConfig(capture_tokens=capture), ())
+        plan = plans.read(agent_pb2.RolloutOptions(), params_from_json({}))
+        self.continuations = Continuations("r/1", self.tree, plan)
         self.last = ""
         self.count = 0
 
     def call(
         self, reply: model_pb2.CreateResponseResponse, model: str = "policy"
-    ) -> tuple[Asking, tokens_pb2.TokenCapture | None, MeshError | None]:
+    ) -> tuple[ModelRequest, tokens_pb2.TokenCapture | None, MeshError | None]:
         self.count += 1
         call_id, base = f"c{self.count}", self.tree.base(self.last, detached=False)
-        asking = self.continuity.asking(
+        request = self.continuations.request(
             call_id, model, "policy", None, base, above=self.last, base=len(base)
         )
         call = read_answer(reply, call_id)
-        capture, breach = self.continuity.answered(asking, reply, call)
+        capture, breach = self.continuations.answered(request, reply, call)
         self.tree.add_call(
             call_id, parent=self.last, detached=False, context=(), output=call.output
         )
         self.last = call_id
-        return asking, capture, breach
+        return request, capture, breach
 
 
 @pytest.mark.parametrize("capture", [False, True])
@@ -100,9 +100,9 @@ def test_a_prefix_without_a_call_before_it_is_a_breach() -> None:
 def test_what_the_service_was_not_asked_to_keep_is_sent_whole() -> None:
     calls = Calls(capture=False)
     asked = [calls.call(answer())[0] for _ in range(9)]
-    kept = [one.kept.known if one.kept is not None else None for one in asked]
+    known = [None if one.continuation is None else one.continuation.known_items for one in asked]
     # The first that is long enough is sent whole; from then on each goes on from the last.
-    assert kept == [None] * 6 + [0, 8, 9]
+    assert known == [None] * 6 + [0, 8, 9]
     assert [one.parent for one in asked[7:]] == ["c7", "c8"]
 
 
@@ -111,16 +111,16 @@ def test_a_conversation_without_a_token_is_sent_whole() -> None:
     reply = answer(tokens(1), tokens(2))
     reply.ClearField("conversation_token")
     calls.call(reply)
-    asking, _, breach = calls.call(answer(tokens(3), tokens(4), prefix=2))
+    request, _, breach = calls.call(answer(tokens(3), tokens(4), prefix=2))
     assert breach is None
-    assert asking.kept is not None
-    assert asking.kept.known == 0
+    assert request.continuation is not None
+    assert request.continuation.known_items == 0
 
 
 def test_another_model_goes_on_from_nothing() -> None:
     calls = Calls(capture=True)
     calls.call(answer(tokens(1), tokens(2)))
-    asking, capture, breach = calls.call(answer(tokens(7), tokens(8)), model="critic")
-    assert (asking.parent, breach) == ("", None)
+    request, capture, breach = calls.call(answer(tokens(7), tokens(8)), model="critic")
+    assert (request.parent, breach) == ("", None)
     assert capture is not None
     assert capture.prompt_token_ids == tokens(7)

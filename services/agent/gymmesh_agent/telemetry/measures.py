@@ -3,9 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache, partial
 
+from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_runtime import metrics
+
+# An endpoint may say any number of tokens; the contract has 63 bits for their sum.
+_MOST_TOKENS = 2**63 - 1
+
+
+@dataclass(slots=True)
+class Tally:
+    """What an attempt did so far: the fields of `Counts`, and where the time went.
+
+    Attributes:
+        model_us, tool_us, turn_us: microseconds that calls of models (waits for a place included),
+            tools and the environment's turns took, each counted where some run side by side.
+        model_queue_us: of those of models, the waits for a place.
+    """
+
+    model_calls: int = 0
+    tool_calls: int = 0
+    turns: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    model_us: int = 0
+    model_queue_us: int = 0
+    tool_us: int = 0
+    turn_us: int = 0
+
+    def counts(self) -> rollout_pb2.Counts:
+        """The counts in the contract's message."""
+        return rollout_pb2.Counts(
+            model_calls=self.model_calls,
+            tool_calls=self.tool_calls,
+            turns=self.turns,
+            input_tokens=min(self.input_tokens, _MOST_TOKENS),
+            output_tokens=min(self.output_tokens, _MOST_TOKENS),
+        )
+
+    def stages(self) -> dict[str, float]:
+        """Seconds by the stage of the metric gymmesh_rollout_stage_seconds."""
+        return {
+            "model_queue": self.model_queue_us / 1e6,
+            "model": (self.model_us - self.model_queue_us) / 1e6,
+            "call_tool": self.tool_us / 1e6,
+            "next_turn": self.turn_us / 1e6,
+        }
 
 
 class _Lengths:
@@ -58,20 +103,13 @@ class RolloutMetrics:
                 measured.stages(stage).observe(spent, rollout_id)
 
     def completed(
-        self,
-        environment: str,
-        rollout_id: str,
-        *,
-        model_calls: int,
-        tool_calls: int,
-        output_tokens: int,
-        weights_lag: int | None,
+        self, environment: str, rollout_id: str, tally: Tally, weights_lag: int | None
     ) -> None:
         """A completed rollout was as long as this; weights_lag: in versions, None: not known."""
         lengths = self._lengths(environment)
-        lengths.model_calls.observe(model_calls)
-        lengths.tool_calls.observe(tool_calls)
-        lengths.output_tokens.observe(output_tokens, rollout_id)
+        lengths.model_calls.observe(tally.model_calls)
+        lengths.tool_calls.observe(tally.tool_calls)
+        lengths.output_tokens.observe(tally.output_tokens, rollout_id)
         if weights_lag is not None:
             lengths.weights_lag.observe(weights_lag, rollout_id)
 

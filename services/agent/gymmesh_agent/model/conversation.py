@@ -11,16 +11,16 @@ attempt otherwise. Items are shared, never copied and never changed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
-
-import msgspec
 
 from gymmesh.responses.v1 import responses_pb2
 
 _Items: TypeAlias = Sequence[responses_pb2.Item]
 
 
-class _Node(msgspec.Struct, eq=False):
+@dataclass(slots=True, eq=False)
+class _Node:
     """One model call, and what it led to.
 
     Attributes:
@@ -29,7 +29,7 @@ class _Node(msgspec.Struct, eq=False):
         from_first: whether its conversation starts from the attempt's first items.
         context: the items put before the answer.
         output: the answer's items.
-        before: the items before the context, where they are known; see Conversations.
+        before: the items before the context; None: they are not held.
         continued: whether another call goes on from it.
         tool_outputs: by position, in order; None: there is none.
         turns: what the environment said; None: it took no turn.
@@ -55,21 +55,21 @@ class _Node(msgspec.Struct, eq=False):
             items += self.turns
 
 
-class Conversations(msgspec.Struct, eq=False):
+class Conversations:
     """All conversations of an attempt, as a tree of model calls.
 
-    Attributes:
+    Args:
         first: the items that every conversation starts from, `Started.items`.
-        nodes: the calls by id.
-        base: the last base given: for which parent, and the items.
 
-    The last call of a conversation knows what was before it, so that a long one is not put
-    together from its calls each time it goes on.
+    The last call of a conversation holds the items before it, so that a long conversation is not
+    put together from its calls each time it goes on.
     """
 
-    _first: _Items
-    _nodes: dict[str, _Node] = {}
-    _base: tuple[str, _Items] | None = None
+    def __init__(self, first: _Items) -> None:
+        self._first = first
+        self._nodes: dict[str, _Node] = {}
+        # The last base returned: for which parent, and the items.
+        self._base: tuple[str, _Items] | None = None
 
     def base(self, parent: str, detached: bool) -> Sequence[responses_pb2.Item]:
         """The items before the context items of a call that is yet to be made; not to be changed.
@@ -144,18 +144,18 @@ class Conversations(msgspec.Struct, eq=False):
         return len(node.tool_outputs or ()) + len(node.turns or ())
 
     def transcript(self, call_id: str) -> list[responses_pb2.Item]:
-        """As `after`, without the attempt's first items: what a verifier is given."""
+        """As `after`, without the attempt's first items: what a verifier receives."""
         items = self.after(call_id)
         return items[len(self._first) :] if self._nodes[call_id].from_first else items
 
     def since_turn(self, call_id: str) -> list[responses_pb2.Item]:
-        """As `transcript`, from the environment's last turn on: what its next turn is given."""
+        """As `transcript`, from the environment's last turn on: the items of its next turn."""
         chain = self._chain(call_id)
         turned = [place for place, node in enumerate(chain) if node.turns is not None]
         return _flatten(chain[turned[-1] + 1 :] if turned else chain, [])
 
     def _changed(self, node: _Node) -> None:
-        """More came after a call: what was put together from it does not hold any more."""
+        """More came after a call: items put together from it are out of date."""
         self._base = None
         if node.continued:
             for one in self._nodes.values():

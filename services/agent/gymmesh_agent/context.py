@@ -1,0 +1,449 @@
+"""What an agent works with: the model calls, tool calls and turns of one rollout.
+
+The context sends each step as an event while it happens, each event with no more than what is
+new, and keeps the conversations (conversation.py). Errors of peers arrive as StepFailed; a limit
+of the policy that forbids a model call, as StopRollout.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh.model.v1 import tokens_pb2
+from gymmesh.resource.v1 import resource_pb2
+from gymmesh.responses.v1 import responses_pb2
+from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_agent.answer import ModelCall, read_answer
+from gymmesh_agent.clock import RolloutClock
+from gymmesh_agent.environment.session import SessionClient
+from gymmesh_agent.events import EventStream
+from gymmesh_agent.failures import Stage, StepFailed
+from gymmesh_agent.loop import Completion, ContextExceeded, StopRollout
+from gymmesh_agent.model.client import ModelClient, ModelServices
+from gymmesh_agent.model.continuation import Continuations, Items, ModelRequest
+from gymmesh_agent.model.conversation import Conversations
+from gymmesh_agent.model.tokens import WeightsAge
+from gymmesh_agent.params import add_items
+from gymmesh_agent.plan import AttemptId, RolloutPlan
+from gymmesh_agent.telemetry.measures import Tally
+from gymmesh_agent.telemetry.spans import model_span, record_call, record_tool, tool_span, turn_span
+from gymmesh_responses import dumps
+from gymmesh_runtime.errors import MeshError
+
+__all__ = ["ModelCall", "RolloutContext", "ToolAnswer", "TurnAnswer"]
+
+# For a call that could not be sent: the contract wants a name.
+_NAMELESS = resource_pb2.CallToolResponse(
+    text=b"This call names no tool. Call again with the name of a tool that you were given.",
+    outcome=rollout_pb2.TOOL_OUTCOME_UNKNOWN_TOOL,
+)
+# The most tool calls of one answer that run side by side; the others wait for a place.
+_SIDE_BY_SIDE = 32
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ToolAnswer:
+    """A tool call that was answered.
+
+    Attributes:
+        item: the function_call_output.
+        outcome: how it was answered; whatever it is, the model is shown the item.
+        done: whether it ended the environment's episode.
+    """
+
+    item: responses_pb2.Item
+    outcome: rollout_pb2.ToolOutcome.ValueType
+    done: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TurnAnswer:
+    """The environment's turn.
+
+    Attributes:
+        items: what it says.
+        reward: the turn's reward, where there is one.
+        done: whether the episode is over.
+    """
+
+    items: Items
+    reward: float | None
+    done: bool
+
+
+class RolloutContext:
+    """One rollout, as its agent sees it.
+
+    Args:
+        agent: the agent's name.
+        attempt: the attempt.
+        plan: with the session's tools.
+        session: open.
+        models: the model services.
+        events: where each step is sent.
+        clock: the attempt's.
+
+    Attributes:
+        options: the options of the request, as they came.
+        limits: the limits in force: the request's, else the configuration's.
+        params: the parameters of policy calls, session tools included, without input.
+        items: the items that every conversation starts from.
+        multi_turn: whether `next_turn` may be called.
+        tally: what was done so far.
+        turn_rewards: the rewards of the environment's turns, in order.
+    """
+
+    def __init__(
+        self,
+        agent: str,
+        attempt: AttemptId,
+        plan: RolloutPlan,
+        session: SessionClient,
+        models: ModelServices,
+        events: EventStream,
+        clock: RolloutClock,
+    ) -> None:
+        self.options = plan.options
+        self.limits = plan.limits
+        self.params = plan.params
+        self.items: Items = (*plan.items, *session.opened.items)
+        self.multi_turn = session.opened.multi_turn
+        self.tally = Tally()
+        self.turn_rewards: list[float] = []
+        self._agent = agent
+        self._attempt = attempt
+        self._model_names = plan.models
+        self._session = session
+        self._events = events
+        self._clock = clock
+        self._conversations = Conversations(self.items)
+        self._continuations = Continuations(attempt.name, self._conversations, plan)
+        self._models = ModelClient(
+            models, attempt, plan, self._continuations, self.tally, clock, events
+        )
+        self._last: dict[str, str] = {}  # by actor: its last answered call
+        self._latest = ""  # the last answered call of all
+        self._learning = ""  # the model service of the last call to learn from
+        self._calls = 0
+        self._root_calls = 0
+        self._turns = 0
+        self._weights = WeightsAge(plan.max_staleness)
+        self._open = True
+
+    @property
+    def counts(self) -> rollout_pb2.Counts:
+        """What was done so far, in the contract's message."""
+        return self.tally.counts()
+
+    @property
+    def weights_lag(self) -> int | None:
+        """How many versions apart the weights of the answers are; None: not known."""
+        return self._weights.lag
+
+    def remaining(self) -> float:
+        """Seconds until the attempt is stopped."""
+        return self._clock.remaining()
+
+    async def call_model(
+        self,
+        items: Items = (),
+        *,
+        role: str = "policy",
+        actor: str = "",
+        parent: ModelCall | Literal["start"] | None = None,
+        detached: bool = False,
+        trainable: bool | None = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> ModelCall:
+        """Ask a model for one answer, given the conversation so far and then `items`.
+
+        Args:
+            items: new items that no tool or turn brought (a critic's remarks, a prompt).
+            role: which model; the options or the configuration name its service.
+            actor: the actor that calls; empty for the root agent, whose conversation is judged.
+            parent: the call to continue. None: the actor's own last call, or the attempt's first
+                items when it has none. "start": those items.
+            detached: begin anew with `items` alone; `parent` then only says what led to it.
+            trainable: whether to learn from the answer. None: when the role is `policy`.
+            params: Responses parameters that this call alone changes. They go over the
+                rollout's for the role `policy`; other roles start from none, since the task's
+                parameters and tools are meant for the policy.
+
+        Raises:
+            StopRollout: a limit of the policy is reached; ContextExceeded when the
+                conversation of a trainable call does not fit the model.
+            StepFailed: the model service failed.
+        """
+        self._check_open()
+        if parent is None:
+            above = "" if detached else self._last.get(actor, "")
+        else:
+            above = "" if parent == "start" else parent.call_id
+        completed = rollout_pb2.ModelCallCompleted(
+            call_id=self._count_call(actor),
+            parent_call_id=above,
+            actor=actor,
+            model=self._model_names.get(role) or role,
+            trainable=role == "policy" if trainable is None else trainable,
+            detached=detached,
+        )
+        request = self._request(completed, role, items, params)
+        with model_span(request.model, role) as span:
+            call = await self._ask(request, items, completed)
+            record_call(span, call)
+            return call
+
+    async def call_tools(self, call: ModelCall) -> list[ToolAnswer]:
+        """Run all function calls of an answer side by side; the answers in the order of the
+        calls. What the model did wrong is an answer, too.
+
+        Raises:
+            StepFailed: a call could not be carried out; the others are cancelled.
+        """
+        self._check_open()
+        calls = call.function_calls
+        if len(calls) == 1:
+            return [await self._call_tool(call, 0, calls[0])]
+        places = asyncio.Semaphore(_SIDE_BY_SIDE)
+
+        async def in_place(position: int, function: responses_pb2.FunctionCall) -> ToolAnswer:
+            async with places:
+                return await self._call_tool(call, position, function)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(in_place(*one)) for one in enumerate(calls)]
+        except BaseExceptionGroup as errors:
+            # The first is the cause; the others are mostly what it cancelled.
+            raise errors.exceptions[0] from None
+        return [task.result() for task in tasks]
+
+    async def next_turn(self, call: ModelCall | None = None) -> TurnAnswer:
+        """Give the environment its turn, after `call` (None: the root agent's last one).
+
+        Raises:
+            StepFailed: the environment failed, or takes no turns.
+        """
+        with turn_span(self._session.name):
+            self._check_open()
+            after = call.call_id if call is not None else self._last.get("", "")
+            if not after or not self.multi_turn:
+                raise self._own_fault(
+                    "next_turn needs an environment that takes turns, and a model call before it"
+                )
+            self._turns += 1
+            turn, began = self._turns, time.monotonic_ns()
+            try:
+                reply = await self._session.next_turn(
+                    self._conversations.since_turn(after), f"{self._attempt.name}/t{turn}"
+                )
+            finally:
+                self.tally.turn_us += _us_since(began)
+            self.tally.turns += 1
+            reward = reply.reward if reply.HasField("reward") else None
+            if reward is not None:
+                self.turn_rewards.append(reward)
+            self._conversations.add_turn(after, reply.items)
+            completed = rollout_pb2.TurnCompleted(
+                turn=turn,
+                model_call_id=after,
+                items=reply.items,
+                reward=reward,
+                done=reply.done,
+                model_usage=reply.model_usage,
+            )
+            await self._events.emit(rollout_pb2.RolloutEvent(turn_completed=completed))
+            return TurnAnswer(tuple(reply.items), reward, reply.done)
+
+    async def annotate(self, key: str, value: Any, call: ModelCall | None = None) -> None:
+        """Keep a JSON value with the rollout, under `<agent>.<key>`.
+
+        Raises:
+            CodecError: the value is not JSON.
+        """
+        self._check_open()
+        note = rollout_pb2.Annotation(
+            key=f"{self._agent}.{key}",
+            value_json=dumps(value),
+            model_call_id=call.call_id if call is not None else "",
+        )
+        await self._events.emit(rollout_pb2.RolloutEvent(annotation=note, ignorable=True))
+
+    async def check_staleness(self) -> None:
+        """Hold the rollout to `max_staleness` against the weights as they are now.
+
+        Raises:
+            StepFailed: WEIGHTS_STALE.
+        """
+        if not self._weights.matters:
+            return
+        model = self._learning
+        version = await self._models.weights_version(model)
+        if version is None:
+            return
+        try:
+            self._weights.now(version)
+        except MeshError as error:
+            raise StepFailed(error, Stage.MODEL, model) from error
+
+    def transcript(self) -> list[responses_pb2.Item]:
+        """Everything after the first items in the conversation that is judged: the one of the
+        root agent's last call, or of the last call at all when the root agent made none.
+        """
+        last = self._last.get("") or self._latest
+        return self._conversations.transcript(last) if last else []
+
+    def close(self) -> None:
+        """No step may follow: the agent has returned."""
+        self._open = False
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise RuntimeError("the rollout's agent has returned; its context is closed")
+
+    def _count_call(self, actor: str) -> str:
+        """The id of the model call that is made now. Raises StopRollout at a limit.
+
+        Steps are the root agent's alone, output tokens everyone's.
+        """
+        steps = 0 if actor else self._root_calls
+        limit = self.limits.reached(steps, self.tally.output_tokens)
+        if limit is not None:
+            raise StopRollout(Completion(limit))
+        self._calls += 1
+        if not actor:
+            self._root_calls += 1
+        return f"c{self._calls}"
+
+    def _request(
+        self,
+        about: rollout_pb2.ModelCallCompleted,
+        role: str,
+        items: Items,
+        params: Mapping[str, Any] | None,
+    ) -> ModelRequest:
+        """The request of a model call: the conversation that it continues, then `items`."""
+        base = self._conversations.base(about.parent_call_id, about.detached)
+        return self._continuations.request(
+            about.call_id,
+            about.model,
+            role,
+            params,
+            [*base, *items],
+            above="" if about.detached else about.parent_call_id,
+            base=len(base),
+        )
+
+    async def _ask(
+        self, request: ModelRequest, items: Items, completed: rollout_pb2.ModelCallCompleted
+    ) -> ModelCall:
+        """Make a model call, record its answer and send `completed`, which lacks the answer."""
+        tally, call_id, began = self.tally, request.call_id, time.monotonic_ns()
+        try:
+            try:
+                reply = await self._models.ask(request)
+            finally:
+                took_us = _us_since(began)
+                tally.model_us += took_us
+            call = read_answer(reply, call_id, completed.actor)
+        except MeshError as error:
+            too_long = error.reason == errors_pb2.ERROR_REASON_MODEL_CONTEXT_EXCEEDED
+            if too_long and completed.trainable:
+                raise ContextExceeded from error
+            raise StepFailed(error, Stage.MODEL, request.model, call_id) from error
+        capture, breach = self._continuations.answered(request, reply, call)
+        self._conversations.add_call(
+            call_id, completed.parent_call_id, completed.detached, items, call.output
+        )
+        self._last[completed.actor] = self._latest = call_id
+        tally.model_calls += 1
+        tally.model_queue_us += reply.queue_us
+        tally.input_tokens += call.input_tokens
+        tally.output_tokens += call.output_tokens
+        event = rollout_pb2.RolloutEvent(model_call_completed=completed)
+        done = event.model_call_completed
+        add_items(done.context_items, items)
+        done.response.CopyFrom(call.response)
+        done.timings.total_us = took_us
+        if reply.queue_us:
+            done.timings.queue_us = reply.queue_us
+        if capture is not None:
+            done.tokens.CopyFrom(capture)
+        await self._events.emit(event)
+        if breach is not None:
+            raise StepFailed(breach, Stage.MODEL, request.model, call_id)
+        if completed.trainable:
+            self._learn_from(reply.tokens.weights, request.model, call_id)
+        return call
+
+    def _learn_from(
+        self, weights: Iterable[tokens_pb2.WeightsSpan], model: str, call_id: str
+    ) -> None:
+        """Take the weights of an answer into account. Raises StepFailed: WEIGHTS_STALE."""
+        self._learning = model
+        try:
+            self._weights.add(weights)
+        except MeshError as error:
+            raise StepFailed(error, Stage.MODEL, model, call_id) from error
+
+    async def _call_tool(
+        self, call: ModelCall, position: int, function: responses_pb2.FunctionCall
+    ) -> ToolAnswer:
+        name, call_id, began = function.name, function.call_id, time.monotonic_ns()
+        with tool_span(name, self.params.tools) as span:
+            if name:
+                reply = await self._send_tool_call(call, function)
+            else:
+                reply = _NAMELESS
+            event = rollout_pb2.RolloutEvent()
+            completed = event.tool_call_completed
+            completed.call_id, completed.name = call_id, name
+            completed.model_call_id, completed.actor = call.call_id, call.actor
+            completed.outcome = reply.outcome
+            # Shared by the event and the conversation; neither changes it.
+            item = completed.output
+            item.function_call_output.call_id = call_id
+            if reply.HasField("parts"):
+                item.function_call_output.parts.CopyFrom(reply.parts)
+            else:
+                item.function_call_output.text = reply.text
+            completed.timings.total_us = _us_since(began)
+            self._conversations.add_tool_output(call.call_id, position, item)
+            self.tally.tool_calls += 1
+            await self._events.emit(event)
+            record_tool(span, reply.outcome)
+            return ToolAnswer(item, reply.outcome, reply.done)
+
+    async def _send_tool_call(
+        self, call: ModelCall, function: responses_pb2.FunctionCall
+    ) -> resource_pb2.CallToolResponse:
+        started = rollout_pb2.ToolCallStarted(
+            call_id=function.call_id,
+            name=function.name,
+            model_call_id=call.call_id,
+            actor=call.actor,
+        )
+        await self._events.emit(rollout_pb2.RolloutEvent(tool_call_started=started))
+        request_id = f"{self._attempt.name}/{call.call_id}/{function.call_id}"
+        began = time.monotonic_ns()
+        try:
+            return await self._session.call_tool(
+                function.name, function.arguments, function.call_id, request_id
+            )
+        finally:
+            self.tally.tool_us += _us_since(began)
+
+    def _own_fault(self, message: str) -> StepFailed:
+        error = MeshError(
+            errors_pb2.ERROR_REASON_AGENT_FAULT, message, metadata={"agent": self._agent}
+        )
+        return StepFailed(error, Stage.AGENT, self._agent)
+
+
+def _us_since(began_ns: int) -> int:
+    return (time.monotonic_ns() - began_ns) // 1000

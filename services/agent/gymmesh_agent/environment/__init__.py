@@ -1,0 +1,1 @@
+"""The environment: an attempt's session, and its verdict."""

@@ -1,0 +1,368 @@
+"""Calls an environment: one attempt's session at one instance, from open to close."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+import grpc
+
+from gymmesh.discovery.v1 import discovery_pb2
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh.resource.v1 import resource_pb2
+from gymmesh.responses.v1 import responses_pb2
+from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh.verify.v1 import verify_pb2
+from gymmesh_agent.clock import RolloutClock
+from gymmesh_agent.environment.verification import check_group, rollout_verdict, violated
+from gymmesh_agent.failures import Stage, StepFailed
+from gymmesh_agent.params import add_items
+from gymmesh_agent.plan import AttemptId
+from gymmesh_responses import text_to_bytes
+from gymmesh_runtime.context import CallContext
+from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.peers import PeerDirectory
+
+RESOURCE_SERVICE = "gymmesh.resource.v1.ResourceService"
+VERIFY_SERVICE = "gymmesh.verify.v1.VerifyService"
+# Seconds to wait for an instance to appear.
+PICK_S = 5.0
+_CLOSE_S = 5.0
+_RETRY_PAUSE_S = 0.2
+# So often a session is asked for: twice at one instance, and at two others that are there.
+_MOST_TRIES = 4
+
+_log = logging.getLogger("gymmesh.agent")
+
+
+class ResourcePeer(Protocol):
+    """The RPCs of an environment that an agent calls; each raises MeshError."""
+
+    async def GetEnvironment(
+        self, request: resource_pb2.GetEnvironmentRequest, *, timeout: float
+    ) -> resource_pb2.GetEnvironmentResponse:
+        """What it is."""
+
+    async def CreateSession(
+        self, request: resource_pb2.CreateSessionRequest, *, timeout: float
+    ) -> resource_pb2.CreateSessionResponse:
+        """Opens a session."""
+
+    async def CallTool(
+        self, request: resource_pb2.CallToolRequest, *, timeout: float
+    ) -> resource_pb2.CallToolResponse:
+        """Calls a tool."""
+
+    async def NextTurn(
+        self, request: resource_pb2.NextTurnRequest, *, timeout: float
+    ) -> resource_pb2.NextTurnResponse:
+        """The environment's turn."""
+
+    async def CloseSession(
+        self, request: resource_pb2.CloseSessionRequest, *, timeout: float
+    ) -> resource_pb2.CloseSessionResponse:
+        """Closes a session."""
+
+
+class VerifyPeer(Protocol):
+    """The RPCs of a verifier; each raises MeshError."""
+
+    async def Verify(
+        self, request: verify_pb2.VerifyRequest, *, timeout: float
+    ) -> verify_pb2.VerifyResponse:
+        """Judges one attempt."""
+
+    async def VerifyGroup(
+        self, request: verify_pb2.VerifyGroupRequest, *, timeout: float
+    ) -> verify_pb2.VerifyGroupResponse:
+        """Judges the repeats of a task together."""
+
+
+class Environments:
+    """The environments that all attempts of one agent call.
+
+    Args:
+        directory: where their instances are found.
+        call_s: seconds that one call (session, tool, turn) may take.
+        verify_s: seconds that a verdict may take.
+    """
+
+    def __init__(self, directory: PeerDirectory, call_s: float, verify_s: float) -> None:
+        self.directory = directory
+        self.call_s = call_s
+        self.verify_s = verify_s
+        # By instance: constant while a server runs, so asked once.
+        self._descriptions: dict[str, resource_pb2.GetEnvironmentResponse] = {}
+
+    def peer(self, instance: discovery_pb2.Instance) -> ResourcePeer:
+        """The RPCs of an instance."""
+        peer: ResourcePeer = self.directory.peer(instance)
+        return peer
+
+    def verifier(self, instance: discovery_pb2.Instance) -> VerifyPeer:
+        """The verifier at an instance. Raises MeshError where there is none."""
+        peer: VerifyPeer = self.directory.peer(instance, VERIFY_SERVICE)
+        return peer
+
+    async def describe(
+        self, instance: discovery_pb2.Instance, timeout: float, *, again: bool = False
+    ) -> resource_pb2.GetEnvironmentResponse:
+        """What the environment is, by its own word; with `again`, asked anew. Raises MeshError."""
+        known = self._descriptions.get(instance.id)
+        if known is None or again:
+            request = resource_pb2.GetEnvironmentRequest()
+            known = await self.peer(instance).GetEnvironment(request, timeout=timeout)
+            self._descriptions[instance.id] = known
+        return known
+
+    async def judge_group(
+        self, group: verify_pb2.VerifyGroupRequest, context: CallContext
+    ) -> verify_pb2.VerifyGroupResponse:
+        """Have the repeats of a task judged together by the task's environment.
+
+        Raises:
+            MeshError: what the environment raises; CONTRACT_VIOLATED when its verdicts do not fit
+                the members.
+        """
+        instance = await self.directory.pick(
+            RESOURCE_SERVICE, group.task.environment, timeout=context.timeout(PICK_S)
+        )
+        verifier = self.verifier(instance)
+        try:
+            reply = await verifier.VerifyGroup(group, timeout=context.timeout(self.verify_s))
+        except MeshError as error:
+            other = self.directory.instead(instance, error)
+            if other is None:
+                raise
+            verifier = self.verifier(other)
+            reply = await verifier.VerifyGroup(group, timeout=context.timeout(self.verify_s))
+        check_group(group.members, reply.verdicts)
+        return reply
+
+
+class SessionClient:
+    """One attempt's session. Every step but `close` raises StepFailed.
+
+    Args:
+        environments: where it is opened.
+        name: the environment's.
+        attempt: the attempt; its name is the request_id of CreateSession.
+        task: the task, passed on as it is.
+        clock: the attempt's.
+
+    Attributes:
+        name: the environment's name.
+        instance_id: the instance that holds the session; empty until it is chosen.
+        environment: what the environment says of itself; empty until it is asked.
+        version: the environment's version; empty until it is known.
+        session_id: empty until the session is open.
+        opened: the answer to CreateSession: seed, tools, first items; empty until it is open.
+    """
+
+    def __init__(
+        self,
+        environments: Environments,
+        name: str,
+        attempt: AttemptId,
+        task: rollout_pb2.Task,
+        clock: RolloutClock,
+    ) -> None:
+        self.name = name
+        self.environment = resource_pb2.GetEnvironmentResponse()
+        self.version = ""
+        self.session_id = ""
+        self.opened = resource_pb2.CreateSessionResponse()
+        self._environments = environments
+        self._attempt = attempt
+        self._task = task
+        self._clock = clock
+        self._instance: discovery_pb2.Instance | None = None
+        self._asked = False  # whether CreateSession was sent
+        self._lost = False  # whether its answer was not waited for
+
+    @property
+    def instance_id(self) -> str:
+        """The instance that holds the session; empty until it is chosen."""
+        return "" if self._instance is None else self._instance.id
+
+    @property
+    def retry_safe(self) -> bool:
+        """Whether the environment allows another attempt; True while nothing was done there."""
+        return not self._asked or self.environment.retry_safe
+
+    async def open(self) -> None:
+        """Choose the instance and open the session there."""
+        try:
+            opened = await self._open_somewhere()
+            if not opened.session_id:
+                raise violated("session_id", "the environment opened a session without an id")
+            self.opened, self.session_id = opened, opened.session_id
+            if opened.environment_version and opened.environment_version != self.version:
+                # Another server answers under this id.
+                self.version = opened.environment_version
+                self.environment = await self._environments.describe(
+                    self._held(), self._hop(), again=True
+                )
+        except MeshError as error:
+            raise StepFailed(error, Stage.CREATE_SESSION, self.name) from error
+        except asyncio.CancelledError:
+            self._lost = self._asked and not self.session_id
+            raise
+
+    async def call_tool(
+        self, name: str, arguments: bytes, call_id: str, request_id: str
+    ) -> resource_pb2.CallToolResponse:
+        """Call a tool. A tool that the environment does not have is an answer for the model."""
+        request = resource_pb2.CallToolRequest(
+            session_id=self.session_id,
+            name=name,
+            arguments=arguments,
+            call_id=call_id,
+            request_id=request_id,
+        )
+        try:
+            reply = await self._peer().CallTool(request, timeout=self._hop())
+            if reply.outcome == rollout_pb2.TOOL_OUTCOME_UNSPECIFIED:
+                raise violated("outcome", f"the answer of tool '{name}' has no outcome")
+            return reply
+        except MeshError as error:
+            if error.reason != errors_pb2.ERROR_REASON_TOOL_NOT_FOUND:
+                raise StepFailed(error, Stage.TOOL, name, call_id) from error
+            return resource_pb2.CallToolResponse(
+                text=text_to_bytes(error.message), outcome=rollout_pb2.TOOL_OUTCOME_UNKNOWN_TOOL
+            )
+
+    async def next_turn(
+        self, new_items: Sequence[responses_pb2.Item], request_id: str
+    ) -> resource_pb2.NextTurnResponse:
+        """Give the environment its turn after these items."""
+        request = resource_pb2.NextTurnRequest(
+            session_id=self.session_id, new_items=new_items, request_id=request_id
+        )
+        try:
+            reply = await self._peer().NextTurn(request, timeout=self._hop())
+            if not reply.items and not reply.done:
+                raise violated("items", "the environment's turn is empty, but it is not done")
+            if not math.isfinite(reply.reward):
+                raise violated("reward", f"the reward of the turn is {reply.reward}")
+            return reply
+        except MeshError as error:
+            raise StepFailed(error, Stage.TURN, self.name) from error
+
+    async def verify(
+        self,
+        transcript: Sequence[responses_pb2.Item],
+        stop_reason: rollout_pb2.StopReason.ValueType,
+        turn_rewards: Sequence[float],
+    ) -> rollout_pb2.Verification:
+        """The rollout's verdict, given where the session is, with the turns' rewards in it."""
+        attempt, component = self._attempt, self.name
+        request = verify_pb2.VerifyRequest(
+            session_id=self.session_id,
+            task=self._task,
+            stop_reason=stop_reason,
+            rollout_id=attempt.rollout_id,
+            attempt=attempt.attempt,
+            turn_rewards=turn_rewards,
+        )
+        add_items(request.transcript, transcript)
+        try:
+            timeout = self._clock.hop(self._environments.verify_s)
+            reply = await self._environments.verifier(self._held()).Verify(request, timeout=timeout)
+            component = reply.verification.verifier or self.name
+            return rollout_verdict(reply.verification, self.environment, turn_rewards)
+        except MeshError as error:
+            raise StepFailed(error, Stage.VERIFY, component) from error
+
+    async def close(self) -> None:
+        """Close the session, also one whose opening was cut off. Bounded; raises no MeshError."""
+        if self._instance is None:
+            return
+        try:
+            session_id = self.session_id or await self._find_lost()
+            if session_id:
+                request = resource_pb2.CloseSessionRequest(session_id=session_id)
+                await self._peer().CloseSession(request, timeout=_CLOSE_S)
+        except MeshError as error:
+            # The environment sweeps it when it has been idle for long enough.
+            _log.warning("a session of %s not closed: %s", self.name, error)
+
+    async def _open_somewhere(self) -> resource_pb2.CreateSessionResponse:
+        """Ask for the session, at another instance or once more where one was away."""
+        instance = await self._environments.directory.pick(
+            RESOURCE_SERVICE,
+            self.name,
+            affinity=self._attempt.rollout_id,
+            timeout=self._clock.hop(PICK_S),
+        )
+        tried: list[str] = []
+        while True:
+            try:
+                return await self._open_at(instance)
+            except MeshError as error:
+                tried.append(instance.id)
+                if error.code is not grpc.StatusCode.UNAVAILABLE or len(tried) == _MOST_TRIES:
+                    raise
+                instance = await self._next_instance(instance, error, tried)
+
+    async def _open_at(
+        self, instance: discovery_pb2.Instance
+    ) -> resource_pb2.CreateSessionResponse:
+        self._instance = instance
+        self.environment = await self._environments.describe(instance, self._hop())
+        self.version = self.environment.version
+        self._asked = True
+        return await self._peer().CreateSession(self._creation(), timeout=self._hop())
+
+    async def _next_instance(
+        self, instance: discovery_pb2.Instance, error: MeshError, tried: Sequence[str]
+    ) -> discovery_pb2.Instance:
+        """The instance to ask after one was away.
+
+        Another one where this one is shutting down or cannot be reached. Else the same once more,
+        with the same request_id, so that no session leaks. Raises the error where that was tried.
+        """
+        other = self._environments.directory.instead(
+            instance, error, affinity=self._attempt.rollout_id
+        )
+        if other is not None:
+            return other
+        if tried.count(instance.id) > 1:
+            raise error
+        await asyncio.sleep(min(_RETRY_PAUSE_S, self._clock.remaining()))
+        return instance
+
+    async def _find_lost(self) -> str:
+        """The id of a session that was asked for, and whose answer was not waited for.
+
+        Asking again under the same request_id gives that very session, or one to be closed.
+        """
+        if not self._lost:
+            return ""
+        timeout = min(self._environments.call_s, _CLOSE_S)
+        reply = await self._peer().CreateSession(self._creation(), timeout=timeout)
+        return reply.session_id
+
+    def _creation(self) -> resource_pb2.CreateSessionRequest:
+        attempt = self._attempt
+        return resource_pb2.CreateSessionRequest(
+            request_id=attempt.name,
+            rollout_id=attempt.rollout_id,
+            attempt=attempt.attempt,
+            task=self._task,
+            seed=attempt.seed,
+        )
+
+    def _held(self) -> discovery_pb2.Instance:
+        """The instance that holds the session."""
+        assert self._instance is not None  # a step before `open` is an error of the caller
+        return self._instance
+
+    def _peer(self) -> ResourcePeer:
+        return self._environments.peer(self._held())
+
+    def _hop(self) -> float:
+        return self._clock.hop(self._environments.call_s)

@@ -1,0 +1,139 @@
+"""Verdicts: what one must be, how turn rewards enter it, and the verdicts of a group."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh.resource.v1 import resource_pb2
+from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh.verify.v1 import verify_pb2
+from gymmesh_responses import CodecError, loads
+from gymmesh_runtime.errors import MeshError
+
+_STATUSES = frozenset(
+    (
+        rollout_pb2.VERIFICATION_STATUS_VERIFIED,
+        rollout_pb2.VERIFICATION_STATUS_PENDING,
+        rollout_pb2.VERIFICATION_STATUS_SKIPPED,
+    )
+)
+
+
+def check_verification(verdict: rollout_pb2.Verification) -> None:
+    """Refuse a verdict that breaks the contract, rather than train on it.
+
+    Raises:
+        MeshError: CONTRACT_VIOLATED; `rule` in the metadata names the field.
+    """
+    status = verdict.status
+    if status not in _STATUSES:
+        raise violated("status", f"the verdict has status {status}")
+    verified = status == rollout_pb2.VERIFICATION_STATUS_VERIFIED
+    if verified != verdict.HasField("reward"):
+        if verified:
+            raise violated("reward", "the verdict is VERIFIED but has no reward")
+        raise violated("reward", "the verdict has a reward but is not VERIFIED")
+    reward = verdict.reward
+    if not math.isfinite(reward):
+        raise violated("reward", f"the reward is {reward}, not a finite number")
+    for part in verdict.components:
+        if not math.isfinite(part.value):
+            raise violated("components", f"component {part.name!r} is {part.value}")
+    evidence = verdict.evidence_json
+    if evidence:
+        _check_evidence(evidence)
+
+
+def rollout_verdict(
+    verdict: rollout_pb2.Verification,
+    environment: resource_pb2.GetEnvironmentResponse,
+    turn_rewards: Sequence[float],
+) -> rollout_pb2.Verification:
+    """The rollout's verdict, from the verifier's and what the environment says of itself.
+
+    Raises:
+        MeshError: CONTRACT_VIOLATED; see `check_verification`.
+    """
+    check_verification(verdict)
+    if environment.judges_groups:
+        verdict = mark_group(verdict)
+    return add_turn_rewards(verdict, environment.reward_rule, turn_rewards)
+
+
+def add_turn_rewards(
+    verdict: rollout_pb2.Verification,
+    rule: resource_pb2.RewardRule.ValueType,
+    turn_rewards: Sequence[float],
+) -> rollout_pb2.Verification:
+    """The verdict with the turns' rewards in it.
+
+    Under REWARD_RULE_SUM they are added to the verifier's reward, in a copy. `components` then
+    keep the parts: `turns` comes after the verifier's own, or after `verifier` where it gave none.
+    Under every other rule the verdict stays as it is.
+
+    Raises:
+        MeshError: CONTRACT_VIOLATED, when the sum is not finite.
+    """
+    if rule != resource_pb2.REWARD_RULE_SUM or not turn_rewards:
+        return verdict
+    if verdict.status != rollout_pb2.VERIFICATION_STATUS_VERIFIED:
+        return verdict
+    of_turns = math.fsum(turn_rewards)
+    total = verdict.reward + of_turns
+    if not math.isfinite(total):
+        raise violated("reward", "the sum of turn rewards and the verifier's is not finite")
+    summed = rollout_pb2.Verification()
+    summed.CopyFrom(verdict)
+    summed.reward = total
+    if not summed.components:
+        summed.components.add(name="verifier", value=verdict.reward)
+    summed.components.add(name="turns", value=of_turns)
+    return summed
+
+
+def mark_group(verdict: rollout_pb2.Verification) -> rollout_pb2.Verification:
+    """A verdict of an environment that judges groups: in a copy of a PENDING one, awaits_group."""
+    if verdict.status != rollout_pb2.VERIFICATION_STATUS_PENDING:
+        return verdict
+    marked = rollout_pb2.Verification()
+    marked.CopyFrom(verdict)
+    marked.awaits_group = True
+    return marked
+
+
+def skipped(reason: str) -> rollout_pb2.Verification:
+    """The verdict of a rollout that is deliberately not judged."""
+    return rollout_pb2.Verification(status=rollout_pb2.VERIFICATION_STATUS_SKIPPED, reason=reason)
+
+
+def check_group(
+    members: Sequence[verify_pb2.GroupMember], verdicts: Sequence[verify_pb2.GroupVerdict]
+) -> None:
+    """Refuse verdicts that do not fit the members of a group.
+
+    Raises:
+        MeshError: CONTRACT_VIOLATED.
+    """
+    asked = [member.rollout_id for member in members]
+    judged = [verdict.rollout_id for verdict in verdicts]
+    if asked != judged:
+        problem = f"the environment judged {len(judged)} members of {len(asked)}"
+        raise violated("verdicts", f"{problem}, or in another order")
+    for verdict in verdicts:
+        check_verification(verdict.verification)
+
+
+def _check_evidence(evidence: bytes) -> None:
+    try:
+        fits = isinstance(loads(evidence), dict)
+    except CodecError:
+        fits = False
+    if not fits:
+        raise violated("evidence_json", "the verdict's evidence is not a JSON object")
+
+
+def violated(rule: str, message: str) -> MeshError:
+    """CONTRACT_VIOLATED; `rule` names the field."""
+    return MeshError(errors_pb2.ERROR_REASON_CONTRACT_VIOLATED, message, metadata={"rule": rule})

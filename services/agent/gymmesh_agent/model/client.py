@@ -1,0 +1,274 @@
+"""Calls model services: chooses the instance, takes the answer whole or as it is generated."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import Protocol, cast
+
+from gymmesh.discovery.v1 import discovery_pb2
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh.model.v1 import model_pb2
+from gymmesh.responses.v1 import responses_pb2
+from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_agent.clock import RolloutClock
+from gymmesh_agent.events import EventStream
+from gymmesh_agent.model.continuation import Continuations, ModelRequest
+from gymmesh_agent.params import fill_params, sampling_seed
+from gymmesh_agent.plan import AttemptId, RolloutPlan
+from gymmesh_agent.telemetry.measures import Tally
+from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.peers import PeerDirectory
+
+MODEL_SERVICE = "gymmesh.model.v1.ModelService"
+# Seconds to wait for an instance to appear, and for what it says of itself.
+PICK_S = 5.0
+# So many instances are asked for one answer; the first included.
+_MOST_ASKED = 3
+# Conversations that a service dropped so often are dropped again: it holds too few.
+_MOST_UNKNOWN = 2
+_NO_PARAMS = responses_pb2.ResponseParams(input_omitted=True, tools_omitted=True)
+_UNANSWERED = frozenset(
+    (
+        errors_pb2.ERROR_REASON_PEER_UNAVAILABLE,
+        errors_pb2.ERROR_REASON_DEADLINE_PASSED,
+        errors_pb2.ERROR_REASON_DRAINING,
+        errors_pb2.ERROR_REASON_MUX_BROKEN,
+    )
+)
+
+
+class ModelPeer(Protocol):
+    """The RPCs of a model service that an agent calls; each raises MeshError."""
+
+    async def GetModel(
+        self, request: model_pb2.GetModelRequest, *, timeout: float
+    ) -> model_pb2.GetModelResponse:
+        """What it is."""
+
+    async def CreateResponse(
+        self, request: model_pb2.CreateResponseRequest, *, timeout: float
+    ) -> model_pb2.CreateResponseResponse:
+        """One answer."""
+
+    def StreamResponse(
+        self, request: model_pb2.StreamResponseRequest, *, timeout: float
+    ) -> AsyncIterator[model_pb2.StreamResponseResponse]:
+        """One answer, as it is generated."""
+
+
+class ModelServices:
+    """The model services that all attempts of one agent call.
+
+    Args:
+        directory: where their instances are found.
+        call_s: seconds that one model call may take.
+    """
+
+    def __init__(self, directory: PeerDirectory, call_s: float) -> None:
+        self.directory = directory
+        self.call_s = call_s
+        # By instance: constant while a server runs, so asked once.
+        self._capabilities: dict[str, model_pb2.ModelCapabilities] = {}
+
+    def peer(self, instance: discovery_pb2.Instance) -> ModelPeer:
+        """The RPCs of an instance."""
+        peer: ModelPeer = self.directory.peer(instance)
+        return peer
+
+    async def capabilities(
+        self, instance: discovery_pb2.Instance, timeout: float
+    ) -> model_pb2.ModelCapabilities:
+        """What the instance can do; the least when it does not say."""
+        known = self._capabilities.get(instance.id)
+        if known is not None:
+            return known
+        found = model_pb2.ModelCapabilities()
+        try:
+            model = await self.peer(instance).GetModel(model_pb2.GetModelRequest(), timeout=timeout)
+            found = model.capabilities
+        except MeshError as error:
+            if error.reason in _UNANSWERED:
+                return found  # asked again at the next call
+        self._capabilities[instance.id] = found
+        return found
+
+
+class ModelClient:
+    """The model calls of one attempt, all of them routed by its rollout's id.
+
+    Args:
+        services: the model services.
+        attempt: the attempt; the request ids begin with its name.
+        plan: the parameters of policy calls, and the limit of output tokens.
+        continuations: knows the tokens to send with a conversation.
+        tally: what was done so far; read only.
+        clock: the attempt's.
+        events: where OutputDelta events go, if the plan wants them.
+    """
+
+    def __init__(
+        self,
+        services: ModelServices,
+        attempt: AttemptId,
+        plan: RolloutPlan,
+        continuations: Continuations,
+        tally: Tally,
+        clock: RolloutClock,
+        events: EventStream,
+    ) -> None:
+        self._services = services
+        self._attempt = attempt
+        self._plan = plan
+        self._continuations = continuations
+        self._tally = tally
+        self._clock = clock
+        self._deltas = events if plan.deltas else None
+        self._unknown = 0  # how often a service had dropped the conversation
+        self._streaming = ""  # the last call of which a delta was sent
+
+    async def ask(self, request: ModelRequest) -> model_pb2.CreateResponseResponse:
+        """The model service's reply.
+
+        Where an instance cannot be reached or is shutting down, others of the same name are asked,
+        unless a part of the answer was sent on already.
+
+        Raises:
+            MeshError: as the service says.
+        """
+        instance = await self._pick(request.model)
+        for _ in range(_MOST_ASKED - 1):
+            try:
+                return await self._ask_at(request, instance)
+            except MeshError as error:
+                other = self._instead(request, error)
+                if other is None:
+                    raise
+                instance = other
+        return await self._ask_at(request, instance)
+
+    async def weights_version(self, model: str) -> int | None:
+        """The current version of a model's weights; None when it is not known."""
+        try:
+            peer = self._services.peer(await self._pick(model))
+            found = await peer.GetModel(
+                model_pb2.GetModelRequest(), timeout=self._clock.hop(PICK_S)
+            )
+        except MeshError:
+            return None
+        return found.weights_version if found.HasField("weights_version") else None
+
+    async def _pick(self, model: str) -> discovery_pb2.Instance:
+        return await self._services.directory.pick(
+            MODEL_SERVICE,
+            model,
+            affinity=self._attempt.rollout_id,
+            timeout=self._clock.hop(PICK_S),
+        )
+
+    def _instead(self, request: ModelRequest, error: MeshError) -> discovery_pb2.Instance | None:
+        """Another instance to ask after this error; None: there is none, or none may be asked."""
+        if request.instance is None or self._streaming == request.call_id:
+            return None
+        return self._services.directory.instead(
+            request.instance, error, affinity=self._attempt.rollout_id
+        )
+
+    async def _ask_at(
+        self, request: ModelRequest, instance: discovery_pb2.Instance
+    ) -> model_pb2.CreateResponseResponse:
+        """The reply of one instance.
+
+        It is sent what is new where it keeps conversations, and the whole where it does not, or
+        answers CONVERSATION_UNKNOWN.
+        """
+        request.instance = instance
+        peer, continuation = self._services.peer(instance), request.continuation
+        if continuation is not None:
+            able = await self._services.capabilities(instance, self._clock.hop(PICK_S))
+            if not able.conversations:
+                continuation = None
+        if continuation is None:
+            request.is_plain = True
+            return await self._send(peer, self._message(request))
+        if continuation.known_items and self._unknown < _MOST_UNKNOWN:
+            short = self._message(request, continuation.known_items)
+            short.conversation.id = continuation.conversation_id
+            short.conversation.parent_call_id = request.parent
+            short.conversation.parent_token = continuation.token
+            try:
+                return await self._send(peer, short)
+            except MeshError as error:
+                if error.reason != errors_pb2.ERROR_REASON_CONVERSATION_UNKNOWN:
+                    raise
+                self._unknown += 1
+        whole = self._message(request)
+        whole.conversation.id = continuation.conversation_id
+        tokens = self._continuations.prefix_tokens(request)
+        if tokens is not None:
+            whole.conversation.prefix_tokens.CopyFrom(tokens)
+        return await self._send(peer, whole)
+
+    async def _send(
+        self, peer: ModelPeer, message: model_pb2.CreateResponseRequest
+    ) -> model_pb2.CreateResponseResponse:
+        """The reply; with deltas, by StreamResponse where the service offers it."""
+        limit_s = self._services.call_s
+        if self._deltas is not None:
+            try:
+                return await self._stream(peer, message, self._deltas)
+            except MeshError as error:
+                if error.reason != errors_pb2.ERROR_REASON_NOT_OFFERED:
+                    raise
+        return await peer.CreateResponse(message, timeout=self._clock.hop(limit_s))
+
+    async def _stream(
+        self, peer: ModelPeer, message: model_pb2.CreateResponseRequest, events: EventStream
+    ) -> model_pb2.CreateResponseResponse:
+        call = model_pb2.StreamResponseRequest(call=message)
+        frames = peer.StreamResponse(call, timeout=self._clock.hop(self._services.call_s))
+        generator = cast("AsyncGenerator[model_pb2.StreamResponseResponse, None]", frames)
+        async with aclosing(generator):
+            async for frame in generator:
+                if frame.HasField("completed"):
+                    return frame.completed
+                self._streaming = message.call_id
+                await events.emit(_delta(message.call_id, frame.delta))
+        problem = "the streamed answer broke off before its end"
+        raise MeshError(errors_pb2.ERROR_REASON_PEER_UNAVAILABLE, problem)
+
+    def _message(
+        self, request: ModelRequest, known_items: int = 0
+    ) -> model_pb2.CreateResponseRequest:
+        """The request without `conversation`; its items from position `known_items` on."""
+        attempt, plan = self._attempt, self._plan
+        budget = plan.limits.max_total_output_tokens
+        message = model_pb2.CreateResponseRequest(
+            rollout_id=attempt.rollout_id,
+            request_id=f"{attempt.name}/{request.call_id}",
+            call_id=request.call_id,
+        )
+        fill_params(
+            message.params,
+            plan.params if request.role == "policy" else _NO_PARAMS,
+            request.items[known_items:],
+            None if budget is None else budget - self._tally.output_tokens,
+            request.changes,
+        )
+        if attempt.seed is not None:
+            message.seed = sampling_seed(attempt.seed, attempt.attempt, request.call_id)
+        if request.continuation is not None and plan.capture is not None:
+            message.capture.CopyFrom(plan.capture)
+        return message
+
+
+def _delta(call_id: str, piece: model_pb2.ResponseDelta) -> rollout_pb2.RolloutEvent:
+    delta = rollout_pb2.OutputDelta(call_id=call_id, output_index=piece.output_index)
+    kind = piece.WhichOneof("delta")
+    if kind == "text":
+        delta.text = piece.text
+    elif kind == "arguments":
+        delta.arguments = piece.arguments
+    elif kind == "reasoning":
+        delta.reasoning = piece.reasoning
+    return rollout_pb2.RolloutEvent(output_delta=delta, ignorable=True)
