@@ -48,7 +48,7 @@ async def test_groups_come_whole_and_after_their_rows(tmp_path: Path) -> None:
             return make_events(request.rollout_id, 1, failed(retry_safe=False))
         return good(request)
 
-    run, files = collector(tmp_path, ScriptedAgent(mixed), repeats=3, hand_out=2)
+    run, files = collector(tmp_path, ScriptedAgent(mixed), repeats=3, hand_out=2, patience_s=20.0)
     going = asyncio.create_task(run.run(tasks(5)))
     seen: list[Group] = []
     async with asyncio.timeout(20):
