@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -284,22 +285,26 @@ async def test_a_method_that_the_library_lacks(logged: pytest.LogCaptureFixture)
         assert b"NOT_OFFERED" in trailers[STATUS_DETAILS_KEY]
 
 
-async def sent(address: str, path: bytes, *more: tuple[bytes, bytes]) -> bytes:
-    """What a call is answered whose headers were written by hand, up to its status."""
+def by_hand(path: bytes, *more: tuple[bytes, bytes]) -> list[bytes]:
+    """The frames of a call whose headers are written by hand; the last one ends its request."""
     headers = [
         (b":method", b"POST"), (b":scheme", b"http"), (b":authority", b"a"), (b"te", b"trailers"),
         (b":path", path), (b"content-type", b"application/grpc"), *more,
     ]  # fmt: skip
-    asked = [
+    return [
         http2.PREFACE,
         http2.frame(http2.SETTINGS, 0, 0, b""),
         http2.frame(http2.HEADERS, 4, 1, b"".join(http2.header(*one) for one in headers)),
         http2.frame(http2.DATA, 1, 1, bytes(5)),
     ]
+
+
+async def sent(address: str, path: bytes, *more: tuple[bytes, bytes]) -> bytes:
+    """What a call is answered whose headers were written by hand, up to its status."""
     host, _, port = address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     try:
-        writer.write(b"".join(asked))
+        writer.write(b"".join(by_hand(path, *more)))
         async with asyncio.timeout(30):
             return await reader.readuntil(b"grpc-status")
     finally:
@@ -313,11 +318,22 @@ async def test_metadata_that_is_not_utf8(logged: pytest.LogCaptureFixture) -> No
         assert await sent(address, check, (b"authorization", b"Bearer \xff"))
 
 
-async def paths_that_are_not_utf8() -> None:
-    """Sends some; each is followed by a call that has its answer. Run by the test below."""
-    async with served({MODEL: Probe()}) as address:
+async def paths_that_are_not_utf8(*, stays: bool) -> None:
+    """Sends some; each is followed by a call that has its answer. Run by the test below.
+
+    Where it `stays`, the request never ends and its caller does not close the connection.
+    """
+    async with served({MODEL: Probe()}) as address, contextlib.AsyncExitStack() as kept:
         for _ in range(3):
-            await sent(address, b"/a\xff/b")
+            if stays:
+                host, _, port = address.rpartition(":")
+                reader, writer = await asyncio.open_connection(host, int(port))
+                kept.callback(writer.close)
+                writer.write(b"".join(by_hand(b"/a\xff/b")[:-1]))
+                async with asyncio.timeout(30):
+                    await reader.read()  # until that server is put away
+            else:
+                await sent(address, b"/a\xff/b")
             async with grpc.aio.insecure_channel(address) as channel:
                 untyped: Any = channel
                 call = untyped.unary_unary(f"/{MODEL}/CreateResponse")
@@ -325,13 +341,17 @@ async def paths_that_are_not_utf8() -> None:
                 assert await call(request, timeout=30, wait_for_ready=True)
 
 
-async def test_a_path_that_is_not_utf8() -> None:
+@pytest.mark.parametrize("stays", [False, True])
+async def test_a_path_that_is_not_utf8(stays: bool) -> None:
     """It ends gRPC's server, which listens again, at the same port.
 
     In a process of its own: its core still tells loops that are closed of servers that were ended.
     """
     module = "tests.unit.runtime.test_undecodable"
-    script = f"import asyncio, {module} as module; asyncio.run(module.paths_that_are_not_utf8())"
+    script = (
+        f"import asyncio, {module} as module;"
+        f" asyncio.run(module.paths_that_are_not_utf8(stays={stays}))"
+    )
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", script, cwd=ROOT, stderr=asyncio.subprocess.PIPE
     )
