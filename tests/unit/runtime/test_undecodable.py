@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -21,6 +20,8 @@ from gymmesh_runtime import metrics
 from gymmesh_runtime.contract import methods_of
 from gymmesh_runtime.errors import STATUS_DETAILS_KEY, MeshError
 from gymmesh_runtime.peers import PeerDirectory, Transport
+from gymmesh_runtime.wire.library_log import quiet
+from gymmesh_runtime.wire.listener import Listener
 from gymmesh_runtime.wire.mux.frames import END, EXCHANGE, MESSAGE, OFFERED, pack, unpack
 from tests.fuzz import http2
 from tests.support.logged import without_other_loops
@@ -285,26 +286,22 @@ async def test_a_method_that_the_library_lacks(logged: pytest.LogCaptureFixture)
         assert b"NOT_OFFERED" in trailers[STATUS_DETAILS_KEY]
 
 
-def by_hand(path: bytes, *more: tuple[bytes, bytes]) -> list[bytes]:
-    """The frames of a call whose headers are written by hand; the last one ends its request."""
+async def sent(address: str, path: bytes, *more: tuple[bytes, bytes]) -> bytes:
+    """What a call is answered whose headers were written by hand, up to its status."""
     headers = [
         (b":method", b"POST"), (b":scheme", b"http"), (b":authority", b"a"), (b"te", b"trailers"),
         (b":path", path), (b"content-type", b"application/grpc"), *more,
     ]  # fmt: skip
-    return [
+    asked = [
         http2.PREFACE,
         http2.frame(http2.SETTINGS, 0, 0, b""),
         http2.frame(http2.HEADERS, 4, 1, b"".join(http2.header(*one) for one in headers)),
         http2.frame(http2.DATA, 1, 1, bytes(5)),
     ]
-
-
-async def sent(address: str, path: bytes, *more: tuple[bytes, bytes]) -> bytes:
-    """What a call is answered whose headers were written by hand, up to its status."""
     host, _, port = address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     try:
-        writer.write(b"".join(by_hand(path, *more)))
+        writer.write(b"".join(asked))
         async with asyncio.timeout(30):
             return await reader.readuntil(b"grpc-status")
     finally:
@@ -318,22 +315,11 @@ async def test_metadata_that_is_not_utf8(logged: pytest.LogCaptureFixture) -> No
         assert await sent(address, check, (b"authorization", b"Bearer \xff"))
 
 
-async def paths_that_are_not_utf8(*, stays: bool) -> None:
-    """Sends some; each is followed by a call that has its answer. Run by the test below.
-
-    Where it `stays`, the request never ends and its caller does not close the connection.
-    """
-    async with served({MODEL: Probe()}) as address, contextlib.AsyncExitStack() as kept:
+async def paths_that_are_not_utf8() -> None:
+    """Sends some; each is followed by a call that has its answer. Run by the test below."""
+    async with served({MODEL: Probe()}) as address:
         for _ in range(3):
-            if stays:
-                host, _, port = address.rpartition(":")
-                reader, writer = await asyncio.open_connection(host, int(port))
-                kept.callback(writer.close)
-                writer.write(b"".join(by_hand(b"/a\xff/b")[:-1]))
-                async with asyncio.timeout(30):
-                    await reader.read()  # until that server is put away
-            else:
-                await sent(address, b"/a\xff/b")
+            await sent(address, b"/a\xff/b")
             async with grpc.aio.insecure_channel(address) as channel:
                 untyped: Any = channel
                 call = untyped.unary_unary(f"/{MODEL}/CreateResponse")
@@ -341,16 +327,42 @@ async def paths_that_are_not_utf8(*, stays: bool) -> None:
                 assert await call(request, timeout=30, wait_for_ready=True)
 
 
-@pytest.mark.parametrize("stays", [False, True])
-async def test_a_path_that_is_not_utf8(stays: bool) -> None:
+async def paths_beside_calls() -> None:
+    """The same, while a call is in flight that would go on for ever."""
+    quiet()
+    began = asyncio.Event()
+
+    async def wait(_request: bytes, _context: Any) -> bytes:
+        began.set()
+        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+
+    listener = Listener()
+    methods: Any = {"Wait": grpc.unary_unary_rpc_method_handler(wait)}
+    listener.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("s", methods)])
+    address = f"127.0.0.1:{await listener.start('127.0.0.1:0', None)}"
+    for _ in range(3):
+        began.clear()
+        async with grpc.aio.insecure_channel(address) as channel:
+            untyped: Any = channel
+            call = untyped.unary_unary("/s/Wait")(b"", wait_for_ready=True)
+            async with asyncio.timeout(30):
+                await began.wait()
+            await sent(address, b"/a\xff/b")
+            async with asyncio.timeout(30):
+                assert await call.code() is not grpc.StatusCode.OK
+    await listener.stop(0)
+
+
+@pytest.mark.parametrize("sending", ["paths_that_are_not_utf8", "paths_beside_calls"])
+async def test_a_path_that_is_not_utf8(sending: str) -> None:
     """It ends gRPC's server, which listens again, at the same port.
 
     In a process of its own: its core still tells loops that are closed of servers that were ended.
     """
     module = "tests.unit.runtime.test_undecodable"
     script = (
-        f"import asyncio, {module} as module;"
-        f" asyncio.run(module.paths_that_are_not_utf8(stays={stays}))"
+        "import asyncio, logging; logging.basicConfig();"
+        f" import {module} as module; asyncio.run(module.{sending}())"
     )
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", script, cwd=ROOT, stderr=asyncio.subprocess.PIPE

@@ -3,9 +3,9 @@
 grpcio decodes the path of each request as UTF-8 outside of anything that handles errors: one that
 is not UTF-8, which any stranger can send, ends the whole server, while the process lives on and
 nobody can connect any more. Seen with grpcio 1.85.1. Calls in flight are broken off then, as when a
-connection breaks; whatever the services hold stays. `wait_for_termination` returns only when the
-last connection is closed, and a stranger may keep theirs open for ever; so what is watched here is
-the task in which grpcio takes requests.
+connection breaks; whatever the services hold stays. `wait_for_termination` returns only when
+the last of them is over, which may take as long as a rollout; so what is watched here is the task
+in which grpcio takes requests.
 """
 
 from __future__ import annotations
