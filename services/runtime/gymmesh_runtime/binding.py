@@ -5,9 +5,7 @@ checked, bounded, counted and its failure typed in the same way on each:
 
     required fields -> deadline -> the servicer's method -> error mapping -> metrics
 
-A method with one response is a coroutine function, or a plain one that returns the response, or a
-coroutine for it where there is something to wait for. A call that does not wait is spared its time
-limit, the dearest of the steps above.
+A method with one response is a coroutine function.
 
 A servicer may offer a response stream in a second form, for callers in its own process:
 ``async def push_<Method>(request, context, send)`` hands what the stream carries to ``send``
@@ -29,7 +27,7 @@ from gymmesh_runtime.alarm import Alarm
 from gymmesh_runtime.context import NO_METADATA, CallContext
 from gymmesh_runtime.contract import MethodSpec, methods_of, required_fields
 from gymmesh_runtime.errors import MeshError, deadline_passed, unforeseen
-from gymmesh_runtime.instruments import FOLDED_AT_ONCE, Count
+from gymmesh_runtime.instruments import FOLDED_AT_ONCE, CounterChild
 from gymmesh_runtime.timers import MAX_TIMEOUT_S, Limit, Wheel, running_wheel
 from gymmesh_runtime.tracing import active
 from gymmesh_runtime.wire.sizes import read_request
@@ -48,7 +46,6 @@ class BoundMethod:
         "_name",
         "_ok",
         "_push",
-        "_response_class",
         "_seconds",
         "_wheel",
         "spec",
@@ -60,11 +57,10 @@ class BoundMethod:
         self._handler = handler
         self._push = push
         self._missing = required_fields(spec.request_class)
-        self._response_class = spec.response_class
         self._seconds = metrics.RPC_SECONDS.labels(spec.full_name)
         #: The counter for a status code.
         self._counts = cache(partial(metrics.RPCS.labels, spec.full_name))
-        self._ok: Count | None = None  # of those, the one that nearly all calls want
+        self._ok: CounterChild | None = None  # of those, the one that nearly all calls want
         self._wheel: Wheel | None = None
 
     def wrap(self, wrapper: Callable[[MethodSpec, Any], Any]) -> None:
@@ -118,15 +114,13 @@ class BoundMethod:
             else:
                 raise deadline_passed(self._name)
             if send is None:
-                response = self._handler(request, context)
+                serving = self._handler(request, context)
             else:
-                response = self._push(request, context, send)
-            if type(response) is not self._response_class:  # then it is to be waited for
-                del request  # not to be kept for as long as the call takes
-                if timeout is not None and context.deadline is not None:
-                    limit = Limit(min(timeout, MAX_TIMEOUT_S), self._wheel or self._in_loop())
-                response = await response
-            return response
+                serving = self._push(request, context, send)
+            del request  # not to be kept for as long as the call takes
+            if timeout is not None:
+                limit = Limit(min(timeout, MAX_TIMEOUT_S), self._wheel or self._in_loop())
+            return await serving
         except (Exception, asyncio.CancelledError) as failure:
             failure = self._ending(failure, limit)
             code = failure.code.name if isinstance(failure, MeshError) else "CANCELLED"
@@ -138,7 +132,7 @@ class BoundMethod:
             if count is None:
                 count = self._ok = self._counts("OK")
             count.value += 1.0
-            new = (seconds := self._seconds).new  # see Spread
+            new = (seconds := self._seconds).new  # see HistogramChild
             new.append(monotonic() - started)
             if len(new) >= FOLDED_AT_ONCE:
                 seconds.fold()

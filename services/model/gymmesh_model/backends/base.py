@@ -60,11 +60,7 @@ class ModelCall(msgspec.Struct, eq=False):
 
 
 class Backend(Protocol):
-    """One way to get answers. Opened once, called concurrently, closed once.
-
-    One that `ends_in_time` has a timer of its own around all that `create` waits for: another one
-    around the call is not needed.
-    """
+    """One way to get answers. Opened once, called concurrently, closed once."""
 
     @property
     def endpoint_model(self) -> str:

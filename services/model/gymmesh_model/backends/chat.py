@@ -55,7 +55,6 @@ class ChatBackend:
     """`POST {url}/chat/completions`. `options` of its configuration: `ChatBackendOptions`."""
 
     takes_items = True
-    ends_in_time = True
 
     def __init__(self, name: str, config: ModelConfig) -> None:
         options: ChatBackendOptions = options_of(name, config.options, ChatBackendOptions)

@@ -44,7 +44,6 @@ class ResponsesBackend:
     """`POST {url}/responses`."""
 
     takes_items = True
-    ends_in_time = True
 
     def __init__(self, name: str, config: ModelConfig) -> None:
         options: ResponsesOptions = options_of(name, config.options, ResponsesOptions)
