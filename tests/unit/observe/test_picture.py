@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -49,7 +50,8 @@ def _view() -> View:
 
 def _boxes(figure: Figure) -> list[Bbox]:
     """What the panels cover, and what their legends do."""
-    renderer = FigureCanvasAgg(figure).get_renderer()
+    canvas: Any = FigureCanvasAgg(figure)  # its get_renderer has no types
+    renderer = canvas.get_renderer()
     found = []
     for axes in figure.axes:
         legend = axes.get_legend()
