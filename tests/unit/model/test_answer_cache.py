@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model import ModelConfig
-from gymmesh_model.answer_cache import AnswerCache
-from gymmesh_model.answer_key import AnswerKeys
+from gymmesh_model.answer_cache import AnswerCache, AnswerKeys
 from gymmesh_model.backends.base import ModelCall
 from gymmesh_model.config import CacheConfig
 from gymmesh_model.tokens.record import TokenRecord

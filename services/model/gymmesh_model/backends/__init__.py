@@ -8,6 +8,8 @@ from typing import Final
 from gymmesh_model.backends.base import Backend
 from gymmesh_model.config import ModelConfig
 
+__all__ = ["Backend", "make_backend"]
+
 _CLASSES: Final = {
     "azure": "gymmesh_model.backends.azure:AzureBackend",
     "chat": "gymmesh_model.backends.chat:ChatBackend",

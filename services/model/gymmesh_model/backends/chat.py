@@ -11,7 +11,7 @@ import msgspec
 
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.base import ModelCall
+from gymmesh_model.backends.base import Features, ModelCall
 from gymmesh_model.backends.chat_settings import chat_body, chat_echo
 from gymmesh_model.backends.chat_stream import ChatFold
 from gymmesh_model.backends.classify import http_failure
@@ -54,9 +54,6 @@ class ChatBackendOptions(ChatOptions, frozen=True, kw_only=True, forbid_unknown_
 class ChatBackend:
     """`POST {url}/chat/completions`. `options` of its configuration: `ChatBackendOptions`."""
 
-    takes_items = True
-    ends_in_time = True
-
     def __init__(self, name: str, config: ModelConfig) -> None:
         options: ChatBackendOptions = options_of(name, config.options, ChatBackendOptions)
         self._lifts = options.think_tags != "text"
@@ -66,8 +63,12 @@ class ChatBackend:
             self._options = msgspec.structs.replace(options, reasoning_key="reasoning_content")
         self._name = name
         self._http = HttpEndpoint(name, config)
-        self.keep_aborted = options.keep_aborted
-        self.pool = self._http.pool
+        self.features = Features(
+            takes_items=True,
+            ends_in_time=True,
+            keep_aborted=options.keep_aborted,
+            pool=self._http.pool,
+        )
         self.endpoint_model = config.model or ""
         self.context_tokens = 0
         self.capabilities = model_pb2.ModelCapabilities(

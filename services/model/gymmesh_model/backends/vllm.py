@@ -21,7 +21,7 @@ import msgspec
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.model.v1 import model_pb2, tokens_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.base import ModelCall
+from gymmesh_model.backends.base import Features, ModelCall
 from gymmesh_model.backends.chat import (
     STREAMED,
     ChatBackendOptions,
@@ -89,8 +89,6 @@ class _Plan:
 class VllmBackend:
     """`POST {url}/chat/completions` of vLLM. `options` of its configuration: `VllmOptions`."""
 
-    takes_items = True
-
     def __init__(self, name: str, config: ModelConfig, http: HttpEndpoint | None = None) -> None:
         options: VllmOptions = options_of(name, config.options, VllmOptions)
         self._lifts = options.think_tags != "text"
@@ -110,7 +108,7 @@ class VllmBackend:
         self._poll_s = options.weights_poll_s
         self._polls: WeightsPoll | None = None
         self.pool = self._http.pool
-        self.keep_aborted = options.keep_aborted
+        self._keep_aborted = options.keep_aborted
         self.endpoint_model = config.model or ""
         self.context_tokens = 0
         self.capabilities = model_pb2.ModelCapabilities(
@@ -122,6 +120,16 @@ class VllmBackend:
             images=True,
             tools=True,
             seed=True,
+        )
+
+    @property
+    def features(self) -> Features:
+        return Features(
+            takes_items=True,
+            keep_aborted=self._keep_aborted,
+            pool=self.pool,
+            abort=self.abort,
+            follow_weights=self.follow_weights,
         )
 
     async def open(self) -> None:

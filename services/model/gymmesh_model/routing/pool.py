@@ -12,13 +12,13 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from gymmesh.errors.v1 import errors_pb2 as errors
-from gymmesh_model.concurrency import Aimd
 from gymmesh_model.config import AdaptConfig, ModelConfig
 from gymmesh_model.errors import unreachable
-from gymmesh_model.limiter import Limiter
-from gymmesh_model.limits import Breaker
-from gymmesh_model.load import LoadReport, Targets, overloaded
-from gymmesh_model.routing import Router
+from gymmesh_model.routing.breaker import Breaker
+from gymmesh_model.routing.concurrency import Aimd
+from gymmesh_model.routing.limiter import Limiter
+from gymmesh_model.routing.load import LoadReport, Targets, overloaded
+from gymmesh_model.routing.router import Router
 from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 
