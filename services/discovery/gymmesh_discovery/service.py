@@ -65,7 +65,7 @@ class DiscoveryService:
             edge.served_as(instance)
 
     def drain(self, seconds: float) -> None:
-        """Ends all streams: whoever watches is soon to watch the registry that follows."""
+        """Ends all streams: watchers go over to the registry that follows."""
         self._draining = True
         for watcher in self._watching:
             watcher.miss()

@@ -91,8 +91,8 @@ class ModelService:
 
     @property
     def meta(self) -> Mapping[str, str]:
-        """What the registry tells of it: the calls at a time that its endpoints are given at most,
-        as `capacity`, and the `weights_version` once one is known.
+        """What the registry lists: `capacity`, the most calls at a time for its endpoints,
+        and the `weights_version` once one is known.
         """
         said = {"capacity": str(self._config.max_concurrency)}
         version = self._weights.version
@@ -296,7 +296,7 @@ class ModelService:
         return self._answered(work, made)
 
     def _check_conversation(self, work: Work) -> None:
-        """A call that goes on with what is not held here need not wait to be told so."""
+        """Raises CONVERSATION_UNKNOWN before the wait for a place rather than after it."""
         request = work.request
         if request is not None and work.has_conversation and request.conversation.parent_call_id:
             try:
@@ -326,7 +326,7 @@ class ModelService:
         assert params is not None
         work.rollout_id = request.rollout_id
         goes_on = work.has_conversation and self._converses
-        # Who reads the items themselves needs no JSON of them, which is most of a call's cost.
+        # A backend that takes items needs no JSON of them, which is most of a call's cost.
         direct = self._takes_items and not goes_on and self._cache is None
         settings = work.settings
         if direct and settings is not None:
@@ -449,9 +449,9 @@ async def _made(backend: Backend, call: ModelCall, progress: Progress | None) ->
 
 
 def _ended(deltas: DeltaQueue, task: asyncio.Task[Answer]) -> None:
-    """Tells a stream's reader that its generation is over."""
+    """Ends a stream when its generation is over."""
     deltas.end()
-    # Looked at here, too, for a reader who is gone: asyncio would log what nobody has asked for.
+    # Retrieved here, too: when the reader is gone, asyncio would log an error that nobody awaits.
     if not task.cancelled():
         task.exception()
 

@@ -96,7 +96,7 @@ class Transcript:
 
 
 class _Told(msgspec.Struct):
-    """What else is told of a rollout, under the names that a VerifyRequest has for it."""
+    """What else is known of a rollout, under the names that a VerifyRequest has for it."""
 
     stop_reason: rollout_pb2.StopReason.ValueType
     rollout_id: str
@@ -161,7 +161,7 @@ class Rollout(Transcript, Asking):
         return self._told.stop_reason
 
     @property
-    def rollout_id(self) -> str:  # type: ignore[override]  # to those who ask it is an attribute
+    def rollout_id(self) -> str:  # type: ignore[override]  # a property here, an attribute there
         """Its id."""
         return self._told.rollout_id
 

@@ -459,7 +459,7 @@ def _pays(verdict: str) -> bool:
 def _check_tool(function: responses_pb2.FunctionTool) -> None:
     name = function.name
     if not function.description:
-        raise _Wrong(f"{name} has no description; the model is told nothing about it")
+        raise _Wrong(f"{name} has no description; the model learns nothing about it")
     try:
         schema: Any = loads(function.parameters_json or b"{}")
         jsonschema.Draft202012Validator.check_schema(schema)

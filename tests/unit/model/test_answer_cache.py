@@ -88,9 +88,9 @@ async def test_a_damaged_entry_is_a_miss_and_removed(tmp_path: Path, damage: str
 
 
 def _signed(body: bytes) -> bytes:
-    from gymmesh_model import answer_cache
+    from gymmesh_model.answer_cache import store
 
-    return answer_cache._packed(body)
+    return store._packed(body)
 
 
 async def test_those_not_asked_for_longest_go_first(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ class OpenAIBackend:
             # None is kept: a copy of an earlier answer on it would be taken for the next one.
             "default_headers": {**self._config.headers, "Connection": "close"},
             "http_client": DefaultAsyncHttpxClient(
-                # Redirects are not followed: the key would go to whoever they name.
+                # Redirects are not followed: the key would go to the host that they name.
                 follow_redirects=False,
                 timeout=Timeout(None, connect=self._config.connect_timeout_s),
                 # Proxies from the environment are for hosts outside this machine.

@@ -137,7 +137,7 @@ def fix_of(error: MeshError) -> str:
 
 
 def without_fix(error: MeshError) -> str:
-    """Its message, for who shows the remedy apart."""
+    """Its message without the remedy."""
     return error.message.removesuffix(f"; {error.metadata.get('fix', '')}")
 
 

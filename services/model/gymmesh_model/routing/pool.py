@@ -1,7 +1,7 @@
 """The endpoints of one model: how each of them fares, and which one gets the next call.
 
-No I/O and no tasks: whoever makes the calls reports here how they began and ended, whoever reads
-the endpoints' metrics what they said, and the limiter is told how many calls may run.
+No I/O and no tasks. `Attempts` reports when calls begin and end, `LoadPoll` reports what the
+endpoints' metrics say, and the pool sets how many calls the limiter admits.
 """
 
 from __future__ import annotations

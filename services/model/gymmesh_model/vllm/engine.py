@@ -167,7 +167,7 @@ async def _application(args: Any, engine: Any) -> Any:
     tasks = await engine.get_supported_tasks()
     application = build_app(args, tasks, engine.model_config)
     await init_app_state(engine, application.state, args, tasks)
-    # When its engine dies it tells its server to end; here, whoever asks is told.
+    # When its engine dies the application sets `should_exit` on its server; nothing to end here.
     application.state.server = SimpleNamespace(should_exit=False)
     return application
 
