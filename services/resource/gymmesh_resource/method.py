@@ -9,8 +9,7 @@ from typing import Any, Final
 from gymmesh_runtime.begun import finish
 
 from .host import Host, at_once, bounded, finish_in_time, is_async, never_waits
-from .models import Call, in_call
-from .usage import Ledger
+from .models import Call, Ledger, in_call
 
 __all__ = ["Method"]
 

@@ -16,10 +16,8 @@ from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.verify.v1 import verify_pb2
 from gymmesh_responses import CodecError, loads, message_text, text_of
 
-from .asking import Asking
-from .models import Models
+from .models import Ledger, ModelAccess, Models
 from .task import Task
-from .usage import Ledger
 from .verdicts import Stage
 
 __all__ = ["Member", "Rollout", "ToolCall", "Transcript"]
@@ -104,7 +102,7 @@ class _Told(msgspec.Struct):
     turn_rewards: Sequence[float]
 
 
-class Rollout(Transcript, Asking):
+class Rollout(Transcript, ModelAccess):
     """What is to be judged.
 
     `stop_reason` is a value of the contract's StopReason. `turn_rewards`: the rewards of the

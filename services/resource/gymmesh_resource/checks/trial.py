@@ -28,8 +28,8 @@ from gymmesh_responses import CodecError, dumps, loads, new_message
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 
+from ..service import RESOURCE_SERVICE, VERIFY_SERVICE, ResourceService
 from .made_up import CannotMakeUp, made_up
-from .service import RESOURCE_SERVICE, VERIFY_SERVICE, ResourceService
 
 __all__ = ["Finding", "try_out"]
 

@@ -22,7 +22,7 @@ from gymmesh_runtime.config.errors import ConfigError, nearest
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 
-from .errors import DefinitionError
+from ..errors import DefinitionError
 from .usage import Ledger
 
 __all__ = ["Call", "ModelAnswer", "Models", "Prompt", "in_call"]
