@@ -50,17 +50,30 @@ class ChatBackendOptions(ChatOptions, frozen=True, kw_only=True, forbid_unknown_
     think_tags: Literal["text", "read", "both"] = "text"
     keep_aborted: bool = False
 
+    @property
+    def lifts_thinking(self) -> bool:
+        """Whether reasoning in tags is taken out of answers."""
+        return self.think_tags != "text"
+
+    @property
+    def lowers_thinking(self) -> bool:
+        """Whether reasoning is put back into the text of messages that are sent."""
+        return self.think_tags == "both"
+
+    def dialect(self) -> ChatOptions:
+        """The dialect in which messages are written, before `lower_thinking` where it applies."""
+        if self.lowers_thinking:
+            return msgspec.structs.replace(self, reasoning_key="reasoning_content")
+        return self
+
 
 class ChatBackend:
     """`POST {url}/chat/completions`. `options` of its configuration: `ChatBackendOptions`."""
 
     def __init__(self, name: str, config: ModelConfig) -> None:
         options: ChatBackendOptions = options_of(name, config.options, ChatBackendOptions)
-        self._lifts = options.think_tags != "text"
-        self._lowers = options.think_tags == "both"
-        self._options: ChatOptions = options
-        if self._lowers:
-            self._options = msgspec.structs.replace(options, reasoning_key="reasoning_content")
+        self._lifts, self._lowers = options.lifts_thinking, options.lowers_thinking
+        self._options = options.dialect()
         self._name = name
         self._http = HttpEndpoint(name, config)
         self.features = Features(

@@ -16,8 +16,6 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import msgspec
-
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.model.v1 import model_pb2, tokens_pb2
 from gymmesh.responses.v1 import responses_pb2
@@ -38,7 +36,7 @@ from gymmesh_model.backends.vllm_probe import probe
 from gymmesh_model.backends.vllm_render import Continued, Renderer
 from gymmesh_model.backends.vllm_weights import WeightsPoll
 from gymmesh_model.config import ModelConfig
-from gymmesh_model.convert import ChatOptions, lift_thinking, lower_thinking, write_whole
+from gymmesh_model.convert import lift_thinking, lower_thinking, write_whole
 from gymmesh_model.errors import options_of, timed_out
 from gymmesh_model.ids import new_id
 from gymmesh_model.tokens import Prefix, TokenRecord, unpack_ids
@@ -91,11 +89,8 @@ class VllmBackend:
 
     def __init__(self, name: str, config: ModelConfig, http: HttpEndpoint | None = None) -> None:
         options: VllmOptions = options_of(name, config.options, VllmOptions)
-        self._lifts = options.think_tags != "text"
-        self._lowers = options.think_tags == "both"
-        self._options: ChatOptions = options
-        if self._lowers:
-            self._options = msgspec.structs.replace(options, reasoning_key="reasoning_content")
+        self._lifts, self._lowers = options.lifts_thinking, options.lowers_thinking
+        self._options = options.dialect()
         self._name = name
         self._model = config.model
         self._exact = options.exact
