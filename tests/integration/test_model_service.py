@@ -196,7 +196,7 @@ async def test_the_callers_deadline_stops_the_work_at_the_endpoint(
 
 
 @pytest.mark.parametrize("cached", [False, True])
-async def test_a_bound_call_ends_in_time_whoever_keeps_it(
+async def test_a_bound_call_ends_by_its_deadline(
     api: Api, server: FakeEndpoint, cached: bool, tmp_path: Path
 ) -> None:
     server.default = fake.hang()
@@ -210,37 +210,6 @@ async def test_a_bound_call_ends_in_time_whoever_keeps_it(
         # The second waits for the first, and gets what that one got.
         reasons = [end.reason_name for end in ends if isinstance(end, MeshError)]
         assert reasons == ["MODEL_TIMEOUT"] * 3
-
-
-async def test_only_a_call_that_ends_in_time_by_itself_takes_its_deadline_away(
-    server: FakeEndpoint, tmp_path: Path
-) -> None:
-    gate = asyncio.Event()
-    server.default = fake.gate(gate, fake.text("ok"))
-
-    async def keeps(service: ModelService, asked: Any) -> bool:
-        context = CallContext("c", deadline=time.monotonic() + BOUND_S)
-        waits = asyncio.ensure_future(service.CreateResponse(asked, context))
-        waiting.append(waits)
-        await asyncio.sleep(0)
-        return context.deadline is None
-
-    waiting: list[asyncio.Future[Any]] = []
-    aborted = {"options": {"keep_aborted": True}}
-    cached = {"cache": CacheConfig(path=str(tmp_path), any_temperature=True)}
-    async with (
-        serving(configured("chat", server)) as plain,
-        serving(configured("chat", server, **aborted)) as streamed,
-        serving(configured("chat", server, **cached)) as slow,
-    ):
-        assert await keeps(plain, request())
-        assert await keeps(plain, request(request_id="r"))
-        assert not await keeps(plain, request(request_id="r"))
-        assert not await keeps(streamed, request(request_id="r"))
-        assert not await keeps(slow, request())
-        gate.set()
-        async with asyncio.timeout(BOUND_S):
-            await asyncio.gather(*waiting)
 
 
 async def test_unsupported_parameters_are_named(server: FakeEndpoint) -> None:

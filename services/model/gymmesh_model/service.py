@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from functools import partial
 from time import monotonic
 from typing import Any, Final
@@ -68,7 +68,6 @@ class ModelService:
         self._backend: Backend | None = None
         # What the backend says of itself once it is opened.
         self._keeps_aborted = self._takes_items = self._gives_tokens = False
-        self._ends_in_time = False
         self._endpoint_model = ""
         self._settings = KnownSettings(config.params, self._model)
         self._calls = CallTable()
@@ -131,8 +130,6 @@ class ModelService:
         self._keeps_aborted = features.keep_aborted
         self._gives_tokens = backend.capabilities.token_ids
         self._takes_items = features.takes_items
-        # The cache's disk has no time limit.
-        self._ends_in_time = features.ends_in_time and self._cache is None
         self._backend = backend
 
     async def close(self) -> None:
@@ -146,13 +143,12 @@ class ModelService:
         except TimeoutError:
             return
 
-    def CreateResponse(  # the RPC's name
+    async def CreateResponse(
         self, request: model_pb2.CreateResponseRequest, context: CallContext
-    ) -> Coroutine[Any, Any, Answer]:
+    ) -> Answer:
         """One answer, whole; see model.proto."""
-        # No coroutine of its own: thousands of calls wait here, each frame in memory.
         keeps = self._keeps_aborted and bool(request.request_id)
-        return self._answer(request, context, Progress() if keeps else None)
+        return await self._answer(request, context, Progress() if keeps else None)
 
     async def StreamResponse(
         self, request: model_pb2.StreamResponseRequest, context: CallContext
@@ -226,12 +222,12 @@ class ModelService:
             raise MeshError(errors.ERROR_REASON_DRAINING, f"model '{self.name}' is not open")
         return self._backend
 
-    def _answer(
+    async def _answer(
         self,
         request: model_pb2.CreateResponseRequest,
         context: CallContext,
         progress: Progress | None,
-    ) -> Coroutine[Any, Any, Answer]:
+    ) -> Answer:
         """progress: of a call that is to be streamed, None for one that is not."""
         params = request.params
         raw = _SERIALIZED(params)
@@ -251,14 +247,11 @@ class ModelService:
             context.identity,
         )
         own_id = owned(context.identity, work.request_id)
-        if self._ends_in_time and progress is None and not self._calls.runs(own_id):
-            # Then there is but the wait for a place, and the backend: both are bounded.
-            context.deadline = None
         if not work.request_id:
-            return self._generate(work)
+            return await self._generate(work)
         parent = request.conversation.parent_call_id if has_conversation else ""
         digest = _digest(raw, seed, parent)
-        return self._calls.ask(own_id, digest, work, self._generate, self._aborted)
+        return await self._calls.ask(own_id, digest, work, self._generate, self._aborted)
 
     async def _generate(self, work: Work) -> Answer:
         """One coroutine for all of it: thousands of calls wait here, each frame in memory."""

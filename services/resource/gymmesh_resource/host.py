@@ -7,7 +7,6 @@ text and the place in the author's code; its traceback is logged under the same 
 
 from __future__ import annotations
 
-import dis
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
@@ -17,7 +16,6 @@ from typing import Any, NoReturn
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime import stalls
-from gymmesh_runtime.begun import finish, resumed
 from gymmesh_runtime.conceal import conceal
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.faults import shown_place, told, traceback_id
@@ -29,7 +27,7 @@ from .process_pool import PoolSaturated
 from .threads import Threads, ThreadsBusy
 from .waiting import CallTime, in_time
 
-__all__ = ["Host", "at_once", "bounded", "exited", "finish_in_time", "is_async", "never_waits"]
+__all__ = ["Host", "bounded", "exited", "is_async"]
 
 _LOGGER = logging.getLogger("gymmesh.resource")
 _Reason = errors_pb2.ErrorReason
@@ -153,15 +151,6 @@ def is_async(method: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function)
 
 
-def never_waits(method: Callable[..., Any]) -> bool:
-    """Whether a method is known to end without waiting: async, and nothing awaited in its code."""
-    function = getattr(method, "__func__", method)
-    if not (is_async(function) and isinstance(function, FunctionType)):
-        return False
-    # Only this lets a coroutine pause: whatever is awaited is compiled to it.
-    return all(step.opname != "YIELD_VALUE" for step in dis.get_instructions(function))
-
-
 async def bounded(
     call: Coroutine[Any, Any, Any], limit_s: float, owner: str = "", deadline: float | None = None
 ) -> Any:
@@ -169,40 +158,16 @@ async def bounded(
 
     Waiting for a place does not count (see `waiting`), but ends before the caller's `deadline`
     (monotonic seconds).
-
-    Runs to where it first waits before a timer is set: most tools and verifiers never do, and a
-    timer costs more than they.
     """
-    steps = _Steps(call, limit_s, owner)
     time = CallTime(deadline)
     token = in_time.set(time)
     try:
-        waits_for = steps.send(None)
-        return await _bounded(resumed(steps, waits_for), limit_s, time)
-    except StopIteration as ended:
-        return ended.value
-    except SystemExit as error:
-        raise exited(error) from error
+        return await _bounded(_Steps(call, limit_s, owner), limit_s, time)
     finally:
         in_time.reset(token)
 
 
-async def at_once(
-    call: Coroutine[Any, Any, Any], limit_s: float, owner: str = "", deadline: float | None = None
-) -> Any:
-    """`bounded`, for the call of a method that never waits: nothing could end it early."""
-    return finish_in_time(call, limit_s, owner)
-
-
-def finish_in_time(call: Coroutine[Any, Any, Any], limit_s: float, owner: str) -> Any:
-    """The result of a call that never waits. Raises `Blocked` and what the call raises."""
-    try:
-        return finish(_Steps(call, limit_s, owner))
-    except SystemExit as error:
-        raise exited(error) from error
-
-
-class _Steps(Coroutine[Any, Any, Any]):
+class _Steps(Generator[Any, Any, Any]):
     """An async method's call, whose steps from one wait to the next are timed.
 
     No timer can end a step that blocks. One longer than the limit raises `Blocked` when it ends,
@@ -234,7 +199,7 @@ class _Steps(Coroutine[Any, Any, Any]):
         self._call.close()
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        return self._call.__await__()
+        return self
 
     def _blocked(self, seconds: float) -> None:
         """Note the stall; raises `Blocked` for one that was too long."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,9 +32,6 @@ __all__ = ["CLOSE_S", "Hosted"]
 # Seconds that an environment may take to free one session.
 CLOSE_S = 5.0
 
-# The author's methods that run while a session is opened.
-_WHILE_OPENING = ("create_state", "session_tools", "opening", "close_session")
-
 _LOGGER = logging.getLogger("gymmesh.resource")
 
 
@@ -45,8 +42,7 @@ class Hosted:
     in_order: calls of one session run one after another. verify_needs_session: a verdict needs
     the live session. multi_turn: the environment takes turns. judges_groups: the repeats of a
     task are judged together. asks_models: it may call models. checks_tasks, creates_state,
-    closes_sessions: it has methods for that. opens_at_once: none of its methods runs while a
-    session is opened. open_sessions: the gauge.
+    closes_sessions: it has methods for that. open_sessions: the gauge.
     """
 
     name: str
@@ -67,7 +63,6 @@ class Hosted:
     checks_tasks: bool = field(init=False)
     creates_state: bool = field(init=False)
     closes_sessions: bool = field(init=False)
-    opens_at_once: bool = field(init=False)
     open_sessions: GaugeChild = field(init=False)
 
     def __post_init__(self) -> None:
@@ -82,7 +77,6 @@ class Hosted:
         self.multi_turn = self.defines("next_turn")
         self.judges_groups = self.defines("verify_group")
         self.asks_models = bool(self.models)
-        self.opens_at_once = not any(map(self.defines, _WHILE_OPENING))
         metrics.SESSIONS_LIMIT.labels(self.name).set(self.config.session_limit)
         self.open_sessions = metrics.SESSIONS_OPEN.labels(self.name)
         self.sessions = SessionStore(
@@ -131,60 +125,33 @@ class Hosted:
             check,
         )
 
-    def plain_session(
-        self, session_id: str, task: Task, seed: int, rollout_id: str
-    ) -> Session[Any]:
-        """A session with fresh state, of an environment that has no method to create it.
-
-        Raises ENVIRONMENT_FAULT.
-        """
-        try:
-            state = self.environment.create_state(task, seed)
-        except Exception as error:
-            raise self._fault(error, "create_session", task) from error
-        return self._session(session_id, task, seed, state, rollout_id)
-
     async def new_session(
         self, session_id: str, task: Task, seed: int, rollout_id: str
     ) -> Session[Any]:
         """A session with fresh state. Raises TASK_INVALID, ENVIRONMENT_FAULT, QUEUE_FULL."""
-        if not self.creates_state:
-            return self.plain_session(session_id, task, seed, rollout_id)
         create, limit_s = self.environment.create_state, self.config.turn_timeout_s
         try:
-            state = await self.host.call(create, task, seed, limit_s=limit_s)
+            if self.creates_state:
+                state = await self.host.call(create, task, seed, limit_s=limit_s)
+            else:
+                state = create(task, seed)
         except Exception as error:
             raise self._fault(error, "create_session", task) from error
-        return self._session(session_id, task, seed, state, rollout_id)
-
-    def end_session(self, session: Session[Any]) -> Awaitable[None] | None:
-        """The environment's part of closing a session, to be awaited if it has any.
-
-        Its faults harm nobody else.
-        """
-        self.open_sessions.value -= 1.0
-        return self._close(session) if self.closes_sessions else None
-
-    async def drop_session(self, session: Session[Any]) -> None:
-        """Close a session that no call of a caller's closes."""
-        closing = self.end_session(session)
-        if closing is not None:
-            await closing
-
-    def _session(
-        self, session_id: str, task: Task, seed: int, state: Any, rollout_id: str
-    ) -> Session[Any]:
-        self.open_sessions.value += 1.0
+        self.open_sessions.inc()
         return Session(session_id, task, seed, state, rollout_id, self.models)
 
-    def _fault(self, error: Exception, stage: str, task: Task) -> MeshError:
-        if isinstance(error, TaskInvalid):
-            return task_invalid(error, self.name, task.id)
-        return unreadable(error, self.name, task) or self.host.fault(error, stage)
-
-    async def _close(self, session: Session[Any]) -> None:
+    async def end_session(self, session: Session[Any]) -> None:
+        """The environment's part of closing a session. Its faults harm nobody else."""
+        self.open_sessions.dec()
+        if not self.closes_sessions:
+            return
         close = self.environment.close_session
         try:
             await self.host.call(close, session, limit_s=CLOSE_S)
         except Exception:
             _LOGGER.exception("environment %s failed while it closed a session", self.name)
+
+    def _fault(self, error: Exception, stage: str, task: Task) -> MeshError:
+        if isinstance(error, TaskInvalid):
+            return task_invalid(error, self.name, task.id)
+        return unreadable(error, self.name, task) or self.host.fault(error, stage)

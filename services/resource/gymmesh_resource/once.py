@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from functools import partial
-from types import CoroutineType
 from typing import Any, Generic, TypeVar, TypeVarTuple
 
 import msgspec
@@ -29,29 +28,18 @@ _NOT_RUN = frozenset(
 )
 
 
-class _Running(Generic[T]):
-    """A call that runs: the mark of its request, its task, and who waits for it."""
-
-    __slots__ = ("mark", "task", "waiters")
-
-    def __init__(self, mark: int, task: asyncio.Task[T]) -> None:
-        self.mark = mark
-        self.task = task
-        self.waiters: list[asyncio.Future[None]] = []
-
-
 class Once(msgspec.Struct, Generic[T], eq=False):
     """The calls of one session by request_id.
 
-    Each call that takes time runs in a task of its own: when the caller goes away it is not cut
-    off, and its retry finds it. `cancel` ends those that run.
+    Each call runs in a task of its own: when the caller goes away it is not cut off, and its
+    retry finds it. `cancel` ends those that run.
     """
 
     # A Struct, as there is one for every session: it is filled without a step in Python.
 
     _session_id: str
-    #: Those that run.
-    running: dict[str, _Running[T]] = {}
+    #: Those that run: the mark of the request, and the task.
+    running: dict[str, tuple[int, asyncio.Task[T]]] = {}
     _ended_calls: dict[str, tuple[int, T | BaseException]] = {}
     _forgotten: set[str] = set()
 
@@ -60,19 +48,19 @@ class Once(msgspec.Struct, Generic[T], eq=False):
         """How many answers are kept."""
         return len(self._ended_calls)
 
-    def run(
+    async def run(
         self,
         request_id: str,
         mark: int,
-        start: Callable[[*Ts], Coroutine[Any, Any, T] | T],
+        start: Callable[[*Ts], Coroutine[Any, Any, T]],
         *arguments: *Ts,
-    ) -> Coroutine[Any, Any, T] | T:
-        """The answer of the request's first call, which is started unless there was one.
+    ) -> T:
+        """The answer of the request's first call: `start`, with the arguments, unless there was
+        one.
 
-        `start`, with the arguments, gives a coroutine, or the answer where there is nothing to
-        wait for, and so does this. `mark` is a hash of the request. Raises REQUEST_ID_REUSED when
-        the id came with another one, SESSION_STATE when its answer is no longer kept,
-        SESSION_NOT_FOUND when the session is closed meanwhile, and what the call raises.
+        `mark` is a hash of the request. Raises REQUEST_ID_REUSED when the id came with another
+        one, SESSION_STATE when its answer is no longer kept, SESSION_NOT_FOUND when the session is
+        closed meanwhile, and what the call raises.
         """
         running = self.running.get(request_id)
         if running is None:
@@ -81,51 +69,35 @@ class Once(msgspec.Struct, Generic[T], eq=False):
                 return self._again(request_id, mark, ended)
             if request_id in self._forgotten:
                 raise self._answered_before()
-            try:
-                begun = start(*arguments)
-            except Exception as error:
-                self._keep_error(request_id, mark, error)
-                raise
-            if not isinstance(begun, CoroutineType):
-                self._keep(request_id, mark, begun)  # type: ignore[arg-type]  # it is the answer
-                return begun
-            task: asyncio.Task[T] = asyncio.get_running_loop().create_task(begun)
-            running = self.running[request_id] = _Running(mark, task)
+            task = asyncio.get_running_loop().create_task(start(*arguments))
+            self.running[request_id] = (mark, task)
             task.add_done_callback(partial(self._ended, request_id))
         else:
-            self._compare(request_id, mark, running.mark)
-        return self._end_of(running)
-
-    async def _end_of(self, running: _Running[T]) -> T:
+            self._compare(request_id, mark, running[0])
+            task = running[1]
         # The task is not awaited itself: that would cancel it together with its caller.
-        task = running.task
-        waiter = task.get_loop().create_future()
-        running.waiters.append(waiter)
-        await waiter
+        await asyncio.wait((task,))
         if task.cancelled():
             raise session_closed(self._session_id)
         return task.result()
 
     def cancel(self) -> list[asyncio.Task[T]]:
         """Cancel what runs; gives the tasks, to be waited for."""
-        tasks = [running.task for running in self.running.values()]
+        tasks = [task for _, task in self.running.values()]
         for task in tasks:
             task.cancel()
         return tasks
 
     def _ended(self, request_id: str, task: asyncio.Task[T]) -> None:
-        running = self.running.pop(request_id)
+        mark, _ = self.running.pop(request_id)
         if task.cancelled():
-            self._keep(request_id, running.mark, session_closed(self._session_id))
-        else:
-            error = task.exception()  # also marks it as seen, when no caller is left to see it
-            if error is None:
-                self._keep(request_id, running.mark, task.result())
-            else:
-                self._keep_error(request_id, running.mark, error)
-        for waiter in running.waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+            self._keep(request_id, mark, session_closed(self._session_id))
+            return
+        error = task.exception()  # also marks it as seen, when no caller is left to see it
+        if error is None:
+            self._keep(request_id, mark, task.result())
+        elif not (isinstance(error, MeshError) and error.reason in _NOT_RUN):
+            self._keep(request_id, mark, error)
 
     def _keep(self, request_id: str, mark: int, answer: T | BaseException) -> None:
         ended = self._ended_calls
@@ -134,10 +106,6 @@ class Once(msgspec.Struct, Generic[T], eq=False):
             oldest = next(iter(ended))
             del ended[oldest]
             self._forgotten.add(oldest)
-
-    def _keep_error(self, request_id: str, mark: int, error: BaseException) -> None:
-        if not (isinstance(error, MeshError) and error.reason in _NOT_RUN):
-            self._keep(request_id, mark, error)
 
     def _again(self, request_id: str, mark: int, ended: tuple[int, T | BaseException]) -> T:
         self._compare(request_id, mark, ended[0])

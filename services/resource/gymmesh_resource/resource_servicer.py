@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from types import CoroutineType
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_responses import new_message
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.contract import CONTRACT_VERSION
@@ -35,16 +33,10 @@ from .verdicts import turn_reward
 __all__ = ["ResourceServicer"]
 
 T = TypeVar("T")
-_Answering: TypeAlias = Coroutine[Any, Any, T] | T
 # 128 bits, so that an id cannot be guessed.
 _ID_BYTES = 16
 # As many as JSON readers keep.
 _SEED_BITS = 53
-# Of the classes: a message looks through the names of its fields to find its own.
-_ASKS_FOR = resource_pb2.CreateSessionRequest.HasField
-_TASK_HAS = rollout_pb2.Task.HasField
-_COPY = resource_pb2.CreateSessionResponse.CopyFrom
-_CLOSED = resource_pb2.CloseSessionResponse()
 _PAGE = 100
 _LARGEST_PAGE = 1000
 
@@ -101,101 +93,65 @@ class ResourceServicer:
         page, following = _page(self._tools.offered, request.page_size, request.page_token)
         return resource_pb2.ListToolsResponse(tools=page, next_page_token=following)
 
-    # Where nothing is to be waited for, these give the answer itself: see gymmesh_runtime.binding.
-
-    def CreateSession(
+    async def CreateSession(
         self, request: resource_pb2.CreateSessionRequest, context: CallContext
-    ) -> _Answering[resource_pb2.CreateSessionResponse]:
-        message, rollout_id = request.task, request.rollout_id
-        owner = context.identity
-        request_id = owned(owner, request.request_id)
-        seed = request.seed if _ASKS_FOR(request, "seed") else None
-        payload = message.payload_json
-        mark = _mark(request)
-        task = Task(message, payload)
-        opened = self._hosted.sessions.create(
-            request_id, mark, self._open, request_id, owner, rollout_id, task, seed
+    ) -> resource_pb2.CreateSessionResponse:
+        request_id = owned(context.identity, request.request_id)
+        opened = await self._hosted.sessions.create(
+            request_id, _mark(request), self._open, request_id, context.identity, request
         )
-        return opened.answer if isinstance(opened, Open) else _answer_of(opened)
+        return opened.answer
 
-    def CallTool(
+    async def CallTool(
         self, request: resource_pb2.CallToolRequest, context: CallContext
-    ) -> _Answering[resource_pb2.CallToolResponse]:
-        opened = self._hosted.sessions.using(request.session_id, context.identity)
-        answer = opened.tools.run(
-            request.request_id,
-            _mark(request),
-            self._tools.call,
-            opened,
-            request.name,
-            request.arguments,
-        )
-        return _in_use(opened, answer) if isinstance(answer, CoroutineType) else answer
+    ) -> resource_pb2.CallToolResponse:
+        with self._hosted.sessions.using(request.session_id, context.identity) as opened:
+            return await opened.tools.run(
+                request.request_id,
+                _mark(request),
+                self._tools.call,
+                opened,
+                request.name,
+                request.arguments,
+            )
 
-    def NextTurn(
+    async def NextTurn(
         self, request: resource_pb2.NextTurnRequest, context: CallContext
-    ) -> _Answering[resource_pb2.NextTurnResponse]:
+    ) -> resource_pb2.NextTurnResponse:
         if not self._hosted.multi_turn:
             raise MeshError(
                 errors_pb2.ERROR_REASON_NOT_OFFERED,
                 f"The environment {self._hosted.name!r} takes no turns.",
                 metadata={"method": "gymmesh.resource.v1.ResourceService/NextTurn"},
             )
-        opened = self._hosted.sessions.using(request.session_id, context.identity)
-        answer = opened.turns.run(request.request_id, _mark(request), self._turn, opened, request)
-        return _in_use(opened, answer) if isinstance(answer, CoroutineType) else answer
+        with self._hosted.sessions.using(request.session_id, context.identity) as opened:
+            mark = _mark(request)
+            return await opened.turns.run(request.request_id, mark, self._turn, opened, request)
 
-    def CloseSession(
+    async def CloseSession(
         self, request: resource_pb2.CloseSessionRequest, context: CallContext
-    ) -> _Answering[resource_pb2.CloseSessionResponse]:
-        closing = self._hosted.sessions.close(request.session_id, context.identity)
-        return _CLOSED if closing is None else _closed_after(closing)
+    ) -> resource_pb2.CloseSessionResponse:
+        await self._hosted.sessions.close(request.session_id, context.identity)
+        return resource_pb2.CloseSessionResponse()
 
     # What acts on a session runs on after its caller's deadline, for a repeat to find: the limits
     # of the environment bound it and the model calls made for it.
 
     # ---- sessions
 
-    def _open(
-        self,
-        request_id: str,
-        owner: str,
-        rollout_id: str,
-        task: Task,
-        seed: int | None,
-    ) -> _Answering[Open[Any]]:
-        hosted = self._hosted
-        hosted.check(task)
-        if seed is None:
-            message = task.message
-            seed = message.seed if _TASK_HAS(message, "seed") else secrets.randbits(_SEED_BITS)
-        session_id = secrets.token_hex(_ID_BYTES)
-        if not hosted.opens_at_once:
-            return self._open_in_steps(request_id, owner, rollout_id, session_id, task, seed)
-        with for_rollout(rollout_id):
-            session = hosted.plain_session(session_id, task, seed, rollout_id)
-        return hosted.sessions.add(session, request_id, self._answer(session), owner)
-
-    def _answer(self, session: Session[Any]) -> resource_pb2.CreateSessionResponse:
-        answer = resource_pb2.CreateSessionResponse()
-        _COPY(answer, self._common)
-        answer.session_id = session.id
-        answer.seed = session.seed
-        return answer
-
-    async def _open_in_steps(
-        self,
-        request_id: str,
-        owner: str,
-        rollout_id: str,
-        session_id: str,
-        task: Task,
-        seed: int,
+    async def _open(
+        self, request_id: str, owner: str, request: resource_pb2.CreateSessionRequest
     ) -> Open[Any]:
         hosted = self._hosted
-        with for_rollout(rollout_id):
-            session = await hosted.new_session(session_id, task, seed, rollout_id)
-            answer = self._answer(session)
+        task = Task(request.task, request.task.payload_json)
+        hosted.check(task)
+        session_id = secrets.token_hex(_ID_BYTES)
+        with for_rollout(request.rollout_id):
+            session = await hosted.new_session(session_id, task, _seed(request), request.rollout_id)
+            answer = resource_pb2.CreateSessionResponse()
+            answer.CopyFrom(self._common)
+            answer.session_id = session.id
+            answer.seed = session.seed
             stage = "session_tools"
             try:
                 if self._has_session_tools:
@@ -204,7 +160,7 @@ class ResourceServicer:
                 if self._has_opening:
                     answer.items.extend(await self._opening(session))
             except BaseException as error:
-                await hosted.drop_session(session)
+                await hosted.end_session(session)
                 if isinstance(error, Exception):
                     hosted.host.raise_fault(error, stage)
                 raise
@@ -268,25 +224,18 @@ class ResourceServicer:
         )
 
 
+def _seed(request: resource_pb2.CreateSessionRequest) -> int:
+    """The request's seed, or else the task's, or else a new one."""
+    if request.HasField("seed"):
+        return request.seed
+    if request.task.HasField("seed"):
+        return request.task.seed
+    return secrets.randbits(_SEED_BITS)
+
+
 def _mark(request: Message) -> int:
     """A hash of the whole request, by which a repeat is told from a reused id."""
     return hash(request.SerializeToString(deterministic=True))
-
-
-async def _answer_of(
-    opening: Coroutine[Any, Any, Open[Any]],
-) -> resource_pb2.CreateSessionResponse:
-    return (await opening).answer
-
-
-async def _in_use(opened: Open[Any], answering: Coroutine[Any, Any, T]) -> T:
-    with opened:
-        return await answering
-
-
-async def _closed_after(closing: Awaitable[None]) -> resource_pb2.CloseSessionResponse:
-    await closing
-    return _CLOSED
 
 
 def _items(

@@ -136,7 +136,7 @@ class SessionStore(Generic[S]):
         *,
         limit: int,
         idle_s: float,
-        close: Callable[[Session[S]], Awaitable[None] | None],
+        close: Callable[[Session[S]], Awaitable[None]],
         clock: Callable[[], float] = time.monotonic,
         limit_each: int = 0,
     ) -> None:
@@ -147,47 +147,43 @@ class SessionStore(Generic[S]):
         self._close_session = close
         self._clock = clock
         self._open: dict[str, Open[S]] = {}
-        self._by_request: dict[str, tuple[int, Open[S] | asyncio.Task[Open[S]]]] = {}
+        self._by_request: dict[str, tuple[int, asyncio.Task[Open[S]]]] = {}
         self._closed = False
         self._emptied: asyncio.Event | None = None  # while somebody waits for that
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def create(
+    async def create(
         self,
         request_id: str,
         mark: int,
-        make: Callable[[*Ts], Coroutine[Any, Any, Open[S]] | Open[S]],
+        make: Callable[[*Ts], Coroutine[Any, Any, Open[S]]],
         *arguments: *Ts,
-    ) -> Coroutine[Any, Any, Open[S]] | Open[S]:
+    ) -> Open[S]:
         """The session of this request; unless there is one, `make` makes and adds it. `request_id`
         is the caller's own (see gymmesh_runtime.security.ownership).
 
-        `make`, with the arguments, gives a coroutine, which then runs in a task of its own to
-        outlive its caller, or the session where there is nothing to wait for, and so does this.
-        `mark` is a hash of the request. Raises SESSION_LIMIT, DRAINING, REQUEST_ID_REUSED and what
-        `make` raises.
+        `make` runs in a task of its own, to outlive its caller. `mark` is a hash of the request.
+        Raises SESSION_LIMIT, DRAINING, REQUEST_ID_REUSED and what `make` raises.
         """
         known = self._by_request.get(request_id)
         if known is None:
             self._refuse_full(owner_of(request_id))
-            made = make(*arguments)
-            if isinstance(made, Open):
-                self._remember(request_id, (mark, made))
-                return made
-            task = self._start(request_id, mark, made)
-        elif known[0] != mark:
+            task = self._start(request_id, mark, make(*arguments))
+        elif known[0] == mark:
+            task = known[1]
+        else:
             raise MeshError(
                 errors_pb2.ERROR_REASON_REQUEST_ID_REUSED,
                 "The request_id opened a session for another task; give each attempt its own.",
                 metadata={"request_id": shown(request_id)},
             )
-        elif isinstance(known[1], Open):
-            return known[1]
-        else:
-            task = known[1]
-        return _end_of(task)
+        # It is not awaited itself: that would cancel it together with its caller.
+        await asyncio.wait((task,))
+        if task.cancelled():
+            raise _draining()
+        return task.result()
 
     def add(
         self,
@@ -225,19 +221,11 @@ class SessionStore(Generic[S]):
         found.last_used = self._clock()
         return found
 
-    def close(self, session_id: str, identity: str = "") -> Awaitable[None] | None:
-        """Close a session, if it is there for this caller, and what runs in it is cancelled.
-
-        Gives what is to be awaited where that takes time; nobody finds the session any more.
-        """
-        found = self._open.get(session_id)
-        if found is None or (identity and found.owner != identity):
-            return None
-        del self._open[session_id]
-        self._forget(found.request_id)
-        if self._emptied is not None and not self._by_request:
-            self._emptied.set()
-        return self._close_session(found.session) if found.is_idle() else self._close_busy(found)
+    async def close(self, session_id: str, identity: str = "") -> None:
+        """Close a session, if it is there for this caller, and what runs in it is cancelled."""
+        found = self._take(session_id, identity)
+        if found is not None:
+            await self._end(found)
 
     async def sweep(self) -> int:
         """Close the sessions that nobody called for the idle time; how many there were."""
@@ -266,11 +254,7 @@ class SessionStore(Generic[S]):
     async def close_all(self) -> None:
         """Take no more sessions, and close those there are."""
         self.open_no_more()
-        opening = [
-            task
-            for _, task in self._by_request.values()
-            if isinstance(task, asyncio.Task) and not task.done()
-        ]
+        opening = [task for _, task in self._by_request.values() if not task.done()]
         for task in opening:
             task.cancel()
         if opening:
@@ -278,19 +262,25 @@ class SessionStore(Generic[S]):
         await self._close_each(list(self._open))
 
     async def _close_each(self, session_ids: Iterable[str]) -> None:
-        await asyncio.gather(*filter(None, map(self.close, session_ids)))
+        # All are taken out before anything is waited for: none of them is used once more.
+        taken = [self._take(session_id) for session_id in session_ids]
+        await asyncio.gather(*(self._end(found) for found in taken if found is not None))
 
-    async def _close_busy(self, found: Open[S]) -> None:
+    def _take(self, session_id: str, identity: str = "") -> Open[S] | None:
+        """A session that nobody finds any more; None where there is none for this caller."""
+        found = self._open.get(session_id)
+        if found is None or (identity and found.owner != identity):
+            return None
+        del self._open[session_id]
+        self._forget(found.request_id)
+        if self._emptied is not None and not self._by_request:
+            self._emptied.set()
+        return found
+
+    async def _end(self, found: Open[S]) -> None:
         if running := found.cancel():
             await asyncio.wait(running, timeout=_CANCEL_S)
-        closing = self._close_session(found.session)
-        if closing is not None:
-            await closing
-
-    def _remember(self, request_id: str, made: tuple[int, Open[S] | asyncio.Task[Open[S]]]) -> None:
-        self._by_request[request_id] = made
-        if self._limit_each:
-            self._held[owner_of(request_id)] += 1
+        await self._close_session(found.session)
 
     def _forget(self, request_id: str) -> None:
         if self._by_request.pop(request_id, None) is not None and self._limit_each:
@@ -317,7 +307,9 @@ class SessionStore(Generic[S]):
         self, request_id: str, mark: int, making: Coroutine[Any, Any, Open[S]]
     ) -> asyncio.Task[Open[S]]:
         task = asyncio.get_running_loop().create_task(making)
-        self._remember(request_id, (mark, task))
+        self._by_request[request_id] = (mark, task)
+        if self._limit_each:
+            self._held[owner_of(request_id)] += 1
         task.add_done_callback(lambda ended: self._started(request_id, ended))
         return task
 
@@ -326,14 +318,6 @@ class SessionStore(Generic[S]):
             self._forget(request_id)
             if self._emptied is not None:
                 self._emptied.set()
-
-
-async def _end_of(task: asyncio.Task[Open[S]]) -> Open[S]:
-    # It is not awaited itself: that would cancel it together with its caller.
-    await asyncio.wait((task,))
-    if task.cancelled():
-        raise _draining()
-    return task.result()
 
 
 def _draining() -> MeshError:

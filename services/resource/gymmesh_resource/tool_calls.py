@@ -6,9 +6,10 @@ wrong is a MeshError.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from typing import Any, TypeAlias
 
@@ -38,8 +39,7 @@ __all__ = ["ToolCalls"]
 
 _Answer: TypeAlias = resource_pb2.CallToolResponse
 _Job: TypeAlias = tuple[str, str, Method, tuple[Any, ...], dict[str, Any]]
-"""A call to be made: what metrics call the tool, its name, method and arguments. No class of its
-own, which would be as dear as most tools."""
+"""A call to be made: what metrics call the tool, its name, method and arguments."""
 _MAX_NAMES = 20
 # What metrics call a tool that no class declares: such names are without number.
 _OTHER, _UNKNOWN = "other", "unknown"
@@ -82,13 +82,8 @@ class ToolCalls:
             raise DefinitionError(f"session_tools: there is another tool called {twice!r}.")
         return further
 
-    def call(
-        self, opened: Open[Any], name: str, written: bytes
-    ) -> _Answer | Coroutine[Any, Any, _Answer]:
-        """The answer to a call, or, where it may have to be waited for, the coroutine for it.
-
-        `written`: the arguments as the model wrote them. Raises as the coroutine does.
-        """
+    async def call(self, opened: Open[Any], name: str, written: bytes) -> _Answer:
+        """The answer to a call. `written`: the arguments as the model wrote them."""
         session = opened.session
         tool = self._tools.get(name)
         try:
@@ -106,16 +101,8 @@ class ToolCalls:
         except BadArguments as error:
             label = _OTHER if tool is None else name
             return self._told(label, str(error), rollout_pb2.TOOL_OUTCOME_BAD_ARGUMENTS)
-        in_order = self._hosted.in_order
-        if job[2].never_waits and (not in_order or opened.is_idle()):
-            return self._run_at_once(job, session)
-        if in_order:
-            return self._run_in_order(job, opened)
-        return self._run(job, session)
-
-    async def _run_in_order(self, job: _Job, opened: Open[Any]) -> _Answer:
-        async with opened.order:
-            return await self._run(job, opened.session)
+        async with opened.order if self._hosted.in_order else contextlib.nullcontext():
+            return await self._run(job, session)
 
     async def _run(self, job: _Job, session: Session[Any]) -> _Answer:
         _, _, method, args, named = job
@@ -123,17 +110,6 @@ class ToolCalls:
         with for_rollout(session.rollout_id):
             try:
                 output = answer_of(await method.call(args, named), method.function)
-            except Exception as error:
-                return self._failed(job, error, session, started)
-        return self._ran(job, output, rollout_pb2.TOOL_OUTCOME_OK, session, started)
-
-    def _run_at_once(self, job: _Job, session: Session[Any]) -> _Answer:
-        """`_run`, of a method that never waits."""
-        _, _, method, args, named = job
-        started = time.perf_counter()
-        with for_rollout(session.rollout_id):
-            try:
-                output = answer_of(method.call_at_once(args, named), method.function)
             except Exception as error:
                 return self._failed(job, error, session, started)
         return self._ran(job, output, rollout_pb2.TOOL_OUTCOME_OK, session, started)

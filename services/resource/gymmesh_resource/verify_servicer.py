@@ -10,7 +10,7 @@ import contextlib
 import math
 import secrets
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from functools import cache, cached_property, partial
 from typing import Any, NoReturn
 
@@ -30,7 +30,7 @@ from .host import task_invalid
 from .hosted import Hosted
 from .models import Ledger, Models, charge, merged
 from .rollout import Member, Rollout
-from .sessions import Open, Session
+from .sessions import Session
 from .task import Task
 from .unreadable import unreadable
 from .verdicts import Pending, Stage, write_verification
@@ -53,23 +53,21 @@ class VerifyServicer:
         self._judges = hosted.defines("verify")
         environment, limit_s = hosted.environment, hosted.config.verify_timeout_s
         self._environment_verify = hosted.method(environment.verify, limit_s)
-        self._judges_at_once = self._judges and self._environment_verify.never_waits
         self._environment_group = hosted.method(environment.verify_group, limit_s)
         self._adds_turns = environment.reward_rule == resource_pb2.REWARD_RULE_SUM
         #: The counter of verdicts by status.
         self._counts = cache(partial(metrics.VERIFICATIONS.labels, hosted.name))
 
-    def Verify(
+    async def Verify(
         self, request: verify_pb2.VerifyRequest, context: CallContext
-    ) -> Coroutine[Any, Any, verify_pb2.VerifyResponse] | verify_pb2.VerifyResponse:
+    ) -> verify_pb2.VerifyResponse:
         hosted, deadline, session_id = self._hosted, context.deadline, request.session_id
         rollout = Rollout.told_by(request, hosted.models)
         if not (hosted.verify_needs_session or hosted.sessions.has(session_id, context.identity)):
-            return self._judge_afresh(request, rollout, deadline)
-        opened = hosted.sessions.using(session_id, context.identity)
-        if self._judges_at_once and (not hosted.in_order or opened.is_idle()):
-            return self._judge_at_once(opened.session, rollout, deadline)
-        return self._judge_in(opened, rollout, deadline)
+            return await self._judge_afresh(request, rollout, deadline)
+        with hosted.sessions.using(session_id, context.identity) as opened:
+            async with opened.order if hosted.in_order else contextlib.nullcontext():
+                return await self._judge(opened.session, rollout, deadline)
 
     async def VerifyGroup(
         self, request: verify_pb2.VerifyGroupRequest, context: CallContext
@@ -108,14 +106,6 @@ class VerifyServicer:
             self._write(verdict.verification, outcome, rollout, "verify_group", seconds, usage)
         return response
 
-    async def _judge_in(
-        self, opened: Open[Any], rollout: Rollout, deadline: float | None
-    ) -> verify_pb2.VerifyResponse:
-        """The verdict in the rollout's own session."""
-        with opened:
-            async with opened.order if self._hosted.in_order else contextlib.nullcontext():
-                return await self._judge(opened.session, rollout, deadline)
-
     async def _judge_afresh(
         self, request: verify_pb2.VerifyRequest, rollout: Rollout, deadline: float | None
     ) -> verify_pb2.VerifyResponse:
@@ -129,7 +119,7 @@ class VerifyServicer:
         try:
             return await self._judge(session, rollout, deadline)
         finally:
-            await hosted.drop_session(session)
+            await hosted.end_session(session)
 
     async def _judge(
         self, session: Session[Any], rollout: Rollout, deadline: float | None
@@ -150,28 +140,6 @@ class VerifyServicer:
                     told = (("transcript", rollout.items),)
                     self._raise(error, "verify", rollout.task, told, ledgers)
             seconds = time.perf_counter() - started
-        return self._judged(outcome, rollout, seconds, ledgers)
-
-    def _judge_at_once(
-        self, session: Session[Any], rollout: Rollout, deadline: float | None
-    ) -> verify_pb2.VerifyResponse:
-        """`_judge`, where the environment's verifier is one that never waits."""
-        ledgers = (session.usage, rollout.usage) if self._hosted.asks_models else ()
-        ledger = ledgers[1] if ledgers else None
-        started = time.perf_counter()
-        with for_rollout(rollout.rollout_id):
-            try:
-                outcome = self._environment_verify.call_at_once(
-                    (session, rollout), {}, deadline, ledger
-                )
-            except Exception as error:
-                told = (("transcript", rollout.items),)
-                self._raise(error, "verify", rollout.task, told, ledgers)
-        return self._judged(outcome, rollout, time.perf_counter() - started, ledgers)
-
-    def _judged(
-        self, outcome: object, rollout: Rollout, seconds: float, ledgers: Sequence[Ledger]
-    ) -> verify_pb2.VerifyResponse:
         response = verify_pb2.VerifyResponse()
         usage = merged(ledgers) if ledgers else ()
         self._write(response.verification, outcome, rollout, "verify", seconds, usage)

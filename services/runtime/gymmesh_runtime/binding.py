@@ -5,9 +5,7 @@ checked, bounded, counted and its failure typed in the same way on each:
 
     required fields -> deadline -> the servicer's method -> error mapping -> metrics
 
-A method with one response is a coroutine function, or a plain one that returns the response, or a
-coroutine for it where there is something to wait for. A call that does not wait is spared its time
-limit, the dearest of the steps above.
+A method with one response is a coroutine function.
 
 A servicer may offer a response stream in a second form, for callers in its own process:
 ``async def push_<Method>(request, context, send)`` hands what the stream carries to ``send``
@@ -48,7 +46,6 @@ class BoundMethod:
         "_name",
         "_ok",
         "_push",
-        "_response_class",
         "_seconds",
         "_wheel",
         "spec",
@@ -60,7 +57,6 @@ class BoundMethod:
         self._handler = handler
         self._push = push
         self._missing = required_fields(spec.request_class)
-        self._response_class = spec.response_class
         self._seconds = metrics.RPC_SECONDS.labels(spec.full_name)
         #: The counter for a status code.
         self._counts = cache(partial(metrics.RPCS.labels, spec.full_name))
@@ -118,15 +114,13 @@ class BoundMethod:
             else:
                 raise deadline_passed(self._name)
             if send is None:
-                response = self._handler(request, context)
+                serving = self._handler(request, context)
             else:
-                response = self._push(request, context, send)
-            if type(response) is not self._response_class:  # then it is to be waited for
-                del request  # not to be kept for as long as the call takes
-                if timeout is not None and context.deadline is not None:
-                    limit = Limit(min(timeout, MAX_TIMEOUT_S), self._wheel or self._in_loop())
-                response = await response
-            return response
+                serving = self._push(request, context, send)
+            del request  # not to be kept for as long as the call takes
+            if timeout is not None:
+                limit = Limit(min(timeout, MAX_TIMEOUT_S), self._wheel or self._in_loop())
+            return await serving
         except (Exception, asyncio.CancelledError) as failure:
             failure = self._ending(failure, limit)
             code = failure.code.name if isinstance(failure, MeshError) else "CANCELLED"

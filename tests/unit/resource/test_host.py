@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 
 from gymmesh_resource.errors import TookTooLong
-from gymmesh_resource.host import Host, never_waits
+from gymmesh_resource.host import Host
 from gymmesh_resource.threads import Threads
 
 
@@ -135,49 +134,3 @@ async def test_two_blocking_seconds_delay_nobody_else(host: Host) -> None:
     assert not blocked.done()
     release.set()
     assert await blocked is True
-
-
-class Ways:
-    async def computes(self, value: int) -> int:
-        return sum([one * one for one in range(value)])
-
-    async def awaits(self) -> int:
-        return await at_once(1)
-
-    async def gathers(self) -> list[int]:
-        return [await after_waits(one) for one in range(2)]
-
-    async def iterates(self) -> int:
-        async for one in self.counts():
-            return one
-        return 0
-
-    async def locks(self) -> int:
-        async with asyncio.Lock():
-            return 1
-
-    async def counts(self) -> AsyncIterator[int]:
-        yield 1
-
-    def blocks(self) -> int:
-        return 1
-
-
-@pytest.mark.parametrize(
-    ("method", "wanted"),
-    [
-        (Ways().computes, True),
-        (at_once, True),
-        (failing, False),
-        (Ways().awaits, False),
-        (Ways().gathers, False),
-        (Ways().iterates, False),
-        (Ways().locks, False),
-        (Ways().counts, False),
-        (Ways().blocks, False),
-        (lambda: at_once(1), False),
-        (functools.partial(at_once, 1), False),
-    ],
-)
-def test_only_what_awaits_nothing_is_known_never_to_wait(method: Any, wanted: bool) -> None:
-    assert never_waits(method) is wanted

@@ -1,8 +1,9 @@
-"""A method that never waits ends the same, awaited or called at once."""
+"""A method's outcome, and the model calls that it may make meanwhile."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from gymmesh_resource.host import Host
 from gymmesh_resource.method import Method
 from gymmesh_resource.models import Ledger, in_call
 from gymmesh_resource.threads import Threads
+
+LIMIT_S = 30.0
 
 
 @pytest.fixture
@@ -24,6 +27,10 @@ async def answers(left: int, *, right: int = 2) -> int:
     return left + right
 
 
+def blocks(left: int, *, right: int = 2) -> int:
+    return left + right
+
+
 async def fails(left: int, *, right: int = 2) -> int:
     raise LookupError(f"{left} {right}")
 
@@ -32,37 +39,42 @@ async def exits(left: int, *, right: int = 2) -> int:
     raise SystemExit(3)
 
 
-async def takes_nothing() -> None:
-    return None
-
-
-async def tells_its_call(left: int, *, right: int = 2) -> tuple[float, Ledger | None] | None:
+async def tells_its_call() -> tuple[float, Ledger | None] | None:
     call = in_call.get()
     return None if call is None else (call.deadline, call.ledger)
 
 
-async def _outcome(call: Callable[[], Awaitable[Any]]) -> tuple[Any, ...]:
-    try:
-        return ("answer", await call())
-    except Exception as error:
-        return (type(error), str(error), type(error.__cause__))
-
-
 @pytest.mark.parametrize("asks_models", [False, True])
-@pytest.mark.parametrize("named", [{}, {"right": 5}])
-@pytest.mark.parametrize("function", [answers, fails, exits, takes_nothing, tells_its_call])
-async def test_the_outcome_is_that_of_the_awaited_call(
-    host: Host, function: Callable[..., Any], named: dict[str, int], asks_models: bool
+@pytest.mark.parametrize(("named", "wanted"), [({}, 3), ({"right": 5}, 6)])
+@pytest.mark.parametrize("function", [answers, blocks])
+async def test_it_is_called_with_its_arguments(
+    host: Host,
+    function: Callable[..., Any],
+    named: dict[str, int],
+    wanted: int,
+    asks_models: bool,
 ) -> None:
-    method = Method(host, function, 30.0, asks_models=asks_models)
-    assert method.never_waits
-    ledger = Ledger()
-
-    async def at_once() -> Any:
-        return method.call_at_once((1,), named, deadline=5.0, ledger=ledger)
-
-    async def awaited() -> Any:
-        return await method.call((1,), named, deadline=5.0, ledger=ledger)
-
-    assert await _outcome(at_once) == await _outcome(awaited)
+    method = Method(host, function, LIMIT_S, asks_models=asks_models)
+    assert await method.call((1,), named, deadline=5.0, ledger=Ledger()) == wanted
     assert in_call.get() is None
+
+
+@pytest.mark.parametrize(("function", "kind"), [(fails, LookupError), (exits, RuntimeError)])
+async def test_what_it_raises_passes_and_an_exit_is_no_exit(
+    host: Host, function: Callable[..., Any], kind: type[Exception]
+) -> None:
+    method = Method(host, function, LIMIT_S, asks_models=True)
+    with pytest.raises(kind):
+        await method.call((1,))
+    assert in_call.get() is None
+
+
+async def test_models_are_asked_within_its_limit_and_its_callers(host: Host) -> None:
+    ledger = Ledger()
+    method = Method(host, tells_its_call, LIMIT_S, asks_models=True)
+    assert await method.call((), deadline=5.0, ledger=ledger) == (5.0, ledger)
+    before = monotonic()
+    deadline, counted = await method.call(())
+    assert before + LIMIT_S <= deadline <= monotonic() + LIMIT_S
+    assert counted is None
+    assert await Method(host, tells_its_call, LIMIT_S, asks_models=False).call(()) is None

@@ -65,18 +65,6 @@ def nobody_cancels() -> bool:
     return task.cancelling() == 0
 
 
-class Keeper:
-    """Says that it keeps its deadline by itself, and is then late."""
-
-    def CreateResponse(self, request: Any, context: CallContext) -> Awaitable[Any]:
-        context.deadline = None
-        return self._late()
-
-    async def _late(self) -> Any:
-        await asyncio.sleep(3 * _SHORT)
-        return model_pb2.CreateResponseResponse(call_id="late")
-
-
 async def hang() -> None:
     await asyncio.Event().wait()
 
@@ -156,60 +144,3 @@ async def test_the_second_form_of_a_stream_is_bounded_as_well() -> None:
         await method.call(request, timeout=_SHORT, send=sent.append)
     assert caught.value.reason == errors_pb2.ERROR_REASON_DEADLINE_PASSED
     assert sent == ["first"]
-
-
-class Plain:
-    """A servicer whose method is a plain function: it answers, or gives what is to be awaited."""
-
-    def __init__(self, work: _Work | None = None) -> None:
-        self._work = work
-
-    def CreateResponse(self, request: Any, context: CallContext) -> Any:
-        if request.rollout_id == "bad":
-            raise ValueError("unforeseen")
-        reply = model_pb2.CreateResponseResponse(call_id="at once")
-        return reply if self._work is None else self._later(self._work)
-
-    async def _later(self, work: _Work) -> Any:
-        await work()
-        return model_pb2.CreateResponseResponse(call_id="later")
-
-
-@pytest.mark.parametrize(
-    ("work", "call_id"), [(None, "at once"), (lambda: asyncio.sleep(0), "later")]
-)
-async def test_a_plain_method_answers_or_gives_what_is_awaited(
-    work: _Work | None, call_id: str
-) -> None:
-    method: Any = Binding(MODEL, Plain(work)).methods["CreateResponse"]
-    before = counted("OK")
-    reply = await method.call(unary("x"), timeout=30.0)
-    assert reply.call_id == call_id
-    assert counted("OK") == before + 1
-
-
-async def test_what_a_plain_method_gives_is_bounded() -> None:
-    method: Any = Binding(MODEL, Plain(hang)).methods["CreateResponse"]
-    with pytest.raises(MeshError) as caught:
-        await method.call(unary("x"), timeout=_SHORT)
-    assert caught.value.reason == errors_pb2.ERROR_REASON_DEADLINE_PASSED
-    assert nobody_cancels()
-
-
-async def test_what_a_plain_method_raises_is_typed() -> None:
-    request = unary("x")
-    request.rollout_id = "bad"
-    method: Any = Binding(MODEL, Plain()).methods["CreateResponse"]
-    before = counted("INTERNAL")
-    with pytest.raises(MeshError) as caught:
-        await method.call(request, timeout=30.0)
-    assert caught.value.reason == errors_pb2.ERROR_REASON_INTERNAL_FAULT
-    assert counted("INTERNAL") == before + 1
-
-
-async def test_who_keeps_its_deadline_by_itself_is_not_cut_off() -> None:
-    keeper = Binding(MODEL, Keeper()).methods["CreateResponse"]
-    assert (await keeper.call(unary("x"), timeout=_SHORT)).call_id == "late"
-    with pytest.raises(MeshError) as caught:
-        await bound(hang).call(unary("x"), timeout=_SHORT)
-    assert caught.value.reason == errors_pb2.ERROR_REASON_DEADLINE_PASSED

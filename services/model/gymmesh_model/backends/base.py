@@ -64,8 +64,6 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
     """What a backend does beyond answering; the defaults are those of a backend that only answers.
 
     takes_items: reads the input from `ModelCall.items`, so that the service makes no JSON of it.
-    ends_in_time: bounds everything that `create` waits for by `ModelCall.timeout`, so that the
-        service needs no timer of its own around the call.
     keep_aborted: calls that can be aborted are made by `stream`, which keeps what had come.
     pool: the endpoints; the service admits as many calls at a time as the pool allows.
     abort: ends a call at the endpoint by its request_id, so that the call returns what it has;
@@ -76,7 +74,6 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     takes_items: bool = False
-    ends_in_time: bool = False
     keep_aborted: bool = False
     pool: Pool | None = None
     abort: Callable[[str], Awaitable[bool]] | None = None

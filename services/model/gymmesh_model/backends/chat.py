@@ -78,7 +78,6 @@ class ChatBackend:
         self._http = HttpEndpoint(name, config)
         self.features = Features(
             takes_items=True,
-            ends_in_time=True,
             keep_aborted=options.keep_aborted,
             pool=self._http.pool,
         )

@@ -50,7 +50,6 @@ class ResponsesBackend:
         self._read = ResponseReader(name, self._http.secrets).read
         self.features = Features(
             takes_items=True,
-            ends_in_time=True,
             keep_aborted=options.keep_aborted,
             pool=self._http.pool,
         )
