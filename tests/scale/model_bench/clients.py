@@ -85,7 +85,7 @@ def service_of(backend: str) -> Callable[[str, int, bool], Any]:
     @asynccontextmanager
     async def ours(url: str, size: int, tokens: bool) -> AsyncIterator[Call]:
         config = ModelConfig(
-            backend=backend,  # type: ignore[arg-type]  # a name from the command line
+            backend=backend,
             url=url,
             model="fake",
             api_key="sk-bench",  # type: ignore[arg-type]  # a plain text will do here

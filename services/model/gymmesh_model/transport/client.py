@@ -264,6 +264,7 @@ class _Streamed:
         self._response = response
         self._link = link
         self._max_body = max_body
+        self._size = 0
         self.ended = False
         self.status = response.status
         self.headers: Mapping[str, str] = response.headers
@@ -271,26 +272,33 @@ class _Streamed:
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """See StreamedAnswer."""
-        size = 0
-        pieces = self._response.content.iter_any()
-        while True:
-            try:
-                piece = await anext(pieces)
-            except StopAsyncIteration:
-                break
-            except (aiohttp.ClientError, OSError) as failure:
-                raise typed(failure, self._link) from None
-            size += len(piece)
-            if size > self._max_body:
-                raise TooLarge(f"it is larger than {self._max_body} bytes")
+        while piece := await self._next():
             yield piece
-        if self._is_cut_off():
-            raise ConnectionLost("connection broke inside the answer")
-        self.ended = True
+        self._end()
 
     async def read(self) -> bytes:
         """See StreamedAnswer."""
-        return b"".join([piece async for piece in self.pieces()])
+        pieces = []
+        while piece := await self._next():
+            pieces.append(piece)
+        self._end()
+        return b"".join(pieces)
+
+    async def _next(self) -> bytes:
+        """What has come since; empty at the end."""
+        try:
+            piece = await self._response.content.readany()
+        except (aiohttp.ClientError, OSError) as failure:
+            raise typed(failure, self._link) from None
+        self._size += len(piece)
+        if self._size > self._max_body:
+            raise TooLarge(f"it is larger than {self._max_body} bytes")
+        return piece
+
+    def _end(self) -> None:
+        if self._is_cut_off():
+            raise ConnectionLost("connection broke inside the answer")
+        self.ended = True
 
     def close(self) -> None:
         """Releases the connection: closed, unless the whole answer was read."""
