@@ -44,7 +44,7 @@ def configured(api: Api, servers: Sequence[FakeEndpoint], **more: Any) -> ModelC
 
 
 def pool_of(service: ModelService) -> Any:
-    return service._backend.pool  # type: ignore[union-attr]  # there is no public way to it
+    return service._backend.features.pool  # type: ignore[union-attr]  # there is no public way to it
 
 
 async def answered(service: ModelService, how: How, rollout: str) -> str:

@@ -11,8 +11,8 @@ from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_conformance.direct import PeerPath
 from gymmesh_conformance.matching import to_plain
 from gymmesh_conformance.suites import ResourceTarget, TargetError, run_suite
+from gymmesh_resource.checks import Finding
 from gymmesh_resource.service import RESOURCE_SERVICE, VERIFY_SERVICE, ResourceService
-from gymmesh_resource.trial import Finding
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 

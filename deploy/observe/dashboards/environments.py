@@ -16,17 +16,30 @@ _SESSIONS: Final = Row(
     [
         Panel(
             "Open",
+            [Query(_scope.gauge(m.SESSIONS_OPEN, "environment"), "{{environment}}")],
+            "Sessions open.",
+            width=6,
+        ),
+        Panel(
+            "Of the limit",
             [
-                Query(_scope.gauge(m.SESSIONS_OPEN, "environment"), "{{environment}}"),
-                Query(_scope.gauge(m.SESSIONS_LIMIT, "environment"), "{{environment}} limit"),
+                Query(
+                    f"{_scope.gauge(m.SESSIONS_OPEN, 'environment')}"
+                    f" / ({_scope.gauge(m.SESSIONS_LIMIT, 'environment')} > 0)",
+                    "{{environment}}",
+                )
             ],
-            "Sessions open, and how many may be, where there is a limit.",
+            "The share of the sessions that may be open, where there is a limit: at 100 % new ones"
+            " are refused.",
+            "percentunit",
+            width=6,
         ),
         Panel(
             "Swept",
             [Query(_scope.rate(m.SESSIONS_SWEPT, "environment"), "{{environment}}")],
             "Sessions closed in a second because nobody called them: their agents were lost.",
             "ops",
+            width=6,
         ),
         Panel(
             "Model calls of environments",
@@ -39,6 +52,7 @@ _SESSIONS: Final = Row(
             "Of judges and simulated users, in a second.",
             "ops",
             "areas",
+            width=6,
         ),
     ],
 )

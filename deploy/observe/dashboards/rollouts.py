@@ -82,23 +82,35 @@ _THROUGHPUT: Final = Row(
             [
                 Query(_scope.gauge(m.ROLLOUTS_IN_FLIGHT, "agent"), "{{agent}} in flight"),
                 Query(_scope.gauge(m.COLLECT_WAITING, "agent"), "{{agent}} waiting"),
-                Query(_scope.gauge(m.COLLECT_CAPACITY, "agent"), "{{agent}} places"),
             ],
-            "Attempts that run, that wait in the agent for a place, and its places.",
+            "Attempts that run, and that wait in the agent for a place.",
             width=6,
+        ),
+        Panel(
+            "Places in use",
+            [
+                Query(
+                    f"{_scope.gauge(m.ROLLOUTS_IN_FLIGHT, 'agent')}"
+                    f" / ({_scope.gauge(m.COLLECT_CAPACITY, 'agent')} > 0)",
+                    "{{agent}}",
+                )
+            ],
+            "The share of an agent's places that attempts have: at 100 % the others wait.",
+            "percentunit",
+            width=4,
         ),
         Panel(
             "Wait for a place",
             percentiles(_scope, m.COLLECT_WAIT_SECONDS, "agent"),
             "Of an attempt, in the agent.",
             "s",
-            width=6,
+            width=4,
         ),
         Panel(
             "Collectors",
             [Query(_scope.gauge(m.COLLECT_STREAMS, "agent"), "{{agent}}")],
             "Collectors' streams that an agent holds, those that may still come back included.",
-            width=6,
+            width=4,
         ),
     ],
 )

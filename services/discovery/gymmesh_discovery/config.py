@@ -57,7 +57,7 @@ class ConsulConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class KubernetesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A Kubernetes namespace, and which of its EndpointSlices are services of the mesh.
 
-    Where the API server is, and who asks it: ``server`` (``https://HOST:PORT``, or ``http://`` for
+    The API server and the credentials for it: ``server`` (``https://HOST:PORT``, or ``http://`` for
     a `kubectl proxy`) with ``token_file`` and ``ca_file``; or else ``kubeconfig`` and its
     ``context``; or else, in a pod, its service account; or else the usual kubeconfig. An empty
     ``namespace`` is the pod's own or the context's. ``selector`` is a label selector. ``port`` and

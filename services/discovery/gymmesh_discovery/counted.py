@@ -9,7 +9,7 @@ from typing import Final
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_runtime import metrics
 
-#: The contract's kinds. Whoever registers chooses the kind freely; a label takes no made-up values.
+#: The contract's kinds. An instance may register any kind; a label takes no made-up values.
 _KINDS: Final = frozenset(
     f"gymmesh.{noun}.v1.{noun.capitalize()}Service"
     for noun in ("agent", "discovery", "model", "resource", "run", "verify")

@@ -13,7 +13,7 @@ from gymmesh_discovery.edges import Edge
 from gymmesh_discovery.view import Change, matches
 from gymmesh_runtime import metrics
 from gymmesh_runtime.context import CallContext
-from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.errors import MeshError, field_invalid
 from gymmesh_runtime.names import check_name
 from gymmesh_runtime.peers import PeerDirectory
 
@@ -40,7 +40,7 @@ class DiscoveryService:
         self.name = name
         self._backend: RegistryBackend = backend or MemoryRegistry()
         #: Whether other processes register in the same place, so that this one must watch it.
-        self.shared: bool = getattr(self._backend, "shared", False)
+        self.shared: bool = self._backend.shared
         self._edges = edges
         self._watching: set[Subscription] = set()
         self._draining = False
@@ -65,7 +65,7 @@ class DiscoveryService:
             edge.served_as(instance)
 
     def drain(self, seconds: float) -> None:
-        """Ends all streams: whoever watches is soon to watch the registry that follows."""
+        """Ends all streams: watchers go over to the registry that follows."""
         self._draining = True
         for watcher in self._watching:
             watcher.miss()
@@ -113,7 +113,7 @@ class DiscoveryService:
         Raises FIELD_INVALID for a negative page size.
         """
         if request.page_size < 0:
-            raise _invalid("page_size", "must not be negative")
+            raise field_invalid("page_size", "must not be negative")
         version, instances = self._backend.snapshot(request.service, request.name)
         rest = [instance for instance in instances if instance.id > request.page_token]
         size = min(request.page_size, _PAGE) if request.page_size > 0 else _PAGE
@@ -181,12 +181,12 @@ def _check_instance(instance: discovery_pb2.Instance) -> None:
     for name in _NAMES:
         check_name(f"instance.{name}", getattr(instance, name))
     if " " in instance.address:
-        raise _invalid("instance.address", "has a space")
+        raise field_invalid("instance.address", "has a space")
     if len(instance.meta) > _MAX_META_KEYS:
-        raise _invalid("instance.meta", f"has more than {_MAX_META_KEYS} keys")
+        raise field_invalid("instance.meta", f"has more than {_MAX_META_KEYS} keys")
     # Every watcher holds it.
     if instance.ByteSize() > _MAX_INSTANCE_BYTES:
-        raise _invalid("instance", f"is larger than {_MAX_INSTANCE_BYTES} bytes")
+        raise field_invalid("instance", f"is larger than {_MAX_INSTANCE_BYTES} bytes")
 
 
 def _known(health: discovery_pb2.Health.ValueType) -> discovery_pb2.Health.ValueType:
@@ -196,9 +196,3 @@ def _known(health: discovery_pb2.Health.ValueType) -> discovery_pb2.Health.Value
 
 def _shutting_down() -> MeshError:
     return MeshError(errors_pb2.ERROR_REASON_DRAINING, "the registry is shutting down")
-
-
-def _invalid(field: str, problem: str) -> MeshError:
-    return MeshError(
-        errors_pb2.ERROR_REASON_FIELD_INVALID, f"{field} {problem}", metadata={"field": field}
-    )

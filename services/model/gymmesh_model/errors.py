@@ -5,7 +5,7 @@ Nothing here takes a URL's user info, a header or a key, so no secret can get in
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -16,6 +16,7 @@ from gymmesh_runtime.config.errors import nearest
 from gymmesh_runtime.errors import MeshError
 
 CHAT: Final = "chat"
+OptionsT = TypeVar("OptionsT", bound=msgspec.Struct)
 
 
 class AnswerInvalid(ValueError):
@@ -75,7 +76,7 @@ def misconfigured(name: str, problem: str) -> ConfigError:
     return ConfigError(problem, path=f"models.{name}")
 
 
-def options_of(name: str, options: dict[str, Any], kind: type[msgspec.Struct]) -> Any:
+def options_of(name: str, options: dict[str, Any], kind: type[OptionsT]) -> OptionsT:
     """`options` of a model's configuration as the backend's own struct.
 
     Raises ConfigError, naming the option, when they do not fit.

@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from gymmesh_model.config import AdaptConfig, ModelConfig
-from gymmesh_model.load import LoadReport, parse_load
-from gymmesh_model.pool import Endpoint, Pool
+from gymmesh_model.routing import Endpoint, LoadReport, Pool, parse_load
 
 if TYPE_CHECKING:
     import aiohttp

@@ -11,23 +11,25 @@ from typing import Any, Final
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.answer_cache import AnswerCache
-from gymmesh_model.answer_key import AnswerKeys
+from gymmesh_model.answer_cache import AnswerCache, AnswerKeys
 from gymmesh_model.backends import make_backend
 from gymmesh_model.backends.base import Backend, Counted, Made, ModelCall
 from gymmesh_model.backends.progress import Progress
-from gymmesh_model.calls import Answer, CallTable
 from gymmesh_model.config import ModelConfig, merge_params
-from gymmesh_model.conversations import Conversations
-from gymmesh_model.deltas import DeltaQueue
 from gymmesh_model.errors import misconfigured, unreadable
 from gymmesh_model.ids import new_id
-from gymmesh_model.limiter import Limiter
-from gymmesh_model.pool import Pool
+from gymmesh_model.routing import Limiter
+from gymmesh_model.serving import (
+    Answer,
+    CallTable,
+    Conversations,
+    DeltaQueue,
+    WeightsClock,
+    Work,
+    spans,
+)
 from gymmesh_model.settings import KnownSettings, Settings
 from gymmesh_model.tokens.record import TokenRecord
-from gymmesh_model.weights import WeightsClock, spans
-from gymmesh_model.work import Work
 from gymmesh_responses import CodecError, dumps, items_to_list, params_to_dict
 from gymmesh_runtime import metrics
 from gymmesh_runtime.context import CallContext
@@ -88,8 +90,8 @@ class ModelService:
 
     @property
     def meta(self) -> Mapping[str, str]:
-        """What the registry tells of it: the calls at a time that its endpoints are given at most,
-        as `capacity`, and the `weights_version` once one is known.
+        """What the registry lists: `capacity`, the most calls at a time for its endpoints,
+        and the `weights_version` once one is known.
         """
         said = {"capacity": str(self._config.max_concurrency)}
         version = self._weights.version
@@ -118,17 +120,16 @@ class ModelService:
         except BaseException:
             await backend.close()
             raise
-        pool: Pool | None = getattr(backend, "pool", None)
-        if pool is not None:
-            pool.govern(self._limiter)
-        follow = getattr(backend, "follow_weights", None)
-        if follow is not None:
-            follow(self._weights.follow)
+        features = backend.features
+        if features.pool is not None:
+            features.pool.govern(self._limiter)
+        if features.follow_weights is not None:
+            features.follow_weights(self._weights.follow)
         self._endpoint_model = backend.endpoint_model
         self._keys = AnswerKeys(self._config, self._endpoint_model)
-        self._keeps_aborted = backend.keep_aborted
+        self._keeps_aborted = features.keep_aborted
         self._gives_tokens = backend.capabilities.token_ids
-        self._takes_items = getattr(backend, "takes_items", False)
+        self._takes_items = features.takes_items
         self._backend = backend
 
     async def close(self) -> None:
@@ -178,7 +179,7 @@ class ModelService:
                 f"no call with the request_id '{request.request_id}' runs here",
                 metadata={"request_id": request.request_id},
             )
-        stop = getattr(self._backend, "abort", None)
+        stop = None if self._backend is None else self._backend.features.abort
         if stop is not None and await stop(request.request_id):
             # The call ends by itself, with what it has; unless it takes no notice.
             loop = asyncio.get_running_loop()
@@ -210,8 +211,8 @@ class ModelService:
     ) -> model_pb2.SetWeightsVersionResponse:
         """Takes a new version of the weights."""
         previous = self._weights.set(request.version)
-        # A backend that knows which token the swap fell on wants to hear of it.
-        announce = getattr(self._backend, "announce_weights", None)
+        # Such a backend records on which token the swap fell.
+        announce = None if self._backend is None else self._backend.features.announce_weights
         if announce is not None:
             await announce(request.version)
         return model_pb2.SetWeightsVersionResponse(previous=previous)
@@ -288,7 +289,7 @@ class ModelService:
         return self._answered(work, made)
 
     def _check_conversation(self, work: Work) -> None:
-        """A call that goes on with what is not held here need not wait to be told so."""
+        """Raises CONVERSATION_UNKNOWN before the wait for a place rather than after it."""
         request = work.request
         if request is not None and work.has_conversation and request.conversation.parent_call_id:
             try:
@@ -318,7 +319,7 @@ class ModelService:
         assert params is not None
         work.rollout_id = request.rollout_id
         goes_on = work.has_conversation and self._converses
-        # Who reads the items themselves needs no JSON of them, which is most of a call's cost.
+        # A backend that takes items needs no JSON of them, which is most of a call's cost.
         direct = self._takes_items and not goes_on and self._cache is None
         settings = work.settings
         if direct and settings is not None:
@@ -441,9 +442,9 @@ async def _made(backend: Backend, call: ModelCall, progress: Progress | None) ->
 
 
 def _ended(deltas: DeltaQueue, task: asyncio.Task[Answer]) -> None:
-    """Tells a stream's reader that its generation is over."""
+    """Ends a stream when its generation is over."""
     deltas.end()
-    # Looked at here, too, for a reader who is gone: asyncio would log what nobody has asked for.
+    # Retrieved here, too: when the reader is gone, asyncio would log an error that nobody awaits.
     if not task.cancelled():
         task.exception()
 

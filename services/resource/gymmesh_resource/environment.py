@@ -156,7 +156,7 @@ class Environment(Generic[S]):
     ) -> Any | Awaitable[Any]:
         """A call of a tool that is none of the class's own, but one of `session_tools` or of the
         task's own `tools`. Answers as a `@tool` method does. The arguments are an object, and not
-        checked further. Without this method the model is told that there is no such tool.
+        checked further. Without this method the model gets the error that there is no such tool.
         """
         raise NotImplementedError
 

@@ -1,4 +1,4 @@
-"""What environment code raises to say more than "it broke", and what its author is told.
+"""What environment code raises to say more than "it broke", and errors for its author.
 
 Everything else that environment code raises is a fault of the environment (or of the verifier):
 it fails the rollout at that boundary and is never shown to the model.

@@ -8,8 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from .host import Host, bounded, is_async
-from .models import Call, in_call
-from .usage import Ledger
+from .models import Call, Ledger, in_call
 
 __all__ = ["Method"]
 

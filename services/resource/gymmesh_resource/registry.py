@@ -17,7 +17,7 @@ from gymmesh_runtime.config.errors import nearest
 
 from .environment import Environment
 from .errors import FILE_MODULE, DefinitionError
-from .signatures import arguments_type
+from .tools import arguments_type
 
 __all__ = [
     "GROUP",

@@ -22,12 +22,12 @@ from gymmesh_runtime.security.ownership import owned
 from .environment import Said, Turn
 from .errors import WrongResult
 from .hosted import Hosted
+from .models import Ledger, charge
 from .rollout import Transcript
 from .sessions import Open, Session
 from .task import Task
 from .tool_calls import ToolCalls
 from .unreadable import unreadable
-from .usage import Ledger, charge
 from .verdicts import turn_reward
 
 __all__ = ["ResourceServicer"]

@@ -16,10 +16,8 @@ from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.verify.v1 import verify_pb2
 from gymmesh_responses import CodecError, loads, message_text, text_of
 
-from .asking import Asking
-from .models import Models
+from .models import Ledger, ModelAccess, Models
 from .task import Task
-from .usage import Ledger
 from .verdicts import Stage
 
 __all__ = ["Member", "Rollout", "ToolCall", "Transcript"]
@@ -96,7 +94,7 @@ class Transcript:
 
 
 class _Told(msgspec.Struct):
-    """What else is told of a rollout, under the names that a VerifyRequest has for it."""
+    """What else is known of a rollout, under the names that a VerifyRequest has for it."""
 
     stop_reason: rollout_pb2.StopReason.ValueType
     rollout_id: str
@@ -104,7 +102,7 @@ class _Told(msgspec.Struct):
     turn_rewards: Sequence[float]
 
 
-class Rollout(Transcript, Asking):
+class Rollout(Transcript, ModelAccess):
     """What is to be judged.
 
     `stop_reason` is a value of the contract's StopReason. `turn_rewards`: the rewards of the
@@ -161,7 +159,7 @@ class Rollout(Transcript, Asking):
         return self._told.stop_reason
 
     @property
-    def rollout_id(self) -> str:  # type: ignore[override]  # to those who ask it is an attribute
+    def rollout_id(self) -> str:  # type: ignore[override]  # a property here, an attribute there
         """Its id."""
         return self._told.rollout_id
 

@@ -21,8 +21,7 @@ from gymmesh.resource.v1 import resource_pb2
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.security.ownership import may_use, owner_of, shown
 
-from .asking import Asking
-from .models import Models
+from .models import ModelAccess, Models
 from .once import Once, session_closed
 from .task import Task
 
@@ -34,7 +33,7 @@ Ts = TypeVarTuple("Ts")
 _CANCEL_S = 5.0
 
 
-class Session(Asking, Generic[S]):
+class Session(ModelAccess, Generic[S]):
     """What belongs to one attempt of a rollout.
 
     `state` is the environment's own object, `seed` and `random` the session's chance: two

@@ -26,7 +26,7 @@ class Task(msgspec.Struct, eq=False, dict=True, weakref=True):
     """One task: its id, and the payload that the verifier reads.
 
     `message` is the contract's message, with the prompt in `params`; it is not to be changed.
-    Its payload may be given along by who has read it already.
+    `_raw`, `_payload`: its payload, where the caller has read it already.
     """
 
     # A Struct, as every call for a rollout makes one: it is filled without a step in Python.

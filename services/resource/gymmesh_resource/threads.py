@@ -62,7 +62,7 @@ class _Job:
 
 
 class _Thread:
-    """A thread that runs one job after another until it is told to end."""
+    """A thread that runs one job after another until it is ended."""
 
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()

@@ -29,12 +29,11 @@ from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.in_rollout import for_rollout
 
-from .arguments import BadArguments, read_arguments, read_object
 from .errors import DefinitionError, TookTooLong, ToolError, WrongResult
 from .hosted import Hosted
 from .method import Method
 from .sessions import Open, Session
-from .tools import answer_of
+from .tools import BadArguments, answer_of, read_arguments, read_object
 
 __all__ = ["ToolCalls"]
 

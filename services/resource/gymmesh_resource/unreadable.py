@@ -21,7 +21,7 @@ _Items = Sequence[responses_pb2.Item]
 def unreadable(
     error: BaseException, environment: str, task: Task, fields: Sequence[tuple[str, _Items]] = ()
 ) -> MeshError | None:
-    """What a caller is told whose items kept a method from its result; None for other failures.
+    """The error for items that kept a method from its result; None for other failures.
 
     `fields`: the request's items, each list under the name of its field. They are looked at only
     once a method has stumbled: to read all items takes longer than most verifiers do.

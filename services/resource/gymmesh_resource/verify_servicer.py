@@ -28,12 +28,11 @@ from gymmesh_runtime.instruments import CounterChild, HistogramChild
 from .errors import TaskInvalid, TookTooLong, WrongResult
 from .host import task_invalid
 from .hosted import Hosted
-from .models import Models
+from .models import Ledger, Models, charge, merged
 from .rollout import Member, Rollout
 from .sessions import Session
 from .task import Task
 from .unreadable import unreadable
-from .usage import Ledger, charge, merged
 from .verdicts import Pending, Stage, write_verification
 
 __all__ = ["VerifyServicer"]

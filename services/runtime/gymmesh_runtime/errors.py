@@ -127,6 +127,13 @@ def reason_name(reason: int) -> str:
     return f"UNKNOWN_{reason}" if value is None else value.name.removeprefix(_PREFIX)
 
 
+def field_invalid(field: str, problem: str) -> MeshError:
+    """FIELD_INVALID: `field` is a path such as `instance.address`, `problem` the rest."""
+    return MeshError(
+        Reason.ERROR_REASON_FIELD_INVALID, f"{field} {problem}", metadata={"field": field}
+    )
+
+
 def unforeseen(exc: BaseException, where: str) -> MeshError:
     """Turns an exception that nobody foresaw into INTERNAL_FAULT.
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gymmesh.errors.v1 import errors_pb2
-from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.errors import field_invalid
 
 #: The longest name or id that is taken, in characters.
 MAX_NAME: Final = 512
@@ -22,6 +21,4 @@ def check_name(field: str, text: str) -> None:
         problem = "has control characters"
     else:
         return
-    raise MeshError(
-        errors_pb2.ERROR_REASON_FIELD_INVALID, f"{field} {problem}", metadata={"field": field}
-    )
+    raise field_invalid(field, problem)

@@ -20,8 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from gymmesh_model.errors import unreachable
-from gymmesh_model.pool import Endpoint, Pool
-from gymmesh_model.routing import Router
+from gymmesh_model.routing import Endpoint, Pool, Router
 
 MakeRouter = Callable[[Sequence[str]], Router]
 

@@ -25,7 +25,7 @@ from gymmesh_agent.config import AgentConfig
 from gymmesh_client import CollectOptions, Collector, OutputFiles, RunIdentity, prepare
 from gymmesh_mesh import embedded
 from gymmesh_model import backends, service
-from gymmesh_model.backends.base import ModelCall
+from gymmesh_model.backends.base import Features, ModelCall
 from gymmesh_responses import response_from_json
 from gymmesh_runtime.loop import run
 from tests.scale.report import table
@@ -41,10 +41,9 @@ _turns = 2
 class Scripted:
     """A backend that calls the tool until the last turn."""
 
-    keep_aborted = False
     endpoint_model = "scripted"
     context_tokens = 0
-    takes_items = True
+    features = Features(takes_items=True)
     capabilities = model_pb2.ModelCapabilities(tools=True, abort=True)
 
     def __init__(self, name: str, config: Any) -> None:

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model import ModelConfig
-from gymmesh_model.answer_cache import AnswerCache
-from gymmesh_model.answer_key import AnswerKeys
+from gymmesh_model.answer_cache import AnswerCache, AnswerKeys
 from gymmesh_model.backends.base import ModelCall
 from gymmesh_model.config import CacheConfig
 from gymmesh_model.tokens.record import TokenRecord
@@ -89,9 +88,9 @@ async def test_a_damaged_entry_is_a_miss_and_removed(tmp_path: Path, damage: str
 
 
 def _signed(body: bytes) -> bytes:
-    from gymmesh_model import answer_cache
+    from gymmesh_model.answer_cache import store
 
-    return answer_cache._packed(body)
+    return store._packed(body)
 
 
 async def test_those_not_asked_for_longest_go_first(tmp_path: Path) -> None:

@@ -6,9 +6,7 @@ import pytest
 
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.model.v1 import model_pb2
-from gymmesh_model import calls
-from gymmesh_model.calls import CallTable
-from gymmesh_model.weights import WeightsClock, spans
+from gymmesh_model.serving import CallTable, WeightsClock, calls, spans
 from gymmesh_runtime.errors import MeshError
 
 Answer = model_pb2.CreateResponseResponse

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from gymmesh_model.concurrency import Aimd
+from gymmesh_model.routing import Aimd
 
 
 def test_it_starts_at_the_cap_and_stays_there() -> None:

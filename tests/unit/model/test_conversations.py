@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import model_pb2
-from gymmesh_model.conversations import Conversations, Turn
+from gymmesh_model.serving import Conversations, Turn
 from gymmesh_model.tokens import TokenRecord, pack_ids
 from gymmesh_responses import new_message, params_from_json, params_to_dict
 from gymmesh_runtime.errors import MeshError

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gymmesh_model.limiter import Limiter
+from gymmesh_model.routing import Limiter
 from gymmesh_runtime.errors import MeshError
 
 LONG_S = 30.0

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh_model.backends.attempts import Attempts
 from gymmesh_model.errors import unreachable
-from gymmesh_model.limits import Breaker, RetryBudget
-from gymmesh_model.pool import Endpoint as PoolEndpoint
-from gymmesh_model.pool import Pool
+from gymmesh_model.routing import Breaker, Pool, RetryBudget
+from gymmesh_model.routing import Endpoint as PoolEndpoint
 from gymmesh_runtime.errors import MeshError
 
 

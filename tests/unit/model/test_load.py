@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymmesh_model.load import LoadReport, Targets, overloaded, parse_load
+from gymmesh_model.routing import LoadReport, Targets, overloaded, parse_load
 
 VLLM = b"""\
 # HELP vllm:num_requests_running Number of requests in model execution batches.

@@ -5,9 +5,7 @@ import pytest
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh_model.config import AdaptConfig, ModelConfig
 from gymmesh_model.errors import timed_out, unreachable
-from gymmesh_model.limiter import Limiter
-from gymmesh_model.load import LoadReport
-from gymmesh_model.pool import Pool
+from gymmesh_model.routing import Limiter, LoadReport, Pool
 from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 

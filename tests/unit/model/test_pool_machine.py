@@ -11,9 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh_model.config import AdaptConfig
 from gymmesh_model.errors import timed_out, unreachable
-from gymmesh_model.limiter import Limiter
-from gymmesh_model.load import LoadReport
-from gymmesh_model.pool import Endpoint, Pool
+from gymmesh_model.routing import Endpoint, Limiter, LoadReport, Pool
 from gymmesh_runtime.errors import MeshError
 
 MARGIN = 3

@@ -10,8 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymmesh_model.backends.classify import http_failure
+from gymmesh_model.backends.remedies import (
+    MOST_SHOWN,
+    excerpt,
+    explain,
+    fix_of,
+    shown_url,
+    without_fix,
+)
 from gymmesh_model.errors import answer_invalid, unreachable
-from gymmesh_model.remedies import MOST_SHOWN, excerpt, explain, fix_of, shown_url, without_fix
 
 BASE = "http://h:8000"
 V1 = f"{BASE}/v1"

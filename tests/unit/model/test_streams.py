@@ -19,7 +19,7 @@ from gymmesh_model.backends.sse import EventStream
 from gymmesh_model.convert import lift_thinking, lower_thinking, messages_from_input
 from gymmesh_model.convert.from_chat import items_from_message
 from gymmesh_model.convert.thinking import ThinkSplitter
-from gymmesh_model.deltas import DeltaQueue
+from gymmesh_model.serving import DeltaQueue
 from gymmesh_responses import response_to_dict
 from gymmesh_runtime.errors import MeshError
 from tests.support import endpoint

@@ -10,9 +10,8 @@ import pytest
 
 from gymmesh_resource.host import Host
 from gymmesh_resource.method import Method
-from gymmesh_resource.models import in_call
+from gymmesh_resource.models import Ledger, in_call
 from gymmesh_resource.threads import Threads
-from gymmesh_resource.usage import Ledger
 
 LIMIT_S = 30.0
 

@@ -17,10 +17,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymmesh_resource import DefinitionError, Environment, Rollout, Session, tool
-from gymmesh_resource.arguments import BadArguments, QuickReader, quick_reader, read_arguments
-from gymmesh_resource.docstrings import read_docstring
-from gymmesh_resource.signatures import arguments_schema, arguments_type
-from gymmesh_resource.tools import Toolset
+from gymmesh_resource.tools import (
+    BadArguments,
+    QuickReader,
+    Toolset,
+    arguments_schema,
+    arguments_type,
+    quick_reader,
+    read_arguments,
+    read_docstring,
+)
 
 
 class Colour(enum.Enum):

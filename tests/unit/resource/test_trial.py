@@ -20,10 +20,9 @@ from gymmesh_resource import (
     Turn,
     tool,
 )
+from gymmesh_resource.checks import CannotMakeUp, Finding, made_up, try_out
 from gymmesh_resource.config import EnvironmentConfig
-from gymmesh_resource.made_up import CannotMakeUp, made_up
 from gymmesh_resource.service import ResourceService
-from gymmesh_resource.trial import Finding, try_out
 from gymmesh_runtime.peers import PeerDirectory
 
 from .environments import Game, Ranked

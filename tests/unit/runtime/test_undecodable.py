@@ -20,6 +20,8 @@ from gymmesh_runtime import metrics
 from gymmesh_runtime.contract import methods_of
 from gymmesh_runtime.errors import STATUS_DETAILS_KEY, MeshError
 from gymmesh_runtime.peers import PeerDirectory, Transport
+from gymmesh_runtime.wire.library_log import quiet
+from gymmesh_runtime.wire.listener import Listener
 from gymmesh_runtime.wire.mux.frames import END, EXCHANGE, MESSAGE, OFFERED, pack, unpack
 from tests.fuzz import http2
 from tests.support.logged import without_other_loops
@@ -325,13 +327,43 @@ async def paths_that_are_not_utf8() -> None:
                 assert await call(request, timeout=30, wait_for_ready=True)
 
 
-async def test_a_path_that_is_not_utf8() -> None:
+async def paths_beside_calls() -> None:
+    """The same, while a call is in flight that would go on for ever."""
+    quiet()
+    began = asyncio.Event()
+
+    async def wait(_request: bytes, _context: Any) -> bytes:
+        began.set()
+        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+
+    listener = Listener()
+    methods: Any = {"Wait": grpc.unary_unary_rpc_method_handler(wait)}
+    listener.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("s", methods)])
+    address = f"127.0.0.1:{await listener.start('127.0.0.1:0', None)}"
+    for _ in range(3):
+        began.clear()
+        async with grpc.aio.insecure_channel(address) as channel:
+            untyped: Any = channel
+            call = untyped.unary_unary("/s/Wait")(b"", wait_for_ready=True)
+            async with asyncio.timeout(30):
+                await began.wait()
+            await sent(address, b"/a\xff/b")
+            async with asyncio.timeout(30):
+                assert await call.code() is not grpc.StatusCode.OK
+    await listener.stop(0)
+
+
+@pytest.mark.parametrize("sending", ["paths_that_are_not_utf8", "paths_beside_calls"])
+async def test_a_path_that_is_not_utf8(sending: str) -> None:
     """It ends gRPC's server, which listens again, at the same port.
 
     In a process of its own: its core still tells loops that are closed of servers that were ended.
     """
     module = "tests.unit.runtime.test_undecodable"
-    script = f"import asyncio, {module} as module; asyncio.run(module.paths_that_are_not_utf8())"
+    script = (
+        "import asyncio, logging; logging.basicConfig();"
+        f" import {module} as module; asyncio.run(module.{sending}())"
+    )
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", script, cwd=ROOT, stderr=asyncio.subprocess.PIPE
     )

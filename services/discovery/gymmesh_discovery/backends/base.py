@@ -24,6 +24,10 @@ class Subscription(Protocol):
 class RegistryBackend(Protocol):
     """Keeps leases and tells watchers of changes. Raises MeshError for every failure."""
 
+    @property
+    def shared(self) -> bool:
+        """Whether other processes register in the same place, so that a service must watch it."""
+
     async def open(self) -> None: ...
 
     async def close(self) -> None: ...

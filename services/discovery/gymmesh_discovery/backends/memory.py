@@ -19,6 +19,8 @@ _SWEEP_S: Final = 1.0
 class MemoryRegistry:
     """Leases in memory, swept once a second. ``clock`` gives monotonic seconds."""
 
+    shared: Final = False
+
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._leases = Leases(clock)
         self._watchers = Watchers()

@@ -1,4 +1,4 @@
-"""Those who watch a registry, each with a bounded queue of changes."""
+"""The watchers of a registry, each with a bounded queue of changes."""
 
 from __future__ import annotations
 

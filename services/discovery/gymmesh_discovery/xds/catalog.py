@@ -1,8 +1,8 @@
 """The registry as xDS resources. Pure: no clock, no I/O.
 
 Listeners, routes and clusters say the same for every name and never change, and so exist for each
-name that may be registered: a client that asks for an agent that is not there is told of no
-endpoints at once, rather than waiting 15 seconds for a listener. What changes are endpoints.
+name that may be registered: a client that asks for an agent that is not there gets no endpoints
+at once, rather than waiting 15 seconds for a listener. What changes are endpoints.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Catalog:
 
     def __init__(self) -> None:
         self.version = 0
-        #: False while the registry may not know yet who is alive, because it has just started.
+        #: False while a registry that has just started may not know yet what is alive.
         self.settled = True
         self.problems: dict[str, str] = {}
         self._groups: dict[str, dict[str, Endpoint]] = {}  # by group and instance id

@@ -106,7 +106,7 @@ class XdsEdge:
             while not reader.done():
                 woken.clear()
                 if client.is_owed:
-                    feed.publish()  # who subscribes is not told of a past state
+                    feed.publish()  # a new subscription gets the present state
                 is_change, version = feed.catalog.version != version, feed.catalog.version
                 for push in client.due(feed.catalog):
                     kind = _short(push.type_url)

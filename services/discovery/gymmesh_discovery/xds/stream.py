@@ -118,7 +118,7 @@ class ClientStream:
             known.sent.update(_within_bounds(has))
         else:
             for name in added:
-                known.sent.pop(name, None)  # who subscribes anew is sent it anew
+                known.sent.pop(name, None)  # a new subscription is sent it again
         if nonce and nonce == known.nonce:
             known.nonce = ""
             known.given_up.clear()

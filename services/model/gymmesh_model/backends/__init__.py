@@ -9,6 +9,8 @@ if TYPE_CHECKING:  # the configuration knows a backend by its name in this file
     from gymmesh_model.backends.base import Backend
     from gymmesh_model.config import ModelConfig
 
+__all__ = ["BACKENDS", "make_backend"]
+
 BACKENDS: Final = {
     "azure": "gymmesh_model.backends.azure:AzureBackend",
     "chat": "gymmesh_model.backends.chat:ChatBackend",

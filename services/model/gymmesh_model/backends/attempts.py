@@ -9,8 +9,7 @@ from typing import TypeVar
 
 from gymmesh_model.backends.retry import RetryPolicy
 from gymmesh_model.errors import timed_out
-from gymmesh_model.limits import RetryBudget
-from gymmesh_model.pool import Endpoint, Pool
+from gymmesh_model.routing import Endpoint, Pool, RetryBudget
 from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.timers import Limit, Wheel, running_wheel

@@ -1,4 +1,4 @@
-"""Azure OpenAI through the same package: another address, another way to show who calls."""
+"""Azure OpenAI through the same package: another address and other credentials."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class AzureBackend(OpenAIBackend):
 
     backend = "azure"
 
-    def _read_options(self, config: ModelConfig) -> None:
+    def _read_options(self, config: ModelConfig) -> bool:
         self._azure: AzureOptions = options_of(self._name, config.options, AzureOptions)
-        self.keep_aborted = self._azure.keep_aborted
+        return self._azure.keep_aborted
 
     def _make_client(self) -> AsyncOpenAI:
         from openai import AsyncAzureOpenAI

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import msgspec
@@ -10,6 +10,7 @@ import msgspec
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.progress import Progress
+from gymmesh_model.routing import Pool
 from gymmesh_model.settings import Settings
 from gymmesh_model.tokens.record import Prefix, TokenRecord
 
@@ -41,11 +42,11 @@ class ModelCall(msgspec.Struct, eq=False):
         work at the endpoint when it is over, and when its coroutine is cancelled.
     record: where the tokens go, when they are wanted; a backend that cannot give them leaves it
         alone. One that can fills it as the answer comes, so that an aborted call has what it had.
-    items: the input as it came, in place of that of `params`; only for a backend that says that
-        it `takes_items`, and never for a call that goes on with a conversation.
+    items: the input as it came, in place of that of `params`; only for a backend whose features
+        say `takes_items`, and never for a call that goes on with a conversation.
     prefix: the tokens that the prompt is to begin with, where there are any and `record` is set.
-    settings: `params` without the input, shared by many calls, for who keeps what it makes of
-        them; None where they are not to be had apart. The input is then a list.
+    settings: `params` without the input, shared by many calls, so that a backend can keep what
+        it makes of them. The input is then a list. None when they are not known apart.
     """
 
     params: dict[str, Any]
@@ -59,8 +60,33 @@ class ModelCall(msgspec.Struct, eq=False):
     settings: Settings | None = None
 
 
+class Features(msgspec.Struct, frozen=True, kw_only=True):
+    """What a backend does beyond answering; the defaults are those of a backend that only answers.
+
+    takes_items: reads the input from `ModelCall.items`, so that the service makes no JSON of it.
+    keep_aborted: calls that can be aborted are made by `stream`, which keeps what had come.
+    pool: the endpoints; the service admits as many calls at a time as the pool allows.
+    abort: ends a call at the endpoint by its request_id, so that the call returns what it has;
+        returns False when it cannot.
+    follow_weights: calls the given function with each version of the weights that the endpoint
+        reports, until `close`.
+    announce_weights: notifies the endpoint that it samples from this version from now on.
+    """
+
+    takes_items: bool = False
+    keep_aborted: bool = False
+    pool: Pool | None = None
+    abort: Callable[[str], Awaitable[bool]] | None = None
+    follow_weights: Callable[[Callable[[int], None]], None] | None = None
+    announce_weights: Callable[[int], Awaitable[None]] | None = None
+
+
 class Backend(Protocol):
     """One way to get answers. Opened once, called concurrently, closed once."""
+
+    @property
+    def features(self) -> Features:
+        """What it does beyond answering; known once constructed."""
 
     @property
     def endpoint_model(self) -> str:
@@ -73,10 +99,6 @@ class Backend(Protocol):
     @property
     def capabilities(self) -> model_pb2.ModelCapabilities:
         """What it can do, known once opened, without calling the endpoint."""
-
-    @property
-    def keep_aborted(self) -> bool:
-        """Whether calls that can be aborted are to be made by `stream`."""
 
     async def open(self) -> None:
         """Acquires what it needs. Raises ConfigError with one sentence; leaves nothing behind."""

@@ -11,7 +11,7 @@ import msgspec
 
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.base import ModelCall
+from gymmesh_model.backends.base import Features, ModelCall
 from gymmesh_model.backends.chat_settings import chat_body, chat_echo
 from gymmesh_model.backends.chat_stream import ChatFold
 from gymmesh_model.backends.classify import http_failure
@@ -50,23 +50,37 @@ class ChatBackendOptions(ChatOptions, frozen=True, kw_only=True, forbid_unknown_
     think_tags: Literal["text", "read", "both"] = "text"
     keep_aborted: bool = False
 
+    @property
+    def lifts_thinking(self) -> bool:
+        """Whether reasoning in tags is taken out of answers."""
+        return self.think_tags != "text"
+
+    @property
+    def lowers_thinking(self) -> bool:
+        """Whether reasoning is put back into the text of messages that are sent."""
+        return self.think_tags == "both"
+
+    def dialect(self) -> ChatOptions:
+        """The dialect in which messages are written, before `lower_thinking` where it applies."""
+        if self.lowers_thinking:
+            return msgspec.structs.replace(self, reasoning_key="reasoning_content")
+        return self
+
 
 class ChatBackend:
     """`POST {url}/chat/completions`. `options` of its configuration: `ChatBackendOptions`."""
 
-    takes_items = True
-
     def __init__(self, name: str, config: ModelConfig) -> None:
         options: ChatBackendOptions = options_of(name, config.options, ChatBackendOptions)
-        self._lifts = options.think_tags != "text"
-        self._lowers = options.think_tags == "both"
-        self._options: ChatOptions = options
-        if self._lowers:
-            self._options = msgspec.structs.replace(options, reasoning_key="reasoning_content")
+        self._lifts, self._lowers = options.lifts_thinking, options.lowers_thinking
+        self._options = options.dialect()
         self._name = name
         self._http = HttpEndpoint(name, config)
-        self.keep_aborted = options.keep_aborted
-        self.pool = self._http.pool
+        self.features = Features(
+            takes_items=True,
+            keep_aborted=options.keep_aborted,
+            pool=self._http.pool,
+        )
         self.endpoint_model = config.model or ""
         self.context_tokens = 0
         self.capabilities = model_pb2.ModelCapabilities(

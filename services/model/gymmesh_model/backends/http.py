@@ -8,14 +8,14 @@ from typing import TypeVar
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh_model.backends.attempts import Attempts
 from gymmesh_model.backends.classify import http_failure
+from gymmesh_model.backends.concealed import secret_texts
 from gymmesh_model.backends.progress import StreamReader
+from gymmesh_model.backends.remedies import excerpt, explain
 from gymmesh_model.backends.sse import EventStream
-from gymmesh_model.concealed import secret_texts
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.errors import answer_invalid, misconfigured, unreachable
 from gymmesh_model.load_poll import LoadPoll, wants_metrics
-from gymmesh_model.pool import Endpoint, Pool
-from gymmesh_model.remedies import excerpt, explain
+from gymmesh_model.routing import Endpoint, Pool
 from gymmesh_model.transport import (
     Answer,
     Body,

@@ -180,7 +180,7 @@ class InProcessTransport:
         try:
             await self._application(scope, exchange.receive, exchange.send)
         except Exception:
-            # Frameworks answer, then raise for their server's log; who hears no answer is told so.
+            # Frameworks answer, then raise for their server's log; `begun` raises without one.
             return
         finally:
             exchange.over()

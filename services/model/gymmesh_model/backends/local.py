@@ -10,7 +10,7 @@ import msgspec
 
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.base import ModelCall
+from gymmesh_model.backends.base import Features, ModelCall
 from gymmesh_model.backends.chat import STREAMED, ChatReader, read_answer, respond
 from gymmesh_model.backends.chat_stream import ChatFold
 from gymmesh_model.backends.http import HttpEndpoint
@@ -63,7 +63,6 @@ class LocalBackend:
         self._name = name
         self._config = config
         self._http = HttpEndpoint(name, config)
-        self.pool = self._http.pool
         self._chat = ChatOptions(reasoning_key=None)
         self._server: LocalServer | None = None
         self._starting = asyncio.Lock()
@@ -73,7 +72,7 @@ class LocalBackend:
             streaming=True, abort=True, tools=True, seed=True
         )
         # Next to computing a token here, streaming it costs nothing.
-        self.keep_aborted = True
+        self.features = Features(keep_aborted=True, pool=self._http.pool)
 
     async def open(self) -> None:
         options = self._options

@@ -9,7 +9,6 @@ objects, so that nothing is lost that the package does not know.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -18,25 +17,27 @@ import msgspec
 
 from gymmesh.model.v1 import model_pb2
 from gymmesh_model.backends.attempts import Attempts
-from gymmesh_model.backends.base import Made, ModelCall
+from gymmesh_model.backends.base import Features, Made, ModelCall
 from gymmesh_model.backends.classify import http_failure
+from gymmesh_model.backends.concealed import secret_texts
 from gymmesh_model.backends.progress import Progress
 from gymmesh_model.backends.read_response import read_response
+from gymmesh_model.backends.remedies import explain
 from gymmesh_model.backends.responses import native_body
 from gymmesh_model.backends.responses_stream import ResponsesReader
 from gymmesh_model.backends.sse import EventStream
-from gymmesh_model.concealed import secret_texts
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.convert import whole
 from gymmesh_model.errors import answer_invalid, invalid, misconfigured, options_of, unreachable
-from gymmesh_model.pool import Endpoint, Pool
-from gymmesh_model.remedies import explain
+from gymmesh_model.routing import Endpoint, Pool
 from gymmesh_model.transport import MAX_BODY
 from gymmesh_responses import TOOL_NAME_RULE, is_tool_name
+from gymmesh_runtime.extras import Extra
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
+_EXTRA: Final = Extra("openai", ("openai",))
 _LOCAL: Final = ("", "localhost", "127.0.0.1", "::1")
 
 
@@ -65,23 +66,20 @@ class OpenAIBackend:
         self._attempts = Attempts(self.pool, config.max_retries)
         self._client: AsyncOpenAI | None = None
         self._secrets: tuple[str, ...] = ()
-        self._read_options(config)
+        self.features = Features(keep_aborted=self._read_options(config), pool=self.pool)
         self.endpoint_model = config.model or ""
         self.context_tokens = 0
         self.capabilities = model_pb2.ModelCapabilities(
             streaming=True, abort=True, images=True, tools=True
         )
 
-    def _read_options(self, config: ModelConfig) -> None:
+    def _read_options(self, config: ModelConfig) -> bool:
+        """Reads `options`; returns `keep_aborted`. Raises ConfigError."""
         self._options: OpenAIOptions = options_of(self._name, config.options, OpenAIOptions)
-        self.keep_aborted = self._options.keep_aborted
+        return self._options.keep_aborted
 
     async def open(self) -> None:
-        if importlib.util.find_spec("openai") is None:
-            raise misconfigured(
-                self._name,
-                f"backend '{self.backend}' needs the openai package; install gymmesh[openai]",
-            )
+        _EXTRA.require(f"backend '{self.backend}'", path=f"models.{self._name}")
         import openai
 
         try:
@@ -144,7 +142,7 @@ class OpenAIBackend:
             # None is kept: a copy of an earlier answer on it would be taken for the next one.
             "default_headers": {**self._config.headers, "Connection": "close"},
             "http_client": DefaultAsyncHttpxClient(
-                # Redirects are not followed: the key would go to whoever they name.
+                # Redirects are not followed: the key would go to the host that they name.
                 follow_redirects=False,
                 timeout=Timeout(None, connect=self._config.connect_timeout_s),
                 # Proxies from the environment are for hosts outside this machine.

@@ -93,7 +93,7 @@ def _check(name: str, response: responses_pb2.Response, secrets: tuple[str, ...]
 def _is_plain(document: dict[str, Any]) -> bool:
     """Whether it is complete, without an error, and every element of its output an item.
 
-    There is nothing to object to then; a message is dearer to ask than its document.
+    Then no check of the message is needed, which costs more than this one.
     """
     output = document.get("output")
     if document.get("status") != "completed" or type(output) is not list:

@@ -15,7 +15,7 @@ import msgspec
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.base import ModelCall
+from gymmesh_model.backends.base import Features, ModelCall
 from gymmesh_model.backends.progress import Progress
 from gymmesh_model.backends.recording import (
     RecordedAnswer,
@@ -51,7 +51,7 @@ class ReplayBackend:
         self._failed: OrderedDict[tuple[str, int, int], int] = OrderedDict()
         self.endpoint_model = config.model or self._path.name
         self.context_tokens = 0
-        self.keep_aborted = False
+        self.features = Features()
         self.capabilities = model_pb2.ModelCapabilities(abort=True, images=True, tools=True)
 
     async def open(self) -> None:

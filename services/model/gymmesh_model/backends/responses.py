@@ -15,7 +15,7 @@ import msgspec
 
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.base import Made, ModelCall
+from gymmesh_model.backends.base import Features, Made, ModelCall
 from gymmesh_model.backends.http import HttpEndpoint
 from gymmesh_model.backends.progress import Progress
 from gymmesh_model.backends.read_response import ResponseReader
@@ -43,15 +43,16 @@ class ResponsesOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 class ResponsesBackend:
     """`POST {url}/responses`."""
 
-    takes_items = True
-
     def __init__(self, name: str, config: ModelConfig) -> None:
         options: ResponsesOptions = options_of(name, config.options, ResponsesOptions)
-        self.keep_aborted = options.keep_aborted
         self._name = name
         self._http = HttpEndpoint(name, config)
         self._read = ResponseReader(name, self._http.secrets).read
-        self.pool = self._http.pool
+        self.features = Features(
+            takes_items=True,
+            keep_aborted=options.keep_aborted,
+            pool=self._http.pool,
+        )
         self.endpoint_model = config.model or ""
         self.context_tokens = 0
         self.capabilities = model_pb2.ModelCapabilities(

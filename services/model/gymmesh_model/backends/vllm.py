@@ -16,12 +16,10 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import msgspec
-
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.model.v1 import model_pb2, tokens_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.base import ModelCall
+from gymmesh_model.backends.base import Features, ModelCall
 from gymmesh_model.backends.chat import (
     STREAMED,
     ChatBackendOptions,
@@ -38,7 +36,7 @@ from gymmesh_model.backends.vllm_probe import probe
 from gymmesh_model.backends.vllm_render import Continued, Renderer
 from gymmesh_model.backends.vllm_weights import WeightsPoll
 from gymmesh_model.config import ModelConfig
-from gymmesh_model.convert import ChatOptions, lift_thinking, lower_thinking, write_whole
+from gymmesh_model.convert import lift_thinking, lower_thinking, write_whole
 from gymmesh_model.errors import options_of, timed_out
 from gymmesh_model.ids import new_id
 from gymmesh_model.tokens import Prefix, TokenRecord, unpack_ids
@@ -89,15 +87,10 @@ class _Plan:
 class VllmBackend:
     """`POST {url}/chat/completions` of vLLM. `options` of its configuration: `VllmOptions`."""
 
-    takes_items = True
-
     def __init__(self, name: str, config: ModelConfig, http: HttpEndpoint | None = None) -> None:
         options: VllmOptions = options_of(name, config.options, VllmOptions)
-        self._lifts = options.think_tags != "text"
-        self._lowers = options.think_tags == "both"
-        self._options: ChatOptions = options
-        if self._lowers:
-            self._options = msgspec.structs.replace(options, reasoning_key="reasoning_content")
+        self._lifts, self._lowers = options.lifts_thinking, options.lowers_thinking
+        self._options = options.dialect()
         self._name = name
         self._model = config.model
         self._exact = options.exact
@@ -110,7 +103,7 @@ class VllmBackend:
         self._poll_s = options.weights_poll_s
         self._polls: WeightsPoll | None = None
         self.pool = self._http.pool
-        self.keep_aborted = options.keep_aborted
+        self._keep_aborted = options.keep_aborted
         self.endpoint_model = config.model or ""
         self.context_tokens = 0
         self.capabilities = model_pb2.ModelCapabilities(
@@ -122,6 +115,16 @@ class VllmBackend:
             images=True,
             tools=True,
             seed=True,
+        )
+
+    @property
+    def features(self) -> Features:
+        return Features(
+            takes_items=True,
+            keep_aborted=self._keep_aborted,
+            pool=self.pool,
+            abort=self.abort,
+            follow_weights=self.follow_weights,
         )
 
     async def open(self) -> None:

@@ -12,7 +12,7 @@ import msgspec
 
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.base import ModelCall
+from gymmesh_model.backends.base import Features, ModelCall
 from gymmesh_model.backends.http import HttpEndpoint
 from gymmesh_model.backends.in_process import Application, InProcessTransport
 from gymmesh_model.backends.progress import Progress
@@ -20,7 +20,7 @@ from gymmesh_model.backends.vllm import VllmBackend
 from gymmesh_model.backends.vllm_weights import version_of
 from gymmesh_model.config import AdaptConfig, ModelConfig
 from gymmesh_model.errors import misconfigured, unreachable
-from gymmesh_model.load import parse_load
+from gymmesh_model.routing import parse_load
 from gymmesh_model.transport import TransportError
 from gymmesh_model.vllm.engine import EngineError, Spans, VllmEngine, spans_of_call
 from gymmesh_model.vllm.naming import served_name
@@ -78,6 +78,10 @@ class EngineVllmBackend(VllmBackend):
         self._engine = VllmEngine(config.engine, model)
         self._follow: asyncio.Task[None] | None = None
         super().__init__(name, pointed, self._endpoint)
+
+    @property
+    def features(self) -> Features:
+        return msgspec.structs.replace(super().features, announce_weights=self.announce_weights)
 
     async def open(self) -> None:
         try:

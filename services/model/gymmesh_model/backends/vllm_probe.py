@@ -51,7 +51,7 @@ async def probe(http: HttpEndpoint, model: str | None, deadline: float) -> Probe
     """
     named: Json = {} if model is None else {"model": model}
     body = {**named, "messages": _MESSAGES}
-    # An id that cannot be: who reads it refuses it by name, who does not samples one token.
+    # An impossible id: a server that reads it refuses it by name, any other samples one token.
     never = {"max_tokens": 1, "kv_transfer_params": {"prompt_token_ids": [-1]}}
     taken = await _asked(http, _CHAT, {**body, **never}, deadline)
     if isinstance(taken, MeshError) and taken.reason in _LATER:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
 import json
 import os
 import secrets
@@ -20,8 +19,10 @@ from types import TracebackType
 from typing import IO, Any, Final
 
 from gymmesh_model.local.errors import ServerError
+from gymmesh_runtime.extras import Extra
 from gymmesh_runtime.processors import usable_processors
 
+_EXTRA: Final = Extra("local", ("xllamacpp",))
 _LOG_TAIL_BYTES: Final = 800
 _STOP_SECONDS: Final = 5.0
 # llama.cpp's log levels: 1 errors, 2 warnings too, 3 also information.
@@ -94,11 +95,8 @@ class LocalServer:
         """
         if self.running:
             return self._base_url
-        if importlib.util.find_spec("xllamacpp") is None:
-            raise ServerError(
-                "the embedded model needs the package xllamacpp: "
-                "install gymmesh[local], or name an endpoint with --model-url"
-            )
+        if problem := _EXTRA.problem("the embedded model"):
+            raise ServerError(f"{problem}, or name an endpoint with --model-url")
         await self.stop()
         try:
             async with asyncio.timeout(self._start_seconds):

@@ -11,7 +11,7 @@ found as a difference of renderings:
 3. The rendering up to the answer (CLOSED) is a prefix of the new one: what the new one has more
    is the tail, and before it comes what the template puts after the answer's stop token, which
    the model did not write (a line feed, mostly). An output that was cut off gets the stop token
-   from the template, too; where that ends the answer is told by a rendering that leaves the
+   from the template, too; where that ends the answer shows in a rendering that leaves the
    answer open (OPEN).
 
 In the third case the template must not have rewritten the history: CLOSED is a prefix of the new

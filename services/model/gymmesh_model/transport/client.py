@@ -140,8 +140,12 @@ class HttpTransport:
         shows only at its end, when it has been handed on.
         """
         request = self._request("POST", url, body, headers)
-        async with self._exchange(self._single, request, Link()) as answer:
+        link = Link()
+        answer = await self._begun(self._single, request, link)
+        try:
             yield answer
+        finally:
+            self._ended(answer, link)
 
     async def close(self) -> None:
         """See Transport."""
@@ -163,14 +167,19 @@ class HttpTransport:
         return _Request(method, target, body, target.headers(headers))
 
     async def _whole(self, session: aiohttp.ClientSession, request: _Request, link: Link) -> Answer:
-        async with self._exchange(session, request, link) as answer:
+        answer = await self._begun(session, request, link)
+        try:
             return Answer(answer.status, answer.headers, await answer.read())
+        finally:
+            self._ended(answer, link)
 
-    @contextlib.asynccontextmanager
-    async def _exchange(
+    async def _begun(
         self, session: aiohttp.ClientSession, request: _Request, link: Link
-    ) -> AsyncIterator[_Streamed]:
-        """Sends a request; gives its answer, with a head that is in order and within its bounds."""
+    ) -> _Streamed:
+        """Sends a request; its answer, with a head that is in order and within its bounds.
+
+        `_ended` must follow.
+        """
         if self._closed:
             raise ConnectFailed("the client is closed")
         response: aiohttp.ClientResponse | None = None
@@ -179,18 +188,21 @@ class HttpTransport:
             response = await self._sent(session, request, link)
             link.begun = True
             self._check_head(response)
-            answer = _Streamed(response, link, self._max_body)
-            yield answer
-            if not answer.ended:
-                link.abort()
+            return _Streamed(response, link, self._max_body)
         except BaseException:
+            self._in_use.discard(link)
             # aiohttp alone would wait until what is still to be sent has been read.
             link.abort()
-            raise
-        finally:
-            self._in_use.discard(link)
             if response is not None:
                 response.close()
+            raise
+
+    def _ended(self, answer: _Streamed, link: Link) -> None:
+        """An answer that was not read to its end takes its connection with it."""
+        self._in_use.discard(link)
+        if not answer.ended:
+            link.abort()
+        answer.close()
 
     async def _sent(
         self, session: aiohttp.ClientSession, request: _Request, link: Link
@@ -279,6 +291,10 @@ class _Streamed:
     async def read(self) -> bytes:
         """See StreamedAnswer."""
         return b"".join([piece async for piece in self.pieces()])
+
+    def close(self) -> None:
+        """Releases the connection: closed, unless the whole answer was read."""
+        self._response.close()
 
     def _is_cut_off(self) -> bool:
         """Whether the connection broke where its end should have been the answer's end."""

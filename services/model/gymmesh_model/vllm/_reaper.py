@@ -8,7 +8,7 @@ Its contract: the first line on stdin is a mark, a setting of the environment (`
 the processes are started with. They are looked for in /proc each second until a further line,
 which may come again, names some by number; those count with all that descend from them. (Marks
 alone would not do: a process that changes its title writes over its environment.) A line `well`
-says that all have ended in order. When stdin ends without it, whoever is known is killed.
+says that all have ended in order. When stdin ends without it, all known processes are killed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Known:
         self._started: dict[int, str] = {}
 
     def add(self, pids: set[int]) -> None:
-        """Adds them, and whoever descends from them or from those known."""
+        """Adds them, and all descendants of them and of those known."""
         table = _table()
         alive = {pid for pid in self._started if self._is(pid, table)}
         found = (pids | alive) & table.keys()

@@ -65,8 +65,8 @@ class ServeConfig(EngineConfig, frozen=True, kw_only=True, forbid_unknown_fields
 
     Besides what EngineConfig has:
 
-    host: what it listens on; others than this machine's loopback addresses let others in, who
-        need the key then. port: 0 picks a free one.
+    host: what it listens on; addresses other than loopback are open to other machines, whose
+        clients then need the key. port: 0 picks a free one.
     env: environment variables, over those of the model service; kept secret in logs and errors.
     executable: `vllm` on the PATH, or the path of another one.
     stop_s: seconds between SIGTERM and SIGKILL when it is ended.

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-import importlib.util
 import multiprocessing
 import os
 from collections.abc import AsyncGenerator, Callable
@@ -20,7 +19,9 @@ from typing import Any, Final, NoReturn
 from gymmesh_model.vllm.command import model_arguments
 from gymmesh_model.vllm.config import EngineConfig
 from gymmesh_model.vllm.reaper import Reaper
+from gymmesh_runtime.extras import Extra
 
+_EXTRA: Final = Extra("vllm", ("vllm",))
 _STOP_SECONDS: Final = 5.0
 # Its own answers go to standard output by default, which may be somebody's data.
 _ENVIRONMENT: Final = {
@@ -56,10 +57,9 @@ class VllmEngine:
         Raises EngineError when vLLM is missing, refuses its arguments, fails or is not ready in
         time; no process is left running then.
         """
-        if importlib.util.find_spec("vllm") is None:
+        if problem := _EXTRA.problem("'engine'"):
             raise EngineError(
-                "vLLM is not installed in the environment of this process: install it there, or "
-                "have it started as a process with 'serve' instead of 'engine'"
+                f"{problem}, or have vLLM started as a process with 'serve' instead of 'engine'"
             )
         before = set(multiprocessing.active_children())
         self._reaper.start()
@@ -167,7 +167,7 @@ async def _application(args: Any, engine: Any) -> Any:
     tasks = await engine.get_supported_tasks()
     application = build_app(args, tasks, engine.model_config)
     await init_app_state(engine, application.state, args, tasks)
-    # When its engine dies it tells its server to end; here, whoever asks is told.
+    # When its engine dies the application sets `should_exit` on its server; nothing to end here.
     application.state.server = SimpleNamespace(should_exit=False)
     return application
 

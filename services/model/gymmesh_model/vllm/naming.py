@@ -1,4 +1,4 @@
-"""What requests call a model that vLLM is told to load. Pure."""
+"""The name under which vLLM serves a model. Pure."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ class VllmProcess:
                     raise ServeError(with_log(self.failure or "it ended", self._tail()))
 
     async def _answers(self, session: aiohttp.ClientSession) -> bool:
-        # Not /health: whoever else has taken the port may answer that, but doesn't know the key.
+        # Not /health: another process that took the port may answer that, but doesn't know the key.
         try:
             async with session.get(f"{self.base_url}/models", allow_redirects=False) as response:
                 if response.status != 200:
@@ -196,7 +196,7 @@ class VllmProcess:
             if guard.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
                     guard.kill()
-                # Not for ever: whoever has left the group may hold the pipes open.
+                # Not for ever: a process that has left the group may hold the pipes open.
                 await asyncio.wait(waits, timeout=_LOG_SECONDS)
 
     def _kill_group(self) -> None:

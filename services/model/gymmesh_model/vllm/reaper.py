@@ -1,4 +1,4 @@
-"""Sees to it that processes started here do not outlive this one, even if it is killed."""
+"""Ends the processes started here when this one ends, even if it is killed."""
 
 from __future__ import annotations
 

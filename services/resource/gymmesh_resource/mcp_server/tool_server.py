@@ -1,10 +1,10 @@
 """An MCP server over an environment's sessions.
 
-Each session has bearer tokens of its own. Who holds one sees the session's tools and calls them
-as the session's agent would; who holds none is answered 401 and learns nothing. The transport
+Each session has bearer tokens of its own. A client with one sees the session's tools and calls them
+as the session's agent would; one without is answered 401 and learns nothing. The transport
 is streamable HTTP without MCP sessions: the token is the session.
 
-Whoever opened the session, and so knows its id, is its owner: with that as the bearer token,
+The client that opened the session, and so knows its id, is its owner: with the id as the token,
 `POST /session/tokens` mints a token, `GET /session` tells whether the episode is over, and
 `GET /session/items` what was called so far, as Responses items. Asking keeps it from being idle.
 """
@@ -128,7 +128,7 @@ class ToolServer:
             await _refuse(send, 405, (b"allow", b"POST"))
             return
         scope[_SESSION] = session_id
-        # Whoever works over MCP uses the session: it is not idle meanwhile.
+        # A request over MCP uses the session: it is not idle meanwhile.
         with self._service.sessions.using(session_id):
             try:
                 async with asyncio.timeout(_BODY_S):
@@ -183,7 +183,7 @@ class ToolServer:
             reply = await self._servicer.CallTool(request, CallContext(_METHOD))
         except MeshError as error:
             # An error of the protocol, not of the tool: it is no answer to be shown to a model.
-            # Those of a fault are for the environment's author, not for who calls its tools.
+            # Those of a fault are for the environment's author, not for the caller of its tools.
             words = error.message
             if "error_id" in error.metadata:
                 kind = error.metadata.get("exception", "").partition(":")[0]

@@ -14,7 +14,7 @@ from typing import IO
 __all__ = ["PipeReader", "PipeWriter"]
 
 _CHUNK = 65_536
-# What is read ahead of whoever reads here; beyond it the program has to wait.
+# Bytes read ahead of the reader; beyond them the program has to wait.
 _AHEAD = 262_144
 
 

@@ -110,7 +110,7 @@ class Result:
 
 
 class Running(Protocol):
-    """A program that runs, for those who talk with it."""
+    """A program that runs, with its standard streams."""
 
     async def write(self, data: bytes) -> None:
         """Write to its standard input; what a program no longer reads is dropped."""

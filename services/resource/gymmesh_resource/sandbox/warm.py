@@ -75,7 +75,7 @@ class LateFiles:
             os.fchmod(descriptor, 0o444)
 
     def unlink(self) -> None:
-        """Take their names away; who was shown them keeps them."""
+        """Remove their names; a program that sees the files keeps them."""
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = ""
@@ -198,7 +198,7 @@ class WarmPool:
         try:
             spare = await self._start(kind)
         except SandboxError as error:
-            # Whoever asks next hears of it if it is still so; until then nothing is tried.
+            # The next request fails if it is still so; until then nothing is tried.
             _LOGGER.warning("no program could be started ahead: %s", error)
             self._asked.clear()
         else:

@@ -3,7 +3,9 @@
 grpcio decodes the path of each request as UTF-8 outside of anything that handles errors: one that
 is not UTF-8, which any stranger can send, ends the whole server, while the process lives on and
 nobody can connect any more. Seen with grpcio 1.85.1. Calls in flight are broken off then, as when a
-connection breaks; whatever the services hold stays.
+connection breaks; whatever the services hold stays. `wait_for_termination` returns only when
+the last of them is over, which may take as long as a rollout; so what is watched here is the task
+in which grpcio takes requests.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from gymmesh_runtime.wire.options import Options
 _log = logging.getLogger("gymmesh.serve")
 
 _AGAIN_S: Final = 0.2
+# The name of grpcio's coroutine that takes requests.
+_TAKES_REQUESTS: Final = "_server_main_loop"
 # Servers that were ended. One that is collected while gRPC's core still shuts it down takes the
 # whole process along, and nothing says when the core has finished.
 _ENDED: Final[list[grpc.aio.Server]] = []
@@ -35,6 +39,7 @@ class Listener:
         self._options = options
         self._handlers: list[grpc.GenericRpcHandler] = []
         self._server: grpc.aio.Server | None = None
+        self._ended: asyncio.Future[Any] | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._stopping = False
 
@@ -68,19 +73,20 @@ class Listener:
             bound = server.add_insecure_port(place)
         else:
             bound = server.add_secure_port(place, credentials)
+        before = asyncio.all_tasks()
         await server.start()
         self._server = server
+        self._ended = _taking_requests(asyncio.all_tasks() - before, server)
         return bound
 
     async def _keep(self, place: str, credentials: grpc.ServerCredentials | None) -> None:
-        assert self._server is not None
         while not self._stopping:
-            why = "by itself"
-            try:
-                await self._server.wait_for_termination()
-            except Exception as error:  # whatever ended it
-                why = f"with {type(error).__name__}"
+            assert self._server is not None
+            assert self._ended is not None
+            await asyncio.wait((self._ended,))
             if not self._stopping:
+                error = None if self._ended.cancelled() else self._ended.exception()
+                why = f"with {type(error).__name__}" if error else "by itself"
                 _log.error("the gRPC server at %s ended %s; it listens again", place, why)
                 await _put_away(self._server)
                 await self._listen_again(place, credentials)
@@ -95,6 +101,19 @@ class Listener:
             if self._stopping and self._server is not None:
                 await self._server.stop(None)  # `stop` has stopped the one before
             return
+
+
+def _taking_requests(
+    started: set[asyncio.Task[Any]], server: grpc.aio.Server
+) -> asyncio.Future[Any]:
+    """Of the tasks that a server has started, the one that takes requests.
+
+    Where there is none of that name, as in a grpcio that is made otherwise: the server's end.
+    """
+    for task in started:
+        if getattr(task.get_coro(), "__name__", "") == _TAKES_REQUESTS:
+            return task
+    return asyncio.ensure_future(server.wait_for_termination())
 
 
 async def _put_away(server: grpc.aio.Server) -> None:

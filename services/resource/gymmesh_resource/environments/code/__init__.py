@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .._late import late_class
 
 if TYPE_CHECKING:
     from .environment import CodeEnvironment as CodeEnvironment
 
 __all__ = ["CodeEnvironment"]
 
-
-def __getattr__(name: str) -> Any:
-    # Late, because the pure parts are also used where no environment is served.
-    if name != "CodeEnvironment":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .environment import CodeEnvironment
-
-    return CodeEnvironment
+__getattr__ = late_class(__name__, "CodeEnvironment")

@@ -192,7 +192,7 @@ def _program_of(suite: Suite, rollout: Rollout) -> str:
 
 
 def _told(result: Result, limits: Limits) -> str:
-    """What the model is told of a run."""
+    """The text of a run for the model."""
     lines = [result.stdout.decode("utf-8", "replace").rstrip("\n")]
     errors = result.stderr.decode("utf-8", "replace").rstrip("\n")
     if errors:

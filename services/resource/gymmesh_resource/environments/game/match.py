@@ -61,7 +61,7 @@ class Match:
         return _lines(self.game.rules, how, self._started, self.game.board(), "Your move.")
 
     def play(self, move: str | None, missing: str) -> str:
-        """Make a move, None where none was found (`missing` says so); what the model is told."""
+        """Make a move, None where none was found (`missing` says so); the answer to the model."""
         game = self.game
         try:
             if move is None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .._late import late_class
 
 if TYPE_CHECKING:
     from .environment import (
@@ -11,11 +13,4 @@ if TYPE_CHECKING:
 
 __all__ = ["InstructionFollowingEnvironment"]
 
-
-def __getattr__(name: str) -> Any:
-    # Late, because worker processes import `verdict` and need no gRPC for that.
-    if name != "InstructionFollowingEnvironment":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .environment import InstructionFollowingEnvironment
-
-    return InstructionFollowingEnvironment
+__getattr__ = late_class(__name__, "InstructionFollowingEnvironment")

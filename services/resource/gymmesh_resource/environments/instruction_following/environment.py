@@ -63,7 +63,7 @@ class InstructionFollowingEnvironment(Environment[None]):
             try:
                 results = await self._followed(rollout.answer, bound)
             except (TookTooLong, WorkerCrashed):
-                # Some checks take quadratic time. Those who answer must not gain by it.
+                # Some checks take quadratic time. An answer must not gain by it.
                 results = [False] * len(names)
                 stage.note = "the checks of this response took too much time or memory"
         evidence: dict[str, object] = {

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 __all__ = ["language_of", "sentence_count", "split_sentences", "tokens"]
 
-# Characters that a language is told from; langdetect itself reads 10,000 without addresses.
+# Characters from which a language is detected; langdetect itself reads 10,000 without addresses.
 SAMPLE: Final = 100_000
 
 _LOADING = threading.Lock()
@@ -39,7 +39,7 @@ def tokens(text: str) -> list[str]:
 
 
 def language_of(text: str) -> str | None:
-    """The language's code as langdetect has it (`en`, `zh-cn`); None when none can be told."""
+    """The language's code as langdetect has it (`en`, `zh-cn`); None when none is detected."""
     detector = _detectors().create()
     detector.seed = 0  # it samples the text: without a seed, verdicts would vary
     detector.append(text[:SAMPLE])

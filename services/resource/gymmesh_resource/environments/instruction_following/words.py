@@ -143,7 +143,7 @@ def last_word_of_sentences(text: str, last_word: str) -> bool:
 
 @instruction("language:response_language", language=text)
 def response_language(text: str, language: str) -> bool:
-    """The language is the one asked for; where none can be told, it passes."""
+    """The language is the one asked for; where none is detected, it passes."""
     found = language_of(text)
     return found is None or found == language or found.partition("-")[0] == language
 

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .._late import late_class
 
 if TYPE_CHECKING:
     from .environment import LlmJudgeEnvironment as LlmJudgeEnvironment
 
 __all__ = ["LlmJudgeEnvironment"]
 
-
-def __getattr__(name: str) -> Any:
-    # Late, because worker processes import `texts` and need no gRPC for that.
-    if name != "LlmJudgeEnvironment":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .environment import LlmJudgeEnvironment
-
-    return LlmJudgeEnvironment
+__getattr__ = late_class(__name__, "LlmJudgeEnvironment")

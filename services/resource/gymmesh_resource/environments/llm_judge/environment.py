@@ -106,13 +106,11 @@ class LlmJudgeEnvironment(Environment[None]):
             of the verifier, which may be retried, or a rollout that is not judged.
         max_answer_chars: longer answers get 0.0 and the judge is not asked.
         """
-        if judge_prompt_template is not None:
-            prompts.check_template(judge_prompt_template)
+        _check_template(judge_prompt_template)
         _check_labels(judge_equal_label, judge_not_equal_label)
         _check_regex("question_extract_regex", question_extract_regex)
         _check_regex("response_extract_regex", response_extract_regex)
-        if not least_score < most_score:
-            raise ValueError("least_score must be below most_score")
+        _check_scores(least_score, most_score)
         given = (0.0, 1.0, reward_if_swap_fails, reward_if_full_generation_succeeds)
         self.reward_range = (min(given), max(given))
         self._mode = mode
@@ -124,10 +122,8 @@ class LlmJudgeEnvironment(Environment[None]):
         self._swap, self._swap_reward = check_twice_swap, reward_if_swap_fails
         self._question_regex, self._response_regex = question_extract_regex, response_extract_regex
         self._row_regex, self._threshold = use_per_record_regex, extraction_length_threshold
-        self._rescue, self._rescue_reward = (
-            check_full_generation_on_fail,
-            reward_if_full_generation_succeeds,
-        )
+        self._rescue = check_full_generation_on_fail
+        self._rescue_reward = reward_if_full_generation_succeeds
         self._aggregation: Aggregation = aggregation
         self._least, self._most = least_score, most_score
         self._rule: texts.Rule = grading_rule
@@ -383,6 +379,16 @@ def _check_regex(name: str, pattern: str | None) -> None:
         re.compile(pattern or "")
     except re.error as error:
         raise ValueError(f"{name} is no regular expression: {error}") from None
+
+
+def _check_template(template: str | None) -> None:
+    if template is not None:
+        prompts.check_template(template)
+
+
+def _check_scores(least: float, most: float) -> None:
+    if not least < most:
+        raise ValueError("least_score must be below most_score")
 
 
 def _check_labels(equal: str, not_equal: str) -> None:

@@ -108,7 +108,7 @@ def score_prompt(blocks: Mapping[str, str], instructions: str, least: float, mos
 
 
 def reminder(labels: str) -> str:
-    """What a judge is told whose reply had no verdict."""
+    """The message to a judge whose reply had no verdict."""
     return (
         f"Your reply has no verdict that can be read. Reply with nothing but one of: {labels}. "
         "Nothing else about your task has changed."

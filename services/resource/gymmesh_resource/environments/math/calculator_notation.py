@@ -37,7 +37,7 @@ _TOKEN = re.compile(
 
 
 class CalculatorError(ValueError):
-    """An expression without a value; the text is one sentence for whoever wrote it."""
+    """An expression without a value; the text is one sentence for its author."""
 
 
 class _Token(NamedTuple):

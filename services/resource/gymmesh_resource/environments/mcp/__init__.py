@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .._late import late_class
 
 if TYPE_CHECKING:
     from .environment import McpEnvironment as McpEnvironment
 
 __all__ = ["McpEnvironment"]
 
-
-def __getattr__(name: str) -> Any:
-    # Late, because the launcher of server processes lies in this package and needs no gRPC.
-    if name != "McpEnvironment":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .environment import McpEnvironment
-
-    return McpEnvironment
+__getattr__ = late_class(__name__, "McpEnvironment")

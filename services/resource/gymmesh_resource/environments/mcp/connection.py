@@ -4,7 +4,7 @@ Invariant: the process ends with the connection, whatever happens: `close` asks 
 kills it and its children after a grace period, and it dies with us where we are killed.
 
 The client library wants its connection opened and closed in one task, so each has a task that
-does nothing else (`_keep`), and is told to end by an event, never by being cancelled.
+does nothing else (`_keep`), and is ended by an event, never by being cancelled.
 """
 
 from __future__ import annotations

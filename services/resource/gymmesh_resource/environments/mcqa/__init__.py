@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .._late import late_class
 
 if TYPE_CHECKING:
     from .environment import McqaEnvironment as McqaEnvironment
 
 __all__ = ["McqaEnvironment"]
 
-
-def __getattr__(name: str) -> Any:
-    # Late, because worker processes import `verdict` and need no gRPC for that.
-    if name != "McqaEnvironment":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .environment import McqaEnvironment
-
-    return McqaEnvironment
+__getattr__ = late_class(__name__, "McqaEnvironment")

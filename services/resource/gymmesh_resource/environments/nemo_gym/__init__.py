@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .._late import late_class
 
 if TYPE_CHECKING:
     from .environment import NemoGymEnvironment as NemoGymEnvironment
 
 __all__ = ["NemoGymEnvironment"]
 
-
-def __getattr__(name: str) -> Any:
-    # Late, so that naming the package does not load an HTTP client.
-    if name != "NemoGymEnvironment":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .environment import NemoGymEnvironment
-
-    return NemoGymEnvironment
+__getattr__ = late_class(__name__, "NemoGymEnvironment")

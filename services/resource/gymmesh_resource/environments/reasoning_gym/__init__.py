@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .._late import late_class
 
 if TYPE_CHECKING:
     from .environment import ReasoningGymEnvironment as ReasoningGymEnvironment
 
 __all__ = ["ReasoningGymEnvironment"]
 
-
-def __getattr__(name: str) -> Any:
-    # Late, because the worker processes import `scoring` and need no gRPC for that.
-    if name != "ReasoningGymEnvironment":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .environment import ReasoningGymEnvironment
-
-    return ReasoningGymEnvironment
+__getattr__ = late_class(__name__, "ReasoningGymEnvironment")

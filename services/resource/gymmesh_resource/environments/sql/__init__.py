@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .._late import late_class
 
 if TYPE_CHECKING:
     from .environment import SqlEnvironment as SqlEnvironment
 
 __all__ = ["SqlEnvironment"]
 
-
-def __getattr__(name: str) -> Any:
-    # Late, so that the verdict's own modules can be imported without gRPC.
-    if name != "SqlEnvironment":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .environment import SqlEnvironment
-
-    return SqlEnvironment
+__getattr__ = late_class(__name__, "SqlEnvironment")

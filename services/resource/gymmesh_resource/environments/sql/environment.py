@@ -124,8 +124,9 @@ class SqlEnvironment(Environment[None]):
         self._question(task)
 
     async def create_state(self, task: Task, seed: int) -> None:
-        """No state; but a database that cannot be made, or one on which any query may be right,
-        is told now rather than at the end."""
+        """No state, but refuses a database that cannot be made, or on which any query may be
+        right, now rather than at the end.
+        """
         question = self._question(task)
         limits = Limits(self._verdict_s, _ROWS)
         try:

@@ -2,7 +2,7 @@
 
 Four fences: an authorizer that lets statements read and nothing else, limits of SQLite's own on
 lengths and depths, a cap on its memory, and a clock that interrupts. A single step that takes
-long in spite of them is ended by whoever runs this process.
+long in spite of them is ended with its process, by the pool.
 """
 
 from __future__ import annotations

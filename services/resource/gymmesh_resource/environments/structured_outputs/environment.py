@@ -30,7 +30,7 @@ from .verdict import (
 
 __all__ = ["StructuredOutputsEnvironment"]
 
-# Tools whose names are told in an explanation.
+# Tools whose names an explanation may give.
 _NAMED = 20
 # Address space of a worker: the library, and an answer of two million characters as a tree.
 MEMORY_LIMIT = 1024**3

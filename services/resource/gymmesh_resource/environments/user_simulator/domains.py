@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Protocol
 
-from gymmesh_resource.arguments import BadArguments, read_arguments
 from gymmesh_resource.errors import TaskInvalid, ToolError
-from gymmesh_resource.tools import Toolset
+from gymmesh_resource.tools import BadArguments, Toolset, read_arguments
 from gymmesh_responses import dumps, loads, tool_to_json
 
 from .shop import Shop, shop_state

@@ -1,4 +1,4 @@
-"""The simulated user's words: what its model is told, and what is taken from its answers. Pure.
+"""The simulated user's words: its model's instructions, and reading its answers. Pure.
 
 Invariants: the agent's words reach the simulator as the other side's messages only, never as
 instructions; what the simulator says reaches the agent without the stop token.
@@ -44,7 +44,7 @@ class Brief:
     opening: str = ""
 
     def instructions(self, stop: str) -> str:
-        """What the simulator's model is told; `stop` is the token that ends the chat."""
+        """The instructions of the simulator's model; `stop` is the token that ends the chat."""
         known = "\n".join(f"- {fact}" for fact in self.facts) or "- nothing beyond that"
         persona = self.persona or "an ordinary customer, brief and polite"
         content = self.done_when or "you have what you want"

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .._late import late_class
 
 if TYPE_CHECKING:
     from .environment import WebSearchEnvironment as WebSearchEnvironment
 
 __all__ = ["WebSearchEnvironment"]
 
-
-def __getattr__(name: str) -> Any:
-    # Late, because the command that builds an index needs nothing of the service.
-    if name != "WebSearchEnvironment":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .environment import WebSearchEnvironment
-
-    return WebSearchEnvironment
+__getattr__ = late_class(__name__, "WebSearchEnvironment")

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .._late import late_class
 
 if TYPE_CHECKING:
     from .environment import WorkplaceEnvironment as WorkplaceEnvironment
 
 __all__ = ["WorkplaceEnvironment"]
 
-
-def __getattr__(name: str) -> Any:
-    # Late, so that the verdict's own modules can be imported without gRPC.
-    if name != "WorkplaceEnvironment":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .environment import WorkplaceEnvironment
-
-    return WorkplaceEnvironment
+__getattr__ = late_class(__name__, "WorkplaceEnvironment")

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gymmesh_resource.arguments import BadArguments, read_arguments
 from gymmesh_resource.errors import ToolError
 from gymmesh_resource.sessions import Session
 from gymmesh_resource.task import Task
-from gymmesh_resource.tools import Toolset
+from gymmesh_resource.tools import BadArguments, Toolset, read_arguments
 
 from .office import Office, OfficeData
 

@@ -1,4 +1,4 @@
-"""What the tools share: pages of results, dates, and how a wrong argument is told to the model."""
+"""What the tools share: pages of results, dates, and the errors for wrong arguments."""
 
 from __future__ import annotations
 

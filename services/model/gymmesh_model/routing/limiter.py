@@ -90,7 +90,7 @@ class Limiter:
             timer.cancel()
 
     def leave(self) -> None:
-        """Gives a place back; it goes to whoever has waited longest."""
+        """Gives a place back; it goes to the call that has waited longest."""
         self._running -= 1
         if self._waiters:
             self._hand_out()

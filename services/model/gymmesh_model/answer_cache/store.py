@@ -3,7 +3,7 @@
 Files appear whole, by renaming, so several processes may share a folder, also one on a network
 drive, with no lock. A file is a magic line, the BLAKE2b-128 digest of the rest, and the response
 as protobuf; one that does not fit its digest is removed and counts as not there. A file's
-modification time is when it was last asked for, and the oldest go when the folder has grown past
+modification time is that of its last use, and the oldest go when the folder has grown past
 its bound. Each process looks at the whole folder when it opens and after every twentieth of the
 bound that it wrote, so the bound may be passed by that much for each.
 
@@ -56,7 +56,10 @@ class AnswerCache:
         }
 
     async def open(self) -> None:
-        """Makes the folder and sees to its size. Raises ConfigError when it cannot be used."""
+        """Makes the folder and removes the oldest answers beyond the bound.
+
+        Raises ConfigError when it cannot be used.
+        """
         try:
             await asyncio.to_thread(self._prepare)
         except OSError as error:

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from .errors import DefinitionError
+from ..errors import DefinitionError
 
 __all__ = ["arguments_schema", "arguments_type", "takes_session"]
 

@@ -28,8 +28,8 @@ from gymmesh_responses import CodecError, dumps, loads, new_message
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 
+from ..service import RESOURCE_SERVICE, VERIFY_SERVICE, ResourceService
 from .made_up import CannotMakeUp, made_up
-from .service import RESOURCE_SERVICE, VERIFY_SERVICE, ResourceService
 
 __all__ = ["Finding", "try_out"]
 
@@ -459,7 +459,7 @@ def _pays(verdict: str) -> bool:
 def _check_tool(function: responses_pb2.FunctionTool) -> None:
     name = function.name
     if not function.description:
-        raise _Wrong(f"{name} has no description; the model is told nothing about it")
+        raise _Wrong(f"{name} has no description; the model learns nothing about it")
     try:
         schema: Any = loads(function.parameters_json or b"{}")
         jsonschema.Draft202012Validator.check_schema(schema)

@@ -12,9 +12,9 @@ import msgspec
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_responses import TOOL_NAME_RULE, dumps, is_tool_name, text_to_bytes
 
+from ..errors import DefinitionError, WrongResult
 from .arguments import QuickReader, quick_reader
 from .docstrings import read_docstring
-from .errors import DefinitionError, WrongResult
 from .signatures import arguments_schema, arguments_type, takes_session
 
 __all__ = ["Tool", "Toolset", "answer_of", "tool"]

@@ -9,7 +9,7 @@ import msgspec
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.progress import Progress
-from gymmesh_model.conversations import Turn
+from gymmesh_model.serving.conversations import Turn
 from gymmesh_model.settings import Settings
 from gymmesh_model.tokens.record import TokenRecord
 

@@ -11,7 +11,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from gymmesh.errors.v1 import errors_pb2 as errors
-from gymmesh_model.concealed import MASK
+from gymmesh_model.backends.concealed import MASK
 from gymmesh_responses import TOOL_NAME_RULE
 from gymmesh_runtime.errors import MeshError
 
@@ -137,7 +137,7 @@ def fix_of(error: MeshError) -> str:
 
 
 def without_fix(error: MeshError) -> str:
-    """Its message, for who shows the remedy apart."""
+    """Its message without the remedy."""
     return error.message.removesuffix(f"; {error.metadata.get('fix', '')}")
 
 

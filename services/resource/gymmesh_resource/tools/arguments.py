@@ -53,7 +53,7 @@ def read_arguments(
         try:
             return msgspec.structs.asdict(quick(raw))
         except (msgspec.MsgspecError, ValueError, OverflowError):
-            pass  # it may still be read, or else what is wrong with it is to be told
+            pass  # read below, or refused there with a sentence on what is wrong
     value = read_object(raw, schema, tool)
     try:
         try:

@@ -14,7 +14,7 @@ MASK: Final = "***"
 
 
 def secret_texts(config: ModelConfig, *more: str | None) -> tuple[str, ...]:
-    """Keys, header values and who a URL says that one is, also as it is sent; the longest first.
+    """Keys, header values and the user info of URLs, also as they are sent; the longest first.
 
     more: others that a backend knows of. In that order, one that begins another is not taken out
     of it, which would leave its end to be seen.

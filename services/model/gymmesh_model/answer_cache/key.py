@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from gymmesh_model.backends.base import ModelCall
 from gymmesh_model.config import ModelConfig
-from gymmesh_model.pool import identity
+from gymmesh_model.routing import identity
 
 # Goes up whenever a backend begins to send something else for the same parameters, or to read
 # the same answer differently: what was kept before is not found any more.

@@ -8,7 +8,7 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_runtime.errors import MeshError
 
-__all__ = ["Ledger"]
+__all__ = ["Ledger", "charge", "merged"]
 
 
 class Ledger:

@@ -1,4 +1,4 @@
-"""When an endpoint is left alone: two pure state machines, told the time by whoever asks.
+"""When an endpoint is left alone: two pure state machines; the caller passes the time.
 
 - `Breaker`: after so many failures in a row the circuit is open, and calls fail at once
   instead of each finding out for itself; now and then one is let through as a probe. The first

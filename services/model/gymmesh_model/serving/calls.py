@@ -1,12 +1,12 @@
-"""Calls by request_id: one generation for all who ask under the same id, and its answer for later.
+"""Calls by request_id: repeats of a call share one generation, and get its answer later, too.
 
 An answer is kept for ten minutes, as long as it is among the last 4,096 and together they
 take at most 64 MiB. Failures are not kept: a retry tries anew.
 
-The generation runs in the task of the one who asked first, since hardly ever does another ask
-while it runs; others wait for what it gives. If the first one leaves before there is an answer,
-the generation ends with it, and who waits longest generates anew under the same id: nobody has
-been given an answer yet, and sampling has no side effect.
+The generation runs in the task of the first call, since a repeat while it runs is rare; repeats
+wait for its answer. If the first call is cancelled before there is an answer, the generation ends
+with it, and the repeat that has waited longest generates anew: no answer has been returned yet,
+and sampling has no side effect.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CLOSE_SECONDS: Final = 5.0
 
 
 class _Running(msgspec.Struct, eq=False):
-    """A generation, the task that it runs in, and who waits for it besides.
+    """A generation, the task that it runs in, and the repeats that wait for it.
 
     cancels: cancellations of the task that came before, and have nothing to do with the call.
     """
@@ -140,7 +140,7 @@ class CallTable:
         return True
 
     async def close(self) -> None:
-        """Stops all generations; who waits for one gets DRAINING."""
+        """Stops all generations; their calls fail with DRAINING."""
         for running in list(self._running.values()):
             running.end("close")
         if self._running:

@@ -22,7 +22,7 @@ from gymmesh_runtime.config.errors import ConfigError, nearest
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 
-from .errors import DefinitionError
+from ..errors import DefinitionError
 from .usage import Ledger
 
 __all__ = ["Call", "ModelAnswer", "Models", "Prompt", "in_call"]
@@ -202,7 +202,7 @@ async def _create(
     request: model_pb2.CreateResponseRequest,
     deadline: float,
 ) -> model_pb2.CreateResponseResponse:
-    """The service's answer; when it takes too long, whoever noticed that says MODEL_TIMEOUT."""
+    """The service's answer; raises MODEL_TIMEOUT when it takes too long, here or at the model."""
     try:
         left, affinity = deadline - time.monotonic(), request.rollout_id
         instance = await directory.pick(MODEL_SERVICE, service, affinity=affinity, timeout=left)

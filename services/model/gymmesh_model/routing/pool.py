@@ -1,7 +1,7 @@
 """The endpoints of one model: how each of them fares, and which one gets the next call.
 
-No I/O and no tasks: whoever makes the calls reports here how they began and ended, whoever reads
-the endpoints' metrics what they said, and the limiter is told how many calls may run.
+No I/O and no tasks. `Attempts` reports when calls begin and end, `LoadPoll` reports what the
+endpoints' metrics say, and the pool sets how many calls the limiter admits.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from gymmesh.errors.v1 import errors_pb2 as errors
-from gymmesh_model.concurrency import Aimd
 from gymmesh_model.config import AdaptConfig, ModelConfig
 from gymmesh_model.errors import unreachable
-from gymmesh_model.limiter import Limiter
-from gymmesh_model.limits import Breaker
-from gymmesh_model.load import LoadReport, Targets, overloaded
-from gymmesh_model.routing import Router
+from gymmesh_model.routing.breaker import Breaker
+from gymmesh_model.routing.concurrency import Aimd
+from gymmesh_model.routing.limiter import Limiter
+from gymmesh_model.routing.load import LoadReport, Targets, overloaded
+from gymmesh_model.routing.router import Router
 from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 

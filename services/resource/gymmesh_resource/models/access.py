@@ -1,17 +1,17 @@
-"""Asking a model, as sessions and rollouts offer it to environment code."""
+"""Calls of models, as sessions and rollouts offer them to environment code."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from .models import ModelAnswer, Models, Prompt, in_call
+from .client import ModelAnswer, Models, Prompt, in_call
 from .usage import Ledger
 
-__all__ = ["Asking"]
+__all__ = ["ModelAccess"]
 
 
-class Asking:
-    """What can ask a model on behalf of a rollout."""
+class ModelAccess:
+    """The base of sessions and rollouts: calls models on behalf of a rollout."""
 
     rollout_id: str
     _models: Models | None = None

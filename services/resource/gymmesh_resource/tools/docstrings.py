@@ -1,8 +1,8 @@
-"""Reads from a tool's docstring what the model is told: the text, and each argument's line.
+"""Reads from a tool's docstring what the model is given: the text, and each argument's line.
 
 Known are Google's sections (`Args:` with an indented `name: text` per argument) and
-reStructuredText's `:param name: text`. Other sections (`Returns:`, `Raises:`, …) are for people
-who read the code and are left out.
+reStructuredText's `:param name: text`. Other sections (`Returns:`, `Raises:`, …) are for readers
+of the code and are left out.
 """
 
 from __future__ import annotations

@@ -1,0 +1,32 @@
+"""Which endpoint gets a call, and how many calls run at a time. No I/O and no tasks.
+
+Limiter      admits calls to the model service, first come, first served
+Pool         the endpoints of a model: picks one per call, learns from how calls end
+Router       ranks the endpoints for a rollout, so that its prefix stays cached
+Breaker      leaves an endpoint alone after failures; RetryBudget bounds retries
+Aimd         adapts the number of calls that an endpoint is given
+LoadReport   what an endpoint's metrics say of its load
+"""
+
+from gymmesh_model.routing.breaker import Breaker, RetryBudget
+from gymmesh_model.routing.concurrency import Aimd
+from gymmesh_model.routing.limiter import Limiter
+from gymmesh_model.routing.load import LoadReport, Targets, overloaded, parse_load
+from gymmesh_model.routing.pool import Endpoint, Pool, identity
+from gymmesh_model.routing.router import Router, ranking
+
+__all__ = [
+    "Aimd",
+    "Breaker",
+    "Endpoint",
+    "Limiter",
+    "LoadReport",
+    "Pool",
+    "RetryBudget",
+    "Router",
+    "Targets",
+    "identity",
+    "overloaded",
+    "parse_load",
+    "ranking",
+]

@@ -1,0 +1,6 @@
+"""Trying out an environment as `gym-cli env test` does: made-up calls, and what they found."""
+
+from .made_up import CannotMakeUp, made_up
+from .trial import Finding, try_out
+
+__all__ = ["CannotMakeUp", "Finding", "made_up", "try_out"]

@@ -1,0 +1,30 @@
+"""Tools: methods marked with `@tool`, the schemas that models see, and reading their arguments."""
+
+from .arguments import (
+    BadArguments,
+    QuickReader,
+    describe_parameters,
+    quick_reader,
+    read_arguments,
+    read_object,
+)
+from .definition import Tool, Toolset, answer_of, tool
+from .docstrings import read_docstring
+from .signatures import arguments_schema, arguments_type, takes_session
+
+__all__ = [
+    "BadArguments",
+    "QuickReader",
+    "Tool",
+    "Toolset",
+    "answer_of",
+    "arguments_schema",
+    "arguments_type",
+    "describe_parameters",
+    "quick_reader",
+    "read_arguments",
+    "read_docstring",
+    "read_object",
+    "takes_session",
+    "tool",
+]

@@ -1,0 +1,29 @@
+"""The public faces of the resource service's rooms."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import pytest
+
+from gymmesh_resource.registry import environment_class, environment_names
+
+ROOMS = ("checks", "models", "tools")
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_face_names_what_it_has_in_order(room: str) -> None:
+    face = import_module(f"gymmesh_resource.{room}")
+    names = face.__all__
+    assert names == sorted(names, key=lambda name: (name[0].islower(), name))
+    assert all(hasattr(face, name) for name in names)
+
+
+@pytest.mark.parametrize("name", environment_names())
+def test_an_environments_package_has_its_class_alone(name: str) -> None:
+    kind = environment_class(name)
+    package = import_module(f"gymmesh_resource.environments.{name}")
+    assert getattr(package, kind.__name__) is kind
+    assert package.__all__ == [kind.__name__]
+    with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
+        package.Nothing  # noqa: B018  # the access is what is tested
