@@ -127,8 +127,7 @@ class SessionStore(Generic[S]):
 
     `limit`: sessions at a time, and `limit_each` those of one identity; 0 for no limit. `idle_s`:
     seconds without a call after which `sweep` closes a session, 0 for never. `close`: the
-    environment's part of closing one, which must not raise; it gives a coroutine where there is
-    something to wait for. `clock`: seconds that never go back.
+    environment's part of closing one, which must not raise. `clock`: seconds that never go back.
     """
 
     def __init__(

@@ -150,14 +150,11 @@ class Tracing:
         return self._serving_unary(spec, handler)
 
     def _serving_unary(self, spec: MethodSpec, handler: Any) -> Any:
-        async def answered(request: Any, context: CallContext) -> Any:
+        async def served(request: Any, context: CallContext) -> Any:
+            if _TRACEPARENT not in context.metadata:
+                return await handler(request, context)
             with self._served(spec, context):
-                response = handler(request, context)
-                return response if isinstance(response, spec.response_class) else await response
-
-        def served(request: Any, context: CallContext) -> Any:
-            handle = answered if _TRACEPARENT in context.metadata else handler
-            return handle(request, context)
+                return await handler(request, context)
 
         return served
 

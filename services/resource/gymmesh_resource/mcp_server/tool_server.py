@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -68,9 +68,9 @@ _ANY_OBJECT = {"type": "object", "properties": {}}
 
 
 class _Servicer(Protocol):
-    def CallTool(
+    async def CallTool(
         self, request: resource_pb2.CallToolRequest, context: CallContext
-    ) -> Awaitable[resource_pb2.CallToolResponse] | resource_pb2.CallToolResponse: ...
+    ) -> resource_pb2.CallToolResponse: ...
 
 
 class ToolServer:
@@ -180,9 +180,7 @@ class ToolServer:
             request_id=call_id,
         )
         try:
-            answer = self._servicer.CallTool(request, CallContext(_METHOD))
-            # Given at once by a tool that never waits.
-            reply = answer if isinstance(answer, resource_pb2.CallToolResponse) else await answer
+            reply = await self._servicer.CallTool(request, CallContext(_METHOD))
         except MeshError as error:
             # An error of the protocol, not of the tool: it is no answer to be shown to a model.
             # Those of a fault are for the environment's author, not for the caller of its tools.

@@ -12,7 +12,6 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from hashlib import sha256
-from inspect import isawaitable
 from typing import Any, Final
 
 from gymmesh_runtime.context import CallContext
@@ -63,9 +62,7 @@ def audited(spec: MethodSpec, handler: Any) -> Any:
         response = None
         outcome = "CANCELLED"
         try:
-            response = handler(request, context)
-            if isawaitable(response):
-                response = await response
+            response = await handler(request, context)
             outcome = "OK"
             return response
         except MeshError as error:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
-from inspect import isawaitable
 from time import monotonic
 from typing import Any, Final
 
@@ -83,25 +82,14 @@ class Limiter:
 
             return serve
 
-        def answer(request: Any, context: CallContext) -> Any:
-            identity = context.identity
-            self.enter(identity, stream=False)
-            waits = False
+        async def answer(request: Any, context: CallContext) -> Any:
+            self.enter(context.identity, stream=False)
             try:
-                response = handler(request, context)
-                waits = isawaitable(response)
+                return await handler(request, context)
             finally:
-                if not waits:
-                    self.leave(identity, stream=False)
-            return self._rest(identity, response) if waits else response
+                self.leave(context.identity, stream=False)
 
         return answer
-
-    async def _rest(self, identity: str, response: Awaitable[Any]) -> Any:
-        try:
-            return await response
-        finally:
-            self.leave(identity, stream=False)
 
     def _draw(self, taken: _Taken) -> None:
         """Takes a call out of the bucket, which fills at the rate up to a second's worth."""
