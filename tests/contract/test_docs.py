@@ -32,6 +32,7 @@ from gymmesh_conformance import __main__ as conformance
 from gymmesh_conformance.suites import load_profile
 from gymmesh_discovery.config import ConsulConfig, ConsulTls, DiscoveryConfig, KubernetesConfig
 from gymmesh_mesh.config import Defaults, MeshConfig, MeshSettings
+from gymmesh_model.backends import BACKENDS
 from gymmesh_model.backends.local import LocalOptions
 from gymmesh_model.backends.recording import read_row
 from gymmesh_model.config import AdaptConfig, CacheConfig, ModelConfig
@@ -81,6 +82,16 @@ def test_links_lead_somewhere(page: Page) -> None:
         assert path.exists(), link
         if anchor:
             assert anchor in read_page(path).anchors(), link
+
+
+@pytest.mark.parametrize("name", ["contributing.md"])
+def test_the_files_that_a_page_names_are_there(name: str) -> None:
+    named = re.findall(
+        r"`((?:proto|services|clients|deploy|tests|tools)/[^` ]+)`", BY_NAME[name].text
+    )
+    assert named
+    for path in named:
+        assert (ROOT / path).exists(), path
 
 
 def test_the_readme_leads_to_every_page() -> None:
@@ -332,6 +343,12 @@ def test_every_key_of_the_rows_is_documented() -> None:
     for key in ROW_KEYS - {"failure"}:
         assert f"`{key}`" in rows
     assert "part failure of" in rows
+
+
+def test_every_backend_is_documented() -> None:
+    rows = BY_NAME["configuration.md"].text.splitlines()
+    row = next(line for line in rows if line.startswith("| `backend` | text | `local`"))
+    assert set(BACKENDS) <= set(re.findall(r"`(\w+)`", row))
 
 
 def test_every_exit_code_is_documented() -> None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
 
+from gymmesh_model.backends import BACKENDS
 from gymmesh_model.vllm.config import EngineConfig, ServeConfig
 from gymmesh_runtime.config import Secret
 
+if TYPE_CHECKING:
+    BackendName: TypeAlias = str
+else:
+    BackendName = Literal[tuple(BACKENDS)]  # so that a wrong name is refused with its line
+
 # The backends whose endpoints may be several that serve the same model.
 _SEVERAL_URLS: Final = ("responses", "chat", "vllm")
-
-BackendName = Literal["local", "responses", "chat", "vllm", "openai", "azure", "replay"]
 
 
 class AdaptConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

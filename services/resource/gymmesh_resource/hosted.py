@@ -13,7 +13,7 @@ from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.faults import shown_place
-from gymmesh_runtime.instruments import Level
+from gymmesh_runtime.instruments import GaugeChild
 from gymmesh_runtime.stalls import NOTICED_S, note_stall
 
 from .config import EnvironmentConfig
@@ -68,7 +68,7 @@ class Hosted:
     creates_state: bool = field(init=False)
     closes_sessions: bool = field(init=False)
     opens_at_once: bool = field(init=False)
-    open_sessions: Level = field(init=False)
+    open_sessions: GaugeChild = field(init=False)
 
     def __post_init__(self) -> None:
         environment = self.environment

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from types import CoroutineType
 from typing import Any, TypeAlias, TypeVar
@@ -16,7 +17,6 @@ from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_responses import new_message
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.contract import CONTRACT_VERSION
-from gymmesh_runtime.entropy import token_hex, token_number
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.in_rollout import for_rollout
 from gymmesh_runtime.security.ownership import owned
@@ -38,6 +38,8 @@ T = TypeVar("T")
 _Answering: TypeAlias = Coroutine[Any, Any, T] | T
 # 128 bits, so that an id cannot be guessed.
 _ID_BYTES = 16
+# As many as JSON readers keep.
+_SEED_BITS = 53
 # Of the classes: a message looks through the names of its fields to find its own.
 _ASKS_FOR = resource_pb2.CreateSessionRequest.HasField
 _TASK_HAS = rollout_pb2.Task.HasField
@@ -166,8 +168,8 @@ class ResourceServicer:
         hosted.check(task)
         if seed is None:
             message = task.message
-            seed = message.seed if _TASK_HAS(message, "seed") else token_number()
-        session_id = token_hex(_ID_BYTES)
+            seed = message.seed if _TASK_HAS(message, "seed") else secrets.randbits(_SEED_BITS)
+        session_id = secrets.token_hex(_ID_BYTES)
         if not hosted.opens_at_once:
             return self._open_in_steps(request_id, owner, rollout_id, session_id, task, seed)
         with for_rollout(rollout_id):

@@ -23,7 +23,7 @@ from gymmesh_runtime import metrics
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.in_rollout import for_rollout
-from gymmesh_runtime.instruments import Count, Spread
+from gymmesh_runtime.instruments import CounterChild, HistogramChild
 
 from .errors import TaskInvalid, TookTooLong, WrongResult
 from .host import task_invalid
@@ -246,15 +246,15 @@ class VerifyServicer:
             (gained if reward >= 0 else lost).value += abs(reward)
 
     @cached_property
-    def _seconds(self) -> Spread:
+    def _seconds(self) -> HistogramChild:
         return metrics.VERIFICATION_SECONDS.labels(self._hosted.name)
 
     @cached_property
-    def _rewards(self) -> Spread:
+    def _rewards(self) -> HistogramChild:
         return metrics.REWARDS.labels(self._hosted.name)
 
     @cached_property
-    def _absolute_rewards(self) -> tuple[Count, Count]:
+    def _absolute_rewards(self) -> tuple[CounterChild, CounterChild]:
         """Of rewards from 0 on, and below 0. Both are shown as soon as there is one of either."""
         labels = partial(metrics.REWARDS_ABSOLUTE.labels, self._hosted.name)
         return labels("positive"), labels("negative")

@@ -29,7 +29,7 @@ from gymmesh_runtime.alarm import Alarm
 from gymmesh_runtime.context import NO_METADATA, CallContext
 from gymmesh_runtime.contract import MethodSpec, methods_of, required_fields
 from gymmesh_runtime.errors import MeshError, deadline_passed, unforeseen
-from gymmesh_runtime.instruments import FOLDED_AT_ONCE, Count
+from gymmesh_runtime.instruments import FOLDED_AT_ONCE, CounterChild
 from gymmesh_runtime.timers import MAX_TIMEOUT_S, Limit, Wheel, running_wheel
 from gymmesh_runtime.tracing import active
 from gymmesh_runtime.wire.sizes import read_request
@@ -64,7 +64,7 @@ class BoundMethod:
         self._seconds = metrics.RPC_SECONDS.labels(spec.full_name)
         #: The counter for a status code.
         self._counts = cache(partial(metrics.RPCS.labels, spec.full_name))
-        self._ok: Count | None = None  # of those, the one that nearly all calls want
+        self._ok: CounterChild | None = None  # of those, the one that nearly all calls want
         self._wheel: Wheel | None = None
 
     def wrap(self, wrapper: Callable[[MethodSpec, Any], Any]) -> None:
@@ -138,7 +138,7 @@ class BoundMethod:
             if count is None:
                 count = self._ok = self._counts("OK")
             count.value += 1.0
-            new = (seconds := self._seconds).new  # see Spread
+            new = (seconds := self._seconds).new  # see HistogramChild
             new.append(monotonic() - started)
             if len(new) >= FOLDED_AT_ONCE:
                 seconds.fold()

@@ -46,7 +46,7 @@ def _exemplar(example: _Example | None) -> Exemplar | None:
     return Exemplar({_ROLLOUT_ID: rollout_id}, value, at)
 
 
-class Count:
+class CounterChild:
     """One number that only grows."""
 
     __slots__ = ("example", "value")
@@ -62,7 +62,7 @@ class Count:
             self.example = (amount, rollout_id, time())
 
 
-class Level:
+class GaugeChild:
     """One number that goes up and down."""
 
     __slots__ = ("value",)
@@ -83,7 +83,7 @@ class Level:
         self.value = value
 
 
-class Spread:
+class HistogramChild:
     """How observations are spread over buckets.
 
     They are collected, and put into the buckets many at a time: in order of size, which takes a
@@ -144,7 +144,7 @@ class Spread:
         return [_exemplar(examples.get(place)) for place in range(len(self._bounds) + 1)]
 
 
-ChildT = TypeVar("ChildT", Count, Level, Spread)
+ChildT = TypeVar("ChildT", CounterChild, GaugeChild, HistogramChild)
 
 
 class Family(Collector, Generic[ChildT]):
@@ -184,7 +184,7 @@ class Family(Collector, Generic[ChildT]):
         raise NotImplementedError
 
 
-class Counter(Family[Count]):
+class Counter(Family[CounterChild]):
     """Numbers that only grow. The name ends in `_total`."""
 
     def inc(self, amount: float = 1.0) -> None:
@@ -198,14 +198,14 @@ class Counter(Family[Count]):
             family.add_metric(values, child.value, exemplar=_exemplar(child.example))
         return [family]
 
-    def _make(self) -> Count:
-        return Count()
+    def _make(self) -> CounterChild:
+        return CounterChild()
 
     def _metric(self) -> CounterMetricFamily:
         return CounterMetricFamily(self.name, self.documentation, labels=self.label_names)
 
 
-class Gauge(Family[Level]):
+class Gauge(Family[GaugeChild]):
     """Numbers that go up and down."""
 
     def set(self, value: float) -> None:
@@ -216,7 +216,7 @@ class Gauge(Family[Level]):
         """Has these children, by their label values, and no others, from one moment to the next."""
         children = {}
         for labels, value in values.items():
-            children[labels] = level = Level()
+            children[labels] = level = GaugeChild()
             level.set(value)
         self._children = children
 
@@ -227,14 +227,14 @@ class Gauge(Family[Level]):
             family.add_metric(values, child.value)
         return [family]
 
-    def _make(self) -> Level:
-        return Level()
+    def _make(self) -> GaugeChild:
+        return GaugeChild()
 
     def _metric(self) -> GaugeMetricFamily:
         return GaugeMetricFamily(self.name, self.documentation, labels=self.label_names)
 
 
-class Histogram(Family[Spread]):
+class Histogram(Family[HistogramChild]):
     """Distributions. `buckets` are upper bounds, ascending; the infinite one is added."""
 
     def __init__(
@@ -272,8 +272,8 @@ class Histogram(Family[Spread]):
             family.add_metric(values, buckets, total)
         return [family]
 
-    def _make(self) -> Spread:
-        return Spread(self._bounds)
+    def _make(self) -> HistogramChild:
+        return HistogramChild(self._bounds)
 
     def _metric(self) -> HistogramMetricFamily:
         return HistogramMetricFamily(self.name, self.documentation, labels=self.label_names)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from gymmesh_model.backends.base import Backend
-from gymmesh_model.config import ModelConfig
+if TYPE_CHECKING:  # the configuration knows a backend by its name in this file
+    from gymmesh_model.backends.base import Backend
+    from gymmesh_model.config import ModelConfig
 
-_CLASSES: Final = {
+BACKENDS: Final = {
     "azure": "gymmesh_model.backends.azure:AzureBackend",
     "chat": "gymmesh_model.backends.chat:ChatBackend",
     "local": "gymmesh_model.backends.local:LocalBackend",
@@ -16,9 +17,12 @@ _CLASSES: Final = {
     "replay": "gymmesh_model.backends.replay:ReplayBackend",
     "responses": "gymmesh_model.backends.responses:ResponsesBackend",
     "vllm": "gymmesh_model.backends.vllm:VllmBackend",
-    "vllm engine": "gymmesh_model.backends.vllm_engine:EngineVllmBackend",
-    "vllm serve": "gymmesh_model.backends.vllm_managed:ManagedVllmBackend",
 }
+"""Module and class by the name that configurations use."""
+
+# The server or engine that the backend `vllm` runs itself.
+_VLLM_ENGINE: Final = "gymmesh_model.backends.vllm_engine:EngineVllmBackend"
+_VLLM_SERVE: Final = "gymmesh_model.backends.vllm_managed:ManagedVllmBackend"
 
 
 def make_backend(name: str, config: ModelConfig) -> Backend:
@@ -26,11 +30,12 @@ def make_backend(name: str, config: ModelConfig) -> Backend:
 
     Raises ConfigError for options that the backend does not have.
     """
-    which: str = config.backend
     if config.serve is not None:
-        which = "vllm serve"
+        place = _VLLM_SERVE
     elif config.engine is not None:
-        which = "vllm engine"
-    module, _, attribute = _CLASSES[which].partition(":")
+        place = _VLLM_ENGINE
+    else:
+        place = BACKENDS[config.backend]
+    module, _, attribute = place.partition(":")
     backend: Backend = getattr(importlib.import_module(module), attribute)(name, config)
     return backend

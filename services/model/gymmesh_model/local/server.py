@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import IO, Any, Final
 
 from gymmesh_model.local.errors import ServerError
-from gymmesh_runtime.turns import usable_processors
+from gymmesh_runtime.processors import usable_processors
 
 _LOG_TAIL_BYTES: Final = 800
 _STOP_SECONDS: Final = 5.0

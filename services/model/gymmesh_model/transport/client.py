@@ -26,6 +26,8 @@ MAX_HEAD: Final = 64 * 1024
 """Bytes of an answer's head, at most. aiohttp reads at most 128 headers."""
 
 _CLOSE_SECONDS: Final = 5.0
+# Bytes of a body that may be kept while its answer is awaited.
+_SMALL_BODY: Final = 16 * 1024
 # Answers that are remembered as ones that an endpoint gives to several requests.
 _MOST_CONSTANT: Final = 4096
 
@@ -39,14 +41,17 @@ class _Request:
     body: Body | None
     headers: Mapping[str, str]
 
-    def written(self) -> tuple[Mapping[str, str], AsyncIterator[bytes] | None]:
-        """All headers, and the body, which is let go of once it is sent.
+    def written(self) -> tuple[Mapping[str, str], bytes | AsyncIterator[bytes] | None]:
+        """All headers, and the body.
 
-        The answer may be long in coming, and aiohttp keeps bytes until then.
+        aiohttp keeps bytes until the answer is there, which may be long: a large body is handed
+        over as an iterator, which is gone once it is sent, but costs a task.
         """
         if self.body is None:
             return self.headers, None
         body = self.body if isinstance(self.body, bytes) else self.body()
+        if len(body) <= _SMALL_BODY:
+            return self.headers, body
         return {**self.headers, "Content-Length": str(len(body))}, _once(body)
 
 
