@@ -267,6 +267,7 @@ class _Rows:
 
     def __init__(self, files: OutputFiles) -> None:
         self.files = files
+        self._names: dict[tuple[int, int], str] = {}
         self._file: tuple[int, int] | None = None
         self._fd = -1
         self._frame: tuple[tuple[int, int], int] | None = None
@@ -283,7 +284,10 @@ class _Rows:
 
     def name(self, place: Place) -> str:
         """The name of a row's file."""
-        return self.files.lane(place.lane, place.shard).name
+        file = (place.lane, place.shard)
+        if file not in self._names:
+            self._names[file] = self.files.lane(*file).name
+        return self._names[file]
 
     def close(self) -> None:
         """Close the file that is open."""

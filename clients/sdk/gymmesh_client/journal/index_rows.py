@@ -10,8 +10,8 @@ from gymmesh.rollout.v1 import rollout_pb2
 
 _Whole = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]  # what SQLite keeps as an integer
 _PREFIX: Final = "BOUNDARY_"
-_BOUNDARIES: Final = {
-    number: name.removeprefix(_PREFIX) for name, number in rollout_pb2.Boundary.items()
+_BOUNDARIES: Final[dict[int, str]] = {
+    int(number): name.removeprefix(_PREFIX) for name, number in rollout_pb2.Boundary.items()
 }
 _NUMBERS: Final = {name: number for number, name in _BOUNDARIES.items()}
 
