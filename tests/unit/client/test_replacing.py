@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import stat
-import struct
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ import pytest
 
 from gymmesh_client import OutputFiles, RunIdentity, RunOutput, UserError, open_run, prepare
 from gymmesh_client.journal.frames import HEADER, encode_frame
-from gymmesh_client.journal.index import INDEX_HEADER
 from gymmesh_client.journal.records import Session, encode
 
 ONE = RunIdentity("t", "c", "1.0")
@@ -250,6 +250,8 @@ async def test_a_row_of_somebody_else_s_is_not_believed(tmp_path: Path) -> None:
         {"ends": [["../x", 0, 9]]},
         {"to_erase": [[1]]},
         {"counts": {"1": "many", "2": 0}},
+        {"next": [0]},
+        {"digest": 5},
     ],
 )
 async def test_an_index_of_somebody_else_s_is_made_anew(
@@ -257,12 +259,28 @@ async def test_an_index_of_somebody_else_s_is_made_anew(
 ) -> None:
     files = files_in(tmp_path)
     await a_run(files)
-    raw = files.index.read_bytes()
-    at = len(INDEX_HEADER) + 16
-    size, count = struct.unpack_from("<QQ", raw, len(INDEX_HEADER))
-    info = json.dumps(json.loads(raw[at : at + size]) | changed).encode()
-    head = INDEX_HEADER + struct.pack("<QQ", len(info), count)
-    files.index.write_bytes(head + info + raw[at + size :])
+    with closing(sqlite3.connect(files.index)) as database, database:
+        for key, value in changed.items():
+            database.execute("UPDATE run SET value = ? WHERE key = ?", (json.dumps(value), key))
     with open_run(files.rows) as run:
         assert (run.completed, run.failed) == (1, 1)
         assert [row["task_id"] for row in run.rows()] == ["a"]
+
+
+async def test_a_database_of_somebody_else_s_is_not_replaced(tmp_path: Path) -> None:
+    files = files_in(tmp_path)
+    with closing(sqlite3.connect(files.index)) as database, database:
+        database.execute("CREATE TABLE mine (a)")
+    with pytest.raises(UserError, match=r"rollouts\.index: is not a run's output"):
+        begin(files, overwrite=True)
+
+
+async def test_an_index_of_before_it_was_sqlite_is_replaced(tmp_path: Path) -> None:
+    files = files_in(tmp_path)
+    await a_run(files)
+    files.index.write_bytes(b"\x89gymmesh index\n\x01\n" + bytes(40))
+    with open_run(files.rows) as run:
+        assert run.completed == 1
+    assert files.index.read_bytes().startswith(b"SQLite format 3\0")
+    files.index.write_bytes(b"\x89gymmesh index\n\x01\n" + bytes(40))
+    await begin(files, overwrite=True).close()

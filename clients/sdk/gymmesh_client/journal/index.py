@@ -1,140 +1,130 @@
-"""The journal sorted by rollout, so that one of a million is found in microseconds.
+"""The index of a run: a SQLite file with a row for each attempt that ended.
 
-An index is a header (magic, the bytes of JSON that follow, the number of entries), the JSON
-(what the journal said of the run, and how much of it was read) and the entries, in the order
-of their keys. It holds nothing that the journal does not, so it is never repaired: one that
-does not fit its journal is made anew. Memory does not grow with the journal: entries are dealt
-out by the first byte of their keys, to temporary files once they are many, and each hand is sorted
-by itself. A short run makes no such file: making 256 costs the system more than all the rest.
+It is derived from the journal and the rows, so it is never repaired: one that is missing, damaged
+or of another version is made anew, and one that is older than its journal is copied and continued.
+Either way it is written beside its place and renamed, and it is only ever read as an immutable
+file. So it takes no locks, leaves no `-wal` or `-shm` beside it, and works on network file
+systems.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
-import mmap
 import os
+import shutil
+import sqlite3
 import struct
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import chain
-from operator import itemgetter
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
 
+from gymmesh_client.journal.index_build import IndexBuilder
+from gymmesh_client.journal.index_rows import boundary_number
+from gymmesh_client.journal.index_schema import APPLICATION_ID, INDEX_BEGIN, VERSION
 from gymmesh_client.journal.layout import OutputFiles
-from gymmesh_client.journal.records import (
-    COMPLETED,
-    FAILED,
-    OUTCOME_TYPE,
-    PLACE_BYTES,
-    RECORD_HEAD_BYTES,
-    RELEASED_TYPE,
-    RESERVED_TYPE,
-    REWRITTEN_TYPE,
-    ROWS,
-    AttemptFailed,
-    BadRecord,
-    Erased,
-    Place,
-    Record,
-    Superseded,
-    are_outcomes,
-    bodies,
-    checked_session,
-    decode_one,
-    pack_place,
-    unpack_place,
-)
-from gymmesh_client.journal.state import RunState
-from gymmesh_client.journal.store import frames_of, mapped
+from gymmesh_client.journal.records import COMPLETED, FAILED, Place, checked_session
+from gymmesh_client.journal.store import mapped
 from gymmesh_client.problems import UserError
 
-INDEX_HEADER: Final = b"\x89gymmesh index\n\x01\n"
-_HEAD: Final = struct.Struct("<QQ")
-_ENTRY: Final = struct.Struct("<16sIBBBBQ")
-_DEALT: Final = 256
-_HELD_BYTES: Final = 1 << 23
-_ENTRY_BYTES: Final = _ENTRY.size + PLACE_BYTES
-# The record of an outcome: key and attempt, status and boundary, and its place in two.
-_FILE_BYTES: Final = 8
-_OUTCOME_PARTS: Final = struct.Struct(
-    f"<{RECORD_HEAD_BYTES}x20s2s2x{_FILE_BYTES}s{PLACE_BYTES - _FILE_BYTES}s"
-)
-# In an entry: its key, and which byte tells its kind.
-_KEY: Final = itemgetter(slice(16))
-_KIND: Final = 20
-
-# What an entry is.
-CURRENT: Final = 1
-SUPERSEDED_OUTCOME: Final = 2
-FAILED_ATTEMPT: Final = 3
-_CURRENT: Final = bytes([CURRENT])
-_NOT_INDEXED: Final = frozenset((RESERVED_TYPE, RELEASED_TYPE, REWRITTEN_TYPE, *range(128, 256)))
+_HEADER_BYTES: Final = 100
+# Of SQLite's file header: the page size, the number of pages, the two marks of the owner.
+_PAGE_SIZE: Final = struct.Struct(">16xH")
+_PAGES: Final = struct.Struct(">28xI")
+_MARKS: Final = struct.Struct(">60xi4xi")
+_MOST: Final = 1 << 32  # of what a place says but its offset
+_STATUS: Final = {"completed": COMPLETED, "failed": FAILED}
+_FIND: Final = """
+    SELECT attempt, current, outcome, boundary, superseded, ended_at,
+           lane, shard, row_offset, row_inner, row_length, row_bytes, row_crc
+    FROM attempts WHERE rollout_key = ? ORDER BY rowid
+"""
 
 
 class Entry(NamedTuple):
-    """Something that became of an attempt.
+    """An attempt that ended.
 
     Attributes:
-        kind: CURRENT, SUPERSEDED_OUTCOME or FAILED_ATTEMPT (and another one followed).
+        attempt: its number.
+        current: whether this is the rollout's outcome.
         status: COMPLETED or FAILED.
-        why: why it was superseded, else 0.
-        place: where its row is; a failed attempt that was tried again has none.
+        boundary: where a failed one failed, a `gymmesh.rollout.v1.Boundary`.
+        superseded: why it is no longer current; None where it is, or where it failed and another
+            attempt followed.
+        time_unix_nano: when it was written.
+        place: where its row is; None for one that failed and was tried again.
     """
 
-    key: bytes
     attempt: int
-    kind: int
+    current: bool
     status: int
     boundary: int
-    why: int
+    superseded: str | None
     time_unix_nano: int
-    place: Place
+    place: Place | None
 
 
 class Index:
-    """An index that is open. Use `open_index`."""
+    """An index that is open; get one from `open_index`.
 
-    def __init__(self, data: mmap.mmap, info: dict[str, Any], start: int, count: int) -> None:
-        self.info = info
-        self._data = data
-        self._start = start
-        self._count = count
+    Attributes:
+        info: what the journal said of the run: `session`, `ended`, `counts` (current outcomes by
+            status), `ends` (lane, shard and bytes of each file of rows), `to_erase` (places of
+            superseded rows that may still stand in their files); and which journal that was.
+    """
 
-    def __len__(self) -> int:
-        return self._count
+    def __init__(self, path: Path) -> None:
+        """Raises ValueError where the file is no index of this version, and OSError."""
+        _check_header(path)
+        self._path = path
+        # Immutable: no file of this name is ever written in its place, so there is nothing to lock.
+        uri = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1"
+        self._database = sqlite3.connect(uri, uri=True, check_same_thread=False)
+        try:
+            self._database.execute("PRAGMA trusted_schema = OFF")  # anybody may have written it
+            self.info = self._read_info()
+        except BaseException:
+            self._database.close()
+            raise
 
     def find(self, key: bytes) -> list[Entry]:
-        """All that the journal says of a rollout, oldest first."""
-        low, high = 0, self._count
-        while low < high:
-            middle = (low + high) // 2
-            if self._key(middle) < key:
-                low = middle + 1
-            else:
-                high = middle
-        found = []
-        while low < self._count and self._key(low) == key:
-            place = self._start + low * _ENTRY_BYTES
-            found.append(_unpack(self._data[place : place + _ENTRY_BYTES]))
-            low += 1
-        return found
+        """All that the journal says of a rollout, oldest first.
+
+        Raises:
+            UserError: the index is damaged.
+        """
+        try:
+            return [_entry(*values) for values in self._database.execute(_FIND, (key,))]
+        except (sqlite3.DatabaseError, TypeError, ValueError) as error:
+            raise UserError(
+                f"{self._path}: is damaged ({error}); remove it, and it is made anew"
+            ) from None
 
     def close(self) -> None:
-        """Let the file go."""
-        self._data.close()
+        """Close the file. Idempotent."""
+        self._database.close()
 
-    def _key(self, number: int) -> bytes:
-        place = self._start + number * _ENTRY_BYTES
-        return self._data[place : place + 16]
+    def _read_info(self) -> dict[str, Any]:
+        try:
+            info = {
+                str(key): json.loads(value)
+                for key, value in self._database.execute("SELECT key, value FROM run")
+            }
+            _check_info(info)
+        except (sqlite3.DatabaseError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(str(error)) from None
+        return info
 
 
 def open_index(files: OutputFiles) -> Index:
-    """The index of a run's journal as it is now, made anew when it is stale.
+    """The index of a run's journal as it is now; made or continued where it is not.
 
     Raises:
         UserError: there is no journal, or it is damaged.
-        OSError: a file cannot be read.
+        OSError: a file cannot be read or written.
     """
     try:
         fd = os.open(files.journal, os.O_RDONLY | os.O_CLOEXEC)
@@ -144,227 +134,125 @@ def open_index(files: OutputFiles) -> Index:
             "from before there was a journal; that one gets it when it is gone on with --resume"
         ) from None
     try:
-        size = os.fstat(fd).st_size
         found = _open(files.index)
+        older = None
         if found is not None:
-            if found.info["journal_bytes"] == size and found.info["digest"] == _digest(fd, size):
+            read, digest = found.info["journal_bytes"], found.info["digest"]
+            same_run = digest == _digest(fd, read) and found.info["stem"] == files.stem
+            if same_run and read == os.fstat(fd).st_size:
                 return found
             found.close()
-        return _build(files, fd)
+            older = found.info if same_run else None
+        return _build(files, fd, older)
     finally:
         os.close(fd)
 
 
 def _open(path: Path) -> Index | None:
     try:
-        with path.open("rb") as file:
-            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return Index(path)
     except (OSError, ValueError):
         return None
-    try:
-        return _read(data)
-    except (ValueError, struct.error, KeyError, TypeError, AttributeError):
-        data.close()
-        return None
 
 
-def _read(data: mmap.mmap) -> Index:
-    place = len(INDEX_HEADER)
-    if data[:place] != INDEX_HEADER:
+def _check_header(path: Path) -> None:
+    """Raise ValueError unless a file is a whole index of this version; OSError."""
+    with path.open("rb") as file:
+        head = file.read(_HEADER_BYTES)
+        size = os.fstat(file.fileno()).st_size
+    if len(head) < _HEADER_BYTES or not head.startswith(INDEX_BEGIN):
         raise ValueError("not an index")
-    size, count = _HEAD.unpack_from(data, place)
-    start = place + _HEAD.size + size
-    info = json.loads(data[place + _HEAD.size : start])
-    _check_info(info)
-    if len(data) != start + count * _ENTRY_BYTES:
-        raise ValueError("cut short")
-    return Index(data, info, start, count)
+    (page_size,) = _PAGE_SIZE.unpack_from(head)
+    (pages,) = _PAGES.unpack_from(head)
+    if _MARKS.unpack_from(head) != (VERSION, APPLICATION_ID) or size != page_size * pages:
+        raise ValueError("not an index of this version, or cut short")
 
 
-def _check_info(info: Any) -> None:
-    """Raises ValueError or KeyError for what `_Dealer.info` would not say."""
-    if type(info) is not dict or type(info["session"]) is not dict:
-        raise ValueError("it says nothing of the run")
+def _check_info(info: dict[str, Any]) -> None:
+    """Raise ValueError or KeyError for what `IndexBuilder` would not say; anybody may have written
+    the file.
+    """
     checked_session(info["session"])
-    numbers = [*info["counts"].values(), *chain.from_iterable(info["ends"] + info["to_erase"])]
+    numbers = [
+        info["journal_bytes"],
+        *info["next"],
+        *(info["counts"][str(status)] for status in (COMPLETED, FAILED)),
+        *chain.from_iterable(info["ends"] + info["to_erase"]),
+    ]
     if any(type(number) is not int or number < 0 for number in numbers):
         raise ValueError("a number is none")
     if any(len(end) != 3 for end in info["ends"]) or any(len(at) != 7 for at in info["to_erase"]):
         raise ValueError("a place is none")
+    if len(info["next"]) != 2:
+        raise ValueError("it does not say where to go on")
+    if type(info["digest"]) is not str or type(info["stem"]) is not str:
+        raise ValueError("it does not say which journal it is of")
 
 
 def _digest(fd: int, size: int) -> str:
-    """Tells one journal of a size from another: its last bytes hold a checksum and a time."""
+    """What tells one journal of a size from another: its last bytes hold a checksum and a time."""
     return os.pread(fd, 64, max(0, size - 64)).hex()
 
 
-def _build(files: OutputFiles, fd: int) -> Index:
-    folder = files.index.parent
-    keep = os.access(folder, os.W_OK)
-    where = folder if keep else None
-    draft, name = tempfile.mkstemp(dir=where, prefix=files.index.name + ".")
-    try:
-        with os.fdopen(draft, "wb") as file, tempfile.TemporaryDirectory(dir=where) as dealt:
-            os.fchmod(draft, os.fstat(fd).st_mode & 0o666)
-            with mapped(fd) as data:
-                size, dealer = len(data), _Dealer(Path(dealt))
-                dealer.take(data, files)
-            info = dealer.info() | {"journal_bytes": size, "digest": _digest(fd, size)}
-            _write(file, info, dealer.hands())
-        built = _open(Path(name))
-        assert built is not None
-        if keep:
-            os.replace(name, files.index)
-        else:
-            os.unlink(name)
-        return built
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
-class _Dealer:
-    """Puts each entry in the hand of its key's first byte, and keeps what is said of the run.
-
-    It works on records' bytes, because making objects of a million takes longer than all else.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._hands = [bytearray() for _ in range(_DEALT)]
-        self._held = 0
-        self._state = RunState()
-        self._completed = self._failed = 0
-        # Of each file the last row's place, in two; files only grow, so it tells where they end.
-        self._last: dict[bytes, bytes] = {}
-
-    def take(self, data: bytes | mmap.mmap, files: OutputFiles) -> None:
-        """Read a journal. Raises UserError when it is damaged."""
+def _build(files: OutputFiles, fd: int, older: dict[str, Any] | None) -> Index:
+    """Make the index, from the older one that is there if `older` is what that one says."""
+    keep = os.access(files.index.parent, os.W_OK)
+    with _draft(files.index, keep) as draft:
+        if older is not None:
+            try:
+                shutil.copyfile(files.index, draft)
+            except OSError:
+                older = None
         try:
-            for frame in frames_of(data, files):
-                when = frame.time_unix_nano.to_bytes(8, "little")
-                payload = frame.payload
-                if are_outcomes(payload):
-                    self._outcomes(payload, when)
-                    continue
-                for kind, body in bodies(payload):
-                    if kind == OUTCOME_TYPE:
-                        self._outcomes(bytes(RECORD_HEAD_BYTES) + body, when)
-                    elif kind not in _NOT_INDEXED:
-                        self._other(decode_one(kind, body), when)
-        except (BadRecord, struct.error) as error:
-            raise UserError(f"{files.journal}: is damaged: {error}") from None
-
-    def info(self) -> dict[str, Any]:
-        """What the journal said of the run, as JSON values."""
-        self._settle_ends()
-        return {
-            "session": self._state.session,
-            "ended": self._state.ended,
-            "counts": {str(COMPLETED): self._completed, str(FAILED): self._failed},
-            "ends": [[*file, end] for file, end in sorted(self._state.ends.items())],
-            "to_erase": [list(place) for place in self._state.to_erase],
-        }
-
-    def hands(self) -> Iterator[bytes]:
-        """All entries, a hand at a time."""
-        for number, held in enumerate(self._hands):
-            path = self._folder / str(number)
-            yield path.read_bytes() + held if path.exists() else bytes(held)
-
-    def _outcomes(self, records: bytes, when: bytes) -> None:
-        """Take the records of outcomes; a journal is little else, so their parts are not looked at
-        one by one.
-        """
-        hands, last, not_superseded = self._hands, self._last, b"\0" + when
-        completed = count = 0
-        for head, said, file, rest in _OUTCOME_PARTS.iter_unpack(records):
-            count += 1
-            completed += said[0] == COMPLETED
-            last[file] = rest
-            hands[head[0]] += b"".join((head, _CURRENT, said, not_superseded, file, rest))
-        self._completed += completed
-        self._failed += count - completed
-        self._hold(count)
-
-    def _other(self, record: Record, when: bytes) -> None:
-        if isinstance(record, Superseded):
-            completed = record.was.lane == ROWS
-            self._completed -= completed
-            self._failed -= not completed
-            kept = pack_place(record.kept)
-            self._last[kept[:_FILE_BYTES]] = kept[_FILE_BYTES:]
-            self._state.to_erase.append(record.was)
-            head = (record.key, record.attempt, SUPERSEDED_OUTCOME, 0, 0, record.reason, 0)
-            self._deal(_ENTRY.pack(*head)[:-8] + when + kept)
-        elif isinstance(record, AttemptFailed):
-            head = (record.key, record.attempt, FAILED_ATTEMPT, FAILED, record.boundary, 0, 0)
-            self._deal(_ENTRY.pack(*head)[:-8] + when + bytes(PLACE_BYTES))
-        else:
-            if isinstance(record, Erased):
-                self._settle_ends()
-            self._state.apply(record)
-
-    def _settle_ends(self) -> None:
-        for file, rest in self._last.items():
-            place = unpack_place(file + rest)
-            self._state.ends[place.lane, place.shard] = place.offset + place.extent
-        self._last.clear()
-
-    def _deal(self, entry: bytes) -> None:
-        self._hands[entry[0]] += entry
-        self._hold(1)
-
-    def _hold(self, more: int) -> None:
-        self._held += more * _ENTRY_BYTES
-        if self._held >= _HELD_BYTES:
-            self._spill()
-
-    def _spill(self) -> None:
-        for number, hand in enumerate(self._hands):
-            with (self._folder / str(number)).open("ab") as file:
-                file.write(hand)
-            hand.clear()
-        self._held = 0
+            _fill(files, fd, draft, older)
+        except sqlite3.DatabaseError as error:
+            # A full disk and a damaged older index look alike: what is made anew tells.
+            if older is None:
+                raise OSError(0, f"the index cannot be written: {error}") from None
+            draft.write_bytes(b"")
+            _fill(files, fd, draft, None)
+        os.chmod(draft, os.fstat(fd).st_mode & 0o666)
+        built = Index(draft)
+        if keep:
+            draft.replace(files.index)
+        return built
 
 
-def _unpack(data: bytes) -> Entry:
-    key, attempt, kind, status, boundary, why, when = _ENTRY.unpack_from(data)
-    place = unpack_place(data[_ENTRY.size :])
-    return Entry(key, attempt, kind, status, boundary, why, when, place)
+def _fill(files: OutputFiles, fd: int, draft: Path, older: dict[str, Any] | None) -> None:
+    with mapped(fd) as data, IndexBuilder(files, draft, older) as builder:
+        read = builder.take(data)
+        builder.finish({"journal_bytes": read, "digest": _digest(fd, read), "stem": files.stem})
 
 
-def _write(file: IO[bytes], info: dict[str, Any], hands: Iterable[bytes]) -> None:
-    body = json.dumps(info).encode()
-    file.write(INDEX_HEADER + _HEAD.pack(len(body), 0) + body)
-    count = 0
-    for hand in hands:
-        entries = _sorted(hand)
-        file.write(b"".join(entries))
-        count += len(entries)
-    file.seek(len(INDEX_HEADER))
-    file.write(_HEAD.pack(len(body), count))
+@contextlib.contextmanager
+def _draft(path: Path, keep: bool) -> Iterator[Path]:
+    """An empty file to write an index to, gone at the end unless it was renamed."""
+    number, name = tempfile.mkstemp(dir=path.parent if keep else None, prefix=path.name + ".")
+    os.close(number)
+    try:
+        yield Path(name)
+    finally:
+        Path(name).unlink(missing_ok=True)
 
 
-def _sorted(data: bytes) -> list[bytes]:
-    """A hand's entries by key, then age; outcomes that were superseded say so."""
-    entries = [data[at : at + _ENTRY_BYTES] for at in range(0, len(data), _ENTRY_BYTES)]
-    entries.sort(key=_KEY)  # those of a rollout stay in the order in which they came
-    kinds = data[_KIND::_ENTRY_BYTES]
-    return _merged(entries) if SUPERSEDED_OUTCOME in kinds else entries
-
-
-def _merged(entries: Iterable[bytes]) -> list[bytes]:
-    """Sorted entries; one of an outcome that was superseded takes the place of the outcome that
-    was current, and keeps what that was and when.
-    """
-    merged: list[bytes] = []
-    for entry in entries:
-        if entry[_KIND] == SUPERSEDED_OUTCOME:
-            was = merged.pop() if merged else b""
-            if _KEY(was) != _KEY(entry):
-                raise BadRecord("an outcome is superseded that there was not")
-            why, kept = entry[23:24], entry[-PLACE_BYTES:]
-            entry = was[:_KIND] + entry[20:21] + was[21:23] + why + was[24:32] + kept
-        merged.append(entry)
-    return merged
+def _entry(
+    attempt: int,
+    current: int,
+    outcome: str,
+    boundary: str | None,
+    superseded: str | None,
+    ended_at: int,
+    *place: int | None,
+) -> Entry:
+    has_row = all(type(number) is int and number >= 0 for number in place)
+    if has_row and any(number >= _MOST for number in place[-4:] if number):
+        raise ValueError("a row is longer than any")
+    return Entry(
+        attempt,
+        bool(current),
+        _STATUS.get(outcome, 0),
+        boundary_number(boundary),
+        superseded,
+        ended_at,
+        Place._make(number or 0 for number in place) if has_row else None,
+    )

@@ -5,7 +5,7 @@ rollouts.jsonl             completed rollouts; with shards rollouts-00000.jsonl 
 rollouts.failures.jsonl    rollouts given up
 rollouts.superseded.jsonl  rows that were in one of these and are no longer current
 rollouts.journal           which outcomes are current, and where their rows are
-rollouts.index             the journal sorted by rollout; can be made anew at any time
+rollouts.index             attempts in SQLite, derived from all of the above
 rollouts.trace             every event of every attempt, when asked for
 rollouts.errors.log        what went wrong, each traceback once; there only when something did
 rollouts.summary.json      the figures of the run's last session
@@ -56,7 +56,7 @@ class OutputFiles:
 
     @property
     def index(self) -> Path:
-        """The journal sorted by rollout."""
+        """Attempts in SQLite, derived from the journal and the rows."""
         return self._named(".index")
 
     @property

@@ -11,11 +11,11 @@ from types import TracebackType
 from typing import Any, Final
 
 from gymmesh_client.journal.disk import reason
-from gymmesh_client.journal.index import CURRENT, SUPERSEDED_OUTCOME, Entry, Index, open_index
+from gymmesh_client.journal.index import Entry, Index, open_index
 from gymmesh_client.journal.keys import rollout_id, rollout_key
 from gymmesh_client.journal.lanes import read_row
 from gymmesh_client.journal.layout import OutputFiles
-from gymmesh_client.journal.records import COMPLETED, FAILED, FAILURES, REASONS, ROWS, Place
+from gymmesh_client.journal.records import COMPLETED, FAILED, FAILURES, ROWS, Place
 from gymmesh_client.journal.reservations import first_reserved
 from gymmesh_client.journal.row_files import read_lines
 from gymmesh_client.problems import UserError
@@ -107,14 +107,14 @@ class RunReader:
     def line(self, rollout: str) -> bytes | None:
         """The row of a rollout as it stands in its file, without its newline."""
         for entry in self._index.find(rollout_key(rollout)):
-            if entry.kind == CURRENT:
-                return self._read(entry)
+            if entry.current:
+                return self._row(entry)
         return None
 
     def outcome(self, rollout: str) -> Attempt | None:
         """A rollout's current outcome, with its row; None when it has none."""
         for entry in self._index.find(rollout_key(rollout)):
-            if entry.kind == CURRENT:
+            if entry.current:
                 return self._attempt(entry)
         return None
 
@@ -126,8 +126,8 @@ class RunReader:
         """
         for key in first_reserved(self.files):
             for entry in self._index.find(key):
-                if entry.kind == CURRENT:
-                    task_id = str(loads(self._read(entry)).get("task_id"))
+                if entry.current:
+                    task_id = str(loads(self._row(entry)).get("task_id"))
                     if rollout_key(self.rollout_id(task_id, 0)) == key:
                         yield task_id
 
@@ -160,15 +160,14 @@ class RunReader:
         self.close()
 
     def _attempt(self, entry: Entry) -> Attempt:
-        has_row = entry.kind in (CURRENT, SUPERSEDED_OUTCOME)
         return Attempt(
             entry.attempt,
             _STATUS.get(entry.status, str(entry.status)),
-            entry.kind == CURRENT,
+            entry.current,
             entry.boundary,
-            REASONS.get(entry.why, "") if entry.kind == SUPERSEDED_OUTCOME else "",
+            entry.superseded or "",
             entry.time_unix_nano,
-            self._read(entry) if has_row else None,
+            self._read(entry.place) if entry.place else None,
         )
 
     def _lines(self, lane: int, shard: int) -> Iterator[dict[str, Any]]:
@@ -182,13 +181,19 @@ class RunReader:
         except OSError as error:
             raise UserError(f"{path}: cannot be read: {reason(error)}") from None
 
-    def _read(self, entry: Entry) -> bytes:
-        path = self.files.lane(entry.place.lane, entry.place.shard)
+    def _row(self, entry: Entry) -> bytes:
+        """The row of a current outcome."""
+        if entry.place is None:
+            raise UserError(f"{self.files.index}: is damaged; remove it, and it is made anew")
+        return self._read(entry.place)
+
+    def _read(self, place: Place) -> bytes:
+        path = self.files.lane(place.lane, place.shard)
         try:
             fd = self._fds.get(path)
             if fd is None:
                 fd = self._fds[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            return read_row(fd, entry.place, str(path)).rstrip(b"\n")
+            return read_row(fd, place, str(path)).rstrip(b"\n")
         except OSError as error:
             raise UserError(f"{path}: cannot be read: {reason(error)}") from None
 

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from gymmesh_client.journal.frames import HEADER
-from gymmesh_client.journal.index import INDEX_HEADER
+from gymmesh_client.journal.index_schema import APPLICATION_ID, INDEX_BEGIN
 from gymmesh_client.journal.layout import OutputFiles
 from gymmesh_client.replacing import draft_of, first_object, refuse_foreign
 from gymmesh_responses import CodecError, loads
 
+_OLD_INDEX: Final = b"\x89gymmesh index\n\x01\n"
+_APPLICATION_ID: Final = struct.Struct(">68xi")
 _ZSTD_FRAME: Final = b"\x28\xb5\x2f\xfd"
 _TRACE_BLOCK: Final = struct.pack("<I", 0x184D2A51)
 _SUMMARY: Final = b'{\n  "run_id": "'
@@ -34,7 +36,6 @@ def refuse_what_is_no_run(files: OutputFiles, *, going_on: bool = False) -> None
     begins = {
         files.journal: HEADER,
         draft_of(files.journal): HEADER,
-        files.index: INDEX_HEADER,
         files.trace: _TRACE_BLOCK,
         files.log: _LOG,
         # A kill may have left half of a draft.
@@ -46,6 +47,8 @@ def refuse_what_is_no_run(files: OutputFiles, *, going_on: bool = False) -> None
     for path in beside if going_on else files.everything():
         if path in begins:
             refuse_foreign(path, partial(_begins, begin=begins[path]), _WHAT)
+        elif path == files.index:
+            refuse_foreign(path, _is_index, _WHAT)
         elif path in (files.run, files.summary):
             refuse_foreign(path, _is_about_a_run, _WHAT)
         elif path.name.endswith(".zst"):
@@ -66,6 +69,17 @@ def _has_journal(files: OutputFiles) -> bool:
         return _is_about_a_run(files.run)
     except OSError:
         return False
+
+
+def _is_index(path: Path) -> bool:
+    """Whether a file is an index, of this version or of one from before it was SQLite."""
+    with path.open("rb") as file:
+        head = file.read(_APPLICATION_ID.size)
+    if _OLD_INDEX.startswith(head[: len(_OLD_INDEX)]):
+        return True
+    if len(head) < _APPLICATION_ID.size or not head.startswith(INDEX_BEGIN):
+        return False
+    return bool(_APPLICATION_ID.unpack(head) == (APPLICATION_ID,))
 
 
 def _begins(path: Path, begin: bytes) -> bool:

@@ -38,13 +38,11 @@ REASONS: Final = {
 }
 
 _HEAD: Final = struct.Struct("<BI")
-RECORD_HEAD_BYTES: Final = _HEAD.size
 _PLACE: Final = struct.Struct("<B3xIQIIII")
-PLACE_BYTES: Final = _PLACE.size
 _OUTCOME: Final = struct.Struct(f"<{KEY_BYTES}sIBB2x")
 # An outcome's head, body and place in one, because it is most frequent.
 _OUTCOME_RECORD: Final = struct.Struct(f"<BI{KEY_BYTES}sIBB2xB3xIQIIII")
-_OUTCOME_BYTES: Final = _OUTCOME.size + PLACE_BYTES
+_OUTCOME_BYTES: Final = _OUTCOME.size + _PLACE.size
 _SUPERSEDED: Final = struct.Struct(f"<{KEY_BYTES}sIB3x")
 _RESERVED: Final = struct.Struct(f"<{KEY_BYTES}sI")
 _ATTEMPT: Final = struct.Struct(f"<{KEY_BYTES}sIB3x")
@@ -201,16 +199,6 @@ Record: TypeAlias = (
 )
 
 
-def pack_place(place: Place) -> bytes:
-    """A place's PLACE_BYTES bytes; the first 8 tell its file."""
-    return _PLACE.pack(*place)
-
-
-def unpack_place(data: bytes) -> Place:
-    """The place of its bytes."""
-    return Place(*_PLACE.unpack(data))
-
-
 def encode_outcomes(outcomes: Iterable[SomeOutcome], places: Iterable[PlaceNumbers]) -> bytes:
     """The bytes of the records of outcomes, whose rows are in these places."""
     # Written out, since a run consists of them.
@@ -254,16 +242,6 @@ def decode(payload: bytes) -> Iterator[Record]:
     for kind, body in bodies(payload):
         if kind < _IGNORABLE:
             yield decode_one(kind, body)
-
-
-def are_outcomes(payload: bytes) -> bool:
-    """Whether a commit is outcomes' records, whole ones, and nothing else, as nearly all are."""
-    count, rest = divmod(len(payload), _OUTCOME_RECORD.size)
-    # The records are of one size: each byte of their heads is a slice.
-    return not rest and all(
-        payload[at :: _OUTCOME_RECORD.size] == bytes((byte,)) * count
-        for at, byte in enumerate(_HEAD.pack(OUTCOME_TYPE, _OUTCOME_BYTES))
-    )
 
 
 def bodies(payload: bytes) -> Iterator[tuple[int, bytes]]:

@@ -378,8 +378,14 @@ def mapped(fd: int) -> Iterator[bytes | mmap.mmap]:
         yield data
 
 
-def frames_of(data: bytes | mmap.mmap, files: OutputFiles) -> Iterator[Frame]:
+def frames_of(
+    data: bytes | mmap.mmap, files: OutputFiles, start: int = len(HEADER), sequence: int = 0
+) -> Iterator[Frame]:
     """The whole commits of a journal, in order; memory does not grow with it.
+
+    Args:
+        start: where the first commit to read begins.
+        sequence: that commit's number.
 
     Raises:
         UserError: it is no journal, or damaged elsewhere than at its end.
@@ -390,8 +396,8 @@ def frames_of(data: bytes | mmap.mmap, files: OutputFiles) -> Iterator[Frame]:
             "damaged"
         )
     try:
-        kept_from = 0
-        for frame in scan(data):
+        kept_from = start - start % mmap.PAGESIZE
+        for frame in scan(data, start, sequence):
             yield frame
             if frame.end - kept_from > _PAGES_KEPT:
                 kept_from = _forget(data, kept_from, frame.end)

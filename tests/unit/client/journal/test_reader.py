@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_client import UserError, open_run
-from gymmesh_client.journal import index
-from gymmesh_client.journal.index import (
-    _ENTRY,
-    CURRENT,
-    SUPERSEDED_OUTCOME,
-    _sorted,
-    _unpack,
-)
+from gymmesh_client.journal.frames import encode_frame, scan
 from gymmesh_client.journal.keys import rollout_id, rollout_key
 from gymmesh_client.journal.layout import OutputFiles
 from gymmesh_client.journal.records import (
     COMPLETED,
     FAILED,
     NEW_VERIFICATION,
-    PLACE_BYTES,
-    BadRecord,
+    RETRY,
+    ROWS,
+    AttemptFailed,
     Outcome,
+    Place,
+    Superseded,
+    encode_all,
 )
 from gymmesh_client.journal.store import Journal, NewOutcome, Replace
 
@@ -137,47 +135,120 @@ def test_no_run(tmp_path: Path) -> None:
         open_run(tmp_path / "out.jsonl")
 
 
-def test_hands_that_overflow_are_dealt_to_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(index, "_HELD_BYTES", 2000)
+def attempts(path: Path, columns: str) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(path)) as database:
+        return database.execute(f"SELECT {columns} FROM attempts ORDER BY rowid").fetchall()
+
+
+@pytest.mark.parametrize("layout", [{}, {"zstd": True}])
+def test_the_index_has_what_the_rows_say(tmp_path: Path, layout: dict[str, Any]) -> None:
+    files, journal = begun(tmp_path, **layout)
+    row = {"task_id": "t-1", "repeat_index": 0, "environment": "shop", "reward": 0.5}
+    row |= {"stop_reason": "MODEL_FINISHED", "response": {"usage": {"total_tokens": 7}}}
+    other = {"task_id": "t-2", "repeat_index": 3, "environment": "shop"}
+    other |= {"failure": {"status": {"reason": "MODEL_SERVER_ERROR"}}}
+    lines = [json.dumps({"rollout_id": name(at)} | one) for at, one in ((1, row), (2, other))]
+    model = rollout_pb2.BOUNDARY_MODEL
+    journal.commit([AttemptFailed(rollout_key(name(2)), 1, model)])
+    journal.commit(
+        [
+            NewOutcome(rollout_key(name(1)), 1, COMPLETED, 0, lines[0].encode()),
+            NewOutcome(rollout_key(name(2)), 2, FAILED, model, lines[1].encode()),
+        ]
+    )
+    journal.close()
+    open_run(files.rows).close()
+    said = "rollout_id, attempt, task_id, repeat, environment, outcome, boundary, reason, reward"
+    assert attempts(files.index, f"{said}, tokens, current") == [
+        (name(2), 1, "t-2", 3, "shop", "failed", "MODEL", None, None, None, 0),
+        (name(1), 1, "t-1", 0, "shop", "completed", None, "MODEL_FINISHED", 0.5, 7, 1),
+        (name(2), 2, "t-2", 3, "shop", "failed", "MODEL", "MODEL_SERVER_ERROR", None, None, 1),
+    ]
+    for file, offset, size in attempts(files.index, "row_file, row_offset, row_bytes"):
+        if file == "out.jsonl":
+            assert (tmp_path / file).read_bytes()[offset : offset + size - 1].decode() in lines
+
+
+def test_a_row_that_says_something_else_is_indexed_without_it(tmp_path: Path) -> None:
+    files, journal = begun(tmp_path)
+    odd = json.dumps({"rollout_id": name(1), "repeat_index": 1 << 70, "task_id": 5}).encode()
+    journal.commit([NewOutcome(rollout_key(name(1)), 1, COMPLETED, 0, odd)])
+    journal.close()
+    with open_run(files.rows) as run:
+        assert run.get_rollout(name(1)) == json.loads(odd)
+    assert attempts(files.index, "rollout_id, task_id, repeat, outcome") == [
+        (None, None, None, "completed")
+    ]
+
+
+def test_an_index_goes_on_where_it_ended(tmp_path: Path) -> None:
+    """What the older index has is taken from there, and not from the journal again."""
+    files, journal = begun(tmp_path)
+    journal.commit([new(1), new(2)])
+    open_run(files.rows).close()
+    with closing(sqlite3.connect(files.index)) as database, database:
+        database.execute("UPDATE attempts SET environment = 'mark'")
+    old = next(one for one in journal.outcomes() if isinstance(one, Outcome))
+    journal.commit([Replace(old, NEW_VERIFICATION, new(1, "judged")), new(3)])
+    journal.close()
+    with open_run(files.rows) as run:
+        assert run.completed == 3
+        assert [one.superseded for one in run.attempts(name(1))] == ["a new verification", ""]
+    assert attempts(files.index, "rollout_id, current, environment") == [
+        (name(1), 0, None),  # its columns are those of the row's copy
+        (name(2), 1, "mark"),
+        (name(1), 1, None),
+        (name(3), 1, None),
+    ]
+
+
+def test_an_older_index_that_is_damaged_is_made_anew(tmp_path: Path) -> None:
+    files, journal = begun(tmp_path)
+    journal.commit([new(number) for number in range(300)])
+    open_run(files.rows).close()
+    raw = files.index.read_bytes()
+    files.index.write_bytes(raw[:8192] + b"\xff" * 8192 + raw[16384:])
+    journal.commit([new(300)])
+    journal.close()
+    with open_run(files.rows) as run:
+        assert all(run.line(name(number)) is not None for number in range(301))
+
+
+def test_a_run_that_was_renamed_is_indexed_anew(tmp_path: Path) -> None:
+    files, journal = begun(tmp_path)
+    journal.commit([new(1)])
+    journal.close()
+    open_run(files.rows).close()
+    for path in (files.rows, files.journal, files.index):
+        path.rename(path.with_name(path.name.replace("out", "new")))
+    with open_run(tmp_path / "new.jsonl") as run:
+        assert run.line(name(1)) is not None
+    assert attempts(tmp_path / "new.index", "row_file") == [("new.jsonl",)]
+
+
+def test_the_index_leaves_nothing_beside_it(tmp_path: Path) -> None:
     files, journal = begun(tmp_path)
     journal.commit([new(number) for number in range(3000)])
     journal.close()
     with open_run(files.rows) as run:
         assert all(run.line(name(number)) is not None for number in range(3000))
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "out.index",
-        "out.journal",
-        "out.jsonl",
-    ]
+        assert sorted(path.name for path in tmp_path.iterdir()) == [
+            "out.index",
+            "out.journal",
+            "out.jsonl",
+        ]
 
 
-@given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=30))
-def test_a_hand_is_sorted_by_rollout_and_age(steps: list[tuple[int, bool]]) -> None:
-    """Each step is an outcome of a rollout, or has its outcome superseded if there is one."""
-    hand, model = b"", dict[bytes, list[tuple[int, int]]]()
-    for age, (number, superseding) in enumerate(steps):
-        key = bytes([number]) * 16
-        entries = model.setdefault(key, [])
-        current = bool(entries) and entries[-1][1] == CURRENT
-        kind = SUPERSEDED_OUTCOME if superseding and current else CURRENT
-        hand += _ENTRY.pack(key, age, kind, 1, 0, 0, age) + bytes(PLACE_BYTES)
-        if kind == CURRENT:
-            entries.append((age, kind))
-        else:
-            entries[-1] = (entries[-1][0], kind)
-    got = [_unpack(entry) for entry in _sorted(hand)]
-    assert [(one.key, one.attempt, one.kind, one.time_unix_nano) for one in got] == [
-        (key, age, kind, age) for key in sorted(model) for age, kind in model[key]
-    ]
-
-
-def test_what_was_never_current_cannot_be_superseded() -> None:
-    first, second = (
-        _ENTRY.pack(bytes([number]) * 16, 1, kind, 1, 0, 0, 1) + bytes(PLACE_BYTES)
-        for number, kind in ((1, CURRENT), (2, SUPERSEDED_OUTCOME))
-    )
-    for hand in (second, first + second):
-        with pytest.raises(BadRecord, match="superseded"):
-            _sorted(hand)
+def test_what_was_never_current_cannot_be_superseded(tmp_path: Path) -> None:
+    files, journal = begun(tmp_path)
+    journal.commit([new(1)])
+    journal.close()
+    place = Place(ROWS, 0, 0, 0, 1, 1, 0)
+    records = [Superseded(rollout_key(name(2)), 1, RETRY, place, place)]
+    whole = files.journal.read_bytes()
+    sequence = sum(1 for _ in scan(whole))
+    frame = encode_frame(sequence, 0, encode_all(records))
+    files.journal.write_bytes(whole + frame)
+    with pytest.raises(UserError, match="superseded that there was not"):
+        open_run(files.rows)
+    assert not files.index.exists()

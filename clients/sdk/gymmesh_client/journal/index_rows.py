@@ -1,0 +1,96 @@
+"""The columns of the index that come from a rollout's row. Pure."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, NamedTuple
+
+import msgspec
+
+from gymmesh.rollout.v1 import rollout_pb2
+
+_Whole = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]  # what SQLite keeps as an integer
+_PREFIX: Final = "BOUNDARY_"
+_BOUNDARIES: Final[dict[int, str]] = {
+    int(number): name.removeprefix(_PREFIX) for name, number in rollout_pb2.Boundary.items()
+}
+_NUMBERS: Final = {name: number for number, name in _BOUNDARIES.items()}
+
+
+class Columns(NamedTuple):
+    """What a row says in the index; None where the row does not say it, or not as it should."""
+
+    rollout_id: str | None = None
+    task_id: str | None = None
+    repeat: int | None = None
+    environment: str | None = None
+    reason: str | None = None
+    reward: float | None = None
+    tokens: int | None = None
+
+
+class _Usage(msgspec.Struct):
+    total_tokens: _Whole | None = None
+
+
+class _Response(msgspec.Struct):
+    usage: _Usage | None = None
+
+
+class _Status(msgspec.Struct):
+    reason: str | None = None
+
+
+class _Failure(msgspec.Struct):
+    status: _Status | None = None
+
+
+class _Row(msgspec.Struct):
+    rollout_id: str | None = None
+    task_id: str | None = None
+    repeat_index: _Whole | None = None
+    environment: str | None = None
+    reward: float | None = None
+    stop_reason: str | None = None
+    response: _Response | None = None
+    failure: _Failure | None = None
+
+
+_DECODER: Final = msgspec.json.Decoder(_Row)
+_NOTHING: Final = Columns()
+
+
+def columns_of(row: bytes) -> Columns:
+    """The columns of a row, one line of JSON; all None where a key has another type than rows
+    have, because the index must not be what keeps a run from being read.
+    """
+    try:
+        found = _DECODER.decode(row)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return _NOTHING
+    usage = found.response.usage if found.response else None
+    reason = found.stop_reason
+    if found.failure and found.failure.status:
+        reason = found.failure.status.reason
+    return Columns(
+        found.rollout_id,
+        found.task_id,
+        found.repeat_index,
+        found.environment,
+        reason,
+        found.reward,
+        usage.total_tokens if usage else None,
+    )
+
+
+def boundary_name(boundary: int) -> str | None:
+    """A boundary as rows name it; its number for one of a later contract, None for a completed
+    rollout.
+    """
+    return _BOUNDARIES.get(boundary, str(boundary)) if boundary else None
+
+
+def boundary_number(name: str | None) -> int:
+    """The boundary that `boundary_name` names."""
+    if not name:
+        return 0
+    return _NUMBERS.get(name) or (int(name) if name.isdecimal() else 0)
