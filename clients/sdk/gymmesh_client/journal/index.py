@@ -17,6 +17,7 @@ import sqlite3
 import struct
 import tempfile
 from collections.abc import Iterator
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -24,7 +25,13 @@ from urllib.parse import quote
 
 from gymmesh_client.journal.index_build import IndexBuilder
 from gymmesh_client.journal.index_rows import boundary_number
-from gymmesh_client.journal.index_schema import APPLICATION_ID, INDEX_BEGIN, VERSION
+from gymmesh_client.journal.index_schema import (
+    APPLICATION_ID,
+    INDEX_BEGIN,
+    INDICES,
+    TABLES,
+    VERSION,
+)
 from gymmesh_client.journal.layout import OutputFiles
 from gymmesh_client.journal.records import COMPLETED, FAILED, Place, checked_session
 from gymmesh_client.journal.store import mapped
@@ -109,6 +116,9 @@ class Index:
 
     def _read_info(self) -> dict[str, Any]:
         try:
+            # A view or a trigger by the name of a table could do anything.
+            if _schema_of(self._database) != _own_schema():
+                raise ValueError("not the tables of an index")
             info = {
                 str(key): json.loads(value)
                 for key, value in self._database.execute("SELECT key, value FROM run")
@@ -153,6 +163,17 @@ def _open(path: Path) -> Index | None:
         return Index(path)
     except (OSError, ValueError):
         return None
+
+
+def _schema_of(database: sqlite3.Connection) -> frozenset[tuple[str, str, str, str | None]]:
+    return frozenset(database.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema"))
+
+
+@cache
+def _own_schema() -> frozenset[tuple[str, str, str, str | None]]:
+    with contextlib.closing(sqlite3.connect(":memory:")) as database:
+        database.executescript(TABLES + INDICES)
+        return _schema_of(database)
 
 
 def _check_header(path: Path) -> None:

@@ -214,6 +214,28 @@ def test_an_older_index_that_is_damaged_is_made_anew(tmp_path: Path) -> None:
         assert all(run.line(name(number)) is not None for number in range(301))
 
 
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "CREATE TRIGGER planted AFTER INSERT ON attempts BEGIN DELETE FROM attempts; END",
+        "CREATE TABLE planted (name TEXT)",
+    ],
+)
+def test_an_index_with_other_tables_or_triggers_is_made_anew(tmp_path: Path, planted: str) -> None:
+    files, journal = begun(tmp_path)
+    journal.commit([new(1)])
+    open_run(files.rows).close()
+    with closing(sqlite3.connect(files.index)) as database, database:
+        database.execute(planted)
+    journal.commit([new(2)])
+    journal.close()
+    with open_run(files.rows) as run:
+        assert run.completed == 2
+    with closing(sqlite3.connect(files.index)) as database:
+        query = "SELECT count(*) FROM sqlite_schema WHERE name = 'planted'"
+        assert database.execute(query).fetchone() == (0,)
+
+
 def test_a_run_that_was_renamed_is_indexed_anew(tmp_path: Path) -> None:
     files, journal = begun(tmp_path)
     journal.commit([new(1)])
