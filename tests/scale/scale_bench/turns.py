@@ -114,7 +114,7 @@ async def main(turns: int, rollouts: int) -> None:
     """Prints the figures."""
     global _turns
     _turns = turns
-    backends._CLASSES["responses"] = f"{Scripted.__module__}:Scripted"
+    backends.BACKENDS["responses"] = f"{Scripted.__module__}:Scripted"
     _count_model_calls()
     agents = {"tool_loop": AgentConfig(max_steps=turns)}
     plain = configuration("http://127.0.0.1:9", "embedded")
