@@ -75,8 +75,7 @@ class Once(msgspec.Struct, Generic[T], eq=False):
         else:
             self._compare(request_id, mark, running[0])
             task = running[1]
-        # The task is not awaited itself: that would cancel it together with its caller.
-        await asyncio.wait((task,))
+        await until_done(task)
         if task.cancelled():
             raise session_closed(self._session_id)
         return task.result()
@@ -129,6 +128,13 @@ class Once(msgspec.Struct, Generic[T], eq=False):
                 "The request_id was used for another request before; give each its own.",
                 metadata={"request_id": request_id},
             )
+
+
+async def until_done(task: asyncio.Task[Any]) -> None:
+    """Wait for a task's end. A caller that is cancelled leaves it running, unlike `await task`."""
+    ended = asyncio.Event()
+    task.add_done_callback(lambda _: ended.set())
+    await ended.wait()
 
 
 def session_closed(session_id: str) -> MeshError:

@@ -22,7 +22,7 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.security.ownership import may_use, owner_of, shown
 
 from .models import ModelAccess, Models
-from .once import Once, session_closed
+from .once import Once, session_closed, until_done
 from .task import Task
 
 __all__ = ["Session", "SessionStore"]
@@ -178,8 +178,7 @@ class SessionStore(Generic[S]):
                 "The request_id opened a session for another task; give each attempt its own.",
                 metadata={"request_id": shown(request_id)},
             )
-        # It is not awaited itself: that would cancel it together with its caller.
-        await asyncio.wait((task,))
+        await until_done(task)
         if task.cancelled():
             raise _draining()
         return task.result()
@@ -224,7 +223,8 @@ class SessionStore(Generic[S]):
         """Close a session, if it is there for this caller, and what runs in it is cancelled."""
         found = self._take(session_id, identity)
         if found is not None:
-            await self._end(found)
+            # A caller that goes away does not keep it from being closed.
+            await until_done(asyncio.get_running_loop().create_task(self._end(found)))
 
     async def sweep(self) -> int:
         """Close the sessions that nobody called for the idle time; how many there were."""

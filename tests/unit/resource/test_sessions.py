@@ -10,11 +10,12 @@ import pytest
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_resource import Session
 from gymmesh_resource.once import KEPT_ANSWERS, Once
 from gymmesh_responses import new_message
 from gymmesh_runtime.errors import MeshError
 
-from .environments import Game, Notebook
+from .environments import Game, Notebook, Notes
 from .served import new_id, served, task
 
 
@@ -245,6 +246,34 @@ async def test_closing_cancels_running_calls_and_is_harmless_twice() -> None:
     assert environment.closed == [session_id]
     assert caught.value.reason == errors_pb2.ERROR_REASON_SESSION_NOT_FOUND
     assert after.value.reason == errors_pb2.ERROR_REASON_SESSION_NOT_FOUND
+
+
+class SlowToClose(Notebook):
+    """Its sessions wait for the gate before they are closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.over = asyncio.Event()
+
+    async def close_session(self, session: Session[Notes]) -> None:
+        self.started.set()
+        await self.gate.wait()
+        self.closed.append(session.id)
+        self.over.set()
+
+
+async def test_a_session_is_closed_although_its_closer_went_away() -> None:
+    environment = SlowToClose()
+    async with served(environment) as mesh:
+        session_id = (await mesh.create()).session_id
+        closing = asyncio.create_task(mesh.close(session_id))
+        await environment.started.wait()
+        closing.cancel()
+        await asyncio.wait([closing])
+        environment.gate.set()
+        async with asyncio.timeout(30):
+            await environment.over.wait()
+    assert environment.closed == [session_id]
 
 
 async def test_the_sweeper_closes_the_idle_and_spares_the_busy() -> None:
