@@ -27,13 +27,15 @@ WAITING: Final = ("turn", "hang")
 
 
 class Plain:
-    """Answers at once, or with a coroutine, as the request's rollout_id says."""
+    """Answers at once, or waits first, as the request's rollout_id says."""
 
     def __init__(self) -> None:
         self.tasks: dict[str, asyncio.Task[Any] | None] = {}  # by request
         self.contexts: list[str] = []
 
-    def CreateResponse(self, request: model_pb2.CreateResponseRequest, context: CallContext) -> Any:
+    async def CreateResponse(
+        self, request: model_pb2.CreateResponseRequest, context: CallContext
+    ) -> Any:
         self.tasks[request.request_id] = asyncio.current_task()
         self.contexts.append(left_behind.get())
         if request.rollout_id == "leaves":
@@ -43,11 +45,7 @@ class Plain:
         if request.rollout_id == "fails":
             raise MeshError(Reason.ERROR_REASON_QUEUE_FULL, "full")
         if request.rollout_id in WAITING:
-            return self._later(request)
-        return model_pb2.CreateResponseResponse(call_id=request.request_id)
-
-    async def _later(self, request: model_pb2.CreateResponseRequest) -> Any:
-        await asyncio.sleep(0 if request.rollout_id == "turn" else 3600)
+            await asyncio.sleep(0 if request.rollout_id == "turn" else 3600)
         return model_pb2.CreateResponseResponse(call_id=request.request_id)
 
 
