@@ -8,6 +8,8 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
+from gymmesh_runtime.turns import patient_turns
+
 T = TypeVar("T")
 
 # A process that serves thousands of rollouts allocates fast, keeps most of it for a while and
@@ -22,9 +24,10 @@ _THRESHOLDS: Final = (100_000, 30, 1000)
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Runs a coroutine to its end, on uvloop where that is installed.
 
-    For programs whose process is ours: meanwhile the garbage collector runs less often.
+    For programs whose process is ours: meanwhile the garbage collector runs less often, and other
+    processes finish their turn.
     """
-    with _collecting_rarely():
+    with _collecting_rarely(), patient_turns():
         try:
             import uvloop
         except ImportError:

@@ -31,6 +31,7 @@ def main() -> int:
     asked: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda got, _: asked.append(got))
+    _take_usual_turns()
     try:
         child = subprocess.Popen(
             order["argv"],
@@ -48,10 +49,17 @@ def main() -> int:
             pass
         _end(child, order["stop_s"])
     finally:
-        # What is left of the group: the command may have died without its children.
+        # Whoever is left of the group: the command may have died without its children.
         _signal(child.pid, signal.SIGKILL)
     _say({"status": child.wait()})
     return 0
+
+
+def _take_usual_turns() -> None:
+    """Who drives a GPU does not wait until others have finished their turn, as a service does."""
+    if hasattr(os, "SCHED_BATCH") and os.sched_getscheduler(0) == os.SCHED_BATCH:
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))  # inherited by the command
 
 
 def _parent_gone() -> bool:

@@ -1,0 +1,56 @@
+"""When a process has its turn on a processor."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+
+@contextmanager
+def patient_turns() -> Iterator[None]:
+    """Inside, this thread waits, when something comes for it, until the running one's turn is over.
+
+    Else each answer and each batch that arrives may cut short the turn of another process, be it
+    the next cell: a switch for a few events, and caches to fill anew each time. Waited a few
+    milliseconds, more events are there to be handled in one go. Where a processor is free
+    nothing changes. Threads and processes started inside do likewise; see `usual_turns`.
+
+    A policy that was set from outside stays, and where none may be set all stays as it is.
+    """
+    if not hasattr(os, "SCHED_BATCH"):
+        yield
+        return
+    with _changed(os.SCHED_OTHER, os.SCHED_BATCH):
+        yield
+
+
+@contextmanager
+def usual_turns() -> Iterator[None]:
+    """Takes that back inside, for starting processes that are to be prompt: who drives a GPU."""
+    if not hasattr(os, "SCHED_BATCH"):
+        yield
+        return
+    with _changed(os.SCHED_BATCH, os.SCHED_OTHER):
+        yield
+
+
+@contextmanager
+def _changed(old: int, new: int) -> Iterator[None]:
+    """Where this thread's policy is the old one, it is the new one inside."""
+    if not _change(old, new):
+        yield
+        return
+    try:
+        yield
+    finally:
+        _change(new, old)
+
+
+def _change(old: int, new: int) -> bool:
+    """Whether this thread's policy was the old one, and now is the new one."""
+    with suppress(OSError):
+        if os.sched_getscheduler(0) == old:
+            os.sched_setscheduler(0, new, os.sched_param(0))
+            return True
+    return False
