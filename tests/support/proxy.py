@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 from collections.abc import Callable
+from random import Random
 from typing import Final
 
 _CHUNK: Final = 16_384
 # What a lost segment costs a TCP connection: the sender's wait before it sends it again.
 _RESENT_S: Final = (0.2, 0.6)
 _CONNECT_S: Final = 5.0
+_CHANCE: Final = Random()
 _Pair = tuple[asyncio.StreamWriter, asyncio.StreamWriter]
 
 
@@ -138,8 +139,8 @@ class Proxy:
 
     async def _pass(self) -> None:
         late = self.delay_s
-        if self.loss and random.random() < self.loss:
-            late += random.uniform(*_RESENT_S)
+        if self.loss and _CHANCE.random() < self.loss:
+            late += _CHANCE.uniform(*_RESENT_S)
         if late:
             await asyncio.sleep(late)
         await self._open.wait()

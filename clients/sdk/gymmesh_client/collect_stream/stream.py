@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from random import Random
 from typing import Final, Protocol
 
 from google.protobuf.message import DecodeError
@@ -44,6 +44,7 @@ ASSUMED_CAPACITY: Final = 1024
 # them, in seconds: what a batch saves then costs no throughput, as it takes longer to run as many.
 _FEW: Final = 8
 _DELAY_PER_ATTEMPT_S: Final = 160e-6
+_CHANCE: Final = Random()
 
 # After one of these, connecting again to this instance does not help.
 _FINAL: Final = frozenset(
@@ -232,7 +233,7 @@ class CollectStream:
                 return error
             metrics.COLLECT_RECONNECTS.inc()
             # Half of the wait is drawn, so that many collectors do not come back as one.
-            await asyncio.sleep(wait_s * (0.5 + random.random() / 2))
+            await asyncio.sleep(wait_s * (0.5 + _CHANCE.random() / 2))
             wait_s = min(2 * wait_s, limits.backoff_cap_s)
 
     async def _connect(self) -> MeshError:

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from ipaddress import ip_address
-from random import random
+from random import Random
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from urllib.parse import quote
 
@@ -57,6 +57,7 @@ _CheckKind = Literal["grpc", "ttl"]
 
 _CALL_S: Final = 4.0
 _SWEEP_S: Final = 1.0
+_CHANCE: Final = Random()
 # Services hear within a second that Consul is back, and register anew where it forgot them.
 _GRACE_S: Final = 5.0
 _FIRST_VIEW_S: Final = 5.0
@@ -332,7 +333,7 @@ class ConsulRegistry:
                     take(content)
                 else:
                     self._interrupted()
-            await asyncio.sleep(query.pause_s(self._clock() - began, random()))
+            await asyncio.sleep(query.pause_s(self._clock() - began, _CHANCE.random()))
 
     def _take_names(self, names: set[str]) -> None:
         for name in self._watches.keys() - names:

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
-from random import random
+from random import Random
 from typing import Final
 
 from gymmesh.discovery.v1 import discovery_pb2
@@ -43,6 +43,7 @@ _SHORTEST_S: Final = 1.0
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 5.0
 _MAX_WARNED: Final = 1000
+_CHANCE: Final = Random()
 
 
 class KubernetesRegistry:
@@ -154,7 +155,7 @@ class KubernetesRegistry:
                 await self._drop_client()  # the next one reads certificates and kubeconfig anew
             # A watch lasts: one that is over at once is no success, whatever ended it.
             failures = failures + 1 if self._clock() - began < _SHORTEST_S else 0
-            await asyncio.sleep(_pause_s(failures, random()))
+            await asyncio.sleep(_pause_s(failures, _CHANCE.random()))
 
     async def _list(self) -> None:
         version, found = await self._open_client().slices()
