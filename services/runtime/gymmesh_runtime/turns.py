@@ -18,25 +18,19 @@ def patient_turns() -> Iterator[None]:
 
     A policy that was set from outside stays, and where none may be set all stays as it is.
     """
-    if not hasattr(os, "SCHED_BATCH"):
-        yield
-        return
-    with _changed(os.SCHED_OTHER, os.SCHED_BATCH):
+    with _changed("SCHED_OTHER", "SCHED_BATCH"):
         yield
 
 
 @contextmanager
 def usual_turns() -> Iterator[None]:
     """Takes that back inside, for starting processes that are to be prompt: who drives a GPU."""
-    if not hasattr(os, "SCHED_BATCH"):
-        yield
-        return
-    with _changed(os.SCHED_BATCH, os.SCHED_OTHER):
+    with _changed("SCHED_BATCH", "SCHED_OTHER"):
         yield
 
 
 @contextmanager
-def _changed(old: int, new: int) -> Iterator[None]:
+def _changed(old: str, new: str) -> Iterator[None]:
     """Where this thread's policy is the old one, it is the new one inside."""
     if not _change(old, new):
         yield
@@ -47,10 +41,15 @@ def _changed(old: int, new: int) -> Iterator[None]:
         _change(new, old)
 
 
-def _change(old: int, new: int) -> bool:
-    """Whether this thread's policy was the old one, and now is the new one."""
+def _change(old: str, new: str) -> bool:
+    """Whether this thread's policy was the old one, and now is the new one.
+
+    Policies go by the names of their constants in `os`, which only Linux has.
+    """
+    if not hasattr(os, "SCHED_BATCH"):
+        return False
     with suppress(OSError):
-        if os.sched_getscheduler(0) == old:
-            os.sched_setscheduler(0, new, os.sched_param(0))
+        if os.sched_getscheduler(0) == getattr(os, old):
+            os.sched_setscheduler(0, getattr(os, new), os.sched_param(0))
             return True
     return False

@@ -49,7 +49,7 @@ def main() -> int:
             pass
         _end(child, order["stop_s"])
     finally:
-        # Whoever is left of the group: the command may have died without its children.
+        # What is left of the group: the command may have died without its children.
         _signal(child.pid, signal.SIGKILL)
     _say({"status": child.wait()})
     return 0
