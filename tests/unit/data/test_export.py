@@ -275,3 +275,17 @@ def test_going_on_with_other_rollouts_is_refused(tmp_path: Path) -> None:
     checkpoint.write_text("{")
     with pytest.raises(UserError, match="is damaged"):
         export([rows], out, "messages", resume=True)
+
+
+def test_what_only_the_codec_can_write_is_kept(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    odd = row(text("\ud800 5"), tags={"large": 2**70})
+    rows.write_text(json.dumps(odd) + "\n")
+    out = tmp_path / "out.jsonl"
+    for name, place in (("messages", "messages"), ("sft", "messages")):
+        export([rows], out, name, overwrite=True)
+        (line,) = out.read_bytes().splitlines()
+        record = json.loads(line.decode("utf-8", "surrogatepass"))
+        assert record[place][-1]["content"] == "\ud800 5"
+        if name == "messages":
+            assert record["metadata"]["tags"] == {"large": 2**70}

@@ -3,6 +3,7 @@
 formats.py  the formats by name: what a record of each is made of
 records.py  the records of an export: which rollouts, in which order (pairs and the best of a task
             need all rollouts of a task together: spool.py)
+lines.py    a record as a line of JSON
 writing.py  a file of JSON lines that is whole or can be gone on with
 run.py      `export`: puts the three together
 """

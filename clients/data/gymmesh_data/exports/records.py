@@ -9,12 +9,13 @@ from pathlib import Path
 
 from gymmesh_data.conversation import Conversation, conversation_of
 from gymmesh_data.exports.formats import TEXT_ONLY, Format, OfPair, OfRollout, PairFacts
+from gymmesh_data.exports.lines import line_of
 from gymmesh_data.exports.spool import Spool
 from gymmesh_data.exports.summary import ExportOptions, ExportSummary
 from gymmesh_data.pairs import choose_pairs, pair_of
 from gymmesh_data.rollout import StoredRollout
 from gymmesh_data.samples import NoTokens
-from gymmesh_responses import dumps, loads
+from gymmesh_responses import loads
 
 _Chosen = tuple[StoredRollout, Conversation]
 
@@ -64,7 +65,7 @@ def _chosen(
             if not said.answered:
                 refusal = "without an answer"
             elif selection.distinct:
-                digest = blake2b(dumps([said.messages, said.tools]), digest_size=16).digest()
+                digest = blake2b(line_of([said.messages, said.tools]), digest_size=16).digest()
                 refusal = "the same as another" if digest in known else ""
                 known.add(digest)
         if refusal:
@@ -77,7 +78,7 @@ def _lines(one: _Chosen, of_rollout: OfRollout, summary: ExportSummary) -> bytes
     """The lines of a rollout; none where it has no token ids and the format is made of them."""
     rollout, said = one
     try:
-        lines = b"".join(dumps(record) + b"\n" for record in of_rollout(rollout, said))
+        lines = b"".join(map(line_of, of_rollout(rollout, said)))
     except NoTokens:
         summary.left_out["without token ids"] += 1
         return b""
@@ -117,7 +118,7 @@ def _pair_lines(
                 summary.left_out["without a reward"] += 1
                 continue
             summary.losses += said.losses
-            content = dumps([rollout.task_id, rollout.rollout_id, said.messages, said.tools])
+            content = line_of([rollout.task_id, rollout.rollout_id, said.messages, said.tools])
             spool.add(rollout.task_id, rollout.reward, content)
         for scored in spool.tasks():
             pairs = list(choose_pairs(scored, options.pairs))
@@ -149,4 +150,4 @@ def _pair_line(
         (rewards[numbers[0]], rewards[numbers[1]]),
         better[3],
     )
-    return dumps(of_pair(pair, facts)) + b"\n"
+    return line_of(of_pair(pair, facts))
