@@ -18,8 +18,7 @@ from gymmesh_mesh.conformance import conforms
 from gymmesh_resource.checks import Finding, try_out
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_resource.errors import DefinitionError
-from gymmesh_resource.places import About, about, uses_of
-from gymmesh_resource.registry import environment_names
+from gymmesh_resource.registry import About, about, environment_names, uses_of
 from gymmesh_resource.service import ResourceService
 from gymmesh_responses import new_message
 from gymmesh_runtime.config import ConfigError

@@ -21,18 +21,13 @@ from gymmesh_runtime.peers import PeerDirectory
 from .config import EnvironmentConfig
 from .environment import Environment
 from .errors import DefinitionError
-from .examples import example_tasks
-from .host import Host
-from .hosted import CLOSE_S, Hosted
 from .mcp_server.offering import Offering
 from .models import Models
-from .registry import make_environment
-from .resource_servicer import ResourceServicer
-from .threads import Threads
+from .registry import example_tasks, make_environment
+from .serving import CLOSE_S, Host, Hosted, ResourceServicer, VerifyServicer, watch
 from .tools import Toolset
 from .verdicts import check_range
-from .verify_servicer import VerifyServicer
-from .watchdog import watch
+from .workers import Threads
 
 __all__ = ["RESOURCE_SERVICE", "VERIFY_SERVICE", "ResourceService"]
 

@@ -14,7 +14,7 @@ import pytest
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_agent.failures import Stage, StepFailed, failure_of
 from gymmesh_resource import Environment, Rollout, Session, Task, ToolError, tool
-from gymmesh_resource import host as host_module
+from gymmesh_resource.serving import host as host_module
 from gymmesh_runtime import stalls
 from gymmesh_runtime.errors import MeshError, from_status
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from gymmesh_resource.errors import TookTooLong
-from gymmesh_resource.host import Host
-from gymmesh_resource.threads import Threads
+from gymmesh_resource.serving import Host
+from gymmesh_resource.workers import Threads
 
 
 @pytest.fixture

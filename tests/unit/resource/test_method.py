@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from gymmesh_resource.host import Host
-from gymmesh_resource.method import Method
 from gymmesh_resource.models import Ledger, in_call
-from gymmesh_resource.threads import Threads
+from gymmesh_resource.serving import Host
+from gymmesh_resource.serving.method import Method
+from gymmesh_resource.workers import Threads
 
 LIMIT_S = 30.0
 

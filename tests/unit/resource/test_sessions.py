@@ -11,7 +11,7 @@ import pytest
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_resource import Session
-from gymmesh_resource.once import KEPT_ANSWERS, Once
+from gymmesh_resource.serving.once import KEPT_ANSWERS, Once
 from gymmesh_responses import new_message
 from gymmesh_runtime.errors import MeshError
 

@@ -9,8 +9,8 @@ import pytest
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_resource.errors import TookTooLong
-from gymmesh_resource.host import bounded
-from gymmesh_resource.waiting import Places, waiting_for_place
+from gymmesh_resource.serving.host import bounded
+from gymmesh_resource.workers import Places, waiting_for_place
 from gymmesh_runtime.errors import MeshError
 
 LIMIT_S = 2.0

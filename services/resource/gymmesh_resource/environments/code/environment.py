@@ -22,11 +22,11 @@ from gymmesh_resource.sandbox import (
     UnsandboxedPrograms,
     program_in,
 )
-from gymmesh_resource.sessions import Session
+from gymmesh_resource.session import Session
 from gymmesh_resource.task import Task
 from gymmesh_resource.tools import tool
 from gymmesh_resource.verdicts import Verdict
-from gymmesh_resource.waiting import Places
+from gymmesh_resource.workers import Places
 
 from .extract import last_block
 from .human_eval import HUMAN_EVAL, human_eval_rows

@@ -22,10 +22,9 @@ from gymmesh_runtime.faults import shown_place, told, traceback_id
 from gymmesh_runtime.stalls import note_stall
 from gymmesh_runtime.timers import Limit
 
-from .errors import Blocked, DefinitionError, TaskInvalid, TookTooLong, WrongResult
-from .process_pool import PoolSaturated
-from .threads import Threads, ThreadsBusy
-from .waiting import CallTime, in_time
+from ..errors import Blocked, DefinitionError, TaskInvalid, TookTooLong, WrongResult
+from ..workers import PoolSaturated, Threads, ThreadsBusy
+from ..workers.slots import CallTime, in_time
 
 __all__ = ["Host", "bounded", "exited", "is_async"]
 

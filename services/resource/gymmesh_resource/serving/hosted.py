@@ -16,15 +16,16 @@ from gymmesh_runtime.faults import shown_place
 from gymmesh_runtime.instruments import GaugeChild
 from gymmesh_runtime.stalls import NOTICED_S, note_stall
 
-from .config import EnvironmentConfig
-from .environment import Environment
-from .errors import TaskInvalid, WrongResult
+from ..config import EnvironmentConfig
+from ..environment import Environment
+from ..errors import TaskInvalid, WrongResult
+from ..models import Models
+from ..session import Session
+from ..task import Task
+from ..tools import Toolset
 from .host import Host, exited, task_invalid
 from .method import Method
-from .models import Models
-from .sessions import Session, SessionStore
-from .task import Task
-from .tools import Toolset
+from .sessions import SessionStore
 from .unreadable import unreadable
 
 __all__ = ["CLOSE_S", "Hosted"]

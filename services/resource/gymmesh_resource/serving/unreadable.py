@@ -9,9 +9,9 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh_responses import CodecError, item_to_dict
 from gymmesh_runtime.errors import MeshError
 
-from .errors import TaskInvalid
+from ..errors import TaskInvalid
+from ..task import Task
 from .host import task_invalid
-from .task import Task
 
 __all__ = ["unreadable"]
 

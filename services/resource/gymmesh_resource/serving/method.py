@@ -7,8 +7,8 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
+from ..models import Call, Ledger, in_call
 from .host import Host, bounded, is_async
-from .models import Call, Ledger, in_call
 
 __all__ = ["Method"]
 

@@ -7,11 +7,9 @@ environment's `close_session` runs exactly once.
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from functools import cached_property
 from typing import Any, Generic, TypeVar, TypeVarTuple
 
 import msgspec
@@ -21,53 +19,15 @@ from gymmesh.resource.v1 import resource_pb2
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.security.ownership import may_use, owner_of, shown
 
-from .models import ModelAccess, Models
+from ..session import Session
 from .once import Once, session_closed, until_done
-from .task import Task
 
-__all__ = ["Session", "SessionStore"]
+__all__ = ["Open", "SessionStore"]
 
 S = TypeVar("S")
 Ts = TypeVarTuple("Ts")
 # How long a cancelled call may take to end before the session is taken apart without it.
 _CANCEL_S = 5.0
-
-
-class Session(ModelAccess, Generic[S]):
-    """What belongs to one attempt of a rollout.
-
-    `state` is the environment's own object, `seed` and `random` the session's chance: two
-    sessions with the same task and seed behave the same. `done`: whether the episode is over.
-    """
-
-    # Beside the attributes that an author's code may add: what always is there is set at less cost.
-    __slots__ = ("_models", "done", "id", "rollout_id", "seed", "state", "task")
-
-    def __init__(
-        self,
-        session_id: str,
-        task: Task,
-        seed: int,
-        state: S,
-        rollout_id: str = "",
-        models: Models | None = None,
-    ) -> None:
-        self.id = session_id
-        self.task = task
-        self.seed = seed
-        self.state = state
-        self.rollout_id = rollout_id
-        self._models = models
-        self.done = False
-
-    @cached_property
-    def random(self) -> random.Random:
-        """A source of chance that starts from the seed."""
-        return random.Random(self.seed)
-
-    def finish(self) -> None:
-        """Declare the episode over: the model is not called again."""
-        self.done = True
 
 
 class Open(msgspec.Struct, Generic[S], eq=False):

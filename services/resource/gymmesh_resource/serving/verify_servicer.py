@@ -25,15 +25,15 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.in_rollout import for_rollout
 from gymmesh_runtime.instruments import CounterChild, HistogramChild
 
-from .errors import TaskInvalid, TookTooLong, WrongResult
+from ..errors import TaskInvalid, TookTooLong, WrongResult
+from ..models import Ledger, Models, charge, merged
+from ..rollout import Member, Rollout
+from ..session import Session
+from ..task import Task
+from ..verdicts import Pending, Stage, write_verification
 from .host import task_invalid
 from .hosted import Hosted
-from .models import Ledger, Models, charge, merged
-from .rollout import Member, Rollout
-from .sessions import Session
-from .task import Task
 from .unreadable import unreadable
-from .verdicts import Pending, Stage, write_verification
 
 __all__ = ["VerifyServicer"]
 

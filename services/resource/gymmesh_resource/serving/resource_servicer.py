@@ -19,16 +19,17 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.in_rollout import for_rollout
 from gymmesh_runtime.security.ownership import owned
 
-from .environment import Said, Turn
-from .errors import WrongResult
+from ..environment import Said, Turn
+from ..errors import WrongResult
+from ..models import Ledger, charge
+from ..rollout import Transcript
+from ..session import Session
+from ..task import Task
+from ..verdicts import turn_reward
 from .hosted import Hosted
-from .models import Ledger, charge
-from .rollout import Transcript
-from .sessions import Open, Session
-from .task import Task
+from .sessions import Open
 from .tool_calls import ToolCalls
 from .unreadable import unreadable
-from .verdicts import turn_reward
 
 __all__ = ["ResourceServicer"]
 

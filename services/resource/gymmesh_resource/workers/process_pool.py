@@ -27,7 +27,7 @@ from typing import Any, Self, TypeVar, TypeVarTuple
 from gymmesh_runtime import metrics
 
 from .process_worker import HEADER
-from .waiting import waiting_for_place
+from .slots import waiting_for_place
 
 __all__ = [
     "PoolClosed",

@@ -29,11 +29,12 @@ from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.in_rollout import for_rollout
 
-from .errors import DefinitionError, TookTooLong, ToolError, WrongResult
+from ..errors import DefinitionError, TookTooLong, ToolError, WrongResult
+from ..session import Session
+from ..tools import BadArguments, answer_of, read_arguments, read_object
 from .hosted import Hosted
 from .method import Method
-from .sessions import Open, Session
-from .tools import BadArguments, answer_of, read_arguments, read_object
+from .sessions import Open
 
 __all__ = ["ToolCalls"]
 
