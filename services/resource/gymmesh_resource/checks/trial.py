@@ -198,7 +198,7 @@ class _Trial:
             if first.session_id != again.session_id:
                 raise _Wrong("one request_id opened two sessions")
             async with self._session(task, seed=7) as other:
-                find = self._service.sessions.find
+                find = self._service.sessions.get
                 mine, theirs = (find(one.session_id).session.state for one in (first, other))
             if mine is not None and mine is theirs and _can_change(mine):
                 raise _Wrong("two sessions share one state; make a fresh one for each")

@@ -1,9 +1,18 @@
-"""Serves one environment: its RPCs, the sessions behind them, and the bounds of its methods."""
+"""Serves one environment: its RPCs, the sessions behind them, and the limits of its methods."""
 
-from .host import Host
-from .hosted import CLOSE_S, Hosted
+from .method import Method
 from .resource_servicer import ResourceServicer
+from .served import CLOSE_S, ServedEnvironment
+from .sessions import SessionStore
 from .verify_servicer import VerifyServicer
 from .watchdog import watch
 
-__all__ = ["CLOSE_S", "Host", "Hosted", "ResourceServicer", "VerifyServicer", "watch"]
+__all__ = [
+    "CLOSE_S",
+    "Method",
+    "ResourceServicer",
+    "ServedEnvironment",
+    "SessionStore",
+    "VerifyServicer",
+    "watch",
+]

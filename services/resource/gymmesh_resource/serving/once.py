@@ -1,24 +1,23 @@
-"""Makes a call act once, however often it is asked for under one request_id."""
+"""Repeats of a request: each acts once, and repeats get the first one's answer."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, Generic, TypeVar, TypeVarTuple
-
-import msgspec
+from typing import Any, Final, Protocol, TypeAlias, TypeVar, TypeVarTuple
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.errors import MeshError
 
-__all__ = ["Once"]
+__all__ = ["KEPT_ANSWERS", "Once", "digest_of", "session_not_found", "until_done"]
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
-# Answers kept of one session; of calls before those the ids alone are kept.
-KEPT_ANSWERS = 128
-# Failures after which nothing was done, so that the same request is tried anew.
+
+#: Answers kept of one session; of earlier calls only the ids are kept.
+KEPT_ANSWERS: Final = 128
+# Failures after which nothing was done: a repeat runs anew.
 _NOT_RUN = frozenset(
     {
         errors_pb2.ERROR_REASON_QUEUE_FULL,
@@ -28,89 +27,100 @@ _NOT_RUN = frozenset(
 )
 
 
-class Once(msgspec.Struct, Generic[T], eq=False):
-    """The calls of one session by request_id.
+class Request(Protocol):
+    """A request that may be repeated."""
 
-    Each call runs in a task of its own: when the caller goes away it is not cut off, and its
-    retry finds it. `cancel` ends those that run.
+    request_id: str
+
+    def SerializeToString(self, *, deterministic: bool) -> bytes: ...
+
+
+#: The method, by its request's type, and the request's id: ids are apart for each method.
+_Key: TypeAlias = tuple[type, str]
+
+
+class Once:
+    """The calls of one session, by method and request id.
+
+    Each call runs in a task of its own: a caller that goes away does not end it, and a repeat
+    gets its answer.
     """
 
-    # A Struct, as there is one for every session: it is filled without a step in Python.
+    __slots__ = ("_answers", "_forgotten", "_running", "_session_id")
 
-    _session_id: str
-    #: Those that run: the mark of the request, and the task.
-    running: dict[str, tuple[int, asyncio.Task[T]]] = {}
-    _ended_calls: dict[str, tuple[int, T | BaseException]] = {}
-    _forgotten: set[str] = set()
+    def __init__(self, session_id: str) -> None:
+        self._session_id = session_id
+        # Each with its request's digest.
+        self._running: dict[_Key, tuple[int, asyncio.Task[Any]]] = {}
+        self._answers: dict[_Key, tuple[int, Any]] = {}  # or the exception
+        self._forgotten: set[_Key] = set()
+
+    @property
+    def idle(self) -> bool:
+        """Whether no call runs."""
+        return not self._running
 
     @property
     def kept(self) -> int:
         """How many answers are kept."""
-        return len(self._ended_calls)
+        return len(self._answers)
 
     async def run(
-        self,
-        request_id: str,
-        mark: int,
-        start: Callable[[*Ts], Coroutine[Any, Any, T]],
-        *arguments: *Ts,
+        self, request: Request, act: Callable[[*Ts], Coroutine[Any, Any, T]], *arguments: *Ts
     ) -> T:
-        """The answer of the request's first call: `start`, with the arguments, unless there was
-        one.
+        """The answer to a request: calls `act` with the arguments, unless this is a repeat.
 
-        `mark` is a hash of the request. Raises REQUEST_ID_REUSED when the id came with another
-        one, SESSION_STATE when its answer is no longer kept, SESSION_NOT_FOUND when the session is
-        closed meanwhile, and what the call raises.
+        Raises REQUEST_ID_REUSED for an id that came with another request, SESSION_STATE for an
+        answer that is no longer kept, SESSION_NOT_FOUND if the session is closed before the call
+        ends, and what `act` raises.
         """
-        running = self.running.get(request_id)
-        if running is None:
-            ended = self._ended_calls.get(request_id)
-            if ended is not None:
-                return self._again(request_id, mark, ended)
-            if request_id in self._forgotten:
-                raise self._answered_before()
-            task = asyncio.get_running_loop().create_task(start(*arguments))
-            self.running[request_id] = (mark, task)
-            task.add_done_callback(partial(self._ended, request_id))
-        else:
-            self._compare(request_id, mark, running[0])
+        key, digest = (type(request), request.request_id), digest_of(request)
+        if (running := self._running.get(key)) is not None:
+            self._compare(key, digest, running[0])
             task = running[1]
+        elif (answered := self._answers.get(key)) is not None:
+            self._compare(key, digest, answered[0])
+            return self._kept_answer(answered[1])
+        elif key in self._forgotten:
+            raise self._answered_before()
+        else:
+            task = asyncio.get_running_loop().create_task(act(*arguments))
+            self._running[key] = (digest, task)
+            task.add_done_callback(partial(self._ended, key))
         await until_done(task)
         if task.cancelled():
-            raise session_closed(self._session_id)
-        return task.result()
+            raise session_not_found(self._session_id)
+        answer: T = task.result()
+        return answer
 
-    def cancel(self) -> list[asyncio.Task[T]]:
-        """Cancel what runs; gives the tasks, to be waited for."""
-        tasks = [task for _, task in self.running.values()]
+    def cancel(self) -> list[asyncio.Task[Any]]:
+        """Cancel the calls that run; returns their tasks, for the caller to wait for."""
+        tasks = [task for _, task in self._running.values()]
         for task in tasks:
             task.cancel()
         return tasks
 
-    def _ended(self, request_id: str, task: asyncio.Task[T]) -> None:
-        mark, _ = self.running.pop(request_id)
+    def _ended(self, key: _Key, task: asyncio.Task[Any]) -> None:
+        digest, _ = self._running.pop(key)
         if task.cancelled():
-            self._keep(request_id, mark, session_closed(self._session_id))
+            self._keep(key, digest, session_not_found(self._session_id))
             return
-        error = task.exception()  # also marks it as seen, when no caller is left to see it
+        error = task.exception()  # retrieved here, as no caller may be left to do it
         if error is None:
-            self._keep(request_id, mark, task.result())
+            self._keep(key, digest, task.result())
         elif not (isinstance(error, MeshError) and error.reason in _NOT_RUN):
-            self._keep(request_id, mark, error)
+            self._keep(key, digest, error)
 
-    def _keep(self, request_id: str, mark: int, answer: T | BaseException) -> None:
-        ended = self._ended_calls
-        ended[request_id] = (mark, answer)
-        if len(ended) > KEPT_ANSWERS:
-            oldest = next(iter(ended))
-            del ended[oldest]
+    def _keep(self, key: _Key, digest: int, answer: Any) -> None:
+        self._answers[key] = (digest, answer)
+        if len(self._answers) > KEPT_ANSWERS:
+            oldest = next(iter(self._answers))
+            del self._answers[oldest]
             self._forgotten.add(oldest)
 
-    def _again(self, request_id: str, mark: int, ended: tuple[int, T | BaseException]) -> T:
-        self._compare(request_id, mark, ended[0])
-        answer = ended[1]
+    def _kept_answer(self, answer: Any) -> Any:
         if isinstance(answer, BaseException):
-            # Without the frames of those who were told before.
+            # Without the frames of earlier callers.
             raise answer.with_traceback(None)
         return answer
 
@@ -121,24 +131,29 @@ class Once(msgspec.Struct, Generic[T], eq=False):
             metadata={"session_id": self._session_id, "state": "answered"},
         )
 
-    def _compare(self, request_id: str, mark: int, known: int) -> None:
-        if mark != known:
+    def _compare(self, key: _Key, digest: int, known: int) -> None:
+        if digest != known:
             raise MeshError(
                 errors_pb2.ERROR_REASON_REQUEST_ID_REUSED,
                 "The request_id was used for another request before; give each its own.",
-                metadata={"request_id": request_id},
+                metadata={"request_id": key[1]},
             )
 
 
+def digest_of(request: Request) -> int:
+    """A hash of the whole request, which tells a repeat from a reused id."""
+    return hash(request.SerializeToString(deterministic=True))
+
+
 async def until_done(task: asyncio.Task[Any]) -> None:
-    """Wait for a task's end. A caller that is cancelled leaves it running, unlike `await task`."""
-    ended = asyncio.Event()
-    task.add_done_callback(lambda _: ended.set())
-    await ended.wait()
+    """Wait for a task's end. Unlike `await task`, a cancelled caller leaves the task running."""
+    ended = asyncio.get_running_loop().create_future()
+    task.add_done_callback(lambda _: ended.done() or ended.set_result(None))
+    await ended
 
 
-def session_closed(session_id: str) -> MeshError:
-    """The error for a session that is not, or no longer, there."""
+def session_not_found(session_id: str) -> MeshError:
+    """SESSION_NOT_FOUND."""
     return MeshError(
         errors_pb2.ERROR_REASON_SESSION_NOT_FOUND,
         "There is no such session here: it was closed, swept as idle, or never was.",

@@ -1,17 +1,16 @@
 """Tool calls: which tools a session has, and what comes of calling one.
 
-Invariant: what the model did wrong is an answer that says what to mend; what the environment did
-wrong is a MeshError.
+Invariant: what the model did wrong is an answer that says what to correct; what the environment
+did wrong is a MeshError.
 """
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import time
 from collections.abc import Mapping, Sequence
-from functools import cache, partial
-from typing import Any, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, Final, NoReturn, TypeAlias
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.resource.v1 import resource_pb2
@@ -32,18 +31,18 @@ from gymmesh_runtime.in_rollout import for_rollout
 from ..errors import DefinitionError, TookTooLong, ToolError, WrongResult
 from ..session import Session
 from ..tools import BadArguments, answer_of, read_arguments, read_object
-from .hosted import Hosted
+from .faults import environment_fault, raise_from
 from .method import Method
-from .sessions import Open
+from .served import ServedEnvironment
+from .sessions import OpenSession
 
 __all__ = ["ToolCalls"]
 
-_Answer: TypeAlias = resource_pb2.CallToolResponse
-_Job: TypeAlias = tuple[str, str, Method, tuple[Any, ...], dict[str, Any]]
-"""A call to be made: what metrics call the tool, its name, method and arguments."""
+_Output: TypeAlias = "bytes | responses_pb2.ContentParts"
 _MAX_NAMES = 20
-# What metrics call a tool that no class declares: such names are without number.
-_OTHER, _UNKNOWN = "other", "unknown"
+# The label in metrics for tools that no class declares, whose names are unbounded in number.
+_OTHER: Final = "other"
+_UNKNOWN: Final = "unknown"
 _OUTCOMES = {
     rollout_pb2.TOOL_OUTCOME_OK: "ok",
     rollout_pb2.TOOL_OUTCOME_TOOL_ERROR: "tool_error",
@@ -52,24 +51,34 @@ _OUTCOMES = {
 }
 
 
+@dataclass(slots=True)
+class _Call:
+    """A method to call for the model, with its arguments; `label` names the tool in metrics."""
+
+    tool: str
+    label: str
+    method: Method
+    args: tuple[Any, ...] = ()
+    keywords: dict[str, Any] = field(default_factory=dict)
+
+
+class _UnknownTool(Exception):
+    """There is no such tool; the text tells the model which there are."""
+
+
 class ToolCalls:
     """The tools of one environment, called in its sessions."""
 
-    def __init__(self, hosted: Hosted) -> None:
-        self._hosted = hosted
-        environment, config = hosted.environment, hosted.config
-        self._tools = dict(hosted.tools)
-        self._methods = {
-            name: hosted.method(tool.call, config.tool_timeout_s)
-            for name, tool in self._tools.items()
-        }
-        self._calls_others = hosted.defines("call_other")
-        self._call_other = hosted.method(environment.call_other, config.tool_timeout_s)
-        self._session_tools = hosted.method(environment.session_tools, config.turn_timeout_s)
+    def __init__(self, served: ServedEnvironment) -> None:
+        self._served = served
+        self._tools = served.tools
+        environment, config = served.environment, served.config
+        limit_s = config.tool_timeout_s
+        self._methods = {name: served.method(t.call, limit_s) for name, t in self._tools.items()}
+        self._calls_others = served.defines("call_other")
+        self._call_other = served.method(environment.call_other, limit_s)
+        self._session_tools = served.method(environment.session_tools, config.turn_timeout_s)
         self.offered = [tool.message for tool in self._tools.values()]
-        #: The counter of calls by tool and outcome, the histogram by tool.
-        self._counts = cache(partial(metrics.TOOL_CALLS.labels, hosted.name))
-        self._seconds = cache(partial(metrics.TOOL_SECONDS.labels, hosted.name))
 
     async def further(self, session: Session[Any]) -> list[responses_pb2.Tool]:
         """The tools that a session has beside the environment's. Raises what its code raises."""
@@ -83,81 +92,75 @@ class ToolCalls:
             raise DefinitionError(f"session_tools: there is another tool called {twice!r}.")
         return further
 
-    async def call(self, opened: Open[Any], name: str, written: bytes) -> _Answer:
-        """The answer to a call. `written`: the arguments as the model wrote them."""
+    async def call(
+        self, opened: OpenSession[Any], request: resource_pb2.CallToolRequest
+    ) -> resource_pb2.CallToolResponse:
+        """Call a tool in a session; the answer, for the model."""
+        name = request.name
+        try:
+            call = self._call(opened, name, request.arguments)
+        except _UnknownTool as error:
+            return self._refused(_UNKNOWN, error, rollout_pb2.TOOL_OUTCOME_UNKNOWN_TOOL)
+        except BadArguments as error:
+            label = name if name in self._tools else _OTHER
+            return self._refused(label, error, rollout_pb2.TOOL_OUTCOME_BAD_ARGUMENTS)
+        async with opened.order:
+            return await self._run(call, opened.session)
+
+    def _call(self, opened: OpenSession[Any], name: str, arguments: bytes) -> _Call:
+        """What to call. Raises `_UnknownTool` and `BadArguments`."""
         session = opened.session
         tool = self._tools.get(name)
-        try:
-            if tool is not None:
-                named = read_arguments(written, tool.arguments, tool.schema, name, tool.quick)
-                if tool.wants_session:
-                    named["session"] = session
-                job: _Job = (name, name, self._methods[name], (), named)
-            elif (other := self._other(opened, name)) is not None:
-                given = read_object(written, _schema(other), name)
-                job = (_OTHER, name, self._call_other, (session, name, given), {})
-            else:
-                text = self._unknown(opened, name)
-                return self._told(_UNKNOWN, text, rollout_pb2.TOOL_OUTCOME_UNKNOWN_TOOL)
-        except BadArguments as error:
-            label = _OTHER if tool is None else name
-            return self._told(label, str(error), rollout_pb2.TOOL_OUTCOME_BAD_ARGUMENTS)
-        async with opened.order if self._hosted.in_order else contextlib.nullcontext():
-            return await self._run(job, session)
+        if tool is not None:
+            keywords = read_arguments(arguments, tool.arguments, tool.schema, name)
+            if tool.wants_session:
+                keywords["session"] = session
+            return _Call(name, name, self._methods[name], keywords=keywords)
+        other = self._others(opened).get(name)
+        if other is None:
+            raise _UnknownTool(self._no_such_tool(opened, name))
+        given = read_object(arguments, _schema(other), name)
+        return _Call(name, _OTHER, self._call_other, (session, name, given))
 
-    async def _run(self, job: _Job, session: Session[Any]) -> _Answer:
-        _, _, method, args, named = job
+    async def _run(self, call: _Call, session: Session[Any]) -> resource_pb2.CallToolResponse:
         started = time.perf_counter()
+        outcome = rollout_pb2.TOOL_OUTCOME_OK
         with for_rollout(session.rollout_id):
             try:
-                output = answer_of(await method.call(args, named), method.function)
+                result = await call.method.call(call.args, call.keywords)
+                output = answer_of(result, call.method.function)
+            except ToolError as error:
+                outcome = rollout_pb2.TOOL_OUTCOME_TOOL_ERROR
+                reason = str(error) or f"The tool {call.tool} failed and gave no reason."
+                output = text_to_bytes(reason)
             except Exception as error:
-                return self._failed(job, error, session, started)
-        return self._ran(job, output, rollout_pb2.TOOL_OUTCOME_OK, session, started)
-
-    def _failed(
-        self, job: _Job, error: Exception, session: Session[Any], started: float
-    ) -> _Answer:
-        """The answer where the tool told the model what to do; else raises the MeshError."""
-        label, name, *_ = job
-        if isinstance(error, ToolError):
-            text = str(error) or f"The tool {name} failed and gave no reason."
-            output = text_to_bytes(text)
-            return self._ran(job, output, rollout_pb2.TOOL_OUTCOME_TOOL_ERROR, session, started)
-        self._counts(label, "fault").inc()
-        hosted = self._hosted
-        if isinstance(error, TookTooLong):
-            raise MeshError(
-                errors_pb2.ERROR_REASON_TOOL_TIMEOUT,
-                f"The tool {name!r} ran {error}.",
-                metadata={"tool": name, "timeout_s": f"{hosted.config.tool_timeout_s:g}"},
-            ) from None
-        hosted.host.raise_fault(error, "call_tool")
-
-    def _ran(
-        self,
-        job: _Job,
-        output: bytes | responses_pb2.ContentParts,
-        outcome: rollout_pb2.ToolOutcome.ValueType,
-        session: Session[Any],
-        started: float,
-    ) -> _Answer:
-        """The answer to a call that began at `started`."""
-        label = job[0]
-        answer = self._answer(label, output, outcome)
-        took = time.perf_counter() - started
-        self._seconds(label).observe(took, session.rollout_id)
-        answer.duration_us = int(took * 1e6)
+                self._raise_fault(call, error)
+        answer = self._answer(call.label, output, outcome)
+        seconds = time.perf_counter() - started
+        metrics.TOOL_SECONDS.labels(self._served.name, call.label).observe(
+            seconds, session.rollout_id
+        )
+        answer.duration_us = int(seconds * 1e6)
         if session.done:
             answer.done = True
         return answer
 
-    def _other(self, opened: Open[Any], name: str) -> responses_pb2.FunctionTool | None:
-        """A tool of the session or of its task by name, where the environment answers those."""
-        return self._others(opened).get(name) if self._calls_others else None
+    def _raise_fault(self, call: _Call, error: Exception) -> NoReturn:
+        name, config = self._served.name, self._served.config
+        metrics.TOOL_CALLS.labels(name, call.label, "fault").inc()
+        if isinstance(error, TookTooLong):
+            raise MeshError(
+                errors_pb2.ERROR_REASON_TOOL_TIMEOUT,
+                f"The tool {call.tool!r} ran {error}.",
+                metadata={"tool": call.tool, "timeout_s": f"{config.tool_timeout_s:g}"},
+            ) from None
+        raise_from(environment_fault(error, name, "call_tool"), error)
 
-    def _others(self, opened: Open[Any]) -> Mapping[str, responses_pb2.FunctionTool]:
-        # The session's last: its tools come before the task's own of the same name.
+    def _others(self, opened: OpenSession[Any]) -> Mapping[str, responses_pb2.FunctionTool]:
+        """The tools of a session and of its task, if the environment answers those."""
+        if not self._calls_others:
+            return {}
+        # The session's last: its tools replace the task's own of the same name.
         tools = [*opened.session.task.message.params.tools, *opened.answer.tools]
         return {
             tool.function.name: tool.function
@@ -165,8 +168,8 @@ class ToolCalls:
             if tool.function.name and tool.function.name not in self._tools
         }
 
-    def _unknown(self, opened: Open[Any], name: str) -> str:
-        names = [*self._tools, *(self._others(opened) if self._calls_others else ())]
+    def _no_such_tool(self, opened: OpenSession[Any], name: str) -> str:
+        names = [*self._tools, *self._others(opened)]
         shown = name if len(name) <= 64 else name[:63] + "…"
         if not names:
             return f"There is no tool {shown!r}: no tools are offered here."
@@ -176,25 +179,18 @@ class ToolCalls:
         offered = ", ".join(names[:_MAX_NAMES])
         return f"There is no tool {shown!r}.{hint} The tools are: {offered}{more}."
 
-    def _told(
-        self, tool: str, text: str, outcome: rollout_pb2.ToolOutcome.ValueType
+    def _refused(
+        self, label: str, error: Exception, outcome: rollout_pb2.ToolOutcome.ValueType
     ) -> resource_pb2.CallToolResponse:
-        return self._answer(tool, text_to_bytes(text), outcome)
+        return self._answer(label, text_to_bytes(str(error)), outcome)
 
     def _answer(
-        self,
-        tool: str,
-        output: bytes | responses_pb2.ContentParts,
-        outcome: rollout_pb2.ToolOutcome.ValueType,
+        self, label: str, output: _Output, outcome: rollout_pb2.ToolOutcome.ValueType
     ) -> resource_pb2.CallToolResponse:
-        self._counts(tool, _OUTCOMES[outcome]).value += 1.0
-        answer = resource_pb2.CallToolResponse()
-        answer.outcome = outcome
+        metrics.TOOL_CALLS.labels(self._served.name, label, _OUTCOMES[outcome]).inc()
         if isinstance(output, bytes):
-            answer.text = output
-        else:
-            answer.parts.CopyFrom(output)
-        return answer
+            return resource_pb2.CallToolResponse(outcome=outcome, text=output)
+        return resource_pb2.CallToolResponse(outcome=outcome, parts=output)
 
 
 def _session_tool(document: object) -> responses_pb2.Tool:

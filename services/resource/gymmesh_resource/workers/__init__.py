@@ -1,6 +1,7 @@
 """Where blocking code runs: threads, worker processes, and the queues for them."""
 
 from .answer_work import AnswerTooMuch, work_on_answer
+from .call_timer import CallTimer, limit_paused, running_call
 from .process_pool import (
     PoolClosed,
     PoolError,
@@ -11,16 +12,17 @@ from .process_pool import (
     WorkerStartFailed,
     WorkerTimeout,
 )
-from .slots import Places, waiting_for_place
+from .slots import Slots
 from .threads import Threads, ThreadsBusy, ThreadsLost
 
 __all__ = [
     "AnswerTooMuch",
-    "Places",
+    "CallTimer",
     "PoolClosed",
     "PoolError",
     "PoolSaturated",
     "ProcessPool",
+    "Slots",
     "Threads",
     "ThreadsBusy",
     "ThreadsLost",
@@ -28,6 +30,7 @@ __all__ = [
     "WorkerFunctionError",
     "WorkerStartFailed",
     "WorkerTimeout",
-    "waiting_for_place",
+    "limit_paused",
+    "running_call",
     "work_on_answer",
 ]
