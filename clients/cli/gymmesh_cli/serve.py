@@ -79,8 +79,8 @@ def serve(
       gym-cli serve environment shop --config mesh.yaml --discovery 127.0.0.1:9400
       gym-cli serve agent tool_loop --config mesh.yaml --discovery 127.0.0.1:9400 --port 9401
     """
-    from gymmesh_mesh.security import exposed
-    from gymmesh_mesh.serve_one import Place, serve_one
+    from gymmesh_mesh.config import exposed
+    from gymmesh_mesh.processes.serve_one import Place, serve_one
     from gymmesh_runtime.loop import run
 
     if not name:

@@ -107,7 +107,7 @@ def up(
     from msgspec.structs import replace
 
     from gymmesh_mesh import run_up
-    from gymmesh_mesh.security import exposed
+    from gymmesh_mesh.config import exposed
 
     def say_line(line: str) -> None:
         echo(one_line(line), err=True)

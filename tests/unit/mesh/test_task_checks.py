@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_mesh.task_checks import TaskChecks
+from gymmesh_mesh.authoring.task_checks import TaskChecks
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_resource.registry import environment_names, example_tasks, make_environment
 from gymmesh_runtime.config import ConfigError

@@ -80,7 +80,8 @@ class Once:
             task = running[1]
         elif (answered := self._answers.get(key)) is not None:
             self._compare(key, digest, answered[0])
-            return self._kept_answer(answered[1])
+            kept: T = self._kept_answer(answered[1])
+            return kept
         elif key in self._forgotten:
             raise self._answered_before()
         else:
@@ -147,9 +148,9 @@ def digest_of(request: Request) -> int:
 
 async def until_done(task: asyncio.Task[Any]) -> None:
     """Wait for a task's end. Unlike `await task`, a cancelled caller leaves the task running."""
-    ended = asyncio.get_running_loop().create_future()
-    task.add_done_callback(lambda _: ended.done() or ended.set_result(None))
-    await ended
+    ended = asyncio.Event()
+    task.add_done_callback(lambda _: ended.set())
+    await ended.wait()
 
 
 def session_not_found(session_id: str) -> MeshError:
