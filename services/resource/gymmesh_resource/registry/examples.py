@@ -9,8 +9,8 @@ from typing import Any
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_responses import CodecError, dumps, loads, params_from_json
 
-from .environment import Environment
-from .errors import DefinitionError
+from ..environment import Environment
+from ..errors import DefinitionError
 
 __all__ = ["example_tasks"]
 

@@ -12,14 +12,13 @@ from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_mesh.authoring.conformance import conforms
 from gymmesh_mesh.compose import make_service, specs_of
 from gymmesh_mesh.config import MeshConfig
-from gymmesh_mesh.conformance import conforms
 from gymmesh_resource.checks import Finding, try_out
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_resource.errors import DefinitionError
-from gymmesh_resource.places import About, about, uses_of
-from gymmesh_resource.registry import environment_names
+from gymmesh_resource.registry import About, about, environment_names, uses_of
 from gymmesh_resource.service import ResourceService
 from gymmesh_responses import new_message
 from gymmesh_runtime.config import ConfigError

@@ -21,6 +21,8 @@ from weakref import WeakKeyDictionary
 from gymmesh_runtime.faults import shown_place
 from gymmesh_runtime.stalls import NOTICED_S, log_stall, note_stall, stalls_within
 
+from ..environment import Environment
+
 __all__ = ["watch"]
 
 _BEAT_S: Final = 0.25
@@ -61,7 +63,7 @@ class _Watchdog:
     def add(self, environment: object, name: str) -> None:
         self._owners[id(environment)] = name
         for kind in type(environment).__mro__[:-1]:
-            if kind.__module__.startswith("gymmesh_resource.environment."):
+            if kind is Environment:
                 continue
             self._modules.setdefault(kind.__module__, name)
             for value in vars(kind).values():

@@ -26,8 +26,8 @@ from typing import Any, Self, TypeVar, TypeVarTuple
 
 from gymmesh_runtime import metrics
 
+from .call_timer import limit_paused
 from .process_worker import HEADER
-from .waiting import waiting_for_place
 
 __all__ = [
     "PoolClosed",
@@ -286,7 +286,7 @@ class ProcessPool:
         self._waiting += 1
         began = time.monotonic()
         try:
-            with waiting_for_place():
+            with limit_paused():
                 async with asyncio.timeout(self._queue_timeout):
                     await self._slots.acquire()
         except TimeoutError:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .environment import Environment
-from .errors import DefinitionError
-from .registry import GROUP, environment_class, load_file, missing_extra
+from ..environment import Environment
+from ..errors import DefinitionError
+from .loading import GROUP, environment_class, load_file, missing_extra
 
 __all__ = ["About", "about", "uses_of"]
 

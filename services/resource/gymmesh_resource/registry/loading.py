@@ -15,9 +15,9 @@ import msgspec
 
 from gymmesh_runtime.config.errors import nearest
 
-from .environment import Environment
-from .errors import FILE_MODULE, DefinitionError
-from .tools import arguments_type
+from ..environment import Environment
+from ..errors import FILE_MODULE, DefinitionError
+from ..tools import arguments_type
 
 __all__ = [
     "GROUP",
