@@ -15,20 +15,20 @@ Everything here is pure: no task, no socket, no clock. The collector tells what 
 from gymmesh_client.dispatch.backlog import Assignment, Work
 from gymmesh_client.dispatch.causes import Ended
 from gymmesh_client.dispatch.dispatcher import (
+    Decision,
     Dispatcher,
     DispatchOptions,
     RunStateError,
     State,
-    Verdict,
 )
 
 __all__ = [
     "Assignment",
+    "Decision",
     "DispatchOptions",
     "Dispatcher",
     "Ended",
     "RunStateError",
     "State",
-    "Verdict",
     "Work",
 ]

@@ -42,7 +42,7 @@ class State(enum.Enum):
     DRAINING = "draining"
 
 
-class Verdict(enum.Enum):
+class Decision(enum.Enum):
     """What the collector does with an attempt that ended."""
 
     RECORD = "record"
@@ -235,18 +235,18 @@ class Dispatcher(Generic[W]):
         return min((at for at in times if at > now), default=None)
 
     def is_probe(self, assignment: Assignment[W]) -> bool:
-        """Whether it is to show that what it needs is there again; `heard` then tells so early."""
+        """Whether it is to show that what it needs is there again; see `event_came`."""
         if self._gates[assignment.work.agent].closed_since is not None:
             return True
         service = self._services.closed.get(_lane(assignment))
         return service is not None and service.probe == assignment.order
 
-    def heard(self, assignment: Assignment[W], kind: str) -> None:
+    def event_came(self, assignment: Assignment[W], kind: str) -> None:
         """The agent has sent an event of this kind: it is there, and perhaps more than that."""
         self._gates[assignment.work.agent].passed()
-        self._services.heard(_lane(assignment), assignment.order, kind)
+        self._services.event_came(_lane(assignment), assignment.order, kind)
 
-    def completed(self, assignment: Assignment[W]) -> Verdict:
+    def completed(self, assignment: Assignment[W]) -> Decision:
         """An attempt ended with an outcome."""
         self._leave(assignment)
         gate = self._gates[assignment.work.agent]
@@ -259,9 +259,9 @@ class Dispatcher(Generic[W]):
         self._met.add(assignment.work.environment)
         self._streak.broken()
         self._concurrency.fitted()
-        return Verdict.RECORD
+        return Decision.RECORD
 
-    def failed(self, assignment: Assignment[W], now: float, ended: Ended) -> Verdict:
+    def failed(self, assignment: Assignment[W], now: float, ended: Ended) -> Decision:
         """An attempt failed."""
         gate = self._gates[assignment.work.agent]
         in_flight = self.in_flight
@@ -276,7 +276,7 @@ class Dispatcher(Generic[W]):
                 assignment.first_at = None
             self._backlog.put_back(assignment)
             self._is_hopeless(now)
-            return Verdict.PUT_BACK
+            return Decision.PUT_BACK
         if not lost_its_agent(ended):
             gate.passed()
         if service_is_away(ended):
@@ -363,17 +363,17 @@ class Dispatcher(Generic[W]):
 
         return admits
 
-    def _lost(self, assignment: Assignment[W], now: float, ended: Ended) -> Verdict:
+    def _lost(self, assignment: Assignment[W], now: float, ended: Ended) -> Decision:
         """An attempt found a model or an environment away: it costs nothing, and waits."""
         lane = _lane(assignment)
         if is_unknown(ended) and lane[0] not in self._met:
             self._end(ended.message)
-            return Verdict.LEAVE
+            return Decision.LEAVE
         gate = self._services.lost(lane, assignment.order, now, ended)
         if not ended.retry_safe or self._backlog.unwanted(assignment.work.group):
             return self._give_up(ended, mendable=True)
         if self._is_hopeless(now) or self._state is State.DRAINING:
-            return Verdict.LEAVE
+            return Decision.LEAVE
         if gate.closed_since != assignment.lost_in:
             assignment.lost_in = gate.closed_since
             assignment.spared += 1
@@ -387,7 +387,7 @@ class Dispatcher(Generic[W]):
 
     def _again(
         self, assignment: Assignment[W], now: float, wait: float, *, counts: bool, fault: str = ""
-    ) -> Verdict:
+    ) -> Decision:
         """Another attempt follows."""
         self._retries += counts
         again = replace(
@@ -398,9 +398,9 @@ class Dispatcher(Generic[W]):
             fault=fault or assignment.fault,
         )
         heapq.heappush(self._later, (now + wait, again.order, again))
-        return Verdict.RETRY
+        return Decision.RETRY
 
-    def _give_up(self, ended: Ended, *, mendable: bool) -> Verdict:
+    def _give_up(self, ended: Ended, *, mendable: bool) -> Decision:
         """A rollout has failed; which may be one too many."""
         self._failures += 1
         if self._streak.failed(ended.boundary, ended.reason, mendable=mendable):
@@ -411,7 +411,7 @@ class Dispatcher(Generic[W]):
             )
         if self._failures == self._options.max_failures:
             self._end(f"{self._failures} rollouts failed, which is the most allowed")
-        return Verdict.GIVE_UP
+        return Decision.GIVE_UP
 
     def _comes_back(self, assignment: Assignment[W], fault: str) -> bool:
         """Whether a further attempt would end in the same fault, as far as is known."""

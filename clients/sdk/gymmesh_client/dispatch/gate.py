@@ -132,7 +132,7 @@ class ServiceGates:
         gate.refused(now, order, ended.retry_after_s)
         return gate
 
-    def heard(self, lane: Lane, order: int, kind: str) -> None:
+    def event_came(self, lane: Lane, order: int, kind: str) -> None:
         """An event of a rollout came."""
         gate = self.closed.get(lane)
         if gate is not None and gate.probe == order and kind in gate.shown_by:

@@ -209,12 +209,12 @@ def test_a_service_is_there_again_when_its_own_part_of_a_probe_succeeds(
     for kind in ("started", "model_call_completed", "tool_call_completed", "verified"):
         if kind == shown_by:
             break
-        gates.heard(lane, 3, kind)
+        gates.event_came(lane, 3, kind)
         assert gates.closed or kind == shown_by
     if shown_by is not None:
-        gates.heard(lane, 2, shown_by)
+        gates.event_came(lane, 2, shown_by)
         assert gates.closed, "not the probe"
-        gates.heard(lane, 3, shown_by)
+        gates.event_came(lane, 3, shown_by)
     else:
         gates.ended(lane, 3)
     assert not gates.closed
