@@ -32,7 +32,6 @@ from gymmesh_client.collect.options import CollectOptions
 from gymmesh_client.collect.recorder import Recorder
 from gymmesh_client.collect.requests import RolloutRequest, missing_rollouts
 from gymmesh_client.collect.runner import Runner
-from gymmesh_client.collect.turns import Turns
 from gymmesh_client.collect.worker import Worker
 from gymmesh_client.collect.workers import CANCEL_S, Workers
 from gymmesh_client.dispatch import Assignment, Dispatcher, RunStateError
@@ -44,8 +43,8 @@ from gymmesh_client.output import RunOutput
 from gymmesh_client.summary import Tally
 
 _SAMPLE_S: Final = 1.0
-# Attempts that start in one turn of the loop.
-_STARTS_A_TURN: Final = 128
+# After so many starts, others on the loop have their turn.
+_STARTS_AT_ONCE: Final = 128
 # So many outcomes may wait for the disk or for judges, and as many as may be in flight.
 _MOST_WAITING: Final = 256
 
@@ -78,9 +77,8 @@ class Collector:
         self.options = options = options or CollectOptions()
         #: Whether `interrupt` was called.
         self.interrupted = False
-        self._attempts: set[AttemptInFlight] = set()
         self._workers = Workers()
-        self._starts = Turns(_STARTS_A_TURN)
+        self._started = 0
         self._tasks: Iterable[pb.Task] = ()
         self._judged = JudgedGroups()
         self._groups: GroupStream | None = None
@@ -124,6 +122,9 @@ class Collector:
             async with self._workers:
                 while (assignment := await self._next()) is not None:
                     self._start(assignment)
+                    self._started += 1
+                    if self._started % _STARTS_AT_ONCE == 0:
+                        await asyncio.sleep(0)
             rest = unjudged(self._judged.rest(), "the run ended before its group did")
             await self._worker.record(rest)
         finally:
@@ -142,17 +143,16 @@ class Collector:
         """The next attempt to start, once it may; None: no more will."""
         dispatcher = self._dispatcher
         while True:
-            await self._starts.take()
             if self._stopped:
                 return None
             now = time.monotonic()
-            waiting = len(self._attempts) - dispatcher.in_flight
+            waiting = len(self._workers.attempts) - dispatcher.in_flight
             if waiting <= _MOST_WAITING + dispatcher.limit:
                 assignment = dispatcher.next(now)
                 if assignment is not None:
                     return assignment
             for dropped in dispatcher.dropped_work():
-                self._workers.start(self._give_up_unstarted(dropped))
+                self._give_up(dropped)
             if dispatcher.done:
                 return None
             at = dispatcher.wake_at(now)
@@ -162,24 +162,12 @@ class Collector:
         if self._groups is not None:
             self._groups.store.began(assignment.work.group)
         attempt = AttemptInFlight(assignment)
-        self._attempts.add(attempt)
-        self._workers.start(self._work(attempt))
+        self._workers.start(attempt, self._worker.work(attempt))
 
-    async def _work(self, attempt: AttemptInFlight) -> None:
-        try:
-            await self._worker.work(attempt)
-        finally:
-            self._attempts.discard(attempt)
-
-    async def _give_up_unstarted(self, assignment: Assignment[RolloutRequest]) -> None:
-        """The group of a rollout was cancelled before the rollout was started."""
+    def _give_up(self, assignment: Assignment[RolloutRequest]) -> None:
+        """Have the failure of a rollout recorded whose group was cancelled before it started."""
         attempt = AttemptInFlight(assignment)
-        attempt.unwanted = True
-        self._attempts.add(attempt)
-        try:
-            await self._worker.give_up_unwanted(attempt)
-        finally:
-            self._attempts.discard(attempt)
+        self._workers.start(attempt, self._worker.give_up_unwanted(attempt))
 
     # -- steering, from signal handlers, a trainer or RunService ------------------------------
 
@@ -232,7 +220,7 @@ class Collector:
         if self._groups is not None:
             self._groups.store.drop(task_id)
         in_flight = {one.order for one in self._dispatcher.cancel_group(task_id)}
-        for attempt in self._attempts:
+        for attempt in self._workers.attempts:
             if attempt.assignment.order in in_flight:
                 attempt.unwanted = True
                 attempt.cancel()
@@ -290,7 +278,7 @@ class Collector:
             why=self.why,
             in_flight=in_flight,
             queued=min(in_flight, self._load.waiting),
-            ending=max(0, len(self._attempts) - in_flight),
+            ending=max(0, len(self._workers.attempts) - in_flight),
             retrying=dispatcher.retrying,
             width=dispatcher.limit,
             concurrency=dispatcher.concurrency,
@@ -302,8 +290,11 @@ class Collector:
         )
 
     def _sample(self) -> None:
-        """Take a sample of how far it is, and again in a second."""
-        self._rates.sample(time.monotonic(), self.tally)
+        """Take a sample of how far it is, and look for overdue attempts; again in a second."""
+        now = time.monotonic()
+        self._rates.sample(now, self.tally)
+        for attempt in self._workers.attempts:
+            attempt.cancel_if_due(now)
         self._load = self._ask_load()
         self._dispatcher.load(self._load.target)
         metrics.show_figures(self.figures())
@@ -334,18 +325,9 @@ class Collector:
         if self._closed or self._stopped:
             return
         self._stopped = True
-        for attempt in self._attempts:
+        for attempt in self._workers.attempts:
             attempt.cancel()
-        self._later("leave", CANCEL_S, self._leave_behind)
-
-    def _leave_behind(self) -> None:
-        """Do not wait for what ignores its cancellation."""
-        for attempt in list(self._attempts):
-            task = attempt.cancellable_task
-            if task is not None:
-                attempt.left_behind = True
-                self._attempts.discard(attempt)
-                self._workers.leave(task)
+        self._later("leave", CANCEL_S, self._workers.leave_behind)
 
     def _later(self, name: str, seconds: float, callback: Callable[[], None]) -> None:
         """Call back in so many seconds, in place of the timer that has this name."""
@@ -359,9 +341,6 @@ class Collector:
     async def _close(self) -> None:
         for timer in self._timers.values():
             timer.cancel()
-        for attempt in self._attempts:  # those that an error of the run has left
-            attempt.left_behind = True
-        self._attempts.clear()
         self._closed = True
         metrics.show_figures(self.figures())
         if self._groups is not None:

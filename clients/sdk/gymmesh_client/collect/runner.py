@@ -62,17 +62,18 @@ class Runner:
         fold = Fold(rollout.rollout_id, number, self.run_id, rollout.group, rollout.repeat_index)
         call = attempt.call = AgentCall(request, rollout.agent, fold, listener)
         seconds = self._seconds_for(assignment)
+        attempt.due = time.monotonic() + seconds + DEADLINE_SLACK_S
         try:
-            async with asyncio.timeout(seconds + DEADLINE_SLACK_S):
-                return await call.run(self._connect, seconds)
-        except TimeoutError:
-            return call.overdue(seconds)
+            return await call.run(self._connect, seconds)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
+            if attempt.overdue and not attempt.cancelled:
+                return call.overdue(seconds)
             if task is None or task.cancelling():
                 raise
             return call.broken(error)  # the agent let one out that was meant for a task of its own
         finally:
+            attempt.due = math.inf
             if recording is not None:
                 recording.end()
 

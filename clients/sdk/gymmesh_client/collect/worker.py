@@ -15,7 +15,7 @@ from gymmesh_client.collect.requests import RolloutRequest
 from gymmesh_client.collect.runner import Runner, ended_by
 from gymmesh_client.dispatch import Decision, Dispatcher
 from gymmesh_client.groups.judge import GroupJudge
-from gymmesh_client.groups.judging import HeldRollout, JudgedGroups, awaits_group, unjudged
+from gymmesh_client.groups.judging import HeldRollout, JudgedGroups, unjudged
 from gymmesh_client.parts import RolloutParts
 from gymmesh_client.rows import FailedAttempt
 from gymmesh_runtime.errors import from_status
@@ -53,13 +53,20 @@ class Worker:
         Raises:
             OutputError: the disk takes nothing more.
         """
-        outcome = await self._run(attempt)
+        try:
+            attempt.allow_cancel()
+            attempt.outcome = await self._runner.run(attempt)
+        except asyncio.CancelledError:
+            if not attempt.cancelled or attempt.left_behind:
+                raise
+            self._dispatcher.dropped(attempt.assignment)
+        await attempt.forbid_cancel()
         if attempt.left_behind:
             return
-        if isinstance(outcome, RolloutParts):
-            await self._completed(attempt, outcome)
-        elif outcome is not None:
-            await self._failed(attempt, outcome)
+        if isinstance(attempt.outcome, RolloutParts):
+            await self._completed(attempt)
+        elif attempt.outcome is not None:
+            await self._failed(attempt, attempt.outcome)
         elif attempt.unwanted:
             await self.give_up_unwanted(attempt)
 
@@ -84,27 +91,15 @@ class Worker:
         record = self._recorder.completed
         await asyncio.gather(*(record(one.task, RolloutParts.of(one.rollout)) for one in held))
 
-    async def _run(self, attempt: AttemptInFlight) -> RolloutParts | FailedAttempt | None:
-        """What comes of an attempt; None: it was cancelled, and the dispatcher knows."""
-        try:
-            attempt.allow_cancel()
-            outcome = await self._runner.run(attempt)
-        except asyncio.CancelledError:
-            if not attempt.cancelled or attempt.left_behind:
-                raise
-            self._dispatcher.dropped(attempt.assignment)
-            outcome = None
-        await attempt.forbid_cancel()
-        return outcome
-
-    async def _completed(self, attempt: AttemptInFlight, parts: RolloutParts) -> None:
+    async def _completed(self, attempt: AttemptInFlight) -> None:
         self._dispatcher.completed(attempt.assignment)
         self._room()
         rollout = attempt.assignment.work
-        if awaits_group(parts):
-            group = self._groups.hold(HeldRollout(rollout.task, parts.message()))
+        if attempt.awaits_group:
+            held = HeldRollout(rollout.task, attempt.take_parts().message())
+            group = self._groups.hold(held)
         else:
-            await self._recorder.completed(rollout.task, parts)
+            await self._recorder.completed(rollout.task, attempt.take_parts())
             group = self._groups.ended(rollout.group)
         if group:
             await self._judge_group(attempt, group)

@@ -1,38 +1,48 @@
-"""The tasks of a run, in a group."""
+"""The tasks of a run's attempts, in a group."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, ValuesView
 from types import TracebackType
 from typing import Final
+
+from gymmesh_client.collect.attempts import AttemptInFlight
 
 #: How long a task that was cancelled is waited for.
 CANCEL_S: Final = 5.0
 
 
 class Workers:
-    """The tasks of a run. An asynchronous context manager, which ends when all of them have.
+    """A task for each attempt. An asynchronous context manager, which ends when all tasks have.
 
     As asyncio.TaskGroup, with two differences. It does not wait for ever for a task that ignores
-    its cancellation: see `leave`. And what goes wrong in a task is raised as it is, by `wait` or
-    at the end, where the other tasks are cancelled.
+    its cancellation: see `leave_behind`. And what goes wrong in a task is raised as it is, by
+    `wait` or at the end, where the other tasks are cancelled.
     """
 
     def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._attempts: dict[asyncio.Task[None], AttemptInFlight] = {}
         self._changed = asyncio.Event()
         self._error: BaseException | None = None
 
-    def start(self, work: Coroutine[None, None, None]) -> None:
-        """Start a task."""
+    @property
+    def attempts(self) -> ValuesView[AttemptInFlight]:
+        """The attempts whose tasks have not ended."""
+        return self._attempts.values()
+
+    def start(self, attempt: AttemptInFlight, work: Coroutine[None, None, None]) -> None:
+        """Start the task of an attempt."""
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
+        self._attempts[task] = attempt
         task.add_done_callback(self._ended)
 
-    def leave(self, task: asyncio.Task[None]) -> None:
-        """Wait for this task no more."""
-        self._tasks.discard(task)
+    def leave_behind(self) -> None:
+        """Wait no more for attempts that were cancelled and have not ended."""
+        for task, attempt in list(self._attempts.items()):
+            if attempt.cancellable:
+                attempt.left_behind = True
+                del self._attempts[task]
         self.wake()
 
     def wake(self) -> None:
@@ -64,21 +74,21 @@ class Workers:
         traceback: TracebackType | None,
     ) -> None:
         try:
-            while self._tasks and error is None:
+            while self._attempts and error is None:
                 await self.wait()
             if error is None and self._error is not None:
                 raise self._error
         finally:
-            for task in self._tasks:
+            for task in self._attempts:
                 task.cancel()
-            if self._tasks:
-                await asyncio.wait(self._tasks, timeout=CANCEL_S)
-            self._tasks.clear()
+            if self._attempts:
+                await asyncio.wait(list(self._attempts), timeout=CANCEL_S)
+            for attempt in self._attempts.values():
+                attempt.left_behind = True
+            self._attempts.clear()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        # One that was left behind has nothing to say any more.
         error = None if task.cancelled() else task.exception()
-        if task in self._tasks:
-            self._tasks.discard(task)
+        if self._attempts.pop(task, None) is not None:  # else it was left behind
             self._error = self._error or error
         self.wake()
