@@ -1,4 +1,4 @@
-"""Groups that are judged together: who is still out, and what the verdicts change. Pure.
+"""Groups that are judged together: which repeats are still to end, and the verdicts. Pure.
 
 A rollout whose verdict awaits its group is held until every repeat of its task that this run
 asked for has ended, completed or not. Then the held ones are judged together, and each has
@@ -20,7 +20,7 @@ from gymmesh_client.conversation import continuation, final_call
 from gymmesh_client.parts import RolloutParts
 
 
-class Held(NamedTuple):
+class HeldRollout(NamedTuple):
     """A completed rollout that awaits its group."""
 
     task: pb.Task
@@ -30,12 +30,12 @@ class Held(NamedTuple):
 @dataclass(slots=True)
 class _Group:
     outstanding: int
-    held: list[Held] = field(default_factory=list)
+    held: list[HeldRollout] = field(default_factory=list)
 
 
 @dataclass(slots=True)
-class GroupBook:
-    """The groups of a run, by task."""
+class JudgedGroups:
+    """The groups of a run whose repeats have not all ended, by task."""
 
     _groups: dict[str, _Group] = field(default_factory=dict)
 
@@ -44,12 +44,12 @@ class GroupBook:
         if repeats:
             self._groups[task_id] = _Group(repeats)
 
-    def hold(self, held: Held) -> list[Held]:
+    def hold(self, held: HeldRollout) -> list[HeldRollout]:
         """A rollout has ended and awaits its group; the whole group, if that was the last."""
         self._groups[held.task.task_id].held.append(held)
         return self.ended(held.task.task_id)
 
-    def ended(self, task_id: str) -> list[Held]:
+    def ended(self, task_id: str) -> list[HeldRollout]:
         """A rollout of the task has ended; the group to judge, if it was the last and any wait."""
         group = self._groups[task_id]
         group.outstanding -= 1
@@ -58,8 +58,8 @@ class GroupBook:
         del self._groups[task_id]
         return sorted(group.held, key=lambda held: held.rollout.repeat_index)
 
-    def rest(self) -> list[Held]:
-        """Every rollout that still waits, once the run has ended; empties the book."""
+    def rest(self) -> list[HeldRollout]:
+        """Every rollout that still waits, once the run has ended; none waits after that."""
         held = [one for group in self._groups.values() for one in group.held]
         self._groups.clear()
         return held
@@ -70,7 +70,7 @@ def awaits_group(parts: RolloutParts) -> bool:
     return parts.verified is not None and parts.verification.awaits_group
 
 
-def group_request(group: Sequence[Held]) -> agent_pb2.JudgeGroupRequest:
+def group_request(group: Sequence[HeldRollout]) -> agent_pb2.JudgeGroupRequest:
     """The request that has a group judged."""
     members = [
         verify_pb2.GroupMember(
@@ -88,7 +88,7 @@ def group_request(group: Sequence[Held]) -> agent_pb2.JudgeGroupRequest:
     )
 
 
-def judged(group: Sequence[Held], reply: agent_pb2.JudgeGroupResponse) -> list[Held]:
+def judged(group: Sequence[HeldRollout], reply: agent_pb2.JudgeGroupResponse) -> list[HeldRollout]:
     """The group with its verdicts.
 
     Raises:
@@ -107,7 +107,7 @@ def judged(group: Sequence[Held], reply: agent_pb2.JudgeGroupResponse) -> list[H
     return together
 
 
-def unjudged(group: Sequence[Held], reason: str) -> list[Held]:
+def unjudged(group: Sequence[HeldRollout], reason: str) -> list[HeldRollout]:
     """The group with its pending verdicts, which say why they still are."""
     changed = []
     for held in group:
@@ -123,8 +123,8 @@ def _transcript(rollout: pb.Rollout) -> list[responses_pb2.Item]:
     return [] if last is None else continuation(rollout, last.call_id)
 
 
-def _with_verdict(held: Held, verdict: pb.Verification) -> Held:
+def _with_verdict(held: HeldRollout, verdict: pb.Verification) -> HeldRollout:
     rollout = pb.Rollout()
     rollout.CopyFrom(held.rollout)
     rollout.verified.verification.CopyFrom(verdict)
-    return Held(held.task, rollout)
+    return HeldRollout(held.task, rollout)

@@ -18,7 +18,7 @@ from typing import BinaryIO, Final
 
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_client.problems import TaskProblem, UserError
-from gymmesh_client.task_checks import (
+from gymmesh_client.tasks.checks import (
     NAMING_KEYS,
     check_names,
     check_params,

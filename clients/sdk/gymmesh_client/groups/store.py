@@ -1,7 +1,7 @@
 """Finished groups on their way to a trainer: bounded, each handed out until acknowledged. Pure.
 
-A group is all repeats of a task. It comes on the shelf once the last one's outcome is on disk,
-gets the next cursor, and stays until a cursor at or after it is acknowledged.
+A group is all repeats of a task. It is finished once the last one's outcome is on disk;
+then it gets the next cursor, and stays until a cursor at or after it is acknowledged.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Open:
     rollouts: list[pb.Rollout] = field(default_factory=list)
 
 
-class GroupShelf:
+class GroupStore:
     """The groups of a run.
 
     Args:
@@ -55,7 +55,7 @@ class GroupShelf:
 
     Attributes:
         newest_weights: the newest version of the weights that was seen, or said.
-        finished: groups that came on the shelf.
+        finished: groups that finished.
         stale: groups that were too old when their turn came, and were not handed out.
         partial: groups that are not handed out, since an earlier session ran part of them.
         closed: no more will come.
@@ -72,12 +72,13 @@ class GroupShelf:
         self._repeats = repeats
         self._coming: dict[str, _Open] = {}
         self._begun: set[str] = set()
+        self._unwanted: set[str] = set()
         self._ready: dict[int, Group] = {}
         self.tune(concurrency)
 
     @property
     def unacknowledged(self) -> int:
-        """How many finished groups are on the shelf."""
+        """How many finished groups no trainer has acknowledged."""
         return len(self._ready)
 
     @property
@@ -105,6 +106,8 @@ class GroupShelf:
 
     def expect(self, task: pb.Task, missing: int, repeats: int) -> None:
         """So many of a task's repeats are to end in this session."""
+        if task.task_id in self._unwanted:
+            return
         if missing == repeats:
             self._coming[task.task_id] = _Open(task, missing)
         else:
@@ -141,7 +144,8 @@ class GroupShelf:
         return True
 
     def drop(self, task_id: str) -> None:
-        """Nobody wants this group any more."""
+        """Hand this group out no more, whether it was expected already or not."""
+        self._unwanted.add(task_id)
         self._forget(task_id)
 
     def after(self, cursor: int) -> Group | None:
@@ -149,7 +153,7 @@ class GroupShelf:
         return next((group for at, group in self._ready.items() if at > cursor), None)
 
     def acknowledge(self, cursor: int) -> None:
-        """All groups up to a cursor are in the trainer's hands."""
+        """Forget all groups up to a cursor: the trainer has them."""
         for at in [at for at in self._ready if at <= cursor]:
             del self._ready[at]
 

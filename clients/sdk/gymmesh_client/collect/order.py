@@ -12,8 +12,6 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-import msgspec
-
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 
 # A rule of thumb: so many bytes of a prompt count as one token of an answer.
@@ -26,26 +24,6 @@ class Order(enum.Enum):
     TASKS = "tasks"
     INTERLEAVED = "interleaved"
     LONGEST_FIRST = "longest-first"
-
-
-class Job(msgspec.Struct, gc=False):
-    """One rollout to collect.
-
-    Attributes:
-        environment: its environment.
-        agent: the agent that is to run it.
-        group: the id of its task, whose repeats are a group.
-        rollout_id: its id, the same for every attempt.
-    """
-
-    # A Struct, as each rollout makes one; never part of a cycle.
-
-    task: pb.Task
-    repeat_index: int
-    environment: str
-    agent: str
-    group: str
-    rollout_id: str
 
 
 def arrange(

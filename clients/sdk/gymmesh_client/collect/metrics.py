@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gymmesh_client.boundaries import boundary_name
-from gymmesh_client.figures import Figures
+from gymmesh_client.collect.figures import Figures
 from gymmesh_client.summary import Counted
 from gymmesh_runtime import metrics
 

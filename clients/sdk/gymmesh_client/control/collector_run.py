@@ -16,7 +16,7 @@ from gymmesh_client.identity import RunIdentity
 from gymmesh_runtime.errors import MeshError
 
 
-class SteeredRun:
+class CollectorRun:
     """Implements `gymmesh_client.control.RunHandle`.
 
     Args:
@@ -116,8 +116,8 @@ class SteeredRun:
                 f"run {self.run_id} hands out no groups; begin it with --stream",
                 metadata={"method": "gymmesh.run.v1.RunService/StreamGroups"},
             )
-        feed = self._collector.feed
-        async with aclosing(feed.groups(after_cursor, max_staleness)) as groups:
+        stream = self._collector.group_stream
+        async with aclosing(stream.groups(after_cursor, max_staleness)) as groups:
             async for group in groups:
                 yield run_pb2.StreamGroupsResponse(
                     cursor=group.cursor, task=group.task, rollouts=group.rollouts

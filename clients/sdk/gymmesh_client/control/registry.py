@@ -1,5 +1,5 @@
-"""The notes by which a user's other terminals find a run: a small file each, readable by its
-owner alone, since it holds the token.
+"""The registry of a user's runs: a small file each, readable by its owner alone, since it holds
+the token. By it other terminals find a run.
 
     <runtime folder>/gymmesh/runs/<run id>.json   {"run_id", "address", "token", "pid", "output"}
 """
@@ -21,12 +21,12 @@ from gymmesh_client.journal.records import is_run_id
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class RunEntry:
     """Where a run is served.
 
     Attributes:
         address: host and port of its RunService.
-        token: what it wants to be shown; never printed.
+        token: what callers must show; never printed.
         pid: the collector's process.
         output: where its rows go.
     """
@@ -38,8 +38,8 @@ class Note:
     output: str
 
 
-def notes_folder() -> Path:
-    """Where the notes lie; GYMMESH_RUNTIME_DIR overrides the platform's folder."""
+def registry_folder() -> Path:
+    """Where the files are; GYMMESH_RUNTIME_DIR overrides the platform's folder."""
     own = os.environ.get("GYMMESH_RUNTIME_DIR")
     if own:
         return Path(own) / "runs"
@@ -50,60 +50,60 @@ def notes_folder() -> Path:
         return platformdirs.user_runtime_path("gymmesh") / "runs"
 
 
-def leave(note: Note) -> Path:
-    """Write a note. Raises OSError, and ValueError for an id that is no run's."""
-    if not is_run_id(note.run_id):
-        raise ValueError(f"{note.run_id!r} is no run's id")
-    folder = notes_folder()
+def write_entry(entry: RunEntry) -> Path:
+    """Write a run's entry. Raises OSError, and ValueError for an id that is no run's."""
+    if not is_run_id(entry.run_id):
+        raise ValueError(f"{entry.run_id!r} is no run's id")
+    folder = registry_folder()
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
-    if stat.S_IMODE(folder.stat().st_mode) & 0o077:  # others could put a note of theirs there
+    if stat.S_IMODE(folder.stat().st_mode) & 0o077:  # others could put a file of theirs there
         folder.chmod(0o700)
-    path = folder / f"{note.run_id}.json"
-    draft = folder / f".{note.run_id}.{note.pid}"
+    path = folder / f"{entry.run_id}.json"
+    draft = folder / f".{entry.run_id}.{entry.pid}"
     with contextlib.suppress(FileNotFoundError):
         draft.unlink()
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:
-        json.dump(asdict(note), file)
+        json.dump(asdict(entry), file)
     draft.replace(path)
     return path
 
 
-def take_away(note: Note) -> None:
-    """Remove a note, unless another process has written it anew since."""
-    path = notes_folder() / f"{note.run_id}.json"
-    if _read(path) == note:
+def remove_entry(entry: RunEntry) -> None:
+    """Remove a run's entry, unless another process has written it anew since."""
+    path = registry_folder() / f"{entry.run_id}.json"
+    if _read(path) == entry:
         with contextlib.suppress(OSError):
             path.unlink()
 
 
-def read_all() -> Iterator[Note]:
-    """The notes of runs whose process lives, oldest first; others are removed."""
+def read_entries() -> Iterator[RunEntry]:
+    """The entries of runs whose process lives, oldest first; others are removed."""
     with contextlib.suppress(OSError):
-        paths = sorted(notes_folder().glob("*.json"), key=_age)
+        paths = sorted(registry_folder().glob("*.json"), key=_age)
         for path in paths:
-            note = _read(path)
-            if note is not None and _lives(note.pid):
-                yield note
-            elif note is not None:
+            entry = _read(path)
+            if entry is not None and _lives(entry.pid):
+                yield entry
+            elif entry is not None:
                 with contextlib.suppress(OSError):
                     path.unlink()
 
 
-def _read(path: Path) -> Note | None:
+def _read(path: Path) -> RunEntry | None:
     try:
         with path.open("rb") as file:
             about = os.fstat(file.fileno())
-            # A note of somebody else's could send our token-bearing calls to his server.
+            # Another user's file could send our calls, tokens included, to his server.
             if about.st_uid != os.getuid() or stat.S_IMODE(about.st_mode) & 0o077:
                 return None
             document = json.loads(file.read(65536))
-        note = Note(**document)
+        entry = RunEntry(**document)
         # Each is where its run's id says, and what it says is of the kinds that we write.
-        kinds = [type(one) for one in (note.address, note.token, note.output)]
-        sound = is_run_id(note.run_id) and kinds == [str] * 3 and type(note.pid) is int
-        return note if sound and note.pid > 0 else None
+        kinds = [type(one) for one in (entry.address, entry.token, entry.output)]
+        sound = is_run_id(entry.run_id) and kinds == [str] * 3 and type(entry.pid) is int
+        return entry if sound and entry.pid > 0 else None
     except (OSError, ValueError, TypeError):
         return None
 

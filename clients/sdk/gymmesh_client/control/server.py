@@ -7,7 +7,7 @@ import secrets
 from typing import Final
 
 from gymmesh_client.control.handle import RunHandle
-from gymmesh_client.control.notes import Note, leave, take_away
+from gymmesh_client.control.registry import RunEntry, remove_entry, write_entry
 from gymmesh_client.control.servicer import RUN_SERVICE, RunServicer
 from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.wire.server import MeshServer
@@ -18,32 +18,33 @@ _STOP_S: Final = 5.0
 _TOKEN_BYTES: Final = 32
 
 
-class RunDesk:
-    """Serves runs on loopback while it is open, and leaves a note of each.
+class RunServer:
+    """Serves runs on loopback while it is open, and registers each.
 
-    Use as an asynchronous context manager. Raises OSError when neither port nor note can be had.
+    Use as an asynchronous context manager. Raises OSError when there is no port for it, or a run
+    cannot be registered.
     """
 
     def __init__(self) -> None:
         self._token = secrets.token_urlsafe(_TOKEN_BYTES)
         self._servicer = RunServicer(self._token)
         self._server = MeshServer([Binding(RUN_SERVICE, self._servicer)], mux=False)
-        self._notes: list[Note] = []
+        self._entries: list[RunEntry] = []
         self._port = 0
 
-    async def __aenter__(self) -> RunDesk:
+    async def __aenter__(self) -> RunServer:
         self._port = await self._server.start(_LOOPBACK, 0)
         await self._server.set_serving(True)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for note in self._notes:
-            take_away(note)
+        for entry in self._entries:
+            remove_entry(entry)
         await self._server.stop(_STOP_S)
 
     def add(self, run: RunHandle, output: str) -> None:
         """Serve a run whose rows go to `output`."""
         self._servicer.add(run)
-        note = Note(run.run_id, f"{_LOOPBACK}:{self._port}", self._token, os.getpid(), output)
-        leave(note)
-        self._notes.append(note)
+        entry = RunEntry(run.run_id, f"{_LOOPBACK}:{self._port}", self._token, os.getpid(), output)
+        write_entry(entry)
+        self._entries.append(entry)
