@@ -67,11 +67,8 @@ _NEW: Final = (
 )
 _MOVE: Final = f"UPDATE attempts SET ({_PLACE}) = (?, ?, ?, ?, ?, ?, ?) WHERE rowid = ?"
 # Of a rollout at most one outcome is current at a time, so each takes the oldest that still is.
-_SUPERSEDE: Final = """
-    UPDATE attempts SET current = 0, superseded = ?
-    WHERE rowid = (SELECT min(rowid) FROM attempts WHERE rollout_key = ? AND current = 1)
-    RETURNING rowid
-"""
+_CURRENT: Final = "SELECT min(rowid) FROM attempts WHERE rollout_key = ? AND current = 1"
+_SUPERSEDE: Final = "UPDATE attempts SET current = 0, superseded = ? WHERE rowid = ?"
 _NAME_SUPERSEDED: Final = f"UPDATE attempts SET row_file = ? WHERE row_kind = {SUPERSEDED}"
 _SET_COLUMNS: Final = (
     f"UPDATE attempts SET ({', '.join(Columns._fields)}, row_file) = (?, ?, ?, ?, ?, ?, ?, ?) "
@@ -196,7 +193,7 @@ class IndexBuilder:
             key, attempt, status, boundary, place = record
             if status not in _OUTCOMES:
                 raise BadRecord(f"an outcome of kind {status}")
-            self._check(place)
+            _checked(place)
             self._state.reach(place.file, place.offset + place.extent)
             name = boundary_name(boundary)
             self._held.append((attempt, _OUTCOMES[status], 1, when, key, name, *place))
@@ -212,10 +209,6 @@ class IndexBuilder:
             if isinstance(record, Session):
                 self._files = self._files.of_session(record.info)
 
-    def _check(self, place: Place) -> None:
-        if place.offset + place.extent >= _MOST:
-            raise BadRecord("a row lies behind the end of any file")
-
     def _flush(self) -> None:
         self._database.executemany(_INSERT, self._held)
         self._held.clear()
@@ -226,16 +219,15 @@ class IndexBuilder:
             for statement in KEY_INDICES.split(";"):
                 self._database.execute(statement)
             self._indexed = True
-        why = REASONS.get(record.reason, "")
-        found = self._database.execute(_SUPERSEDE, (why, record.key)).fetchall()
-        if len(found) != 1:
+        (rowid,) = self._database.execute(_CURRENT, (record.key,)).fetchone()
+        if rowid is None:
             raise UserError(
                 f"{self._files.journal}: is damaged: an outcome is superseded that there was not"
             )
+        self._database.execute(_SUPERSEDE, (REASONS.get(record.reason, ""), rowid))
         self._state.note_superseded(record)
         if isinstance(record, Blanked):
-            self._check(record.copy)
-            self._database.execute(_MOVE, (*record.copy, *found[0]))
+            self._database.execute(_MOVE, (*_checked(record.copy), rowid))
 
     def _move(self, record: Compacted) -> None:
         """Give the rows of a file that was compacted their new places."""
@@ -245,7 +237,7 @@ class IndexBuilder:
             _IN_FILE, (record.kind, record.shard, after)
         ).fetchall():
             after = rows[-1][0]
-            moved = [(*moves.of(Place._make(place)), rowid) for rowid, *place in rows]
+            moved = [(*_checked(moves.of(Place._make(at))), rowid) for rowid, *at in rows]
             self._database.executemany(_MOVE, moved)
 
     # -- what the rows say --------------------------------------------------------------------
@@ -268,3 +260,10 @@ class IndexBuilder:
         except (OSError, UserError):
             row = b""  # gone or damaged, which its reader reports
         return (*columns_of(row), self._files.row_file(*place.file).name, rowid)
+
+
+def _checked(place: Place) -> Place:
+    """The place, if a row can be there; anybody may have written the journal."""
+    if place.offset < 0 or place.offset + place.extent >= _MOST:
+        raise BadRecord("a row lies where no file can have one")
+    return place

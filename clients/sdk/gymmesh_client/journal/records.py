@@ -284,7 +284,7 @@ def decode_one(kind: int, body: bytes) -> Record:
     """A record of its type and body; raises BadRecord as `decode`."""
     try:
         if kind == _OUTCOME_TYPE:
-            return Outcome(*_OUTCOME.unpack_from(body), _place(body, _OUTCOME.size))
+            return Outcome._make((*_OUTCOME.unpack_from(body), _place(body, _OUTCOME.size)))
         return _decode_other(kind, body)
     except (struct.error, ValueError, TypeError) as error:
         raise error if isinstance(error, BadRecord) else BadRecord(str(error)) from None
@@ -298,18 +298,19 @@ def _decode_other(kind: int, body: bytes) -> Record:
     if kind == _FAILED_ATTEMPT:
         return AttemptFailed(*_ATTEMPT.unpack(body))
     if kind == _SUPERSEDED_TYPE:
-        return Superseded(*_SUPERSEDED.unpack_from(body), _place(body, _SUPERSEDED.size))
+        place = _place(body, _SUPERSEDED.size)
+        return Superseded._make((*_SUPERSEDED.unpack_from(body), place))
     if kind == _COMPACTED_TYPE:
         removed = map(Removed._make, _REMOVED.iter_unpack(body[_COMPACTED.size :]))
-        return Compacted(*_COMPACTED.unpack_from(body), tuple(removed))
+        return Compacted._make((*_COMPACTED.unpack_from(body), tuple(removed)))
     if kind in (_SESSION, _RUN_ENDED):
         info = json.loads(body)
         if type(info) is not dict:
             raise BadRecord("a session is not a JSON object")
         return Session(checked_session(info)) if kind == _SESSION else RunEnded(info)
     if kind == _BLANKED:
-        copy = _place(body, _SUPERSEDED.size + _PLACE.size)
-        return Blanked(*_SUPERSEDED.unpack_from(body), _place(body, _SUPERSEDED.size), copy)
+        places = _place(body, _SUPERSEDED.size), _place(body, _SUPERSEDED.size + _PLACE.size)
+        return Blanked._make((*_SUPERSEDED.unpack_from(body), *places))
     if kind == _ERASED:
         return Erased(tuple(_SIZE.iter_unpack(body)))
     if kind == REWRITTEN_TYPE:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,7 +45,7 @@ def test_it_is_read(files: OutputFiles) -> None:
 
 
 async def test_it_is_gone_on_with(files: OutputFiles) -> None:
-    kept = []
+    kept: list[Any] = []
     output = prepare(
         files,
         RunIdentity("t", "c", "1.0"),
