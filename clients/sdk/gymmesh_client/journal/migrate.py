@@ -1,9 +1,9 @@
 """Outputs of runs that were written before there was a journal: they get one.
 
 Such a run has its rows, its failures and `NAME.run.json`. A failed rollout could have several
-rows of failures, and one that was tried again later a row beside them; only the last counts,
-and the others go to the superseded rows. The journal is made beside the output and put in its
-place once it is whole; whatever happens before, the output is as it was.
+rows of failures, and one that was tried again later a row beside them; only the last counts, and
+the others are superseded. The journal is made beside the output and put in its place once it is
+whole; until then the output is as it was. Called by `output`, when such a run is resumed.
 """
 
 from __future__ import annotations
@@ -26,13 +26,12 @@ from gymmesh_client.journal.records import (
     FORMAT,
     RETRY,
     ROWS,
-    SUPERSEDED,
     Outcome,
     Place,
     Record,
     Session,
     Superseded,
-    encode_all,
+    encode,
     is_run_id,
 )
 from gymmesh_client.problems import UserError
@@ -71,7 +70,7 @@ def read_old_run(files: OutputFiles) -> OldRun | None:
         raise UserError(f"{files.run}: is damaged, so {files.rows} cannot be resumed") from None
 
 
-def adopt(files: OutputFiles, old: OldRun, disk: Disk | None = None) -> None:
+def migrate(files: OutputFiles, old: OldRun, disk: Disk | None = None) -> None:
     """Write the journal of an output that has none.
 
     Raises:
@@ -103,7 +102,7 @@ def adopt(files: OutputFiles, old: OldRun, disk: Disk | None = None) -> None:
     try:
         records = [
             Session(session),
-            *_failures(plain, done, disk),
+            *_failures(plain, done),
             *(one.outcome for one in completed),
         ]
         fd = disk.open(draft)
@@ -113,8 +112,7 @@ def adopt(files: OutputFiles, old: OldRun, disk: Disk | None = None) -> None:
             _write(disk, fd, records)
         finally:
             os.close(fd)
-        draft.replace(files.journal)
-        disk.sync_folder(files.journal.parent)
+        disk.replace(draft, files.journal)
         files.run.unlink(missing_ok=True)
     except OSError as error:
         raise cannot_write(files.journal, error) from None
@@ -124,36 +122,21 @@ class _Row(NamedTuple):
     line: int
     task: str
     repeat: int
-    raw: bytes
     outcome: Outcome
 
 
-def _failures(files: OutputFiles, done: dict[bytes, int], disk: Disk) -> Iterator[Record]:
-    """The failures' records; those that are no longer current are copied away."""
+def _failures(files: OutputFiles, done: dict[bytes, int]) -> Iterator[Record]:
+    """The failures' records."""
     rows = list(_read(files.failures, FAILURES))
     last = {row.outcome.key: row.line for row in rows}
-    stale = [row for row in rows if row.outcome.key in done or last[row.outcome.key] != row.line]
-    kept, at = {}, 0
-    if stale:
-        fd = disk.open(files.superseded)
-        try:
-            disk.cut(fd, 0)
-            for row in stale:
-                disk.write(fd, row.raw, at)
-                place = row.outcome.place
-                kept[row.line] = place._replace(lane=SUPERSEDED, offset=at)
-                at += len(row.raw)
-            disk.sync(fd)
-        finally:
-            os.close(fd)
     for row in rows:
+        key, attempt, _, _, place = row.outcome
         yield row.outcome
-        if row.line in kept:
-            key, attempt, _, _, place = row.outcome
-            yield Superseded(key, attempt, RETRY, place, kept[row.line])
+        if key in done or last[key] != row.line:
+            yield Superseded(key, attempt, RETRY, place)
 
 
-def _read(path: Path, lane: int) -> Iterator[_Row]:
+def _read(path: Path, kind: int) -> Iterator[_Row]:
     """The rows of a file; a last line with no newline is a torn write and no row."""
     try:
         file = path.open("rb")
@@ -170,7 +153,7 @@ def _read(path: Path, lane: int) -> Iterator[_Row]:
                 raise UserError(f"{path}:{line}: is damaged: {error.problem}") from None
             if type(row) is not dict:
                 raise UserError(f"{path}:{line}: is not a rollout's row")
-            yield _row(path, line, raw, row, Place(lane, 0, offset, 0, len(raw), len(raw), 0))
+            yield _row(path, line, raw, row, Place(kind, 0, offset, 0, len(raw), len(raw), 0))
             offset += len(raw)
 
 
@@ -180,7 +163,7 @@ def _row(path: Path, line: int, raw: bytes, row: dict[str, Any], place: Place) -
         raise UserError(f"{path}:{line}: has no task_id, repeat_index and rollout_id")
     attempt = row.get("attempt")
     status, boundary = COMPLETED, 0
-    if place.lane == FAILURES:
+    if place.kind == FAILURES:
         failure = row.get("failure")
         named = failure.get("boundary") if type(failure) is dict else ""
         status = FAILED
@@ -189,7 +172,7 @@ def _row(path: Path, line: int, raw: bytes, row: dict[str, Any], place: Place) -
     outcome = Outcome(
         rollout_key(name), attempt if type(attempt) is int else 1, status, boundary, place
     )
-    return _Row(line, task, repeat, raw if place.lane == FAILURES else b"", outcome)
+    return _Row(line, task, repeat, outcome)
 
 
 def _write(disk: Disk, fd: int, records: list[Record]) -> None:
@@ -197,7 +180,7 @@ def _write(disk: Disk, fd: int, records: list[Record]) -> None:
     disk.write(fd, HEADER, 0)
     end = len(HEADER)
     for sequence, first in enumerate(range(0, len(records), _PER_COMMIT)):
-        payload = encode_all(records[first : first + _PER_COMMIT])
+        payload = b"".join(map(encode, records[first : first + _PER_COMMIT]))
         frame = encode_frame(sequence, 0, payload)
         disk.write(fd, frame, end)
         end += len(frame)

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from gymmesh_client.journal.frames import HEADER
-from gymmesh_client.journal.index_schema import APPLICATION_ID, INDEX_BEGIN
+from gymmesh_client.journal.index_tables import APPLICATION_ID, INDEX_BEGIN
 from gymmesh_client.journal.layout import OutputFiles
+from gymmesh_client.journal.row_files import ZSTD_FRAME
 from gymmesh_client.replacing import draft_of, first_object, refuse_foreign
 from gymmesh_responses import CodecError, loads
 
 _OLD_INDEX: Final = b"\x89gymmesh index\n\x01\n"
 _APPLICATION_ID: Final = struct.Struct(">68xi")
-_ZSTD_FRAME: Final = b"\x28\xb5\x2f\xfd"
 _TRACE_BLOCK: Final = struct.pack("<I", 0x184D2A51)
 _SUMMARY: Final = b'{\n  "run_id": "'
 _SKIPPED: Final = b'{"line": '
@@ -23,11 +23,11 @@ _LOG: Final = b"# gym-cli: "
 _WHAT: Final = "a run's output"
 
 
-def refuse_what_is_no_run(files: OutputFiles, *, going_on: bool = False) -> None:
+def refuse_foreign_files(files: OutputFiles, *, resuming: bool = False) -> None:
     """Refuse a run where one of its files is there already and is something else.
 
     Args:
-        going_on: the run is there, and its journal says what its rows are.
+        resuming: the run is there, and its journal says what its rows are.
 
     Raises:
         UserError: a file is no run's; nothing was changed.
@@ -44,16 +44,16 @@ def refuse_what_is_no_run(files: OutputFiles, *, going_on: bool = False) -> None
     }
     drafts = (draft_of(files.journal), draft_of(files.summary), draft_of(files.skipped))
     beside = (files.index, files.trace, files.summary, files.skipped, files.log, *drafts)
-    for path in beside if going_on else files.everything():
+    for path in beside if resuming else files.everything():
         if path in begins:
             refuse_foreign(path, partial(_begins, begin=begins[path]), _WHAT)
         elif path == files.index:
             refuse_foreign(path, _is_index, _WHAT)
         elif path in (files.run, files.summary):
             refuse_foreign(path, _is_about_a_run, _WHAT)
-        elif path.name.endswith(".zst"):
+        elif ".jsonl.zst" in path.name:
             # Without a decompressor only the journal says whose it is.
-            refuse_foreign(path, lambda one: known and _begins(one, _ZSTD_FRAME), _WHAT)
+            refuse_foreign(path, lambda one: known and _begins(one, ZSTD_FRAME), _WHAT)
         else:
             refuse_foreign(path, lambda one: _has_rows(one, known), _WHAT)
 

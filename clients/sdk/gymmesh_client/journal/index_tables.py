@@ -7,7 +7,7 @@ from typing import Final
 INDEX_BEGIN: Final = b"SQLite format 3\0"
 """How every SQLite file begins."""
 APPLICATION_ID: Final = 0x474D5849  # "GMXI": tells the index from anyone else's database
-VERSION: Final = 1
+VERSION: Final = 2
 """Of the tables; an index of another version is made anew."""
 
 TABLES: Final = """
@@ -30,16 +30,21 @@ TABLES: Final = """
         row_bytes INTEGER,
         ended_at INTEGER NOT NULL,
         rollout_key BLOB NOT NULL,
-        lane INTEGER,
-        shard INTEGER,
+        row_kind INTEGER,
+        row_shard INTEGER,
         row_inner INTEGER,
         row_length INTEGER,
         row_crc INTEGER
     );
 """
-# Made after the attempts are in, which is faster than keeping them up to date meanwhile.
-INDICES: Final = """
+# Made after the attempts are in, which is faster than keeping them up to date meanwhile. The first
+# are those that superseding and moving rows needs.
+KEY_INDICES: Final = """
     CREATE INDEX IF NOT EXISTS attempts_key ON attempts (rollout_key);
+    CREATE INDEX IF NOT EXISTS attempts_file ON attempts (row_kind, row_shard);
+"""
+INDICES: Final = f"""
+    {KEY_INDICES}
     CREATE INDEX IF NOT EXISTS attempts_task ON attempts (task_id, repeat);
     CREATE INDEX IF NOT EXISTS attempts_environment ON attempts (environment, outcome, reward);
 """
