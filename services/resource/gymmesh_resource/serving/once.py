@@ -148,9 +148,14 @@ def digest_of(request: Request) -> int:
 
 async def until_done(task: asyncio.Task[Any]) -> None:
     """Wait for a task's end. Unlike `await task`, a cancelled caller leaves the task running."""
-    ended = asyncio.Event()
-    task.add_done_callback(lambda _: ended.set())
-    await ended.wait()
+    ended = asyncio.get_running_loop().create_future()
+
+    def end(_: asyncio.Task[Any]) -> None:
+        if not ended.done():
+            ended.set_result(None)
+
+    task.add_done_callback(end)
+    await ended
 
 
 def session_not_found(session_id: str) -> MeshError:
