@@ -1,4 +1,4 @@
-"""The mux to one address: opened when first needed, shared by all who call there."""
+"""The mux to one address: opened when first needed, shared by all calls to there."""
 
 from __future__ import annotations
 
@@ -17,53 +17,52 @@ from gymmesh_runtime.errors import (
     deadline_passed,
 )
 from gymmesh_runtime.wire.channels import Connection, Line
-from gymmesh_runtime.wire.mux.caller import Crowd
+from gymmesh_runtime.wire.mux.exchange import Exchange, InFlight
 from gymmesh_runtime.wire.mux.frames import EXCHANGE, OFFERED
-from gymmesh_runtime.wire.mux.link import Link
-from gymmesh_runtime.wire.mux.pipes import GrpcPipe
+from gymmesh_runtime.wire.mux.stream import GrpcStream
 from gymmesh_runtime.wire.plain import cancelled_by_caller
 
 _log = logging.getLogger("gymmesh.mux")
 
 _OPEN_S: Final = 10.0
-#: A refusal comes at once; one who says nothing for so long has taken the call.
+#: A refusal comes at once; a server that says nothing for so long has taken the call.
 _SILENCE_S: Final = 1.0
 _CLOSE_S: Final = 2.0
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 2.0
-#: A link that broke sooner than this counts as one that could not be opened.
+#: An exchange that broke sooner than this counts as one that could not be opened.
 _SHORT_LIFE_S: Final = 1.0
 
 
-class Trunk:
-    """At most one link in use to one address.
+class MuxConnection:
+    """At most one exchange in use to one address.
 
-    ``link`` is that link, None when there is none: then ``open`` makes one, or
+    ``exchange`` is that one, None when there is none: then ``open`` makes one, or
     says that the peer is to be called by plain RPCs.
     """
 
-    def __init__(self, line: Line, crowd: Crowd | None = None) -> None:
-        self.link: Link | None = None
+    def __init__(self, line: Line, in_flight: InFlight | None = None) -> None:
+        self.exchange: Exchange | None = None
         self._line = line
-        self._crowd = crowd
-        self._running: dict[asyncio.Task[None], Link] = {}  # those that leave, too
-        self._opening: asyncio.Task[Link | None] | None = None
+        self._in_flight = in_flight
+        self._running: dict[asyncio.Task[None], Exchange] = {}  # those that leave, too
+        self._opening: asyncio.Task[Exchange | None] | None = None
         self._plain_only = False
         self._failures = 0
         self._not_before = 0.0  # monotonic time of the next attempt
         self._last: MeshError | None = None
 
-    async def open(self, timeout: float, method: str) -> Link | None:
-        """Returns the link, opened if need be; None: call by plain RPCs.
+    async def open(self, timeout: float, method: str) -> Exchange | None:
+        """Returns the exchange, opened if need be; None: call by plain RPCs.
 
-        Those who ask at the same time share one attempt; after a failed one
-        there is a pause that grows, in which calls fail at once. Raises
+        Calls at the same time share one attempt; after a failed one there
+        is a pause that grows, in which calls fail at once. Raises
         PEER_UNAVAILABLE, and DEADLINE_PASSED after ``timeout`` seconds.
         """
         if self._plain_only or self._line.retired:
             return None
-        if self.link is not None:
-            return self.link
+        if self.exchange is not None:
+            return self.exchange
         if self._opening is None:
             if self._last is not None and time.monotonic() < self._not_before:
                 raise _again(self._last)
@@ -71,45 +70,45 @@ class Trunk:
             self._opening.add_done_callback(self._opened)
         try:
             async with asyncio.timeout(timeout):
-                link = await asyncio.shield(self._opening)
+                exchange = await asyncio.shield(self._opening)
         except TimeoutError:
             raise deadline_passed(method) from None
         except asyncio.CancelledError:
             if cancelled_by_caller():
                 raise
             raise connection_closed(self._line.address) from None
-        # It may have been let go again in the meantime.
-        return link if link is not None and link.usable else None
+        # It may have been left again in the meantime.
+        return exchange if exchange is not None and exchange.usable else None
 
     def retire(self) -> None:
-        """Lets go of the address; calls in flight go on, later ones are plain."""
-        link, self.link = self.link, None
-        if link is not None:
-            link.leave("the address is no longer listed")
+        """Leaves the address; calls in flight go on, later ones are plain."""
+        exchange, self.exchange = self.exchange, None
+        if exchange is not None:
+            exchange.leave("the address is no longer listed")
 
     def renew(self) -> None:
         """Connects anew for the calls to come, with certificates that have changed."""
-        link, self.link = self.link, None
-        if link is not None:
-            link.leave("the certificates have changed")
+        exchange, self.exchange = self.exchange, None
+        if exchange is not None:
+            exchange.leave("the certificates have changed")
 
     def restore(self) -> None:
-        """Takes the address back: who is there now may offer the mux."""
+        """Takes the address back: the server there now may offer the mux."""
         self._plain_only = False
         self._failures, self._last = 0, None
 
     async def close(self) -> None:
-        """Ends all links; calls in flight end with PEER_UNAVAILABLE."""
-        self.link = None
+        """Ends all exchanges; calls in flight end with PEER_UNAVAILABLE."""
+        self.exchange = None
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.wait({self._opening})
-        for link in self._running.values():
-            link.cut(lambda: connection_closed(self._line.address))
+        for exchange in self._running.values():
+            exchange.cut(lambda: connection_closed(self._line.address))
         if self._running:
             await asyncio.wait(set(self._running), timeout=_CLOSE_S)
 
-    async def _open(self) -> Link | None:
+    async def _open(self) -> Exchange | None:
         carried = self._line.metadata()
         held = self._line.enter()
         call = held.raw(EXCHANGE)(metadata=carried)
@@ -155,40 +154,40 @@ class Trunk:
         finally:
             metadata.cancel()
 
-    def _start(self, call: Any, held: Connection) -> Link | None:
+    def _start(self, call: Any, held: Connection) -> Exchange | None:
         if self._line.retired:
             call.cancel()
             self._line.leave(held)
             return None
         address = self._line.address
-        pipe = GrpcPipe(call, address, opener=True)
-        link = Link(pipe, opener=True, peer=address, crowd=self._crowd)
-        link.on_leaving = lambda: self._let_go(link)
-        task = asyncio.create_task(self._run(link, call, held))
-        self._running[task] = link
+        stream = GrpcStream(call, address, opener=True)
+        exchange = Exchange(stream, opener=True, peer=address, in_flight=self._in_flight)
+        exchange.on_leaving = lambda: self._left(exchange)
+        task = asyncio.create_task(self._run(exchange, call, held))
+        self._running[task] = exchange
         task.add_done_callback(self._running.pop)
-        self.link = link
-        return link
+        self.exchange = exchange
+        return exchange
 
-    async def _run(self, link: Link, call: Any, held: Connection) -> None:
+    async def _run(self, exchange: Exchange, call: Any, held: Connection) -> None:
         started = time.monotonic()
         try:
-            await link.run()
+            await exchange.run()
         finally:
             refused = call.done() and await call.code() is grpc.StatusCode.UNIMPLEMENTED
             self._plain_only = self._plain_only or refused
             call.cancel()
             self._line.leave(held)
-            if link.broken and time.monotonic() - started < _SHORT_LIFE_S:
+            if exchange.broken and time.monotonic() - started < _SHORT_LIFE_S:
                 self._pause(self._away("the last connection broke at once"))
             else:
                 self._failures = 0
 
-    def _let_go(self, link: Link) -> None:
-        if self.link is link:
-            self.link = None
+    def _left(self, exchange: Exchange) -> None:
+        if self.exchange is exchange:
+            self.exchange = None
 
-    def _opened(self, task: asyncio.Task[Link | None]) -> None:
+    def _opened(self, task: asyncio.Task[Exchange | None]) -> None:
         self._opening = None
         if task.cancelled():
             return

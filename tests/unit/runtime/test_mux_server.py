@@ -1,4 +1,4 @@
-"""A link of the mux, frame by frame: the end that serves."""
+"""A exchange of the mux, frame by frame: the end that serves."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from gymmesh.mux.v1 import mux_pb2
 from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import from_status
 from gymmesh_runtime.one_per_second import OnePerSecond
-from gymmesh_runtime.wire.mux import link
+from gymmesh_runtime.wire.mux import exchange
 from gymmesh_runtime.wire.mux.frames import (
-    BEGIN,
-    CANCEL,
-    CHUNK,
-    CREDIT,
-    MESSAGE,
+    Begin,
+    Cancel,
+    Chunk,
+    Credit,
+    Message,
     pack,
 )
 from gymmesh_runtime.wire.mux.sender import QUEUED_BYTES
-from tests.unit.runtime.link_ends import (
+from tests.unit.runtime.exchange_ends import (
     SMALL,
     STREAM,
     UNARY,
@@ -84,7 +84,7 @@ async def test_a_stream_sends_no_more_than_its_credit(served: Served) -> None:
     for _ in range(3):
         assert (await served.hand.get()).WhichOneof("kind") == "message"
     assert await served.hand.quiet()
-    served.hand.send((CREDIT, 1, 2))
+    served.hand.send(Credit(1, 2))
     for _ in range(2):
         assert (await served.hand.get()).WhichOneof("kind") == "message"
     assert await served.hand.quiet()
@@ -102,17 +102,17 @@ async def test_a_stream_without_credit_ends_at_its_deadline(served: Served) -> N
 async def test_chunks_that_do_not_come_end_the_call_at_its_deadline(served: Served) -> None:
     served.begin(1, b"", more=True, timeout_ms=100)
     assert (await served.hand.error()).reason == Reason.ERROR_REASON_DEADLINE_PASSED
-    served.hand.send((CHUNK, 1, b"late", True))
+    served.hand.send(Chunk(1, b"late", True))
     served.begin(3, unary("ok"))
-    assert (await served.hand.get()).call == 3  # the link lives on
-    assert served.link.table.assembling == 0
+    assert (await served.hand.get()).call == 3  # the exchange lives on
+    assert served.exchange.table.assembling == 0
 
 
 async def test_the_time_of_the_chunks_counts(served: Served) -> None:
     request = unary("ok").SerializeToString()
     served.begin(1, request[:1], more=True, timeout_ms=10_000)
     await asyncio.sleep(0.2)
-    served.hand.send((CHUNK, 1, request[1:], True))
+    served.hand.send(Chunk(1, request[1:], True))
     await served.hand.get()
     assert served.probe.contexts[0].deadline is not None
     assert served.probe.contexts[0].deadline - time.monotonic() < 9.9
@@ -122,7 +122,7 @@ async def test_the_time_of_the_chunks_counts(served: Served) -> None:
 async def test_a_cancelled_call_is_stopped_and_ended(served: Served, request_: Any) -> None:
     served.begin(1, request_, credit=9)
     await asyncio.wait_for(served.probe.started.wait(), 10)
-    served.hand.send((CANCEL, 1))
+    served.hand.send(Cancel(1))
     while (frame := await served.hand.get()).WhichOneof("kind") == "message":
         pass
     error = from_status(frame.end.status)
@@ -134,8 +134,8 @@ async def test_a_cancelled_call_is_stopped_and_ended(served: Served, request_: A
 async def test_a_call_cancelled_before_it_started_is_not_served(served: Served, more: bool) -> None:
     request = unary("ok").SerializeToString()
     served.hand.send(
-        (BEGIN, 1, UNARY.full_name, 0, {}, request, more, 0),
-        (CANCEL, 1),
+        Begin(1, UNARY.full_name, 0, {}, request, more, 0),
+        Cancel(1),
     )
     assert (await served.hand.error()).reason == Reason.ERROR_REASON_CALLER_CANCELLED
     assert await served.hand.quiet()
@@ -152,9 +152,9 @@ async def test_more_calls_than_the_link_takes_are_refused(served: Served) -> Non
 
 async def test_a_request_that_is_too_large_is_refused(served: Served) -> None:
     served.begin(1, b"x" * 600, more=True)
-    served.hand.send((CHUNK, 1, b"x" * 600, False))
+    served.hand.send(Chunk(1, b"x" * 600, False))
     assert (await served.hand.error()).reason == Reason.ERROR_REASON_MESSAGE_TOO_LARGE
-    served.hand.send((CHUNK, 1, b"x", True))
+    served.hand.send(Chunk(1, b"x", True))
     served.begin(3, unary("ok"))
     assert (await served.hand.get()).call == 3
 
@@ -164,11 +164,11 @@ async def test_a_peer_that_does_not_read_fills_no_memory(served: Served) -> None
     big = "x" * 200_000
     for number in range(1, 2 * SMALL.calls, 2):
         served.begin(number, unary("ok", request_id=big))
-    await until(lambda: served.link.sender.full)
+    await until(lambda: served.exchange.sender.full)
     await asyncio.sleep(0.1)
     # What is beyond the bound waits in its call, and the calls are bounded.
-    assert served.link.sender.queued_bytes < QUEUED_BYTES + 1_000_000
-    assert served.link.table.theirs > 0
+    assert served.exchange.sender.queued_bytes < QUEUED_BYTES + 1_000_000
+    assert served.exchange.table.incoming > 0
     served.hand.reads.set()
     ended: set[int] = set()
     while len(ended) < SMALL.calls:
@@ -181,20 +181,20 @@ async def test_a_peer_that_does_not_read_fills_no_memory(served: Served) -> None
 async def test_who_asks_for_ever_more_and_reads_nothing_is_cut_off(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gymmesh_runtime.wire.mux.callee._MAX_QUEUED", 1000)
+    monkeypatch.setattr("gymmesh_runtime.wire.mux.serving._MAX_QUEUED", 1000)
     served.hand.reads.clear()
     served.hand.send(
-        *((BEGIN, 2 * n + 1, UNARY.full_name, 0, {}, b"", False, 0) for n in range(3000))
+        *(Begin(2 * n + 1, UNARY.full_name, 0, {}, b"", False, 0) for n in range(3000))
     )
     await asyncio.wait_for(served.running, 10)
-    assert served.link.broken
+    assert served.exchange.broken
 
 
 async def test_a_server_that_leaves_answers_what_it_has_and_refuses_more(served: Served) -> None:
     served.begin(1, stream("drip"), credit=9)
     for _ in range(3):
         await served.hand.get()
-    served.link.leave("bye")
+    served.exchange.leave("bye")
     served.begin(3, unary("ok"))
     frames = [await served.hand.get() for _ in range(8)]
     (farewell,) = [one for one in frames if one.WhichOneof("kind") == "go_away"]
@@ -203,13 +203,13 @@ async def test_a_server_that_leaves_answers_what_it_has_and_refuses_more(served:
     assert from_status(refused.end.status).reason == Reason.ERROR_REASON_DRAINING
     assert len([one for one in frames if one.call == 1]) == 6  # it goes on
     assert not served.running.done()
-    served.hand.send((CANCEL, 1))
+    served.hand.send(Cancel(1))
     await asyncio.wait_for(served.running, 10)
-    assert not served.link.broken
+    assert not served.exchange.broken
 
 
 async def test_a_call_that_crosses_an_idle_servers_farewell_is_told(served: Served) -> None:
-    served.link.leave("bye")
+    served.exchange.leave("bye")
     assert (await served.hand.get()).WhichOneof("kind") == "go_away"
     served.begin(1, unary("ok"))
     assert (await served.hand.error()).reason == Reason.ERROR_REASON_DRAINING
@@ -222,15 +222,15 @@ async def test_a_client_that_has_said_everything_is_still_answered(served: Serve
     served.hand.send_raw(None)
     assert b"last" in (await served.hand.get()).message.payload
     await asyncio.wait_for(served.running, 10)
-    assert not served.link.broken
+    assert not served.exchange.broken
 
 
 @pytest.mark.parametrize(
     "data",
     [
         b"garbage",
-        pack([(MESSAGE, 1, b"", False)]),
-        pack([(CHUNK, 1, b"", True)]),
+        pack([Message(1, b"", False)]),
+        pack([Chunk(1, b"", True)]),
         mux_pb2.ExchangeRequest(frames=[mux_pb2.Frame(call=1)]).SerializeToString(),
     ],
 )
@@ -239,16 +239,16 @@ async def test_a_server_cuts_who_breaks_the_protocol(served: Served, data: bytes
     await asyncio.wait_for(served.probe.started.wait(), 10)
     served.hand.send_raw(data)
     await asyncio.wait_for(served.running, 10)
-    assert served.link.broken
+    assert served.exchange.broken
     assert served.probe.cancelled.is_set()  # nobody is there to be answered
-    assert served.link.error().reason == Reason.ERROR_REASON_MUX_BROKEN
+    assert served.exchange.error().reason == Reason.ERROR_REASON_MUX_BROKEN
 
 
 async def test_a_peer_that_breaks_the_protocol_over_and_over_is_logged_once_and_counted(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     now = 0.0
-    monkeypatch.setattr(link, "_warnings", OnePerSecond(clock=lambda: now))
+    monkeypatch.setattr(exchange, "_warnings", OnePerSecond(clock=lambda: now))
     before = _broken()
     for _ in range(20):
         await _break_one()
@@ -262,7 +262,7 @@ async def test_a_peer_that_breaks_the_protocol_over_and_over_is_logged_once_and_
 
 async def _break_one() -> None:
     async with serving_end() as served:
-        served.hand.send_raw(pack([(MESSAGE, 1, b"", False)]))
+        served.hand.send_raw(pack([Message(1, b"", False)]))
         await asyncio.wait_for(served.running, 30)
 
 

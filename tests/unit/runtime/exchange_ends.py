@@ -1,4 +1,4 @@
-"""One end of a link of the mux, with a hand that writes and reads the other end's frames."""
+"""One end of a exchange of the mux, with a hand that writes and reads the other end's frames."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from gymmesh.mux.v1 import mux_pb2
 from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.contract import methods_of
 from gymmesh_runtime.errors import MeshError, from_status
+from gymmesh_runtime.wire.mux.calling import call_unary
+from gymmesh_runtime.wire.mux.exchange import Exchange
 from gymmesh_runtime.wire.mux.frames import (
-    BEGIN,
+    Begin,
     Frame,
     pack,
     unpack,
 )
-from gymmesh_runtime.wire.mux.link import Link
 from gymmesh_runtime.wire.mux.table import TableLimits
 from tests.unit.runtime.probe import MODEL, Probe
 
@@ -38,9 +39,9 @@ class Hand:
         self._frames: list[mux_pb2.Frame] = []
         self.reads = asyncio.Event()  # cleared: it does not read
         self.reads.set()
-        self.ended = asyncio.Event()  # the link said that it sends no more
+        self.ended = asyncio.Event()  # the exchange said that it sends no more
 
-    # the link's side
+    # the exchange's side
 
     async def read(self) -> bytes | None:
         data = await self._to.get()
@@ -87,17 +88,18 @@ class Hand:
 class Served:
     """A server's end."""
 
-    def __init__(self, hand: Hand, probe: Probe, link: Link, running: asyncio.Task[None]) -> None:
+    def __init__(
+        self, hand: Hand, probe: Probe, exchange: Exchange, running: asyncio.Task[None]
+    ) -> None:
         self.hand = hand
         self.probe = probe
-        self.link = link
+        self.exchange = exchange
         self.running = running
 
     def begin(self, number: int, request: Any, **fields: Any) -> None:
         method = STREAM if isinstance(request, model_pb2.StreamResponseRequest) else UNARY
         self.hand.send(
-            (
-                BEGIN,
+            Begin(
                 number,
                 fields.get("method", method.full_name),
                 fields.get("timeout_ms", 20_000),
@@ -110,13 +112,13 @@ class Served:
 
 
 @asynccontextmanager
-async def end_of(hand: Hand, **options: Any) -> AsyncIterator[tuple[Link, asyncio.Task[None]]]:
-    link = Link(hand, peer="hand", **options)
-    running = asyncio.create_task(link.run())
+async def end_of(hand: Hand, **options: Any) -> AsyncIterator[tuple[Exchange, asyncio.Task[None]]]:
+    exchange = Exchange(hand, peer="hand", **options)
+    running = asyncio.create_task(exchange.run())
     try:
-        yield link, running
+        yield exchange, running
     finally:
-        link.cut()
+        exchange.cut()
         await asyncio.wait_for(running, 10)
 
 
@@ -125,20 +127,20 @@ async def serving_end() -> AsyncIterator[Served]:
     """A server's end, with small limits."""
     hand, probe = Hand(), Probe()
     methods = {one.spec.full_name: one for one in Binding(MODEL, probe).methods.values()}
-    async with end_of(hand, opener=False, methods=methods, limits=SMALL) as (link, running):
-        yield Served(hand, probe, link, running)
+    async with end_of(hand, opener=False, methods=methods, limits=SMALL) as (exchange, running):
+        yield Served(hand, probe, exchange, running)
 
 
 @asynccontextmanager
-async def calling_end() -> AsyncIterator[tuple[Hand, Link]]:
+async def calling_end() -> AsyncIterator[tuple[Hand, Exchange]]:
     """A client's end."""
     hand = Hand()
-    async with end_of(hand, opener=True) as (link, _):
-        yield hand, link
+    async with end_of(hand, opener=True) as (exchange, _):
+        yield hand, exchange
 
 
-def call(link: Link, request: Any, timeout: float = 20.0) -> asyncio.Task[Any]:
-    return asyncio.create_task(link.caller.unary(UNARY, request, timeout, {}))
+def call(exchange: Exchange, request: Any, timeout: float = 20.0) -> asyncio.Task[Any]:
+    return asyncio.create_task(call_unary(exchange, UNARY, request, timeout, {}))
 
 
 def first_of(messages: AsyncIterator[Any]) -> asyncio.Task[Any]:

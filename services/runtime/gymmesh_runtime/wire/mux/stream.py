@@ -1,10 +1,10 @@
-"""The two ends of an Exchange call as pipes of bytes."""
+"""The gRPC call under an exchange, as a stream of bytes both ways."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import grpc
 
@@ -16,7 +16,20 @@ from gymmesh_runtime.wire.plain import cancelled_by_caller
 T = TypeVar("T")
 
 
-class GrpcPipe:
+class ByteStream(Protocol):
+    """A stream of batches to and from the peer. Failures raise MeshError."""
+
+    async def read(self) -> bytes | None:
+        """The next batch; None when the peer sends no more."""
+
+    async def write(self, data: bytes) -> None:
+        """Sends a batch, waiting while the peer does not read."""
+
+    async def end(self) -> None:
+        """Says that no more is sent."""
+
+
+class GrpcStream:
     """Either end: a client's call or a server's context, both have read and write."""
 
     def __init__(self, rpc: Any, peer: str, *, opener: bool) -> None:

@@ -1,4 +1,4 @@
-"""Calls that are served in line by one task: as if each had one of its own."""
+"""Calls that are served: each in a task and a context of its own."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from gymmesh.model.v1 import model_pb2
 from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError, from_status
-from gymmesh_runtime.wire.mux.frames import BEGIN, CANCEL, Frame, pack
-from tests.unit.runtime.link_ends import UNARY, Hand, end_of
+from gymmesh_runtime.wire.mux.frames import Begin, Cancel, Frame, pack
+from tests.unit.runtime.exchange_ends import UNARY, Hand, end_of
 from tests.unit.runtime.probe import MODEL, unary, until
 
 pytestmark = pytest.mark.timeout(60)
@@ -51,7 +51,7 @@ class Plain:
 
 def ask(number: int, behaviour: str, timeout_ms: int = 20_000) -> Frame:
     request = unary(behaviour, request_id=str(number)).SerializeToString()
-    return (BEGIN, number, UNARY.full_name, timeout_ms, {}, request, False, 0)
+    return Begin(number, UNARY.full_name, timeout_ms, {}, request, False, 0)
 
 
 class Serving:
@@ -64,7 +64,7 @@ class Serving:
         self.end = end_of(self.hand, opener=False, methods=methods)
 
     async def __aenter__(self) -> Serving:
-        self.link, self.running = await self.end.__aenter__()
+        self.exchange, self.running = await self.end.__aenter__()
         return self
 
     async def __aexit__(self, *exc: Any) -> None:
@@ -86,25 +86,16 @@ class Serving:
         return seen
 
 
-async def test_calls_that_do_not_wait_share_a_task() -> None:
-    async with Serving() as served:
-        served.hand.send(*(ask(number, "at once") for number in (1, 3, 5)))
-        assert await served.outcomes(3) == {1: "OK", 3: "OK", 5: "OK"}
-        assert list(served.plain.tasks) == ["1", "3", "5"]
-        assert len(set(served.plain.tasks.values())) == 1
-
-
-async def test_a_call_that_waits_keeps_the_task_and_holds_nobody_up() -> None:
+async def test_each_call_has_a_task_and_holds_none_up() -> None:
     async with Serving() as served:
         served.hand.send(ask(1, "at once"), ask(3, "hang"), ask(5, "at once"), ask(7, "fails"))
         assert await served.outcomes(3) == {1: "OK", 5: "OK", 7: "QUEUE_FULL"}
-        tasks = served.plain.tasks
-        assert tasks["1"] is tasks["3"] is not tasks["5"]
-        served.hand.send((CANCEL, 3), ask(9, "at once"))
+        assert len(set(served.plain.tasks.values())) == 4
+        served.hand.send(Cancel(3), ask(9, "at once"))
         assert await served.outcomes(2) == {3: "CALLER_CANCELLED", 9: "OK"}
 
 
-async def test_calls_of_a_method_that_waits_begin_together() -> None:
+async def test_calls_of_one_batch_begin_together() -> None:
     async with Serving() as served:
         served.hand.send(*(ask(number, "hang") for number in range(1, 41, 2)))
         await until(lambda: served.plain.tasks)
@@ -113,20 +104,20 @@ async def test_calls_of_a_method_that_waits_begin_together() -> None:
         assert len(set(served.plain.tasks.values())) == 20
 
 
-async def test_who_is_given_up_in_line_is_not_served() -> None:
+async def test_a_call_cancelled_in_its_batch_is_not_served() -> None:
     async with Serving() as served:
-        served.hand.send(ask(1, "at once"), ask(3, "at once"), (CANCEL, 3), ask(5, "at once"))
+        served.hand.send(ask(1, "at once"), ask(3, "at once"), Cancel(3), ask(5, "at once"))
         assert await served.outcomes(3) == {1: "OK", 3: "CALLER_CANCELLED", 5: "OK"}
         assert list(served.plain.tasks) == ["1", "5"]
 
 
-async def test_a_link_that_ends_serves_nobody_in_line() -> None:
+async def test_a_stream_that_ends_cancels_all_calls() -> None:
     async with Serving() as served:
         served.hand.send(ask(1, "hang"), ask(3, "hang"), ask(5, "at once"))
-        await until(lambda: served.link.table.theirs)
-        served.link.cut()
+        await until(lambda: served.exchange.table.incoming)
+        served.exchange.cut()
         await asyncio.wait_for(served.running, 10)
-        assert served.link.table.theirs == 0
+        assert served.exchange.table.incoming == 0
         assert all(task is not None and task.done() for task in served.plain.tasks.values())
 
 
@@ -153,6 +144,6 @@ def test_each_call_ends_once_and_finds_nothing_of_another(batches: list[list[str
             begun = set(served.plain.tasks)  # a short deadline may pass before its call begins
             assert begun >= {str(n) for n, end in expected.items() if end != "DEADLINE_PASSED"}
             assert set(served.plain.contexts) <= {""}
-            assert served.link.table.theirs == 0
+            assert served.exchange.table.incoming == 0
 
     asyncio.run(serve())
