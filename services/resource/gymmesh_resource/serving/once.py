@@ -142,7 +142,7 @@ class Once:
 
 
 def digest_of(request: Request) -> int:
-    """A hash of the whole request, which tells a repeat from a reused id."""
+    """A hash of the whole request: the same for a repeat, another for a reused id."""
     return hash(request.SerializeToString(deterministic=True))
 
 
