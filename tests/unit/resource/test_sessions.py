@@ -12,7 +12,7 @@ import pytest
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_resource import Session
+from gymmesh_resource import Session, Task, TaskInvalid
 from gymmesh_resource.once import KEPT_ANSWERS, Once
 from gymmesh_responses import new_message
 from gymmesh_runtime.errors import MeshError
@@ -56,12 +56,19 @@ async def test_a_request_id_for_another_task_is_refused() -> None:
     assert caught.value.reason == errors_pb2.ERROR_REASON_REQUEST_ID_REUSED
 
 
+class Refusing(Notebook):
+    """Takes no task."""
+
+    def check_task(self, task: Task) -> None:
+        raise TaskInvalid("lines", "is wrong")
+
+
 async def test_the_error_of_a_create_is_not_held_by_it() -> None:
     """Nor is the request, without the garbage collection that would break cycles up some day."""
     gc.disable()
     try:
-        async with served(Notebook()) as mesh:
-            errors = [await _error_of(mesh, task(fault=True)) for _ in range(3)]
+        async with served(Refusing()) as mesh:
+            errors = [await _error_of(mesh, task()) for _ in range(3)]
             await until(lambda: [one() for one in errors] == [None] * 3)
     finally:
         gc.enable()
