@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from gymmesh_model.config import AdaptConfig, ModelConfig
-from gymmesh_model.routing import Endpoint, LoadReport, Pool, parse_load
+from gymmesh_model.routing.load import LoadReport, parse_load
+from gymmesh_model.routing.pool import Endpoint, Pool
 
 if TYPE_CHECKING:
     import aiohttp
