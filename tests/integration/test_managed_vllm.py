@@ -29,7 +29,6 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 from tests.support.fake_vllm import child_of, gone, install, processes
 
-pytestmark = pytest.mark.timeout(120)
 BOUND_S = 30.0
 
 

@@ -340,16 +340,19 @@ async def test_an_interrupt_drains_then_cancels(tmp_path: Path) -> None:
 
 
 async def test_a_second_interrupt_does_not_wait(tmp_path: Path) -> None:
+    started = asyncio.Event()
+
     class Stuck(NoGroups):
         async def RunRollout(
             self, request: agent_pb2.RunRolloutRequest, *, timeout: float
         ) -> AsyncGenerator[agent_pb2.RunRolloutResponse, None]:
+            started.set()
             await asyncio.Event().wait()
             yield agent_pb2.RunRolloutResponse()
 
     run, files = collector(tmp_path, Stuck(), grace_s=3600.0)
     going = asyncio.create_task(run.run(tasks(3)))
-    await asyncio.sleep(0.05)
+    await asyncio.wait_for(started.wait(), 60)
     run.interrupt()
     await asyncio.sleep(0.05)
     assert not going.done()
@@ -368,14 +371,16 @@ async def test_an_agent_that_does_not_heed_cancellation_is_left_behind(
         async def RunRollout(
             self, request: agent_pb2.RunRolloutRequest, *, timeout: float
         ) -> AsyncGenerator[agent_pb2.RunRolloutResponse, None]:
+            started.set()
             while not release.is_set():
                 with contextlib.suppress(asyncio.CancelledError):
                     await release.wait()
             yield agent_pb2.RunRolloutResponse()
 
+    started = asyncio.Event()
     run, files = collector(tmp_path, Stubborn(), grace_s=0.0)
     going = asyncio.create_task(run.run(tasks(2)))
-    await asyncio.sleep(0.05)
+    await asyncio.wait_for(started.wait(), 60)
     run.interrupt()
     assert (await asyncio.wait_for(going, 10)).completed == 0
     release.set()

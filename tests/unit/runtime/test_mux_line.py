@@ -6,7 +6,6 @@ import asyncio
 from contextvars import ContextVar
 from typing import Any, Final
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,7 +18,6 @@ from gymmesh_runtime.wire.mux.frames import BEGIN, CANCEL, Frame, pack
 from tests.unit.runtime.link_ends import UNARY, Hand, end_of
 from tests.unit.runtime.probe import MODEL, unary, until
 
-pytestmark = pytest.mark.timeout(60)
 Reason = errors_pb2.ErrorReason
 
 left_behind: ContextVar[str] = ContextVar("left_behind", default="")
@@ -125,7 +123,7 @@ async def test_a_link_that_ends_serves_nobody_in_line() -> None:
         served.hand.send(ask(1, "hang"), ask(3, "hang"), ask(5, "at once"))
         await until(lambda: served.link.table.theirs)
         served.link.cut()
-        await asyncio.wait_for(served.running, 10)
+        await asyncio.wait_for(served.running, 60)
         assert served.link.table.theirs == 0
         assert all(task is not None and task.done() for task in served.plain.tasks.values())
 
