@@ -22,7 +22,7 @@ from gymmesh_runtime.errors import STATUS_DETAILS_KEY, MeshError
 from gymmesh_runtime.peers import PeerDirectory, Transport
 from gymmesh_runtime.wire.library_log import quiet
 from gymmesh_runtime.wire.listener import Listener
-from gymmesh_runtime.wire.mux.frames import END, EXCHANGE, MESSAGE, OFFERED, pack, unpack
+from gymmesh_runtime.wire.mux.frames import EXCHANGE, OFFERED, End, Message, pack, unpack
 from tests.fuzz import http2
 from tests.support.logged import without_other_loops
 from tests.unit.runtime.probe import MODEL, Probe, instance_at, served, stream, unary
@@ -205,8 +205,8 @@ class Babbler:
         while (data := await rpc.read()) is not grpc.aio.EOF:
             for frame in unpack(data).frames:
                 if frame.WhichOneof("kind") == "begin":
-                    await rpc.write(pack([(MESSAGE, frame.call, GARBAGE[0], False)]))
-                    await rpc.write(pack([(END, frame.call, None)]))
+                    await rpc.write(pack([Message(frame.call, GARBAGE[0], False)]))
+                    await rpc.write(pack([End(frame.call, None)]))
 
     async def unary(self, _request: Any, _rpc: Any) -> bytes:
         return GARBAGE[0]
