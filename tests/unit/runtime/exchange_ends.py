@@ -118,13 +118,8 @@ async def end_of(hand: Hand, **options: Any) -> AsyncIterator[tuple[Exchange, as
     try:
         yield exchange, running
     finally:
-<<<<<<< HEAD:tests/unit/runtime/link_ends.py
-        link.cut()
-        await asyncio.wait_for(running, 60)
-=======
         exchange.cut()
-        await asyncio.wait_for(running, 10)
->>>>>>> main:tests/unit/runtime/exchange_ends.py
+        await asyncio.wait_for(running, 60)
 
 
 @asynccontextmanager

@@ -39,18 +39,9 @@ from tests.unit.runtime.probe import MODEL, Probe, delta, stream, unary, until
 Reason = errors_pb2.ErrorReason
 
 
-<<<<<<< HEAD:tests/unit/runtime/test_mux_link_client.py
-async def test_a_deadline_cancels_the_call(client: tuple[Hand, Link]) -> None:
-    hand, link = client
-    error = await failure(call(link, unary("x"), timeout=0.1))
-=======
-pytestmark = pytest.mark.timeout(60)
-
-
 async def test_a_deadline_cancels_the_call(client: tuple[Hand, Exchange]) -> None:
     hand, exchange = client
     error = await failure(call(exchange, unary("x"), timeout=0.1))
->>>>>>> main:tests/unit/runtime/test_mux_client.py
     assert error.reason == Reason.ERROR_REASON_DEADLINE_PASSED
     begin = await hand.get()
     assert (begin.begin.timeout_ms, begin.begin.credit) == (100, 0)
@@ -180,17 +171,10 @@ async def test_a_client_that_leaves_waits_for_its_calls(client: tuple[Hand, Exch
 async def test_a_server_that_leaves_is_left(client: tuple[Hand, Exchange]) -> None:
     hand, exchange = client
     told = asyncio.Event()
-<<<<<<< HEAD:tests/unit/runtime/test_mux_link_client.py
-    link.on_leaving = told.set
-    hand.send((GO_AWAY, 0, "bye"))
-    await asyncio.wait_for(told.wait(), 60)
-    await asyncio.wait_for(hand.ended.wait(), 60)  # no call was in flight
-=======
     exchange.on_leaving = told.set
     hand.send(GoAway(0, "bye"))
-    await asyncio.wait_for(told.wait(), 10)
-    await asyncio.wait_for(hand.ended.wait(), 10)  # no call was in flight
->>>>>>> main:tests/unit/runtime/test_mux_client.py
+    await asyncio.wait_for(told.wait(), 60)
+    await asyncio.wait_for(hand.ended.wait(), 60)  # no call was in flight
 
 
 async def test_of_a_long_farewell_a_part_is_logged(
@@ -199,15 +183,9 @@ async def test_of_a_long_farewell_a_part_is_logged(
     caplog.set_level(logging.INFO)
     hand, exchange = client
     told = asyncio.Event()
-<<<<<<< HEAD:tests/unit/runtime/test_mux_link_client.py
-    link.on_leaving = told.set
-    hand.send((GO_AWAY, 0, "bye" * 100_000))
-    await asyncio.wait_for(told.wait(), 60)
-=======
     exchange.on_leaving = told.set
     hand.send(GoAway(0, "bye" * 100_000))
-    await asyncio.wait_for(told.wait(), 10)
->>>>>>> main:tests/unit/runtime/test_mux_client.py
+    await asyncio.wait_for(told.wait(), 60)
     (said,) = [one.getMessage() for one in caplog.records if "byebye" in one.getMessage()]
     assert len(said) < 1000
 
