@@ -40,7 +40,7 @@ class Gated(ScriptedAgent):
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 (what is waited for has no event)
             await asyncio.sleep(0.005)
 
@@ -61,7 +61,7 @@ async def test_a_paused_run_starts_nothing_and_a_tuned_one_more(tmp_path: Path) 
     with pytest.raises(RunStateError, match="at least 1"):
         run.tune(0)
     agent.open.set()
-    assert (await asyncio.wait_for(going, 10)).completed == 20
+    assert (await asyncio.wait_for(going, 60)).completed == 20
     assert run.state == "finished"
     for command in (run.pause, run.resume):
         with pytest.raises(RunStateError):
@@ -77,7 +77,7 @@ async def test_a_run_paused_at_its_last_rollout_ends(tmp_path: Path) -> None:
     await until(lambda: len(agent.requests) == 1)
     run.pause()
     agent.open.set()
-    assert (await asyncio.wait_for(going, 10)).completed == 1
+    assert (await asyncio.wait_for(going, 60)).completed == 1
 
 
 async def test_a_cancelled_group_fails_once_and_is_not_tried_again(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ async def test_a_cancelled_group_fails_once_and_is_not_tried_again(tmp_path: Pat
     run.cancel_group("t-3")  # none started
     run.cancel_group("no such task")
     agent.open.set()
-    tally = await asyncio.wait_for(going, 10)
+    tally = await asyncio.wait_for(going, 60)
     assert (tally.completed, tally.failed, tally.retried) == (6, 6, 0)
     written = rows(files.failures)
     assert Counter(row["task_id"] for row in written) == {"t-0": 3, "t-3": 3}
@@ -110,17 +110,17 @@ async def test_groups_whose_retries_wait_are_cancelled_too(tmp_path: Path) -> No
     await until(lambda: run.figures().retrying == 2)
     run.cancel_group("t-0")
     run.cancel_group("t-1")
-    tally = await asyncio.wait_for(going, 10)
+    tally = await asyncio.wait_for(going, 60)
     assert dict(tally.causes) == {"CANCELLED CALLER_CANCELLED": 2}
     assert len(rows(files.failures)) == 2
 
 
 async def test_the_runs_deadline_drains_it(tmp_path: Path) -> None:
     agent = Gated()
-    run, _ = collector(tmp_path, agent, concurrency=3, deadline_s=0.1, grace_s=0.1)
-    tally = await asyncio.wait_for(run.run(tasks(10)), 10)
+    run, _ = collector(tmp_path, agent, concurrency=3, deadline_s=3.0, grace_s=0.1)
+    tally = await asyncio.wait_for(run.run(tasks(10)), 60)
     assert (tally.completed, tally.failed, len(agent.requests)) == (0, 0, 3)
-    assert run.why == "the 0.1 s for the run are over"
+    assert run.why == "the 3 s for the run are over"
     assert not run.interrupted
 
 
@@ -180,7 +180,7 @@ async def test_an_agent_that_comes_back_gets_everything_once(tmp_path: Path) -> 
 
     options = CollectOptions(concurrency=4, max_attempts=1, wait_factor=0.01)
     run = Collector(connect, output, options)
-    tally = await asyncio.wait_for(run.run(tasks(12)), 20)
+    tally = await asyncio.wait_for(run.run(tasks(12)), 60)
     assert (tally.completed, tally.failed, tally.put_back) == (12, 0, 5)
     assert {row["attempt"] for row in rows(files.rows)} == {1}
 
@@ -237,7 +237,7 @@ async def test_an_attempt_that_ends_although_it_was_cancelled_has_its_outcome(
     going = asyncio.create_task(run.run(tasks(20)))
     await until(lambda: len(agent.cancelled) >= 2)
     run.cancel_group("t-0")
-    tally = await asyncio.wait_for(going, 10)
+    tally = await asyncio.wait_for(going, 60)
     assert (tally.completed, tally.failed) == (20, 0), "it came to its end all the same"
     assert agent.cancelled == [0] * 20
     assert len(rows(files.rows)) == 20
@@ -258,7 +258,7 @@ async def test_a_run_that_an_agent_cancels_while_it_ends_keeps_what_it_counts(
                 yield agent_pb2.RunRolloutResponse(event=event)
 
     run, files = collector(tmp_path, Canceller(good), concurrency=2)
-    tally = await asyncio.wait_for(run.run(tasks(20)), 10)
+    tally = await asyncio.wait_for(run.run(tasks(20)), 60)
     written = [row["task_id"] for row in rows(files.rows)]
     assert tally.completed == len(written) == len(set(written)) < 20
     assert "t-3" in written

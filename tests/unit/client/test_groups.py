@@ -128,9 +128,9 @@ async def test_an_interrupt_while_judging_loses_nothing(tmp_path: Path) -> None:
     agent = Ranking(slow=True)
     run, files = collector(tmp_path, agent, repeats=2, grace_s=0.0)
     going = asyncio.create_task(run.run(tasks(1)))
-    await asyncio.wait_for(agent.asked.wait(), 10)
+    await asyncio.wait_for(agent.asked.wait(), 60)
     run.interrupt()
-    await asyncio.wait_for(going, 10)
+    await asyncio.wait_for(going, 60)
     written = rows(files.rows)
     assert [row["reward"] for row in written] == [None, None]
     assert "the run ended" in written[0]["verification"]["reason"]
@@ -152,9 +152,9 @@ async def test_an_interrupt_before_the_group_is_whole_loses_nothing(tmp_path: Pa
     agent = HalfStuck()
     run, files = collector(tmp_path, agent, repeats=2, grace_s=0.0)
     going = asyncio.create_task(run.run(tasks(1)))
-    await asyncio.wait_for(started.wait(), 10)
+    await asyncio.wait_for(started.wait(), 60)
     await until(lambda: run.figures().in_flight == 1)  # the other repeat has ended
     run.interrupt()
-    await asyncio.wait_for(going, 10)
+    await asyncio.wait_for(going, 60)
     (row,) = rows(files.rows)
     assert (row["repeat_index"], row["reward"]) == (0, None)

@@ -51,7 +51,7 @@ async def test_groups_come_whole_and_after_their_rows(tmp_path: Path) -> None:
     run, files = collector(tmp_path, ScriptedAgent(mixed), repeats=3, hand_out=2, patience_s=20.0)
     going = asyncio.create_task(run.run(tasks(5)))
     seen: list[Group] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         async for group in run.groups():
             written = {row["rollout_id"] for row in (*rows(files.rows), *rows(files.failures))}
             assert written >= {one.rollout_id for one in group.rollouts}
@@ -70,7 +70,7 @@ async def test_no_group_starts_while_too_many_wait_for_the_trainer(tmp_path: Pat
     agent = ScriptedAgent(good)
     run, _ = collector(tmp_path, agent, repeats=2, concurrency=2, hand_out=3)
     going = asyncio.create_task(run.run(tasks(30)))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not run.figures().held:  # noqa: ASYNC110 (what is waited for has no event)
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.05)  # nothing more starts, however long it is
@@ -82,10 +82,10 @@ async def test_no_group_starts_while_too_many_wait_for_the_trainer(tmp_path: Pat
 
 
 async def test_a_run_that_nobody_takes_groups_from_ends_at_its_deadline(tmp_path: Path) -> None:
-    run, files = collector(tmp_path, ScriptedAgent(good), concurrency=2, hand_out=1, deadline_s=0.3)
-    tally = await asyncio.wait_for(run.run(tasks(100)), 20)
+    run, files = collector(tmp_path, ScriptedAgent(good), concurrency=2, hand_out=1, deadline_s=3.0)
+    tally = await asyncio.wait_for(run.run(tasks(100)), 60)
     assert 0 < tally.completed < 100
-    assert run.why == "the 0.3 s for the run are over"
+    assert run.why == "the 3 s for the run are over"
     assert run.state == "stopped"
     more, _ = collector(tmp_path, ScriptedAgent(good), resume=True)
     assert (await more.run(tasks(100))).completed == 100 - tally.completed

@@ -300,7 +300,7 @@ async def test_a_session_is_closed_although_its_closer_went_away() -> None:
         closing.cancel()
         await asyncio.wait([closing])
         environment.gate.set()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await environment.over.wait()
     assert environment.closed == [session_id]
 

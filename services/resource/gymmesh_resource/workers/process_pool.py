@@ -178,7 +178,7 @@ class ProcessPool:
         warm_up: Callable[[], object] | None = None,
         queue_limit: int = 10_000,
         queue_timeout: float = 60.0,
-        start_timeout: float = 60.0,
+        start_timeout: float = 300.0,
         memory_limit: int | None = None,
         calls_per_worker: int = 10_000,
     ) -> None:

@@ -81,7 +81,7 @@ async def test_what_waits_is_written_at_the_close(tmp_path: Path) -> None:
     waiting = asyncio.create_task(writer.append(new("r-1")))
     await asyncio.sleep(0)
     await writer.close()
-    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(waiting, 60)
     assert files.rows.read_bytes() == b"{}\n"
     with pytest.raises(ValueError, match="closed"):
         await writer.append(new("r-2"))
