@@ -79,19 +79,30 @@ class Limit:
     __slots__ = ("_before", "_bucket", "_task", "_timer", "expired")
 
     def __init__(self, delay: float) -> None:
-        buckets = _running_buckets()
-        task: asyncio.Task[Any] | None = asyncio.current_task(buckets.loop)
+        task: asyncio.Task[Any] | None = asyncio.current_task()
         if task is None:
             raise RuntimeError("a limit needs a task to cancel")
         #: Whether the time was up.
         self.expired = False
         self._task = task
         self._before = task.cancelling()
+        self.set(delay)
+
+    def set(self, delay: float) -> None:
+        """The time is up in so many seconds; for a limit that is new or was stopped."""
+        buckets = _running_buckets()
         self._bucket: set[Limit] | None = None
         if delay < _EXACT_S:
             self._timer = buckets.loop.call_later(delay, self.expire)
         else:
             self._bucket = buckets.add(self, delay)
+
+    def stop(self) -> None:
+        """Stops the clock of a limit that is not expired; it may be set again, or left."""
+        if self._bucket is None:
+            self._timer.cancel()
+        else:
+            self._bucket.discard(self)
 
     @property
     def alone(self) -> bool:
@@ -102,10 +113,8 @@ class Limit:
         """Ends it, once; for code that does by itself what the `with` does."""
         if self.expired:
             self._task.uncancel()
-        elif self._bucket is None:
-            self._timer.cancel()
         else:
-            self._bucket.discard(self)
+            self.stop()
 
     def expire(self) -> None:
         """The time is up; called by the loop."""

@@ -57,6 +57,18 @@ async def test_an_earlier_limit_set_later_ends_first() -> None:
     await late
 
 
+@pytest.mark.parametrize("delay", [_SHORT, _LONG])
+async def test_a_stopped_limit_may_be_set_again(delay: float) -> None:
+    with Limit(delay) as limit:
+        limit.stop()
+        await asyncio.sleep(delay + 0.3)
+    limit = Limit(delay)
+    limit.stop()
+    limit.set(_SHORT)
+    with pytest.raises(TimeoutError), limit:
+        await asyncio.sleep(30)
+
+
 async def test_buckets_that_ended_are_gone() -> None:
     limits = [Limit(_LONG), Limit(_LONG + 0.2)]
     for limit in limits:
