@@ -27,6 +27,11 @@ class Series:
             return ", ".join(self.labels.values())
         return _MARK.sub(lambda found: self.labels.get(found[1], ""), legend).strip()
 
+    def is_named(self, legend: str) -> bool:
+        """Whether it has a value for one of the legend's labels, or the legend has none."""
+        marks = _MARK.findall(legend)
+        return any(map(self.labels.get, marks)) if marks else bool(self.named(legend))
+
 
 @dataclass(frozen=True, slots=True)
 class Server:

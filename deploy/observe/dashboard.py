@@ -35,6 +35,8 @@ from gymmesh_runtime.instruments import Histogram
 Drawing = Literal["lines", "areas", "number", "buckets"]
 
 TAG: Final = "gymmesh"
+#: Grafana makes a name of the labels; where there are none it has nothing to make it of.
+UNNAMED: Final = "__auto"
 _WIDTH: Final = 24  # of Grafana's grid
 _HEIGHTS: Final = {"lines": 8, "areas": 8, "buckets": 8, "number": 4}
 _Builder = timeseries.Panel | stat.Panel | heatmap.Panel
@@ -43,10 +45,13 @@ _SOURCE: Final = DataSourceRef(type_val="prometheus", uid="${datasource}")
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query in PromQL, and what its series are called: `{{label}}` is a label's value."""
+    """A query in PromQL, and what its series are called: `{{label}}` is a label's value.
+
+    Only a number, which has no legend, may do without.
+    """
 
     expr: str
-    legend: str = "__auto"
+    legend: str = UNNAMED
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +125,10 @@ def percentiles(
 
 
 def to_json(dashboard: Dashboard) -> str:
-    """As Grafana takes it. Raises ValueError where a row's panels do not fill the width."""
+    """As Grafana takes it.
+
+    Raises ValueError where a row's panels do not fill the width, and for a series without a name.
+    """
     built = (
         grafana.Dashboard(f"gymmesh / {dashboard.title}")
         .uid(f"gymmesh-{dashboard.name}")
@@ -201,6 +209,8 @@ def _lines(panel: Panel) -> timeseries.Panel:
         built.min(panel.least)
     if panel.most is not None:
         built.max(panel.most)
+    if any(query.legend == UNNAMED for query in panel.queries):
+        raise ValueError(f"a series of '{panel.title}' has no name")
     for query in _queries(panel):
         built.with_target(query)
     return built

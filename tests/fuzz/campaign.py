@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from tests.fuzz.judge import MIB, problems_of_log, problems_of_memory
+from tests.fuzz.judge import MIB, floors_of, problems_of_log, problems_of_memory
 from tests.fuzz.mesh import Mesh
 from tests.fuzz.pulse import Pulse
 from tests.fuzz.targets.base import Target
@@ -61,14 +61,14 @@ class Report:
     def lines(self) -> list[str]:
         """The report as text."""
         grown = ", ".join(
-            f"{name} {samples[0] // MIB}/{samples[len(samples) // 4] // MIB}/{samples[-1] // MIB}"
+            f"{name} {'/'.join(str(floor // MIB) for floor in floors_of(samples))}"
             for name, samples in self.memory.items()
         )
         verdict = f"{len(self.problems)} PROBLEMS" if self.problems else "ok"
         lines = [
             f"{self.target}: {verdict}; seed {self.plan.seed}, {self.cases} cases in "
             f"{self.seconds:.0f} s, {self.rollouts} good rollouts meanwhile",
-            f"    MiB at the start, after a quarter and at the end: {grown}",
+            f"    the least MiB of each quarter: {grown}",
             "    answers: " + ", ".join(f"{key} {n}" for key, n in sorted(self.seen.items())),
         ]
         for words, case, count in self.problems.values():

@@ -36,8 +36,8 @@ _LOG: Final = re.compile(
 #: A caller's words may be logged, but not as many as it likes.
 _LONGEST_LINE: Final = 20_000
 MIB: Final = 1024 * 1024
-_MORE_BYTES: Final = 64 * MIB
-_MORE_SHARE: Final = 0.25
+#: More than the garbage of calls that failed, which is collected at every 100,000 objects.
+_MORE_BYTES: Final = 32 * MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,17 +144,27 @@ def problems_of_log(text: str) -> list[str]:
     return problems
 
 
-def problems_of_memory(name: str, samples: Sequence[int]) -> list[str]:
-    """Whether a process took ever more: `samples` are its bytes at equal distances.
+def floors_of(samples: Sequence[int]) -> list[int]:
+    """The least of each quarter of the samples, which are at equal distances; none of too few."""
+    size = len(samples) // 4
+    return [min(samples[number * size : (number + 1) * size]) for number in range(4 if size else 0)]
 
-    The first quarter fills caches and pools; from then on it may grow by 64 MiB, or by a quarter.
+
+def problems_of_memory(name: str, samples: Sequence[int]) -> list[str]:
+    """Whether a process takes ever more: `samples` are its bytes at equal distances.
+
+    What is in flight, and garbage until it is collected, come and go, so that only floors count.
+    The first quarter fills caches and pools. A process leaks when its floor goes on rising at a
+    rate that does not fall: less than half as much in the last quarter as in the one before is a
+    cache that fills. A machine that is busy has fewer cases, and no other floors.
     """
-    if len(samples) < 2:
+    floors = floors_of(samples)
+    if not floors:
         return []
-    early = max(samples[: max(1, len(samples) // 4)])
-    late = min(samples[-2:])
-    if late - early > max(_MORE_BYTES, early * _MORE_SHARE):
-        return [f"{name} grew from {early // MIB} to {late // MIB} MiB"]
+    earlier, later = floors[2] - floors[1], floors[3] - floors[2]
+    if earlier > 0 and later >= earlier / 2 and earlier + later > _MORE_BYTES:
+        said = ", ".join(str(floor // MIB) for floor in floors)
+        return [f"{name} goes on growing; the least of each quarter, in MiB: {said}"]
     return []
 
 

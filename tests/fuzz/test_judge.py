@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import grpc
@@ -91,7 +92,32 @@ def test_logs() -> None:
     assert "21000 characters" in problems_of_log("INFO a\n" + "b" * 21_000)[0]
 
 
-def test_memory() -> None:
-    assert problems_of_memory("a", [100 * MIB, 300 * MIB, *[310 * MIB] * 20]) == []
-    assert problems_of_memory("a", [100 * MIB + 10 * MIB * number for number in range(40)])
-    assert problems_of_memory("a", [100 * MIB, *[120 * MIB] * 20, 900 * MIB, 120 * MIB]) == []
+_SAMPLES = range(60)
+#: By what it is of: MiB at each sample.
+_SOUND: dict[str, Sequence[float]] = {
+    "warm-up": [100 + min(number, 15) * 20 for number in _SAMPLES],
+    "garbage that is collected": [100 + number * 7 % 26 for number in _SAMPLES],
+    "garbage that is not collected yet": [100 + number / 60 * 25 for number in _SAMPLES],
+    "requests in flight": [100 + number % 3 * 400 for number in _SAMPLES],
+    "a peak at the end": [100.0] * 57 + [900.0] * 3,
+    "a cache that fills": [100 + 200 * (1 - 0.93**number) for number in _SAMPLES],
+    "a run of a moment": [100, 300, 900],
+}
+_LEAKS: dict[str, Sequence[float]] = {
+    "steadily": [100 + number * 2 for number in _SAMPLES],
+    "under requests in flight": [100 + number * 2 + number % 3 * 400 for number in _SAMPLES],
+    "under garbage that is collected": [100 + number * 2 + number * 7 % 26 for number in _SAMPLES],
+    "ever faster": [100 + number**2 / 10 for number in _SAMPLES],
+    "after a warm-up": [100 + min(number, 15) * 20 + number * 2 for number in _SAMPLES],
+}
+
+
+@pytest.mark.parametrize("of", _SOUND)
+def test_memory_that_does_not_go_on_growing(of: str) -> None:
+    assert problems_of_memory("a", [round(one * MIB) for one in _SOUND[of]]) == []
+
+
+@pytest.mark.parametrize("how", _LEAKS)
+def test_memory_that_leaks(how: str) -> None:
+    (problem,) = problems_of_memory("a", [round(one * MIB) for one in _LEAKS[how]])
+    assert "a goes on growing" in problem

@@ -35,7 +35,7 @@ def bench(tmp_path: Path, endpoint: FakeEndpoint) -> Bench:
 @asynccontextmanager
 async def mesh_of(bench: Bench) -> AsyncIterator[str]:
     """A mesh of processes; gives its agent's address."""
-    mesh = await start("up", "--json", *bench.model)
+    mesh = await start("up", "--json", *bench.mesh)
     try:
         assert mesh.stdout is not None
         ready = json.loads(await asyncio.wait_for(mesh.stdout.readline(), BOUND_S))

@@ -16,7 +16,7 @@ import pytest_asyncio
 from aiohttp import web
 
 from deploy.observe.alerts import alerts
-from deploy.observe.asking import Server, filled_in
+from deploy.observe.asking import Series, Server, filled_in
 from deploy.observe.dashboard import to_json
 from deploy.observe.dashboards import ALL
 from deploy.observe.picture import View, draw
@@ -135,6 +135,20 @@ async def test_every_panel_has_data(stage: Stage) -> None:
     await have_data(stage, asked)
 
 
+async def test_every_series_has_a_name(stage: Stage) -> None:
+    """In every panel that has a legend; the collectors' too."""
+    found = [
+        f"{dashboard.name}: {panel.title}: {query.legend}: {one.labels}"
+        for dashboard in ALL
+        for panel in dashboard.panels
+        for query in panel.queries
+        if panel.draw in ("lines", "areas")
+        for one in await asyncio.to_thread(series, stage, filled_in(query.expr, WINDOW, {}))
+        if not one.is_named(query.legend)
+    ]
+    assert found == []
+
+
 async def test_every_rule_and_alert_has_data(stage: Stage) -> None:
     """What alerts compare has a value in a sound mesh, too, so that they cannot rot unseen."""
     asked = {one.name: one.name for one in recordings(TIMES)}
@@ -182,5 +196,9 @@ async def have_data(stage: Stage, asked: dict[str, str]) -> None:
 
 def samples(stage: Stage, expr: str) -> int:
     """How many numbers a query has given since the scene began."""
-    found = stage.server.over(expr, stage.began, time.time(), _STEP_S)
-    return sum(len(one.samples) for one in found)
+    return sum(len(one.samples) for one in series(stage, expr))
+
+
+def series(stage: Stage, expr: str) -> list[Series]:
+    """What a query has given since the scene began."""
+    return stage.server.over(expr, stage.began, time.time(), _STEP_S)

@@ -27,6 +27,7 @@ _COMMANDS: Final = {
     "certs": ("gymmesh_cli.certs:certs", "Make certificates for trying TLS."),
     "xds": ("gymmesh_cli.xds:xds", "Let gRPC clients of any language find services."),
     "data": ("gymmesh_cli.data:data", "Check and generate task files."),
+    "export": ("gymmesh_cli.export:export", "Write rollouts in the format of a trainer."),
 }
 
 # Before gRPC is loaded: what its C code logs of forks and closed connections is no news to a

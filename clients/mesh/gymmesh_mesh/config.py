@@ -86,3 +86,9 @@ class MeshConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     mesh: MeshSettings = msgspec.field(default_factory=MeshSettings)
     discovery: DiscoveryConfig = msgspec.field(default_factory=DiscoveryConfig)
     security: SecurityConfig | None = None
+
+
+def exposed(config: MeshConfig) -> MeshConfig:
+    """The configuration of a mesh that may be open to others, as `--insecure` says."""
+    security = msgspec.structs.replace(config.security or SecurityConfig(), insecure=True)
+    return msgspec.structs.replace(config, security=security)

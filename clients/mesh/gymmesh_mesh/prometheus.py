@@ -107,7 +107,10 @@ def configuration(
             {"source_labels": ["__meta_gymmesh_name"], "target_label": "service_name"},
         ],
     }
-    collector = {"job_name": f"{JOB}-collector", "static_configs": [{"targets": [collector_at]}]}
+    collector = {
+        "job_name": f"{JOB}-collector",
+        "static_configs": [{"targets": [collector_at], "labels": {"kind": "collector"}}],
+    }
     times = {f"{what}_interval": interval for what in ("scrape", "evaluation")}
     return {
         "global": {**times, "scrape_timeout": interval},

@@ -11,7 +11,8 @@ from gymmesh_runtime import metrics as m
 _JOB: Final = Variable("job", m.EVENT_LOOP_LAG_SECONDS)
 _scope: Final = chosen(_JOB)
 # The Prometheus library's own names, which metrics.py does not have, and Prometheus' own.
-_OF: Final = '{job=~"$job"}'
+# With a kind: "All" is every job of that Prometheus, and others' processes have such series, too.
+_OF: Final = '{job=~"$job",kind!=""}'
 
 _PROCESSES: Final = Row(
     "Processes",
@@ -141,7 +142,7 @@ _DISCOVERY: Final = Row(
         ),
         Panel(
             "Expired",
-            [Query(_scope.increase(m.REGISTRY_EXPIRED))],
+            [Query(_scope.increase(m.REGISTRY_EXPIRED), "expired")],
             "Instances that the registry took off because they did not renew their lease.",
             width=6,
         ),

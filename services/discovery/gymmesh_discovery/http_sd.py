@@ -130,14 +130,17 @@ class HttpSdEdge:
 
 
 def _requests_log() -> logging.Logger:
-    """What the library logs with: not a traceback for each request that is none."""
+    """What the library logs with: not a traceback for each request that is none, and for each
+    reader that hangs up before its answer.
+    """
     log = logging.getLogger("gymmesh.discovery.http_sd")
     log.addFilter(_is_news)
     return log
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, HttpProcessingError | ConnectionResetError)
 
 
 def targets_of(instances: list[discovery_pb2.Instance]) -> list[dict[str, Any]]:

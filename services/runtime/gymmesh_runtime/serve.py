@@ -32,6 +32,7 @@ from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.security.exposure import check_exposure
 from gymmesh_runtime.security.readers import Readers
 from gymmesh_runtime.service import Service
+from gymmesh_runtime.spare_memory import give_back_spare_memory
 from gymmesh_runtime.tracing import tracing
 from gymmesh_runtime.wire.health_port import HealthPort
 from gymmesh_runtime.wire.options import KEEPALIVE_KEY, KEEPALIVE_S
@@ -171,8 +172,8 @@ async def serving(
             # A registry that came back without its memory hears of us at once.
             watch.on_snapshot = lambda: _renew(outlets)
 
-        beat = asyncio.create_task(heartbeat())
-        stack.push_async_callback(_cancel, beat)
+        for beside in (heartbeat(), give_back_spare_memory()):
+            stack.push_async_callback(_cancel, asyncio.create_task(beside))
         yield Served([outlet.instance for outlet in outlets], directory)
 
 

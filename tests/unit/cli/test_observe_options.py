@@ -43,7 +43,9 @@ def test_what_prometheus_is_told() -> None:
     (http_sd,) = mesh["http_sd_configs"]
     assert http_sd["url"] == "http://127.0.0.1:9402/v1/http-sd"
     assert mesh["job_name"] == "gymmesh"
-    assert collector["static_configs"] == [{"targets": [COLLECTOR]}]
+    # Dashboards name processes by their kind.
+    labels = {"kind": "collector"}
+    assert collector["static_configs"] == [{"targets": [COLLECTOR], "labels": labels}]
     assert found["rule_files"] == [str(RULES)]
 
 

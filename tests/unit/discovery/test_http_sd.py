@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any
 
 import aiohttp
@@ -121,6 +122,25 @@ async def test_what_is_no_request_is_refused_and_not_logged(
         assert came.problem == ""
     finally:
         await service.close()
+    assert [record for record in caplog.records if record.exc_info] == []
+
+
+@pytest.mark.parametrize("path", [PATH, "/"])
+async def test_a_reader_that_hangs_up_before_its_answer_is_not_logged(
+    path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The library finds the connection closed when it says that the reader may go on."""
+    edge = HttpSdEdge("127.0.0.1:0")
+    await edge.open(MemoryRegistry(), Credentials(None))
+    host, _, port = edge.address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port))) as reader:
+            head = f"GET {path} HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n\r\n"
+            reader.sendall(head.encode())
+            reader.shutdown(socket.SHUT_WR)  # both at once, before the server looks
+            assert await asyncio.to_thread(reader.recv, 100) == b""
+    finally:
+        await edge.close()
     assert [record for record in caplog.records if record.exc_info] == []
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from xml.etree import ElementTree
 
 import numpy as np
@@ -107,6 +107,17 @@ def test_series_are_called_as_the_legend_says() -> None:
     assert one.named("{{model}} {{ direction }} p95") == "policy input p95"
     assert one.named("{{tool}} calls") == "calls"
     assert one.named("__auto") == "policy, input"
+    assert one.is_named("{{model}} {{tool}}")
+    assert not one.is_named("{{tool}} calls")
+    assert one.is_named("calls")
+    assert not Series({}, []).is_named("__auto")
+
+
+@pytest.mark.parametrize("how", ["lines", "areas"])
+def test_a_series_that_is_drawn_has_a_name(how: Literal["lines", "areas"]) -> None:
+    panel = Panel("Expired", [Query("sum(a)", "expired"), Query("sum(b)")], "A note.", draw=how)
+    with pytest.raises(ValueError, match="a series of 'Expired' has no name"):
+        to_json(Dashboard("test", "Test", "A note.", [], [Row("All", [panel, panel, panel])]))
 
 
 def test_what_grafana_would_put_in() -> None:

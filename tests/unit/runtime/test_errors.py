@@ -184,7 +184,9 @@ def test_an_unforeseen_exception_keeps_its_words_to_itself() -> None:
     assert words.encode() not in to_status(RuntimeError(words)).SerializeToString()
 
 
-def test_the_log_of_grpc_keeps_all_but_cancellations(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_of_grpc_keeps_all_but_what_its_callers_do(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     quiet()
     log = logging.getLogger("grpc._cython.cygrpc")
     for error in (asyncio.CancelledError(), ValueError("a fault")):
@@ -197,9 +199,20 @@ def test_the_log_of_grpc_keeps_all_but_cancellations(caplog: pytest.LogCaptureFi
             b"Bearer \xff".decode()
         except UnicodeDecodeError:
             log.exception(words)
+    for words in ('Failed "execute_batch": (<grpc…>,)', "Failed grpc_call_start_batch: 3"):
+        try:
+            raise grpc.aio.InternalError(words)
+        except grpc.aio.InternalError:
+            log.exception("ExecuteBatchError raised in core by servicer method [/a]")
     log.error("without a traceback")
     kept = [record.exc_info[1] if record.exc_info else None for record in caplog.records]
-    assert [type(one) for one in kept] == [ValueError, UnicodeDecodeError, type(None)]
+    assert [type(one) for one in kept] == [
+        ValueError,
+        UnicodeDecodeError,
+        grpc.aio.InternalError,
+        type(None),
+    ]
+    assert "start_batch" in str(kept[2])
 
 
 @pytest.mark.parametrize(

@@ -137,9 +137,12 @@ class KubernetesClient:
                 allow_redirects=False,  # the token is for this server
                 server_hostname=self._access.server_name or None,
             ) as response:
-                if response.status != 200:
-                    await self._refused(response)
-                yield response
+                try:
+                    if response.status != 200:
+                        await self._refused(response)
+                    yield response
+                finally:
+                    _cut(response)
         except ConfigError as error:
             raise refusal(str(error)) from None
         except TimeoutError:
@@ -183,6 +186,17 @@ class KubernetesClient:
             errors_pb2.ERROR_REASON_PEER_UNAVAILABLE,
             f"what answers at {self.address} is no Kubernetes that can be read: {_shown(problem)}",
         )
+
+
+def _cut(response: aiohttp.ClientResponse) -> None:
+    """Drops the connection of an answer that was not read to its end.
+
+    aiohttp would close it in order and forget it: over TLS it then stays open until the server
+    agrees, for up to 30 s, whatever becomes of this client.
+    """
+    connection = response.connection
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()
 
 
 async def _body(response: aiohttp.ClientResponse) -> bytes:

@@ -15,7 +15,7 @@ import msgspec
 from gymmesh_resource.environment import Environment
 from gymmesh_resource.errors import TaskInvalid
 from gymmesh_resource.rollout import Rollout, ToolCall
-from gymmesh_resource.sessions import Session
+from gymmesh_resource.session import Session
 from gymmesh_resource.task import Task
 from gymmesh_resource.verdicts import Verdict
 from gymmesh_responses import CodecError, loads

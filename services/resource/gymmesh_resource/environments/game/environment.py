@@ -15,7 +15,7 @@ from gymmesh.resource.v1 import resource_pb2
 from gymmesh_resource.environment import Environment, Turn
 from gymmesh_resource.errors import TaskInvalid, ToolError
 from gymmesh_resource.rollout import Rollout, Transcript
-from gymmesh_resource.sessions import Session
+from gymmesh_resource.session import Session
 from gymmesh_resource.task import Task
 from gymmesh_resource.verdicts import Verdict
 

@@ -25,7 +25,7 @@ from gymmesh_resource.environments.llm_judge.control import (
 )
 from gymmesh_resource.errors import TaskInvalid
 from gymmesh_resource.rollout import Rollout, Transcript
-from gymmesh_resource.sessions import Session
+from gymmesh_resource.session import Session
 from gymmesh_resource.task import Task
 from gymmesh_resource.verdicts import Verdict
 from gymmesh_responses import new_message, text_of
