@@ -26,7 +26,7 @@ from gymmesh_runtime import metrics
 from gymmesh_runtime.context import NO_METADATA, CallContext
 from gymmesh_runtime.contract import MethodSpec, methods_of, required_fields
 from gymmesh_runtime.errors import MeshError, deadline_passed, unforeseen
-from gymmesh_runtime.instruments import FOLDED_AT_ONCE, CounterChild
+from gymmesh_runtime.instruments import CounterChild
 from gymmesh_runtime.timers import MAX_TIMEOUT_S, Limit
 from gymmesh_runtime.tracing import active
 from gymmesh_runtime.wire.sizes import read_request
@@ -128,11 +128,8 @@ class BoundMethod:
                 limit.leave()
             if count is None:
                 count = self._ok = self._counts("OK")
-            count.value += 1.0
-            new = (seconds := self._seconds).new  # see HistogramChild
-            new.append(monotonic() - started)
-            if len(new) >= FOLDED_AT_ONCE:
-                seconds.fold()
+            count.inc()
+            self._seconds.observe(monotonic() - started)
 
     async def stream(
         self,
