@@ -73,7 +73,7 @@ class Assembly:
         self.give_back(self.held)
 
     def add(self, call: _Receiving, payload: bytes) -> MeshError | None:
-        """Keeps a chunk of a call's message; QUEUE_FULL, which is returned, when there is no room."""
+        """Keeps a chunk of a message; QUEUE_FULL, which is returned, when there is no room."""
         chunks = call.chunks
         assert chunks is not None  # it is being received
         cost = len(payload) if chunks.cost else len(payload) + self._call_bytes
