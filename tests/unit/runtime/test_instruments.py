@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
-from gymmesh_runtime.instruments import Counter, Gauge, Histogram
+from gymmesh_runtime.telemetry.instruments import Counter, Gauge, Histogram
 
 _BOUNDS = (0.1, 1.0, 10.0)
 
