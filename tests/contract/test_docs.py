@@ -41,8 +41,8 @@ from gymmesh_model.vllm import EngineConfig, ServeConfig
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_runtime import metrics
 from gymmesh_runtime.config import load_config
-from gymmesh_runtime.instruments import Family
 from gymmesh_runtime.security import IdentityConfig, LimitsConfig, SecurityConfig, TlsConfig
+from gymmesh_runtime.telemetry.instruments import Family
 from tests.support.cli import run
 from tests.support.docs import (
     ANSWERS,
