@@ -19,7 +19,7 @@ _ANSWERED: Final = pb.ToolCallCompleted.HasField
 _CALLS: Final = responses_pb2.Item.HasField
 
 Answered: TypeAlias = tuple[pb.ModelCallCompleted, responses_pb2.Response]
-"""A model call, and its answer, which is dear to be looked up in it again."""
+"""A model call, and its answer, which is expensive to look up in it again."""
 
 Thread: TypeAlias = tuple[list[Item], list[tuple[int, str]], bool]
 """The conversation that leads to a model call, without the items of `started`: its items, which are
