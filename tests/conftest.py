@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 # Before gRPC is loaded, here and in the processes that tests start: it writes a note to the
 # terminal for each connection that a test closes.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+
+# Bytecode is kept, also where the machine says otherwise: hundreds of processes import the same
+# modules, which costs twice the time when each compiles them.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Hypothesis without clocks: a slow machine is no reason to fail.
 settings.register_profile("gymmesh", deadline=None, suppress_health_check=[HealthCheck.too_slow])

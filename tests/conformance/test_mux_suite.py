@@ -29,16 +29,16 @@ from gymmesh_conformance.suites import TargetError, load_profile
 from gymmesh_discovery.service import DiscoveryService
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.serve import ServeOptions, serving
-from gymmesh_runtime.timers import call_within
 from gymmesh_runtime.wire import server
 from gymmesh_runtime.wire.aborting import Ending
-from gymmesh_runtime.wire.mux import callee, link, pipes, servicer, table
+from gymmesh_runtime.wire.mux import exchange, servicer, stream, table
+from gymmesh_runtime.wire.mux import serving as mux_serving
+from gymmesh_runtime.wire.mux.calls import Event, PeerLeaves
 from gymmesh_runtime.wire.mux.frames import unpack
+from gymmesh_runtime.wire.mux.refusals import queue_full
 from gymmesh_runtime.wire.mux.table import CallTable, TableLimits, Violation
 from tests.conformance.implementations import PROFILES
 from tests.conformance.stopping import stoppable
-
-pytestmark = pytest.mark.timeout(120)
 
 Change = Callable[[pytest.MonkeyPatch], None]
 
@@ -164,9 +164,10 @@ def _forgiving() -> Change:
     """Breaks nothing off."""
     receive = CallTable.receive
 
-    def tolerant(self: CallTable, batch: Any, told: Any) -> None:
+    def tolerant(self: CallTable, frame: mux_pb2.Frame) -> Event | None:
         with suppress(Violation):
-            receive(self, batch, told)
+            return receive(self, frame)
+        return None
 
     return _replaced(CallTable, "receive", tolerant)
 
@@ -180,7 +181,7 @@ def _unreadable_for_nothing() -> Change:
         except ValueError:
             return unpack(mux_pb2.ExchangeRequest(frames=[_CREDIT]).SerializeToString())
 
-    return _replaced(link, "unpack", tolerant)
+    return _replaced(exchange, "unpack", tolerant)
 
 
 _CREDIT = mux_pb2.Frame(call=99, credit=mux_pb2.Credit(messages=1))
@@ -193,42 +194,43 @@ def _known_fields_only() -> Change:
             raise ValueError("a field that nobody knows")
         return batch
 
-    return _replaced(link, "unpack", strict)
+    return _replaced(exchange, "unpack", strict)
 
 
 def _strict_about_late_frames() -> Change:
-    take = CallTable._receive_for_theirs
+    receive = CallTable.receive
 
-    def strict(self: CallTable, number: int, *rest: Any) -> None:
-        if number not in self.served:
+    def strict(self: CallTable, frame: mux_pb2.Frame) -> Event | None:
+        late = frame.HasField("cancel") or frame.HasField("credit")
+        if late and frame.call not in self._incoming:
             raise Violation("not open")
-        take(self, number, *rest)
+        return receive(self, frame)
 
-    return _replaced(CallTable, "_receive_for_theirs", strict)
+    return _replaced(CallTable, "receive", strict)
 
 
 def _no_empty_pieces() -> Change:
     take = CallTable._request_chunk
 
-    def strict(self: CallTable, number: int, call: Any, chunk: Any, told: Any) -> None:
+    def strict(self: CallTable, number: int, chunk: mux_pb2.Chunk) -> Event | None:
         if not chunk.payload:
             raise Violation("an empty chunk")
-        take(self, number, call, chunk, told)
+        return take(self, number, chunk)
 
     return _replaced(CallTable, "_request_chunk", strict)
 
 
 def _gone_with_the_last_word() -> Change:
     """Ends the stream, and what runs, once its client has said all."""
-    read = pipes.GrpcPipe.read
+    read = stream.GrpcStream.read
 
-    async def cut(self: pipes.GrpcPipe) -> bytes | None:
+    async def cut(self: stream.GrpcStream) -> bytes | None:
         data = await read(self)
         if data is None:
             raise self._gone("that was all")
         return data
 
-    return _replaced(pipes.GrpcPipe, "read", cut)
+    return _replaced(stream.GrpcStream, "read", cut)
 
 
 class _Bare(Ending):
@@ -238,18 +240,27 @@ class _Bare(Ending):
         await rpc.abort(self.code, "broken")
 
 
-def _never(seconds: float, call: Any) -> Any:
-    return _WITHIN(3600.0, call)
-
-
-_WITHIN = call_within
-
-
 def _full(limit: int) -> MeshError:
     return MeshError(_QUEUE_FULL, "full")
 
 
-_QUEUE_FULL = table._queue_full(1).reason
+_QUEUE_FULL = queue_full(1).reason
+
+
+def _deaf_to_cancels() -> Change:
+    return _replaced(mux_serving.CallServer, "_cancelled", _nothing)
+
+
+def _cut_by_go_away() -> Change:
+    handle = exchange.Exchange._handle
+
+    def cut(self: exchange.Exchange, event: Event) -> None:
+        if isinstance(event, PeerLeaves):
+            self.cut()
+        else:
+            handle(self, event)
+
+    return _replaced(exchange.Exchange, "_handle", cut)
 
 
 def _nothing(*_: Any) -> None:
@@ -274,21 +285,24 @@ def _nothing(*_: Any) -> None:
         ("metadata_of_a_call", _limits(metadata_bytes=10)),
         ("the_same_checks", _changed(_bare)),
         ("cannot_be_decoded", _changed(_bare)),
-        ("a_method_that_is_not_there", _replaced(callee, "_not_offered", _full)),
+        ("a_method_that_is_not_there", _replaced(mux_serving, "not_offered", _full)),
         ("too_large_a_message", _limits(message_bytes=128 << 20)),
         ("too_much_metadata", _limits(metadata_bytes=1 << 20)),
-        ("a_request_that_is_late", _replaced(callee, "call_within", _never)),
+        ("a_request_that_is_late", _replaced(mux_serving.CallServer, "_overdue", _nothing)),
         ("too_many_calls", _limits(calls=40_000)),
-        ("too_many_calls", _replaced(table, "_queue_full", _full)),
-        ("keeps_deadlines", _replaced(callee, "_timeout_s", lambda call: 3600.0)),
-        ("cancels", _replaced(callee.Callee, "dropped", _nothing)),
-        ("cancels_in_the_middle_of_a_request", _replaced(callee.Callee, "dropped", _nothing)),
+        ("too_many_calls", _replaced(table, "queue_full", _full)),
+        ("keeps_deadlines", _replaced(mux_serving, "_timeout_s", lambda call: 3600.0)),
+        ("cancels", _replaced(mux_serving.CallServer, "_cancelled", _nothing)),
+        (
+            "cancels_in_the_middle_of_a_request",
+            _replaced(mux_serving.CallServer, "_cancelled", _nothing),
+        ),
         ("what_crosses_an_end", _strict_about_late_frames()),
         ("keeps_credit", _sent(_more_credit)),
-        ("finishes", _replaced(link.Link, "settle", _nothing)),
+        ("finishes", _replaced(exchange.Exchange, "_close_when_idle", _nothing)),
         ("answers_who_has_said_all", _gone_with_the_last_word()),
-        ("the_callers_go_away", _replaced(link.Link, "_peer_leaves", lambda self, _: self.cut())),
-        ("the_servers_go_away", _replaced(link.Link, "leave", _nothing)),
+        ("the_callers_go_away", _cut_by_go_away()),
+        ("the_servers_go_away", _replaced(exchange.Exchange, "leave", _nothing)),
         ("breaks_on_bytes_that_are_no_batch", _unreadable_for_nothing()),
         ("breaks_on_an_empty_frame", _replaced(servicer, "Ending", _Bare)),
         *(

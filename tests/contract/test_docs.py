@@ -43,6 +43,7 @@ from gymmesh_runtime import metrics
 from gymmesh_runtime.config import load_config
 from gymmesh_runtime.instruments import Family
 from gymmesh_runtime.security import IdentityConfig, LimitsConfig, SecurityConfig, TlsConfig
+from tests.support.cli import run
 from tests.support.docs import (
     ANSWERS,
     ROOT,
@@ -208,10 +209,10 @@ def _run_commands(page: Page, folder: Path) -> None:
         said = ""
         for _, *arguments in block.commands():
             more = replay if arguments[0] in ("collect", "run") else []  # those that call a model
-            done = _run(["-m", "gymmesh_cli", *arguments, *more], folder)
+            done = run(*arguments, *more, cwd=folder)
             where = f"{page.path.name}, line {block.line}"
-            assert done.returncode == int(block.after("exit")), f"{where}: {done.stderr}"
-            said = done.stderr if done.returncode == exits.USAGE else done.stdout
+            assert done.code == int(block.after("exit")), f"{where}: {done.err}"
+            said = done.err if done.code == exits.USAGE else done.out
         if shown := block.shown():
             if replay:  # a command that the summary repeats has what was added here
                 said = said.replace(f" {shlex.join(replay)}", "")

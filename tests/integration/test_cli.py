@@ -344,7 +344,7 @@ def alike(row: dict[str, Any]) -> dict[str, Any]:
 
 
 async def test_up_and_collect_over_grpc(bench: Bench, tmp_path: Path) -> None:
-    mesh = await start("up", "--json", *bench.model)
+    mesh = await start("up", "--json", *bench.mesh)
     try:
         assert mesh.stdout is not None
         ready = json.loads(await asyncio.wait_for(mesh.stdout.readline(), BOUND_S))
@@ -364,7 +364,7 @@ async def test_up_and_collect_over_grpc(bench: Bench, tmp_path: Path) -> None:
 
 
 async def test_run_shows_what_happens(bench: Bench) -> None:
-    done = await gym("run", "--task", f"{bench.tasks}:3", *bench.model)
+    done = await gym("run", "--task", f"{bench.tasks}:3", *bench.mesh)
     assert done.code == 0, done.err
     for words in (
         "started agent tool_loop, environment math",
@@ -375,17 +375,17 @@ async def test_run_shows_what_happens(bench: Bench) -> None:
     ):
         assert words in done.out
     asked = ["--prompt", "What is 4 + 1?", "--with", "expected_answer=5", "--json"]
-    row = json.loads((await gym("run", *asked, *bench.model)).out)
+    row = json.loads((await gym("run", *asked, *bench.mesh)).out)
     assert (row["reward"], row["expected_answer"]) == (1.0, 5)
     row = json.loads(
-        (await gym("run", "-i", bench.tasks, "--index", "1", "--json", *bench.model)).out
+        (await gym("run", "-i", bench.tasks, "--index", "1", "--json", *bench.mesh)).out
     )
     assert (row["task_id"], row["reward"]) == ("sum-1", 0.0)
 
 
 async def test_run_with_a_failure_and_with_mistakes(bench: Bench, endpoint: FakeEndpoint) -> None:
     endpoint.default = fake.status(500)
-    failed = await gym("run", "-i", bench.tasks, *bench.model)
+    failed = await gym("run", "-i", bench.tasks, *bench.mesh)
     assert failed.code == 1
     assert "failed MODEL MODEL_SERVER_ERROR" in failed.out
     for args, code, words in (
@@ -398,7 +398,7 @@ async def test_run_with_a_failure_and_with_mistakes(bench: Bench, endpoint: Fake
         (["--prompt", "x", "--with", "seed=y"], 1, "--with seed: must be a whole number"),
         (["--task", "t:1", "--with", "y=1"], 2, "--with adds keys to the task of --prompt"),
     ):
-        done = await gym("run", *args, *bench.model)
+        done = await gym("run", *args, *bench.mesh)
         assert done.code == code, done.err
         done.said(words)
 

@@ -50,7 +50,7 @@ async def test_the_task_file_is_no_output(
 ) -> None:
     (bench.tasks.parent / "linked.jsonl").symlink_to(bench.tasks)
     os.link(bench.tasks, bench.tasks.parent / "hard.jsonl")
-    done = await refused(bench, "collect", "-i", bench.tasks, "-o", output, flag, *bench.model)
+    done = await refused(bench, "collect", "-i", bench.tasks, "-o", output, flag, *bench.mesh)
     done.said("is read by --input and would be written over")
     assert endpoint.requests == []
 
@@ -58,7 +58,7 @@ async def test_the_task_file_is_no_output(
 async def test_no_other_input_is_an_output(bench: Bench, endpoint: FakeEndpoint) -> None:
     folder = bench.tasks.parent
     (folder / "rollouts.failures.jsonl").write_bytes(bench.tasks.read_bytes())
-    asked: list[str | Path] = ["collect", "-o", bench.output, "--overwrite", *bench.model]
+    asked: list[str | Path] = ["collect", "-o", bench.output, "--overwrite", *bench.mesh]
     done = await refused(bench, *asked, "-i", "rollouts.failures.jsonl")
     done.said("rollouts.failures.jsonl", "is read by --input")
     (folder / "rollouts.failures.jsonl").unlink()
@@ -84,7 +84,7 @@ async def test_a_file_that_is_no_run_is_not_replaced(bench: Bench, endpoint: Fak
 
 async def test_folders_are_made_and_files_are_the_owner_s(bench: Bench, tmp_path: Path) -> None:
     output = tmp_path / "new" / "deep" / "rollouts.jsonl"
-    done = await gym("collect", "-i", bench.tasks, "-o", output, *bench.model, "--trace")
+    done = await gym("collect", "-i", bench.tasks, "-o", output, *bench.mesh, "--trace")
     assert done.code == 0, done.err
     modes = {one.name: stat.S_IMODE(one.stat().st_mode) for one in output.parent.iterdir()}
     assert {
@@ -128,7 +128,7 @@ async def test_wrong_rows_are_left_out_when_asked(bench: Bench) -> None:
     ]
     again = await gym(*bench.collect("--skip-invalid", "--resume"))
     assert again.code == 3
-    told = await gym("collect", "-i", bench.tasks, "-o", bench.output, *bench.model,
+    told = await gym("collect", "-i", bench.tasks, "-o", bench.output, *bench.mesh,
                      "--skip-invalid", "--resume", "--quiet")  # fmt: skip
     assert "skipped       2 rows of the task file: " in told.out
 

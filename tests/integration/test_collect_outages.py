@@ -18,8 +18,6 @@ from tests.support import endpoint as fake
 from tests.support.cli import BOUND_S, Bench, ended, gym, rows_of, solve, start
 from tests.support.endpoint import FakeEndpoint, Seen
 
-pytestmark = pytest.mark.timeout(180)
-
 
 @pytest.fixture
 async def endpoint() -> AsyncIterator[FakeEndpoint]:
@@ -35,7 +33,7 @@ def bench(tmp_path: Path, endpoint: FakeEndpoint) -> Bench:
 @asynccontextmanager
 async def mesh_of(bench: Bench) -> AsyncIterator[str]:
     """A mesh of processes; gives its agent's address."""
-    mesh = await start("up", "--json", *bench.model)
+    mesh = await start("up", "--json", *bench.mesh)
     try:
         assert mesh.stdout is not None
         ready = json.loads(await asyncio.wait_for(mesh.stdout.readline(), BOUND_S))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support.cli import Ended, run
 
 GUESSER = '''
 from gymmesh_resource import Environment, Verdict
@@ -33,16 +34,8 @@ class Careless(Environment[None]):
 TASK = {"task_id": "one", "responses_create_params": {"input": "Say something."}, "wanted": "x"}
 
 
-def gym(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "gymmesh_cli", *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path[1:])},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+def gym(folder: Path, *arguments: str) -> Ended:
+    return run(*arguments, cwd=folder)
 
 
 @pytest.fixture
@@ -54,11 +47,11 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_new_environment_passes_its_trial_and_its_tests(tmp_path: Path) -> None:
     made = gym(tmp_path, "env", "init", "word-count")
-    assert made.returncode == 0, made.stderr
-    assert "gym-cli env test word-count/" in made.stdout
+    assert made.code == 0, made.err
+    assert "gym-cli env test word-count/" in made.out
     tried = gym(tmp_path, "env", "test", "word-count/", "--json")
-    assert tried.returncode == 0, tried.stdout + tried.stderr
-    found = json.loads(tried.stdout)["WordCountEnvironment"]
+    assert tried.code == 0, tried.out + tried.err
+    found = json.loads(tried.out)["WordCountEnvironment"]
     assert {one["check"]: one["detail"] for one in found}["tools"] == "letter"
     assert all(one["fine"] and not one["warning"] for one in found)
     tests = subprocess.run(
@@ -79,37 +72,37 @@ def test_a_folder_that_is_there_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "precious.txt").write_text("x")
     done = gym(tmp_path, "env", "init", "mine")
-    assert done.returncode == 2
-    assert "is there already" in done.stderr
+    assert done.code == 2
+    assert "is there already" in done.err
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["precious.txt"]
 
 
 @pytest.mark.parametrize("name", ["Word", "2words", "a/b", "class", "a b"])
 def test_names_that_cannot_be(tmp_path: Path, name: str) -> None:
     done = gym(tmp_path, "env", "init", name)
-    assert done.returncode == 2
-    assert "is no name for an environment" in done.stderr
+    assert done.code == 2
+    assert "is no name for an environment" in done.err
     assert not list(tmp_path.iterdir())
 
 
 def test_a_stand_in_answers_for_a_judge(folder: Path) -> None:
     done = gym(folder, "env", "test", "kind.py:Kind", "--sessions", "5")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert 'a stand-in that says "OK" answers for judge' in done.stdout
-    assert "1 x reward 1" in done.stdout
+    assert done.code == 0, done.out + done.err
+    assert 'a stand-in that says "OK" answers for judge' in done.out
+    assert "1 x reward 1" in done.out
 
 
 def test_a_file_is_tried_class_by_class_and_a_fault_is_found(folder: Path) -> None:
     done = gym(folder, "env", "test", "kind.py", "--sessions", "5")
-    assert done.returncode == 1
-    kind, _, careless = done.stdout.partition("\nCareless\n")
+    assert done.code == 1
+    kind, _, careless = done.out.partition("\nCareless\n")
     assert "BAD" not in kind
     bad = [line for line in careless.splitlines() if "BAD" in line]
     assert len(bad) == 1, bad
     assert "a task without its keys" in bad[0]
     assert "raise TaskInvalid" in bad[0]
     # Where it broke is shown, too.
-    assert "KeyError: 'wanted'" in done.stderr
+    assert "KeyError: 'wanted'" in done.err
 
 
 RAISER = """
@@ -132,13 +125,13 @@ class Raiser(Environment[None]):
 def test_a_tool_that_always_breaks_and_a_reward_for_nothing_are_found(folder: Path) -> None:
     (folder / "raiser.py").write_text(RAISER)
     done = gym(folder, "env", "test", "raiser.py:Raiser", "--sessions", "5", "--json")
-    assert done.returncode == 1
-    found = {one["check"]: one for one in json.loads(done.stdout)["Raiser"]}
+    assert done.code == 1
+    found = {one["check"]: one for one in json.loads(done.out)["Raiser"]}
     assert not found["calls"]["fine"]
     assert "RuntimeError: out of order at raiser.py:11" in found["calls"]["detail"]
     warned = [check for check, one in found.items() if one["warning"]]
     assert warned == ["verdict on nothing", "verdict on an empty answer"]
-    text = gym(folder, "env", "test", "raiser.py:Raiser", "--sessions", "5").stdout
+    text = gym(folder, "env", "test", "raiser.py:Raiser", "--sessions", "5").out
     assert "warn  verdict on nothing" in text
     assert "2 with a warning" in text
 
@@ -148,8 +141,8 @@ def test_a_warning_alone_is_no_failure(folder: Path) -> None:
         RAISER.replace("raise RuntimeError('out of order')", "return 'x'")
     )
     done = gym(folder, "env", "test", "raiser.py:Raiser", "--sessions", "5")
-    assert done.returncode == 0, done.stdout
-    assert "3 with a warning" in done.stdout
+    assert done.code == 0, done.out
+    assert "3 with a warning" in done.out
 
 
 def test_examples_that_are_missing_stop_no_run(folder: Path) -> None:
@@ -162,9 +155,9 @@ def test_examples_that_are_missing_stop_no_run(folder: Path) -> None:
     )
     (folder / "answers.jsonl").write_text('{"match": "*", "answers": [{"text": "x"}]}\n')
     done = gym(folder, "run", "--config", "mesh.yaml", "--task", "tasks.jsonl:1")
-    assert done.returncode == 0, done.stderr
-    assert "verified reward 1" in done.stdout
-    assert "kind.jsonl is missing" in done.stderr
+    assert done.code == 0, done.err
+    assert "verified reward 1" in done.out
+    assert "kind.jsonl is missing" in done.err
 
 
 @pytest.mark.parametrize(
@@ -189,9 +182,9 @@ def test_examples_that_are_none_are_one_sentence(folder: Path, examples: str, sa
     (folder / "bare.jsonl").write_text("{}\n")
     (folder / "kind.py").write_text(GUESSER.replace('"kind.jsonl"', examples))
     done = gym(folder, "env", "test", "kind.py:Careless")
-    assert done.returncode == 1
-    assert not done.stderr
-    (line,) = (one for one in done.stdout.splitlines() if one.startswith("  BAD"))
+    assert done.code == 1
+    assert not done.err
+    (line,) = (one for one in done.out.splitlines() if one.startswith("  BAD"))
     assert said in line
 
 
@@ -200,14 +193,14 @@ def test_examples_may_lie_in_a_folder(folder: Path) -> None:
     (folder / "kind.jsonl").rename(folder / "tasks" / "kind.jsonl")
     (folder / "kind.py").write_text(GUESSER.replace("kind.jsonl", "tasks/kind.jsonl"))
     tried = gym(folder, "env", "test", "kind.py:Careless", "--sessions", "5", "--json")
-    found = {one["check"]: one["detail"] for one in json.loads(tried.stdout)["Careless"]}
+    found = {one["check"]: one["detail"] for one in json.loads(tried.out)["Careless"]}
     assert found["tasks"] == "1 opened"
 
 
 def test_tasks_of_the_users_own(folder: Path) -> None:
     (folder / "mine.jsonl").write_text(json.dumps({**TASK, "wanted": ""}) + "\n")
     done = gym(folder, "env", "test", "kind.py:Careless", "--tasks", "mine.jsonl")
-    assert "1 x reward 1" in done.stdout
+    assert "1 x reward 1" in done.out
 
 
 @pytest.mark.parametrize(
@@ -217,9 +210,9 @@ def test_tasks_of_the_users_own(folder: Path) -> None:
 )  # fmt: skip
 def test_a_place_without_environments_is_one_sentence(folder: Path, place: str, said: str) -> None:
     done = gym(folder, "env", "test", place)
-    assert done.returncode == 2
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
+    assert done.code == 2
+    assert said in done.err
+    assert "Traceback" not in done.err
 
 
 def test_the_list_tells_of_the_configured_and_the_installed(folder: Path) -> None:
@@ -230,11 +223,11 @@ def test_the_list_tells_of_the_configured_and_the_installed(folder: Path) -> Non
         "defaults: {environment: nice}\n"
     )
     done = gym(folder, "env", "list", "--config", "mesh.yaml", "--json")
-    listed = json.loads(done.stdout)
+    listed = json.loads(done.out)
     nice, gone = listed["environments"][-2:]
     assert nice["description"] == "Asks a judge whether the answer is kind."
     assert (nice["models"], nice["multi_turn"], nice["default"]) == (["big"], False, True)
     assert "has no 'Gone'" in gone["problem"]
     assert "math" in [one["name"] for one in listed["installed"]]
-    text = gym(folder, "env", "list", "--config", "mesh.yaml").stdout
+    text = gym(folder, "env", "list", "--config", "mesh.yaml").out
     assert "nice  Asks a judge whether the answer is kind" in text

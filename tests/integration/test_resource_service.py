@@ -115,7 +115,7 @@ async def test_a_task_without_an_answer_is_refused(expected: object) -> None:
 async def test_an_answer_that_takes_for_ever_is_worth_nothing_and_the_next_one_works(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("gymmesh_resource.answer_work.PATIENCE", PATIENT)
+    monkeypatch.setattr("gymmesh_resource.workers.answer_work.PATIENCE", PATIENT)
     endless = "\\boxed{\\int_0^1 x^{x^{x^x}} dx}"
     options = {"judge_workers": 1, "judge_timeout_s": 1.0}
     async with remote("math", options=options, verify_timeout_s=PATIENT) as math:
@@ -132,7 +132,7 @@ async def test_an_answer_that_takes_for_ever_is_worth_nothing_and_the_next_one_w
 async def test_an_expected_answer_that_takes_for_ever_is_the_tasks_fault(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("gymmesh_resource.answer_work.PATIENCE", PATIENT)
+    monkeypatch.setattr("gymmesh_resource.workers.answer_work.PATIENCE", PATIENT)
     endless = "\\int_0^1 x^{x^{x^x}} dx"
     options = {"judge_workers": 1, "judge_timeout_s": 1.0}
     async with remote("math", options=options, verify_timeout_s=PATIENT) as math:

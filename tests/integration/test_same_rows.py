@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from tests.integration.world.files import FAILED, KINDS, write_world
+from tests.support.cli import run
 
 Row = dict[str, Any]
 _START_S = 60
-_COLLECT_S = 90
 # What differs from run to run: identities, times, and the seeds derived from identities.
 _VARYING = frozenset(
     (
@@ -27,17 +27,12 @@ _VARYING = frozenset(
 )  # fmt: skip
 
 
-def _cli(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "gymmesh_cli", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=_COLLECT_S, check=False)
-
-
 def _collect(folder: Path, name: str, tasks: Path, *mesh: str) -> tuple[list[Row], list[Row]]:
     output = folder / f"{name}.jsonl"
-    done = _cli(
+    done = run(
         "collect", "--input", str(tasks), "--output", str(output), "--num-repeats", "2", *mesh
     )
-    assert done.returncode == 3, done.stderr  # done, with failures
+    assert done.code == 3, done.err  # done, with failures
     return _rows(output), _rows(folder / f"{name}.failures.jsonl")
 
 
@@ -99,7 +94,6 @@ def apart(world: tuple[Path, Path, Path]) -> tuple[list[Row], list[Row]]:
         return _collect(folder, "apart", tasks, "--agent", agent)
 
 
-@pytest.mark.timeout(180)
 def test_rows_are_equal(
     embedded: tuple[list[Row], list[Row]], apart: tuple[list[Row], list[Row]]
 ) -> None:
@@ -107,7 +101,6 @@ def test_rows_are_equal(
         assert [_settled(row) for row in one] == [_settled(row) for row in other]
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("where", ["embedded", "apart"])
 def test_every_rollout_has_one_outcome(where: str, request: pytest.FixtureRequest) -> None:
     completed, failed = request.getfixturevalue(where)

@@ -18,9 +18,9 @@ from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_discovery.backends.memory import MemoryRegistry
 from gymmesh_discovery.service import DiscoveryService
 from gymmesh_model import ModelService
-from gymmesh_resource.process_pool import ProcessPool, WorkerCrashed, WorkerTimeout
 from gymmesh_resource.sandbox import Limits, Program
 from gymmesh_resource.sandbox.unsandboxed import UnsandboxedPrograms
+from gymmesh_resource.workers import ProcessPool, WorkerCrashed, WorkerTimeout
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.peers import PeerDirectory
 from tests.integration.test_model_service import ask, request

@@ -15,8 +15,10 @@ from typing import Any
 
 from tests.support import endpoint as fake
 from tests.support.endpoint import Seen
+from tests.support.forked import fork
 
-BOUND_S = 60.0
+BOUND_S = 100.0
+_SUMS = Path(__file__).with_name("sums.py")
 
 
 @dataclass(frozen=True)
@@ -35,13 +37,23 @@ class Ended:
 
 
 async def start(
-    *args: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None
+    *args: str | Path,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    fresh: bool = False,
 ) -> Process:
-    """Starts gym-cli in a process group of its own, as a terminal does; `env` is added."""
+    """Starts gym-cli in a process group of its own, as a terminal does; `env` is added.
+
+    fresh: by `python -m gymmesh_cli`, for who looks at the process from outside; else it is a fork
+    of one that has imported gym-cli, unless `env` has what is read before.
+    """
+    words, environment = list(map(str, args)), {**os.environ, **(env or {})}
+    if not fresh and (forked := await fork(words, cwd, environment)) is not None:
+        return forked
     return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "gymmesh_cli", *map(str, args),
+        sys.executable, "-m", "gymmesh_cli", *words,
         stdin=asyncio.subprocess.DEVNULL, stdout=PIPE, stderr=PIPE, cwd=cwd,
-        start_new_session=True, env=None if env is None else {**os.environ, **env},
+        start_new_session=True, env=environment,
     )  # fmt: skip
 
 
@@ -57,9 +69,18 @@ async def ended(process: Process) -> Ended:
 
 
 async def gym(
-    *args: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None
+    *args: str | Path,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    fresh: bool = False,
 ) -> Ended:
-    return await ended(await start(*args, cwd=cwd, env=env))
+    """Runs gym-cli to its end; see `start`."""
+    return await ended(await start(*args, cwd=cwd, env=env, fresh=fresh))
+
+
+def run(*args: str | Path, cwd: Path | None = None) -> Ended:
+    """Runs gym-cli to its end, for a test that has no loop."""
+    return asyncio.run(gym(*args, cwd=cwd))
 
 
 def sums(count: int) -> list[dict[str, Any]]:
@@ -98,13 +119,15 @@ def solve(seen: Seen) -> fake.Send:
 
 
 class Bench:
-    """A task file, an output, and the flags that lead to the endpoint."""
+    """A task file, an output, and the flags that lead to the endpoint and to `Sums`."""
 
     def __init__(self, folder: Path, url: str, tasks: int = 4) -> None:
         self.tasks = write_tasks(folder, sums(tasks))
         self.output = folder / "rollouts.jsonl"
         self.failures = folder / "rollouts.failures.jsonl"
-        self.model = ["--model-url", url, "--model", "fake", "--set", "models.policy.max_retries=0"]
+        environment = ["--set", f"environments.math.use={_SUMS}:Sums"]
+        policy = ["--model-url", url, "--model", "fake", "--set", "models.policy.max_retries=0"]
+        self.mesh = [*policy, *environment]
 
     def collect(self, *more: str | Path) -> list[str | Path]:
-        return ["collect", "-i", self.tasks, "-o", self.output, "--json", *self.model, *more]
+        return ["collect", "-i", self.tasks, "-o", self.output, "--json", *self.mesh, *more]

@@ -179,7 +179,8 @@ def cli_options(command: click.Command = cli) -> set[str]:
     """Every long option of gym-cli and of all commands below it."""
     found = {"--help"}
     for parameter in command.params:
-        found.update(option for option in parameter.opts if option.startswith("--"))
+        options = (*parameter.opts, *parameter.secondary_opts)
+        found.update(option for option in options if option.startswith("--"))
     if isinstance(command, click.Group):
         context = click.Context(command)
         for name in command.list_commands(context):

@@ -11,8 +11,7 @@ from gymmesh_agent.service import AgentService
 from gymmesh_client.control.servicer import RunServicer
 from gymmesh_discovery.service import DiscoveryService
 from gymmesh_model.service import ModelService
-from gymmesh_resource.resource_servicer import ResourceServicer
-from gymmesh_resource.verify_servicer import VerifyServicer
+from gymmesh_resource.serving import ResourceServicer, VerifyServicer
 from gymmesh_runtime.contract import methods_of
 
 _SERVICERS = {

@@ -29,7 +29,36 @@ if TYPE_CHECKING:
     from gymmesh_runtime.logs import LogFormat
 
 
-@click.command(cls=RemembersArguments, short_help="Collect verified rollouts of a task file.")
+_HELP = """\
+Collect verified rollouts of a task file.
+
+\b
+A task, and its rollout with the small model that comes with gymmesh:
+  echo '{"responses_create_params": {"input": "What is 17 * 23?"}, "expected_answer": "391"}' \\
+      > tasks.jsonl
+  gym-cli collect --input tasks.jsonl --output rollouts.jsonl
+Four rollouts per task, with an endpoint of your own:
+  gym-cli collect -i tasks.jsonl -o rollouts.jsonl -n 4 \\
+      --model-url http://127.0.0.1:8000/v1 --model my-model
+With an API key, read from the environment:
+  gym-cli collect … --set 'models.policy.api_key=${OPENAI_API_KEY}'
+Over gRPC, with a mesh started by `gym-cli up`:
+  gym-cli collect -i tasks.jsonl -o rollouts.jsonl --agent 127.0.0.1:9400
+A quarter of the tasks, the first of four shards (`gym-cli runs merge` joins them):
+  gym-cli collect … -o shards/0/rollouts.jsonl --run-id night-7 --shard 0/4
+Go on after an interruption, and run again what failed (the summary has the whole command):
+  gym-cli collect … --resume
+  gym-cli collect … --resume --retry failed
+
+A rollout that failed is never a reward of 0: it goes to the failures file with its cause.
+Ctrl-C once lets rollouts in flight end within --grace, twice stops at once; `gym-cli runs`
+looks at the run and steers it from another terminal.
+"""
+
+
+@click.command(
+    help=_HELP, cls=RemembersArguments, short_help="Collect verified rollouts of a task file."
+)
 @mesh_options
 @agent_option
 @security_options
@@ -82,30 +111,7 @@ def collect(
     log_format: LogFormat | None,
     as_json: bool,
 ) -> int:
-    """Collect verified rollouts of a task file.
-
-    \b
-    A task, and its rollout with the small model that comes with gymmesh:
-      echo '{"responses_create_params": {"input": "What is 17 * 23?"}, "expected_answer": "391"}' \\
-          > tasks.jsonl
-      gym-cli collect --input tasks.jsonl --output rollouts.jsonl
-    Four rollouts per task, with an endpoint of your own:
-      gym-cli collect -i tasks.jsonl -o rollouts.jsonl -n 4 \\
-          --model-url http://127.0.0.1:8000/v1 --model my-model
-    With an API key, read from the environment:
-      gym-cli collect … --set 'models.policy.api_key=${OPENAI_API_KEY}'
-    Over gRPC, with a mesh started by `gym-cli up`:
-      gym-cli collect -i tasks.jsonl -o rollouts.jsonl --agent 127.0.0.1:9400
-    A quarter of the tasks, the first of four shards (`gym-cli runs merge` joins them):
-      gym-cli collect … -o shards/0/rollouts.jsonl --run-id night-7 --shard 0/4
-    Go on after an interruption, and run again what failed (the summary has the whole command):
-      gym-cli collect … --resume
-      gym-cli collect … --resume --retry failed
-
-    A rollout that failed is never a reward of 0: it goes to the failures file with its cause.
-    Ctrl-C once lets rollouts in flight end within --grace, twice stops at once; `gym-cli runs`
-    looks at the run and steers it from another terminal.
-    """
+    """Collect verified rollouts of a task file."""
     from gymmesh_cli.collecting import CollectCommand, collect_tasks
     from gymmesh_cli.session import MeshPlan
     from gymmesh_client import OutputFiles

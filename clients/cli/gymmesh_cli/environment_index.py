@@ -11,7 +11,7 @@ from gymmesh_cli.exits import DONE, speaks_plainly
 from gymmesh_cli.terminal import echo, one_line
 
 if TYPE_CHECKING:
-    from gymmesh_mesh.environments import Tokenizer
+    from gymmesh_mesh.authoring.environments import Tokenizer
 
 
 @click.command("index", short_help="Index documents for the environment web_search.")
@@ -46,7 +46,7 @@ def index(documents: tuple[Path, ...], output: Path, tokenizer: Tokenizer) -> in
     Exit code 2 for documents that cannot be indexed.
     """
     from gymmesh_client.replacing import refuse_foreign, refuse_inputs
-    from gymmesh_mesh.environments import index_documents, is_index
+    from gymmesh_mesh.authoring.environments import index_documents, is_index
 
     refuse_inputs([output], {"DOCS": documents})
     refuse_foreign(output, is_index, "an index of documents")

@@ -17,7 +17,7 @@ from gymmesh_cli.terminal import echo, echo_json, one_line
 
 if TYPE_CHECKING:
     from gymmesh.rollout.v1 import rollout_pb2
-    from gymmesh_mesh.mcp_session import McpSession, OfferedEnvironment
+    from gymmesh_mesh.authoring.mcp_session import McpSession, OfferedEnvironment
 
 _LOOK_S: Final = 0.5
 
@@ -89,7 +89,7 @@ def mcp(
 def _environment(
     name: str, mesh: MeshOptions, registry: str | None, security: SecurityOptions
 ) -> AbstractAsyncContextManager[OfferedEnvironment]:
-    from gymmesh_mesh.mcp_session import environment_alone, environment_at
+    from gymmesh_mesh.authoring.mcp_session import environment_alone, environment_at
 
     if registry is None:
         security.refuse("--registry")

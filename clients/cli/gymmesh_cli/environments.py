@@ -15,7 +15,7 @@ from gymmesh_cli.terminal import echo, echo_json, one_line
 
 if TYPE_CHECKING:
     from gymmesh.rollout.v1 import rollout_pb2
-    from gymmesh_mesh.environments import About, Finding
+    from gymmesh_mesh.authoring.environments import About, Finding
 
 
 @click.group(short_help="Start, try out and list environments.")
@@ -86,7 +86,7 @@ def test(
     """
     import asyncio
 
-    from gymmesh_mesh.environments import places, trial
+    from gymmesh_mesh.authoring.environments import places, trial
 
     config = mesh.load()
     tasks = _tasks(tasks_file) if tasks_file else []
@@ -112,7 +112,7 @@ def list_environments(mesh: MeshOptions, as_json: bool) -> int:
     \b
       gym-cli env list --config mesh.yaml
     """
-    from gymmesh_mesh.environments import about, installed
+    from gymmesh_mesh.authoring.environments import about, installed
 
     config = mesh.load()
     configured = [

@@ -64,7 +64,7 @@ def reasoning_gym(
     Needs the extra reasoning-gym. Exit code 2 for what cannot be generated.
     """
     from gymmesh_client.replacing import is_task_file, refuse_foreign, refuse_used, replaced
-    from gymmesh_mesh.environments import generate_reasoning_gym
+    from gymmesh_mesh.authoring.environments import generate_reasoning_gym
 
     asked = _object(settings)
 

@@ -27,10 +27,11 @@ _COMMANDS: Final = {
     "certs": ("gymmesh_cli.certs:certs", "Make certificates for trying TLS."),
     "xds": ("gymmesh_cli.xds:xds", "Let gRPC clients of any language find services."),
     "data": ("gymmesh_cli.data:data", "Check and generate task files."),
+    "export": ("gymmesh_cli.export:export", "Write rollouts in the format of a trainer."),
 }
 
 # Before gRPC is loaded: what its C code logs of forks and closed connections is no news to a
-# user, who is told of a call that failed by that call's error. To see it: GRPC_VERBOSITY=INFO.
+# user, to whom a failed call's own error says more. To see it: GRPC_VERBOSITY=INFO.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 _EPILOG: Final = """\b

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -79,28 +80,14 @@ def serve(
       gym-cli serve environment shop --config mesh.yaml --discovery 127.0.0.1:9400
       gym-cli serve agent tool_loop --config mesh.yaml --discovery 127.0.0.1:9400 --port 9401
     """
-    from gymmesh_mesh.security import exposed
-    from gymmesh_mesh.serve_one import Place, serve_one
+    from gymmesh_mesh.config import exposed
+    from gymmesh_mesh.processes.serve_one import Place, serve_one
     from gymmesh_runtime.loop import run
 
     if not name:
         if kind != "discovery":
             raise click.UsageError(f"NAME is missing: which {kind} of the configuration?")
         name = "registry"
-
-    def on_ready(served: Instance) -> None:
-        if as_json:
-            echo_json(
-                {
-                    "kind": kind,
-                    "name": name,
-                    "id": served.id,
-                    "address": served.address,
-                    "metrics_address": served.metrics_address,
-                }
-            )
-        else:
-            echo(one_line(f"{kind} {name} is SERVING at {served.address} as {served.id}"))
 
     place = Place(
         host=host or "",
@@ -115,5 +102,20 @@ def serve(
     if insecure:
         config = exposed(config)
     with logged_as_service(log_format or config.mesh.log_format):
-        run(serve_one(config, kind, name, place, on_ready))
+        run(serve_one(config, kind, name, place, partial(_say_ready, kind, name, as_json)))
     return DONE
+
+
+def _say_ready(kind: Kind, name: str, as_json: bool, served: Instance) -> None:
+    if as_json:
+        echo_json(
+            {
+                "kind": kind,
+                "name": name,
+                "id": served.id,
+                "address": served.address,
+                "metrics_address": served.metrics_address,
+            }
+        )
+    else:
+        echo(one_line(f"{kind} {name} is SERVING at {served.address} as {served.id}"))

@@ -26,7 +26,7 @@ from gymmesh_mesh import (
     read_target,
     remote,
 )
-from gymmesh_mesh.task_checks import TaskChecks
+from gymmesh_mesh.authoring.task_checks import TaskChecks
 from gymmesh_runtime.config import public_view
 from gymmesh_runtime.logs import LogFormat
 from gymmesh_runtime.security import SecurityConfig

@@ -104,10 +104,8 @@ def up(
     """
     import asyncio
 
-    from msgspec.structs import replace
-
     from gymmesh_mesh import run_up
-    from gymmesh_mesh.security import exposed
+    from gymmesh_mesh.config import exposed
 
     def say_line(line: str) -> None:
         echo(one_line(line), err=True)
@@ -119,28 +117,35 @@ def up(
             echo(as_text(services, _shared(config.discovery), _shown(config)))
 
     config = mesh.load()
-    settings = config.mesh
-    if cells is not None and (layout or settings.layout) != "cell":
+    if cells is not None and (layout or config.mesh.layout) != "cell":
         raise click.UsageError("--cells is for --layout cell")
     if prometheus is not None and not observe:
         raise click.UsageError("--prometheus is for --observe")
-    program = (prometheus or "prometheus") if observe else None
-    settings = replace(
-        settings,
-        layout=layout or settings.layout,
-        cells=settings.cells if cells is None else cells,
-        advertise_host=settings.advertise_host if advertise_host is None else advertise_host,
-        restarts=settings.restarts if restarts is None else restarts,
-        log_format=log_format or settings.log_format,
+    config = _with_settings(
+        config,
+        layout=layout,
+        cells=cells,
+        advertise_host=advertise_host,
+        restarts=restarts,
+        log_format=log_format,
     )
-    config = replace(config, mesh=settings, discovery=_discovery(config, discovery, consul_binary))
+    config = _with_discovery(config, discovery, consul_binary)
     if insecure:
         config = exposed(config)
+    program = (prometheus or "prometheus") if observe else None
     echoed = {"echo": say_line} if logs else {}
-    as_lines = settings.log_format == "json"
-    with logged_as_service(settings.log_format) if as_lines else nullcontext():
+    log_format = config.mesh.log_format
+    with logged_as_service(log_format) if log_format == "json" else nullcontext():
         asyncio.run(run_up(config, host=host, on_ready=on_ready, prometheus=program, **echoed))
     return DONE
+
+
+def _with_settings(config: MeshConfig, **given: Any) -> MeshConfig:
+    """The configuration with the settings of `mesh` that options gave; None: not given."""
+    from msgspec.structs import replace
+
+    changed = {name: value for name, value in given.items() if value is not None}
+    return replace(config, mesh=replace(config.mesh, **changed))
 
 
 def _shared(found: DiscoveryConfig) -> str:
@@ -150,14 +155,20 @@ def _shared(found: DiscoveryConfig) -> str:
     return f"consul://{found.consul.address.rpartition('://')[2]}"  # https is the configuration's
 
 
-def _discovery(config: MeshConfig, where: str | None, binary: str | None) -> DiscoveryConfig:
-    """What the options make of the configuration's discovery. Raises UsageError."""
+def _with_discovery(config: MeshConfig, where: str | None, binary: str | None) -> MeshConfig:
+    """The configuration with the discovery that options gave. Raises UsageError."""
+    from msgspec.structs import replace
+
+    found = replace(config.discovery, binary=binary or config.discovery.binary)
+    return replace(config, discovery=_discovery(found, where))
+
+
+def _discovery(found: DiscoveryConfig, where: str | None) -> DiscoveryConfig:
     from msgspec.structs import replace
 
     from gymmesh_mesh import read_target
     from gymmesh_runtime.config import ConfigError
 
-    found = replace(config.discovery, binary=binary or config.discovery.binary)
     if where is None:
         return found
     if where == "memory":
@@ -194,7 +205,7 @@ def _documents(services: list[ServiceInfo]) -> list[dict[str, Any]]:
 
 
 def _shown(config: MeshConfig) -> str:
-    """The options by which a collector shows who it is."""
+    """The options by which a collector authenticates itself."""
     tls = None if config.security is None else config.security.tls
     if tls is None:
         return ""
@@ -204,7 +215,7 @@ def _shown(config: MeshConfig) -> str:
 
 def as_text(services: list[ServiceInfo], shared: str, shown: str = "") -> str:
     """A table of the services, and how to collect; `shared`: the Consul where they are found,
-    `shown`: the options by which a collector shows who it is.
+    `shown`: the options by which a collector authenticates itself.
     """
     rows = [("SERVICE", "NAME", "ADDRESS", "METRICS", "PID")]
     for one in services:

@@ -14,7 +14,7 @@ from gymmesh_client.problems import TaskProblem
 from gymmesh_client.tasks import TaskDefaults, TaskReader
 
 if TYPE_CHECKING:
-    from gymmesh_mesh.task_checks import TaskChecks
+    from gymmesh_mesh.authoring.task_checks import TaskChecks
 
 _MOST: Final = 100
 # Stand in for names that only a configuration could tell.

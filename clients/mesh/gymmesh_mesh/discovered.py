@@ -125,7 +125,7 @@ async def _ask(target: Target, discovery: Any) -> None:
         request = discovery_pb2.ListInstancesRequest(page_size=1)
         await discovery.ListInstances(request, timeout=_HELLO_S)
     elif target.discovery.backend == "consul":
-        from gymmesh_mesh.consul_agent import consul_problem
+        from gymmesh_mesh.processes.consul_agent import consul_problem
 
         problem = await consul_problem(target.discovery.consul)
         if problem is not None:

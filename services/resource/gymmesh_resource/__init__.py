@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .rollout import ToolCall as ToolCall
     from .rollout import Transcript as Transcript
     from .service import ResourceService as ResourceService
-    from .sessions import Session as Session
+    from .session import Session as Session
     from .task import Task as Task
     from .tools import tool as tool
     from .verdicts import Component as Component
@@ -64,7 +64,7 @@ _HOME = {
     "Pending": "verdicts",
     "ResourceService": "service",
     "Rollout": "rollout",
-    "Session": "sessions",
+    "Session": "session",
     "Skipped": "verdicts",
     "Task": "task",
     "TaskInvalid": "errors",

@@ -38,8 +38,8 @@ from .task import Task
 from .verdicts import Outcome, Pending
 
 if TYPE_CHECKING:
-    from .process_pool import ProcessPool
-    from .sessions import Session
+    from .session import Session
+    from .workers import ProcessPool
 
 __all__ = ["Environment", "Said", "Turn"]
 
@@ -174,7 +174,7 @@ class Environment(Generic[S]):
         pickle. Over its time it is killed, which counts as the caller's own time-out. Raises
         what the function raises, and `PoolError` when its process crashed.
         """
-        from .process_pool import ProcessPool, WorkerTimeout
+        from .workers import ProcessPool, WorkerTimeout
 
         if function.__module__.startswith(FILE_MODULE):
             raise DefinitionError(

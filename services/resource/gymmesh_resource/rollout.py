@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import msgspec
-
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.verify.v1 import verify_pb2
@@ -21,9 +19,6 @@ from .task import Task
 from .verdicts import Stage
 
 __all__ = ["Member", "Rollout", "ToolCall", "Transcript"]
-
-# Of the class: a message looks through the names of its fields to find its own.
-_HAS_FIELD = responses_pb2.Item.HasField
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +52,13 @@ class Transcript:
     @property
     def texts(self) -> list[str]:
         """The text of each message that the model wrote; one without text is empty."""
-        texts = self._texts
-        if texts is None:
-            texts = []
-            for item in self.items[:]:  # the end of an iteration is an exception, a slice's not
-                if _HAS_FIELD(item, "message"):
-                    message = item.message
-                    if message.role == "assistant":
-                        texts.append(message_text(item, message))
-            self._texts = texts
-        return texts
+        if self._texts is None:
+            self._texts = [
+                message_text(item, item.message)
+                for item in self.items
+                if item.HasField("message") and item.message.role == "assistant"
+            ]
+        return self._texts
 
     @property
     def text(self) -> str:
@@ -93,15 +85,6 @@ class Transcript:
         ]
 
 
-class _Told(msgspec.Struct):
-    """What else is known of a rollout, under the names that a VerifyRequest has for it."""
-
-    stop_reason: rollout_pb2.StopReason.ValueType
-    rollout_id: str
-    attempt: int
-    turn_rewards: Sequence[float]
-
-
 class Rollout(Transcript, ModelAccess):
     """What is to be judged.
 
@@ -112,11 +95,9 @@ class Rollout(Transcript, ModelAccess):
     that the question is about.
     """
 
-    __slots__ = ("_models", "_told", "stages", "task")
-
-    task: Task
-    stages: list[Stage]
-    _told: _Told | verify_pb2.VerifyRequest
+    __slots__ = (
+        "_models", "attempt", "rollout_id", "stages", "stop_reason", "task", "turn_rewards"
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -128,50 +109,30 @@ class Rollout(Transcript, ModelAccess):
         turn_rewards: Sequence[float] = (),
         models: Models | None = None,
     ) -> None:
-        Transcript.__init__(self, items)
+        super().__init__(items)
         self.task = task
-        self.stages = []
-        self._told = _Told(stop_reason, rollout_id, attempt, turn_rewards)
+        self.stop_reason = stop_reason
+        self.rollout_id = rollout_id
+        self.attempt = attempt
+        self.turn_rewards = turn_rewards
+        self.stages: list[Stage] = []
         self._models = models
 
     @classmethod
-    def told_by(cls, request: verify_pb2.VerifyRequest, models: Models | None) -> Rollout:
-        """The one that a request asks a verdict on.
-
-        Most verifiers look at little of it, and to read it all takes longer than they do: so the
-        request is asked for what they look at.
-        """
-        rollout = cls.__new__(cls)
-        rollout.items = request.transcript
-        rollout._texts = None
-        rollout.task = Task(request.task)
-        rollout.stages = []
-        rollout._told = request
-        rollout._models = models
-        return rollout
+    def from_request(cls, request: verify_pb2.VerifyRequest, models: Models | None) -> Rollout:
+        """The rollout that a request wants judged."""
+        return cls(
+            Task(request.task),
+            request.transcript,
+            request.stop_reason,
+            request.rollout_id,
+            request.attempt,
+            request.turn_rewards,
+            models,
+        )
 
     def _ledger(self) -> Ledger:
         return self.usage
-
-    @property
-    def stop_reason(self) -> rollout_pb2.StopReason.ValueType:
-        """Why it stopped."""
-        return self._told.stop_reason
-
-    @property
-    def rollout_id(self) -> str:  # type: ignore[override]  # a property here, an attribute there
-        """Its id."""
-        return self._told.rollout_id
-
-    @property
-    def attempt(self) -> int:
-        """The attempt's number."""
-        return self._told.attempt
-
-    @property
-    def turn_rewards(self) -> Sequence[float]:
-        """The rewards of the environment's turns, in order."""
-        return self._told.turn_rewards
 
     @property
     def cut_short(self) -> bool:

@@ -21,18 +21,20 @@ from gymmesh_runtime.peers import PeerDirectory
 from .config import EnvironmentConfig
 from .environment import Environment
 from .errors import DefinitionError
-from .examples import example_tasks
-from .host import Host
-from .hosted import CLOSE_S, Hosted
 from .mcp_server.offering import Offering
 from .models import Models
-from .registry import make_environment
-from .resource_servicer import ResourceServicer
-from .threads import Threads
+from .registry import example_tasks, make_environment
+from .serving import (
+    CLOSE_S,
+    Method,
+    ResourceServicer,
+    ServedEnvironment,
+    VerifyServicer,
+    watch,
+)
 from .tools import Toolset
 from .verdicts import check_range
-from .verify_servicer import VerifyServicer
-from .watchdog import watch
+from .workers import Threads
 
 __all__ = ["RESOURCE_SERVICE", "VERIFY_SERVICE", "ResourceService"]
 
@@ -85,23 +87,22 @@ class ResourceService:
         except DefinitionError as error:
             raise ConfigError(str(error), path=f"environments.{name}") from None
         self._threads = Threads(config.threads)
-        self._host = Host(name, self._threads)
-        hosted = Hosted(
-            name=name,
-            instance_id=instance_id,
-            config=config,
-            environment=self.environment,
+        served = ServedEnvironment(
+            self.environment,
+            config,
+            name,
+            instance_id,
             tools=tools,
             examples=examples,
-            host=self._host,
             models=self._models,
+            threads=self._threads,
             clock=clock,
         )
-        self.sessions = hosted.sessions
+        self.sessions = served.sessions
         self._offering = Offering(self, config.mcp) if config.mcp is not None else None
         self._servicers: Mapping[str, object] = {
-            RESOURCE_SERVICE: ResourceServicer(hosted),
-            VERIFY_SERVICE: VerifyServicer(hosted),
+            RESOURCE_SERVICE: ResourceServicer(served),
+            VERIFY_SERVICE: VerifyServicer(served),
         }
 
     @property
@@ -111,7 +112,7 @@ class ResourceService:
 
     @property
     def meta(self) -> Mapping[str, str]:
-        """What the registry tells of it: under `mcp` the URL of its tools over MCP, and as
+        """What the registry lists with it: under `mcp` the URL of its tools over MCP, and as
         `capacity` the sessions that may be open, where there is a limit.
         """
         url = self._offering.url if self._offering is not None else ""
@@ -130,7 +131,7 @@ class ResourceService:
         await self._models.open(directory)
         try:
             if type(self.environment).open is not Environment.open:
-                await self._host.call(self.environment.open, limit_s=_OPEN_S)
+                await self._method(self.environment.open, _OPEN_S).call()
         except Exception as error:
             _LOGGER.debug("environment %s did not open", self.name, exc_info=True)
             raise ConfigError(
@@ -166,11 +167,14 @@ class ResourceService:
                 self._end_watch()
             try:
                 if type(self.environment).close is not Environment.close:
-                    await self._host.call(self.environment.close, limit_s=CLOSE_S)
+                    await self._method(self.environment.close, CLOSE_S).call()
             except Exception:
                 _LOGGER.exception("environment %s failed while it closed", self.name)
             await self.environment.close_processes()
         self._threads.close()
+
+    def _method(self, function: Callable[..., Any], limit_s: float) -> Method:
+        return Method(function, limit_s, environment=self.name, threads=self._threads)
 
     async def _sweep_forever(self) -> None:
         pause = min(_LONGEST_SWEEP_PAUSE_S, self._config.session_idle_s / 4)

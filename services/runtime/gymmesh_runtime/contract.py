@@ -7,10 +7,10 @@ descriptors, so that nothing is written down twice.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, Final
+from functools import cache, cached_property
+from typing import Any, Final, NamedTuple
 
 from google.api import field_behavior_pb2
 from google.protobuf import message_factory
@@ -27,8 +27,6 @@ from gymmesh_runtime.errors import MeshError
 
 #: The contract's version. The minor part grows with every addition.
 CONTRACT_VERSION: Final = "1.0"
-
-_Check = Callable[[Any], str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,87 +124,80 @@ def _spec_of(service: str, method: MethodDescriptor) -> MethodSpec:
     )
 
 
-def required_fields(message_class: type[Message]) -> _Check:
+def required_fields(message_class: type[Message]) -> Callable[[Any], str | None]:
     """Returns a function that names the first REQUIRED field that is not set, or None.
 
     Fields of sub-messages count when the sub-message is set. A field without
     presence counts as not set when it has its default value.
     """
-    return _check_of(message_class.DESCRIPTOR)
+    return _fields_of(message_class.DESCRIPTOR).first_missing
+
+
+class _Field(NamedTuple):
+    """A field that is checked: it is REQUIRED, or messages in it have fields that are."""
+
+    name: str
+    is_required: bool
+    has_presence: bool
+    is_repeated: bool
+    nested: _CheckedFields | None
+
+
+class _CheckedFields:
+    """What is checked in the messages of one type."""
+
+    def __init__(self, descriptor: Descriptor) -> None:
+        self._has = message_factory.GetMessageClass(descriptor).HasField
+        self._descriptor = descriptor
+
+    @cached_property
+    def _fields(self) -> tuple[_Field, ...]:
+        # Not in the constructor: types may be recursive.
+        found = (
+            _Field(
+                field.name,
+                _is_required(field),
+                field.has_presence,
+                field.is_repeated,
+                _nested_in(field),
+            )
+            for field in self._descriptor.fields
+        )
+        return tuple(field for field in found if field.is_required or field.nested)
+
+    def first_missing(self, message: Any) -> str | None:
+        """The path of the first field that is not set, or None."""
+        for name, is_required, has_presence, is_repeated, nested in self._fields:
+            if has_presence:
+                if not self._has(message, name):
+                    if is_required:
+                        return name
+                    continue
+            elif is_required and not getattr(message, name):
+                return name
+            if nested is None:
+                continue
+            value = getattr(message, name)
+            if is_repeated:
+                for index, one in enumerate(value):
+                    if (missing := nested.first_missing(one)) is not None:
+                        return f"{name}[{index}].{missing}"
+            elif (missing := nested.first_missing(value)) is not None:
+                return f"{name}.{missing}"
+        return None
 
 
 @cache
-def _check_of(descriptor: Descriptor) -> _Check:
-    """One function for the type, and one for each type in it that has REQUIRED fields.
-
-    They are written as source and compiled: every call is checked, and to look up what is to be
-    checked would be as dear as the check.
-    """
-    types = _checked_types(descriptor, {})
-    scope: dict[str, Any] = {"first_in": _first_in}
-    for number, one in enumerate(types.values()):
-        # Of the class: a message looks through the names of its fields to find its own.
-        scope[f"has_{number}"] = message_factory.GetMessageClass(one).HasField
-    numbers = {name: number for number, name in enumerate(types)}
-    lines = [line for one in types.values() for line in _check_lines(one, numbers)]
-    code = compile("\n".join(lines), f"<REQUIRED fields of {descriptor.full_name}>", "exec")
-    exec(code, scope)  # noqa: S102  # our own text, made of the contract's names
-    check: _Check = scope["check_0"]
-    return check
+def _fields_of(descriptor: Descriptor) -> _CheckedFields:
+    return _CheckedFields(descriptor)
 
 
-def _checked_types(descriptor: Descriptor, known: dict[str, Descriptor]) -> dict[str, Descriptor]:
-    """The type and those in it that have REQUIRED fields, by name; it stands first."""
-    known[descriptor.full_name] = descriptor
-    for field in descriptor.fields:
-        nested = _checked_type(field)
-        if nested is not None and nested.full_name not in known:
-            _checked_types(nested, known)
-    return known
-
-
-def _checked_type(field: FieldDescriptor) -> Descriptor | None:
-    """The type of the field's messages, where there is something to be looked at in them."""
+def _nested_in(field: FieldDescriptor) -> _CheckedFields | None:
+    """What is checked in the field's messages, where there is something."""
     nested = field.message_type
-    return nested if nested is not None and _has_required(nested, frozenset()) else None
-
-
-def _check_lines(descriptor: Descriptor, numbers: Mapping[str, int]) -> list[str]:
-    """The source of the check of one type, `numbers` being those of the functions."""
-    number = numbers[descriptor.full_name]
-    lines = [f"def check_{number}(message):"]
-    for field in descriptor.fields:
-        lines += _field_lines(field, f"has_{number}(message, {field.name!r})", numbers)
-    return [*lines, "    return None"]
-
-
-def _field_lines(field: FieldDescriptor, is_present: str, numbers: Mapping[str, int]) -> list[str]:
-    """Whether the field is set, if it has to be, and what is missing in it."""
-    name, lines = field.name, []
-    value = f"message.{name}"
-    if _is_required(field):
-        lines.append(f"    if not {is_present if field.has_presence else value}: return {name!r}")
-    nested = _checked_type(field)
-    if nested is None:
-        return lines
-    check = f"check_{numbers[nested.full_name]}"
-    if field.is_repeated:
-        lines.append(f"    missing = first_in({value}, {name!r}, {check})")
-        lines.append("    if missing is not None: return missing")
-    else:
-        where = "" if _is_required(field) else f"{is_present} and "
-        lines.append(f"    if {where}(missing := {check}({value})) is not None:")
-        lines.append(f"        return {name + '.'!r} + missing")
-    return lines
-
-
-def _first_in(messages: Iterable[Any], name: str, check: _Check) -> str | None:
-    """The first field that is missing in one of a field's messages."""
-    for index, message in enumerate(messages):
-        missing = check(message)
-        if missing is not None:
-            return f"{name}[{index}].{missing}"
-    return None
+    if nested is None or not _has_required(nested, frozenset()):
+        return None
+    return _fields_of(nested)
 
 
 def _is_required(field: FieldDescriptor) -> bool:

@@ -23,9 +23,9 @@ from gymmesh_runtime.security.pem import CHECK_S
 from gymmesh_runtime.tracing import traced
 from gymmesh_runtime.wire.channels import ChannelPool
 from gymmesh_runtime.wire.direct import DirectPeer
-from gymmesh_runtime.wire.mux.caller import Crowd
+from gymmesh_runtime.wire.mux.connection import MuxConnection
+from gymmesh_runtime.wire.mux.exchange import InFlight
 from gymmesh_runtime.wire.mux.peer import MuxPeer
-from gymmesh_runtime.wire.mux.trunk import Trunk
 from gymmesh_runtime.wire.options import keepalive_allowed
 from gymmesh_runtime.wire.plain import PlainPeer
 
@@ -62,13 +62,13 @@ class PeerDirectory:
         self._direct: dict[str, Mapping[str | None, DirectPeer]] = {}
         self._plain: dict[tuple[str, str], PlainPeer] = {}  # by address and service
         self._muxed: dict[tuple[str, str], MuxPeer] = {}  # by address and service
-        self._trunks: dict[str, Trunk] = {}  # by address
+        self._connections: dict[str, MuxConnection] = {}  # by address
         self.transport = transport
         self.credentials = credentials or Credentials()
         self._version = self.credentials.refresh()
         self._renewing: asyncio.Task[None] | None = None
         self._channels = ChannelPool(self.credentials)
-        self._crowd = Crowd()
+        self._in_flight = InFlight()
         self._turn = 0
         #: Grows whenever an instance comes, goes or changes: what was found out about them before
         #: may not hold any more.
@@ -213,9 +213,9 @@ class PeerDirectory:
             self._renewing = None
         self._plain.clear()
         self._muxed.clear()
-        trunks = list(self._trunks.values())
-        self._trunks.clear()
-        await asyncio.gather(*(trunk.close() for trunk in trunks))
+        connections = list(self._connections.values())
+        self._connections.clear()
+        await asyncio.gather(*(connection.close() for connection in connections))
         await self._channels.close()
 
     def plain_peer(self, address: str, service: str) -> PlainPeer:
@@ -230,11 +230,13 @@ class PeerDirectory:
     def _mux_peer(self, address: str, service: str) -> MuxPeer:
         peer = self._muxed.get((address, service))
         if peer is None:
-            trunk = self._trunks.get(address)
-            if trunk is None:
-                trunk = self._trunks[address] = Trunk(self._channels.get(address), self._crowd)
+            connection = self._connections.get(address)
+            if connection is None:
+                connection = self._connections[address] = MuxConnection(
+                    self._channels.get(address), self._in_flight
+                )
             plain = self.plain_peer(address, service)
-            peer = self._muxed[address, service] = MuxPeer(trunk, plain, service)
+            peer = self._muxed[address, service] = MuxPeer(connection, plain, service)
         return peer
 
     async def _renew_for_ever(self) -> None:
@@ -245,8 +247,8 @@ class PeerDirectory:
             if version != self._version:
                 self._version = version
                 self._channels.renew()
-                for trunk in self._trunks.values():
-                    trunk.renew()
+                for connection in self._connections.values():
+                    connection.renew()
 
     def _kept_or_one_of(self, candidates: Sequence[Instance], affinity: str) -> Instance:
         """As `_one_of`, remembered until instances change: each call of a rollout comes here."""
@@ -283,12 +285,12 @@ class PeerDirectory:
         )
         for address in before - after:
             self._channels.retire(address)
-            if address in self._trunks:
-                self._trunks[address].retire()
+            if address in self._connections:
+                self._connections[address].retire()
         for address in after - before:
             self._channels.restore(address)
-            if address in self._trunks:
-                self._trunks[address].restore()
+            if address in self._connections:
+                self._connections[address].restore()
         self._notify()
 
     async def _wait_for(self, service: str, name: str, timeout: float) -> None:

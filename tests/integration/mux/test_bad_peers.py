@@ -18,11 +18,10 @@ from gymmesh_runtime.wire import channels
 from gymmesh_runtime.wire.batch import MIB
 from gymmesh_runtime.wire.mux.assembly import AssemblyBudget
 from gymmesh_runtime.wire.mux.frames import (
-    BEGIN,
-    CHUNK,
     MAX_MESSAGE,
-    MESSAGE,
-    Frame,
+    Begin,
+    Chunk,
+    Message,
     pack,
     unpack,
 )
@@ -31,7 +30,11 @@ from gymmesh_runtime.wire.options import channel_options
 from tests.integration.mux.servers import Reason, Server, exchange, failure, probe_process
 from tests.unit.runtime.probe import MODEL, Probe, instance_at, stream, unary, until
 
-pytestmark = pytest.mark.timeout(90)
+
+def begun(number: int = 1, payload: bytes | None = None, *, more: bool = False) -> Begin:
+    """Begins a call that hangs, unless it has another request."""
+    request = unary("hang").SerializeToString() if payload is None else payload
+    return Begin(number, f"{MODEL}/CreateResponse", 20_000, {}, request, more)
 
 
 async def test_many_peers_that_end_no_message_take_no_more_than_the_budget(
@@ -44,17 +47,17 @@ async def test_many_peers_that_end_no_message_take_no_more_than_the_budget(
         calls = [await stack.enter_async_context(exchange(address)) for _ in range(40)]
         reasons = []
         for call in calls:
-            begins: list[Frame] = [(*BEGUN[:5], chunk, True, 0)]
             # So much that no connection may hold it: each gets a refusal, and lives on.
-            chunks: list[Frame] = [(CHUNK, 1, chunk, False)] * 17
-            await call.write(pack([*begins, *chunks]))
+            await call.write(
+                pack([begun(payload=chunk, more=True), *[Chunk(1, chunk, False)] * 17])
+            )
             (frame,) = unpack(await call.read()).frames
             reasons.append(from_status(frame.end.status).reason)
             assert budget.used <= budget.total
         assert set(reasons) == {Reason.ERROR_REASON_QUEUE_FULL}
         # What was refused is held no more, so each may begin another one: until all is taken.
         for call in calls:
-            await call.write(pack([(BEGIN, 3, *BEGUN[2:5], chunk, True, 0)]))
+            await call.write(pack([begun(3, payload=chunk, more=True)]))
         await until(lambda: budget.used >= 7 * MIB)
         assert budget.used <= budget.total
         # Others are served, with requests of any size that there is room for.
@@ -69,7 +72,7 @@ async def test_a_request_whose_end_does_not_come_is_given_up() -> None:
     budget = AssemblyBudget()
     server = Server({MODEL: Probe()}, limits=TableLimits(assembly_s=0.05), budget=budget)
     async with server.running() as address, exchange(address) as call:
-        await call.write(pack([(*BEGUN[:5], b"x" * 1000, True, 0)]))
+        await call.write(pack([begun(payload=b"x" * 1000, more=True)]))
         (frame,) = unpack(await call.read()).frames
         error = from_status(frame.end.status)
         assert error.reason == Reason.ERROR_REASON_DEADLINE_PASSED
@@ -81,7 +84,7 @@ async def test_chunks_for_a_method_that_is_not_there_are_not_kept() -> None:
     budget = AssemblyBudget()
     server = Server({MODEL: Probe()}, budget=budget)
     async with server.running() as address, exchange(address) as call:
-        await call.write(pack([(BEGIN, 1, "s/M", 0, {}, b"x" * 1000, True, 0)]))
+        await call.write(pack([Begin(1, "s/M", 0, {}, b"x" * 1000, True, 0)]))
         (frame,) = unpack(await call.read()).frames
         assert from_status(frame.end.status).reason == Reason.ERROR_REASON_NOT_OFFERED
         assert budget.used == 0
@@ -92,16 +95,13 @@ async def _read_all(call: Any) -> None:
         pass
 
 
-BEGUN: Frame = (BEGIN, 1, f"{MODEL}/CreateResponse", 20_000, {}, unary("hang").SerializeToString())
-
-
 @pytest.mark.parametrize(
     "data",
     [
         b"garbage",
-        pack([(MESSAGE, 1, b"", False)]),
-        pack([(*BEGUN[:5], b"x" * (MIB + 1), False, 0)]),
-        pack([(*BEGUN, False, 0), (*BEGUN, False, 0)]),
+        pack([Message(1, b"", False)]),
+        pack([begun(payload=b"x" * (MIB + 1))]),
+        pack([begun(), begun()]),
     ],
 )
 async def test_garbage_ends_its_own_stream_only(directory: PeerDirectory, data: bytes) -> None:
@@ -112,7 +112,7 @@ async def test_garbage_ends_its_own_stream_only(directory: PeerDirectory, data: 
         async with exchange(address) as call:
             await call.write(data)
             with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await asyncio.wait_for(_read_all(call), 20)
+                await asyncio.wait_for(_read_all(call), 60)
             trailers: Any = caught.value.trailing_metadata()
             assert b"MUX_BROKEN" in dict(trailers)[STATUS_DETAILS_KEY]
         await peer.CreateResponse(unary("ok"), timeout=20.0)
@@ -124,9 +124,9 @@ async def test_a_client_that_goes_away_has_its_calls_stopped() -> None:
     server = Server({MODEL: probe})
     async with server.running() as address:
         async with exchange(address) as call:
-            await call.write(pack([(*BEGUN, False, 0)]))
-            await asyncio.wait_for(probe.started.wait(), 20)
-        await asyncio.wait_for(probe.cancelled.wait(), 20)
+            await call.write(pack([begun()]))
+            await asyncio.wait_for(probe.started.wait(), 60)
+        await asyncio.wait_for(probe.cancelled.wait(), 60)
         await until(lambda: server.mux.streams == 0)
 
 
@@ -176,8 +176,8 @@ async def test_a_reader_that_does_not_read_costs_little_memory() -> None:
         before = resident(process.pid)
         method = f"{MODEL}/StreamResponse"
         flood = stream("flood").SerializeToString()
-        begins: list[Frame] = [
-            (BEGIN, number, method, 60_000, {}, flood, False, 2**31 - 1)
+        begins = [
+            Begin(number, method, 60_000, {}, flood, False, 2**31 - 1)
             for number in range(1, 101, 2)
         ]
         await call.write(pack(begins))

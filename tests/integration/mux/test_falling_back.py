@@ -16,21 +16,19 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory, Transport
 from gymmesh_runtime.serve import ServeOptions, serving
 from gymmesh_runtime.wire.channels import Connection, Line
+from gymmesh_runtime.wire.mux.connection import MuxConnection
 from gymmesh_runtime.wire.mux.frames import (
-    END,
     EXCHANGE,
-    MESSAGE,
     OFFERED,
+    End,
+    Message,
     pack,
     unpack,
 )
-from gymmesh_runtime.wire.mux.trunk import Trunk
 from gymmesh_runtime.wire.options import server_options
 from tests.integration.mux.servers import Reason, Server, failure
 from tests.unit.runtime.probe import MODEL, Probe, instance_at, stream, unary
 from tests.unit.runtime.probe_service import ProbeService
-
-pytestmark = pytest.mark.timeout(90)
 
 
 async def test_a_peer_without_the_mux_is_asked_once(directory: PeerDirectory) -> None:
@@ -54,7 +52,7 @@ async def test_who_comes_back_with_the_mux_is_found_to_have_it(directory: PeerDi
     async with with_mux.running(int(address.rpartition(":")[2])):
         directory.upsert(instance)
         peer = directory.peer(instance)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not with_mux.mux.streams:
                 with suppress(MeshError):  # while the channel connects anew
                     await peer.CreateResponse(unary("ok"), timeout=5.0)
@@ -76,10 +74,8 @@ class Stranger:
                 if frame.WhichOneof("kind") == "begin":
                     request = model_pb2.CreateResponseRequest.FromString(frame.begin.payload)
                     answer = model_pb2.CreateResponseResponse(call_id=request.request_id)
-                    await rpc.write(
-                        pack([(MESSAGE, frame.call, answer.SerializeToString(), False)])
-                    )
-                    await rpc.write(pack([(END, frame.call, None)]))
+                    await rpc.write(pack([Message(frame.call, answer.SerializeToString(), False)]))
+                    await rpc.write(pack([End(frame.call, None)]))
 
 
 @pytest.mark.parametrize("greeting", [None, (), ((OFFERED, "1"),)])
@@ -106,22 +102,22 @@ async def test_a_mux_that_somebody_else_wrote(
 
 
 async def test_attempts_to_connect_are_shared_and_paced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gymmesh_runtime.wire.mux.trunk._FIRST_PAUSE_S", 0.5)
+    monkeypatch.setattr("gymmesh_runtime.wire.mux.connection._FIRST_PAUSE_S", 0.5)
     with socket.socket() as nobody:  # bound, but it does not listen
         nobody.bind(("127.0.0.1", 0))
         line = CountingLine(f"127.0.0.1:{nobody.getsockname()[1]}")
-        trunk = Trunk(line)
+        connection = MuxConnection(line)
         for attempts in (1, 2):
             while line.attempts < attempts:  # until the pause after the last one is over
-                errors = [failure(trunk.open(20.0, "s/M")) for _ in range(50)]
+                errors = [failure(connection.open(20.0, "s/M")) for _ in range(50)]
                 for error in await asyncio.gather(*errors):
                     assert error.reason == Reason.ERROR_REASON_PEER_UNAVAILABLE
                     assert error.message.startswith(line.address)
                 await asyncio.sleep(0.02)
             assert line.attempts == attempts
-            await failure(trunk.open(20.0, "s/M"))
+            await failure(connection.open(20.0, "s/M"))
             assert line.attempts == attempts  # it failed at once, without another
-        await trunk.close()
+        await connection.close()
         await line.close(None)
 
 

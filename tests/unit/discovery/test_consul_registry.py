@@ -15,7 +15,8 @@ from aiohttp import web
 
 from gymmesh.discovery.v1 import discovery_pb2 as pb
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh_discovery.backends.consul import ConsulRegistry, registry
+from gymmesh_discovery.backends.consul import ConsulRegistry, agent, registry, watch
+from gymmesh_discovery.backends.consul.leases import check_kind
 from gymmesh_discovery.config import ConsulConfig
 from gymmesh_discovery.service import DiscoveryService
 from gymmesh_runtime.errors import MeshError
@@ -23,8 +24,6 @@ from gymmesh_runtime.logs import Concealing
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.registration import Registration
 from tests.unit.runtime.probe import MODEL, until
-
-pytestmark = pytest.mark.timeout(60)
 
 NAME = "gymmesh-model-policy"
 TOKEN = "b1gs-acl-token-of-consul"
@@ -135,8 +134,8 @@ async def opened(consul: FakeConsul, **more: Any) -> AsyncIterator[ConsulRegistr
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_GRACE_S", 0.5)
     monkeypatch.setattr(registry, "_SWEEP_S", 0.05)
-    monkeypatch.setattr(registry, "_FIRST_VIEW_S", 0.5)
-    monkeypatch.setattr(registry, "_CALL_S", 0.5)
+    monkeypatch.setattr(watch, "_FIRST_VIEW_S", 0.5)
+    monkeypatch.setattr(agent, "_CALL_S", 0.5)
 
 
 def ids(backend: ConsulRegistry) -> list[str]:
@@ -416,8 +415,7 @@ async def test_the_token_goes_to_consul_and_nowhere_else(
     ],
 )
 def test_how_consul_checks(address: str, consul_at: str, expected: str) -> None:
-    backend = ConsulRegistry(ConsulConfig(address=consul_at))
-    assert backend._check_kind(at(address)) == expected.lower()
+    assert check_kind(ConsulConfig(address=consul_at), at(address)) == expected.lower()
 
 
 async def test_ids_with_slashes_stay_one_part_of_a_path(consul: FakeConsul) -> None:

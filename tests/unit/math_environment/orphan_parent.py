@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from gymmesh_resource.process_pool import ProcessPool
+from gymmesh_resource.workers import ProcessPool
 from tests.unit.math_environment import worker_functions
 
 # No `if __name__ == "__main__"`: workers must not import this file again.

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gymmesh_resource.answer_work import AnswerTooMuch, work_on_answer
 from gymmesh_resource.environments.math.judge_pool import JudgePool
 from gymmesh_resource.environments.math.verdict import (
     ExpectedAnswerError,
@@ -20,7 +19,13 @@ from gymmesh_resource.environments.math.verdict import (
     judge,
     warm_up,
 )
-from gymmesh_resource.process_pool import ProcessPool, WorkerCrashed, WorkerTimeout
+from gymmesh_resource.workers import (
+    AnswerTooMuch,
+    ProcessPool,
+    WorkerCrashed,
+    WorkerTimeout,
+    work_on_answer,
+)
 from tests.unit.math_environment import worker_functions as functions
 
 # Seconds by the clock that no test waits for, unless something is broken.
@@ -103,10 +108,9 @@ PIECES = [
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine makes these tests slow, and nothing else."""
-    monkeypatch.setattr("gymmesh_resource.answer_work.PATIENCE", PATIENT)
+    monkeypatch.setattr("gymmesh_resource.workers.answer_work.PATIENCE", PATIENT)
 
 
-@pytest.mark.timeout(600)
 async def test_an_answer_that_takes_too_much_is_worth_nothing() -> None:
     async with JudgePool(workers=1, timeout=1.0) as judges:
         # One after another: none waits for a worker.
@@ -204,7 +208,7 @@ async def test_what_the_work_does_to_its_worker(function: Callable[[], None], wh
 async def test_a_worker_that_gets_no_processor_time_is_no_verdict(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("gymmesh_resource.answer_work.PATIENCE", 0.5)
+    monkeypatch.setattr("gymmesh_resource.workers.answer_work.PATIENCE", 0.5)
     async with ProcessPool(workers=1) as pool:
         with pytest.raises(WorkerTimeout):
             await work_on_answer(pool, functions.hang, cpu_s=1.0)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gymmesh_resource.environments.math.judge_pool import JudgePool
-from gymmesh_resource.process_pool import (
+from gymmesh_resource.workers import (
     PoolClosed,
     PoolSaturated,
     ProcessPool,

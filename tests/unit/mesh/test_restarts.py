@@ -13,16 +13,15 @@ from typing import Any
 import pytest
 
 from gymmesh.agent.v1 import agent_pb2
-from gymmesh_mesh import MeshConfig, MeshSettings, processes, remote, up
+from gymmesh_mesh import MeshConfig, MeshSettings, remote, up
+from gymmesh_mesh.processes import restarting
 from gymmesh_model.config import ModelConfig
 from gymmesh_runtime.errors import MeshError
-
-pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "_FIRST_RESTART_S", 0.05)
+    monkeypatch.setattr(restarting, "_FIRST_RESTART_S", 0.05)
 
 
 def config_of(folder: Path, **settings: Any) -> MeshConfig:

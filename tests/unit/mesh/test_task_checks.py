@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_mesh.task_checks import TaskChecks
+from gymmesh_mesh.authoring.task_checks import TaskChecks
 from gymmesh_resource.config import EnvironmentConfig
-from gymmesh_resource.examples import example_tasks
-from gymmesh_resource.registry import environment_names, make_environment
+from gymmesh_resource.registry import environment_names, example_tasks, make_environment
 from gymmesh_runtime.config import ConfigError
 
 # What those environments cannot be made without.

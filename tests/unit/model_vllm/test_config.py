@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from gymmesh_mesh import MeshConfig, MeshSettings, processes
+from gymmesh_mesh import MeshConfig, MeshSettings
+from gymmesh_mesh.processes.restarting import ready_seconds
 from gymmesh_model import ModelConfig, ModelService
 from gymmesh_model.backends import make_backend
 from gymmesh_model.vllm import EngineConfig, ServeConfig
@@ -82,7 +83,7 @@ def test_a_path_is_no_name(model: str, name: str) -> None:
 def test_a_mesh_waits_as_long_as_its_models_may_take(given: dict[str, Any], seconds: float) -> None:
     model = ModelConfig(backend="vllm", **given)
     config = MeshConfig(models={"policy": model}, mesh=MeshSettings(ready_s=50.0))
-    assert processes._ready_seconds(config) == seconds
+    assert ready_seconds(config) == seconds
 
 
 async def test_an_engine_without_vllm_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

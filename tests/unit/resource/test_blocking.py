@@ -14,7 +14,7 @@ import pytest
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_agent.failures import Stage, StepFailed, failure_of
 from gymmesh_resource import Environment, Rollout, Session, Task, ToolError, tool
-from gymmesh_resource import host as host_module
+from gymmesh_resource.serving import step_timer
 from gymmesh_runtime import stalls
 from gymmesh_runtime.errors import MeshError, from_status
 
@@ -84,7 +84,7 @@ class Blocking(Environment[None]):
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No test knows of another's stalls, and short ones are noted."""
-    monkeypatch.setattr(host_module, "_NOTICED_S", LIMIT_S / 2)
+    monkeypatch.setattr(step_timer, "NOTICED_S", LIMIT_S / 2)
     monkeypatch.setattr(stalls, "_logged", {})
     stalls._stalls.clear()
     yield

@@ -11,8 +11,7 @@ import pytest
 
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_resource.errors import DefinitionError
-from gymmesh_resource.places import about
-from gymmesh_resource.registry import environment_class, environment_names, make_environment
+from gymmesh_resource.registry import about, environment_class, environment_names, make_environment
 from gymmesh_resource.service import ResourceService
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.extras import Extra
@@ -65,7 +64,7 @@ def test_the_classes_are_imported_without_any_library() -> None:
     code = (
         "import sys\n"
         f"sys.modules.update(dict.fromkeys({blocked!r}))\n"
-        "from gymmesh_resource.places import about\n"
+        "from gymmesh_resource.registry import about\n"
         "from gymmesh_resource.registry import environment_names\n"
         "for name in environment_names():\n"
         "    problem = about(name).problem\n"

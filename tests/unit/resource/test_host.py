@@ -11,15 +11,25 @@ from typing import Any
 import pytest
 
 from gymmesh_resource.errors import TookTooLong
-from gymmesh_resource.host import Host
-from gymmesh_resource.threads import Threads
+from gymmesh_resource.serving import Method
+from gymmesh_resource.workers import Threads
+
+
+class _Host:
+    """Calls methods as the servicers do, in one set of threads."""
+
+    def __init__(self) -> None:
+        self.threads = Threads(2)
+
+    async def call(self, function: Any, *args: Any, limit_s: float) -> Any:
+        return await Method(function, limit_s, environment="e", threads=self.threads).call(args)
 
 
 @pytest.fixture
-async def host() -> AsyncIterator[Host]:
-    threads = Threads(2)
-    yield Host("e", threads)
-    threads.close()
+async def host() -> AsyncIterator[_Host]:
+    made = _Host()
+    yield made
+    made.threads.close()
 
 
 async def at_once(value: int) -> int:
@@ -37,7 +47,7 @@ async def after_waits(value: int) -> int:
 
 
 async def with_groups() -> list[int]:
-    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         tasks = [group.create_task(after_waits(number)) for number in range(3)]
     return [task.result() for task in tasks]
 
@@ -73,23 +83,23 @@ async def exiting() -> None:
     ],
 )
 async def test_results_whatever_a_method_waits_for(
-    host: Host, method: Any, args: tuple[int, ...], wanted: object
+    host: _Host, method: Any, args: tuple[int, ...], wanted: object
 ) -> None:
     assert await host.call(method, *args, limit_s=30) == wanted
 
 
 @pytest.mark.parametrize("after", [0, 2])
-async def test_exceptions_are_the_methods_own(host: Host, after: int) -> None:
+async def test_exceptions_are_the_methods_own(host: _Host, after: int) -> None:
     with pytest.raises(LookupError, match=str(after)):
         await host.call(failing, after, limit_s=30)
 
 
-async def test_an_exit_is_an_error_like_any_other(host: Host) -> None:
+async def test_an_exit_is_an_error_like_any_other(host: _Host) -> None:
     with pytest.raises(RuntimeError, match="SystemExit"):
         await host.call(exiting, limit_s=30)
 
 
-async def test_a_method_that_waits_too_long_is_cancelled(host: Host) -> None:
+async def test_a_method_that_waits_too_long_is_cancelled(host: _Host) -> None:
     ended: list[str] = []
 
     async def hang() -> None:
@@ -105,7 +115,7 @@ async def test_a_method_that_waits_too_long_is_cancelled(host: Host) -> None:
     assert ended == ["cleaned"]
 
 
-async def test_cancelling_the_caller_cancels_a_method_that_waits(host: Host) -> None:
+async def test_cancelling_the_caller_cancels_a_method_that_waits(host: _Host) -> None:
     ended: list[str] = []
     started = asyncio.Event()
 
@@ -124,7 +134,7 @@ async def test_cancelling_the_caller_cancels_a_method_that_waits(host: Host) -> 
     assert ended == ["cleaned"]
 
 
-async def test_two_blocking_seconds_delay_nobody_else(host: Host) -> None:
+async def test_two_blocking_seconds_delay_nobody_else(host: _Host) -> None:
     release = threading.Event()
     blocked = asyncio.create_task(host.call(release.wait, 10, limit_s=30))
     # Were the event loop blocked, none of these would come back before the release.

@@ -8,19 +8,22 @@ from typing import Any
 
 import pytest
 
-from gymmesh_resource.host import Host
-from gymmesh_resource.method import Method
 from gymmesh_resource.models import Ledger, in_call
-from gymmesh_resource.threads import Threads
+from gymmesh_resource.serving import Method
+from gymmesh_resource.workers import Threads
 
 LIMIT_S = 30.0
 
 
 @pytest.fixture
-async def host() -> AsyncIterator[Host]:
-    threads = Threads(1)
-    yield Host("e", threads)
-    threads.close()
+async def threads() -> AsyncIterator[Threads]:
+    made = Threads(1)
+    yield made
+    made.close()
+
+
+def method_of(function: Callable[..., Any], threads: Threads, *, calls_models: bool) -> Method:
+    return Method(function, LIMIT_S, environment="e", threads=threads, calls_models=calls_models)
 
 
 async def answers(left: int, *, right: int = 2) -> int:
@@ -44,37 +47,37 @@ async def tells_its_call() -> tuple[float, Ledger | None] | None:
     return None if call is None else (call.deadline, call.ledger)
 
 
-@pytest.mark.parametrize("asks_models", [False, True])
+@pytest.mark.parametrize("calls_models", [False, True])
 @pytest.mark.parametrize(("named", "wanted"), [({}, 3), ({"right": 5}, 6)])
 @pytest.mark.parametrize("function", [answers, blocks])
 async def test_it_is_called_with_its_arguments(
-    host: Host,
+    threads: Threads,
     function: Callable[..., Any],
     named: dict[str, int],
     wanted: int,
-    asks_models: bool,
+    calls_models: bool,
 ) -> None:
-    method = Method(host, function, LIMIT_S, asks_models=asks_models)
-    assert await method.call((1,), named, deadline=5.0, ledger=Ledger()) == wanted
+    method = method_of(function, threads, calls_models=calls_models)
+    assert await method.call((1,), named, deadline=5.0, usage=Ledger()) == wanted
     assert in_call.get() is None
 
 
 @pytest.mark.parametrize(("function", "kind"), [(fails, LookupError), (exits, RuntimeError)])
 async def test_what_it_raises_passes_and_an_exit_is_no_exit(
-    host: Host, function: Callable[..., Any], kind: type[Exception]
+    threads: Threads, function: Callable[..., Any], kind: type[Exception]
 ) -> None:
-    method = Method(host, function, LIMIT_S, asks_models=True)
+    method = method_of(function, threads, calls_models=True)
     with pytest.raises(kind):
         await method.call((1,))
     assert in_call.get() is None
 
 
-async def test_models_are_asked_within_its_limit_and_its_callers(host: Host) -> None:
+async def test_models_are_asked_within_its_limit_and_its_callers(threads: Threads) -> None:
     ledger = Ledger()
-    method = Method(host, tells_its_call, LIMIT_S, asks_models=True)
-    assert await method.call((), deadline=5.0, ledger=ledger) == (5.0, ledger)
+    method = method_of(tells_its_call, threads, calls_models=True)
+    assert await method.call((), deadline=5.0, usage=ledger) == (5.0, ledger)
     before = monotonic()
     deadline, counted = await method.call(())
     assert before + LIMIT_S <= deadline <= monotonic() + LIMIT_S
     assert counted is None
-    assert await Method(host, tells_its_call, LIMIT_S, asks_models=False).call(()) is None
+    assert await method_of(tells_its_call, threads, calls_models=False).call(()) is None

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
-import decimal
+import contextlib
 import enum
 import json
 import string
@@ -19,11 +18,9 @@ from hypothesis import strategies as st
 from gymmesh_resource import DefinitionError, Environment, Rollout, Session, tool
 from gymmesh_resource.tools import (
     BadArguments,
-    QuickReader,
     Toolset,
     arguments_schema,
     arguments_type,
-    quick_reader,
     read_arguments,
     read_docstring,
 )
@@ -293,48 +290,19 @@ _any_values = _simple_values | st.lists(_simple_values, max_size=3).map(
 _keys = st.sampled_from((b"text", b"count", b"flag", b"many", b"\\u0074ext", b"other"))
 
 
-def _outcome(written: bytes, quick: QuickReader | None) -> str:
-    """What is read, or what is told."""
-    try:
-        return repr(read_arguments(written, SIMPLE.arguments, SIMPLE.schema, "t", quick))
-    except BadArguments as error:
-        return str(error)
-
-
 @given(
     members=st.lists(st.tuples(_keys, st.sampled_from(_SPACES), _any_values), max_size=4),
     around=st.tuples(st.sampled_from(_SPACES), st.sampled_from(_SPACES)),
 )
-def test_arguments_read_in_one_step_are_those_read_in_many(
+def test_whatever_the_model_wrote_is_read_or_refused(
     members: list[tuple[bytes, bytes, bytes]], around: tuple[bytes, bytes]
 ) -> None:
     object_ = b",".join(b'"' + key + b'":' + space + value for key, space, value in members)
     raw = b"{" + object_ + b"}"
-    assert SIMPLE.quick is not None
     for written in (raw, raw.join(around)):
-        assert _outcome(written, SIMPLE.quick) == _outcome(written, None)
-
-
-@pytest.mark.parametrize(
-    ("kind", "wanted"),
-    [
-        (str, True),
-        (Annotated[int, msgspec.Meta(ge=0)], True),
-        (bool | None, True),
-        (list[str | None], True),
-        (float, False),
-        (list[int | float], False),
-        (Any, False),
-        (decimal.Decimal, False),
-        (datetime.date, False),
-        (dict[str, int], False),
-        (Point, False),
-        (Colour, False),
-    ],
-)
-def test_only_types_that_read_alike_are_read_in_one_step(kind: Any, wanted: bool) -> None:
-    arguments = msgspec.defstruct("Arguments", [("a", str), ("b", kind)], kw_only=True)
-    assert (quick_reader(arguments) is not None) is wanted
+        with contextlib.suppress(BadArguments):
+            read = read_arguments(written, SIMPLE.arguments, SIMPLE.schema, "t")
+            assert set(read) == set(SIMPLE.arguments.__struct_fields__)
 
 
 @pytest.mark.parametrize("name", ["count", "flag"])

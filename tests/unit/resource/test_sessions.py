@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
-from collections.abc import Awaitable
-from typing import cast
 
 import pytest
 
 from gymmesh.errors.v1 import errors_pb2
+from gymmesh.resource.v1 import resource_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_resource import Session, Task, TaskInvalid
-from gymmesh_resource.once import KEPT_ANSWERS, Once
+from gymmesh_resource.serving.once import KEPT_ANSWERS, Once
 from gymmesh_responses import new_message
 from gymmesh_runtime.errors import MeshError
 from tests.unit.runtime.probe import until
@@ -170,11 +169,11 @@ async def test_answers_kept_are_bounded_and_none_acts_twice() -> None:
         session_id = (await mesh.create()).session_id
         for number in range(KEPT_ANSWERS + 20):
             await mesh.call(session_id, "note", {"line": "x"}, request_id=f"r{number}")
-        once = mesh.service.sessions.find(session_id).tools
+        once = mesh.service.sessions.get(session_id).calls
         assert once.kept <= KEPT_ANSWERS
         with pytest.raises(MeshError) as caught:
             await mesh.call(session_id, "note", {"line": "x"}, request_id="r0")
-        lines = mesh.service.sessions.find(session_id).session.state.lines
+        lines = mesh.service.sessions.get(session_id).session.state.lines
     assert caught.value.reason == errors_pb2.ERROR_REASON_SESSION_STATE
     assert len(lines) == KEPT_ANSWERS + 20
 
@@ -189,7 +188,7 @@ async def test_a_turn_acts_once_under_its_request_id_and_for_the_same_request_al
             await mesh.turn(session_id, [new_message("user", "b")], "r")
         # Ids are apart for each method: here this is a tool that there is not.
         tool = await mesh.call(session_id, "a", request_id="r")
-        state = mesh.service.sessions.find(session_id).session.state
+        state = mesh.service.sessions.get(session_id).session.state
     assert first == again
     assert caught.value.reason == errors_pb2.ERROR_REASON_REQUEST_ID_REUSED
     assert tool.outcome == rollout_pb2.TOOL_OUTCOME_UNKNOWN_TOOL
@@ -215,10 +214,11 @@ async def test_a_failed_call_is_tried_anew_only_where_nothing_was_done(
         began.append(1)
         raise MeshError(errors_pb2.ErrorReason.Value(f"ERROR_REASON_{reason}"), "no")
 
-    once: Once[int] = Once("s")
+    once = Once("s")
+    request = resource_pb2.CallToolRequest(request_id="r")
     for _ in range(2):
         with pytest.raises(MeshError) as caught:
-            await cast(Awaitable[int], once.run("r", 1, call))
+            await once.run(request, call)
         assert caught.value.reason_name == reason
     assert len(began) == runs
 
@@ -251,7 +251,7 @@ async def test_with_state_a_tool_that_never_waits_has_its_turn_too() -> None:
         noting = asyncio.create_task(mesh.call(session_id, "note", {"line": "x"}))
         for _ in range(10):
             await asyncio.sleep(0)
-        session = mesh.service.sessions.find(session_id).session
+        session = mesh.service.sessions.get(session_id).session
         assert session.state.lines == []
         environment.gate.set()
         await asyncio.gather(waiting, noting)
@@ -300,7 +300,7 @@ async def test_a_session_is_closed_although_its_closer_went_away() -> None:
         closing.cancel()
         await asyncio.wait([closing])
         environment.gate.set()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await environment.over.wait()
     assert environment.closed == [session_id]
 

@@ -1,81 +1,90 @@
-"""Waiting for a place does not use up the time that a method may take, and is bounded itself."""
+"""Waiting for a slot does not use up the time that a method may take, and is bounded itself."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from time import monotonic
+from typing import Any
 
 import pytest
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_resource.errors import TookTooLong
-from gymmesh_resource.host import bounded
-from gymmesh_resource.waiting import Places, waiting_for_place
+from gymmesh_resource.serving import Method
+from gymmesh_resource.workers import Slots, Threads, limit_paused
 from gymmesh_runtime.errors import MeshError
 
 LIMIT_S = 2.0
 
 
+async def within(
+    function: Callable[[], Awaitable[Any]], limit_s: float, deadline: float | None = None
+) -> Any:
+    method = Method(function, limit_s, environment="e", threads=Threads(1))
+    return await method.call(deadline=deadline)
+
+
 async def test_a_wait_longer_than_the_limit_does_not_count() -> None:
     async def method() -> str:
         await asyncio.sleep(0)  # the limit is set from here on
-        with waiting_for_place():
+        with limit_paused():
             await asyncio.sleep(LIMIT_S * 1.5)
         return "done"
 
-    assert await bounded(method(), LIMIT_S) == "done"
+    assert await within(method, LIMIT_S) == "done"
 
 
 async def test_nor_does_one_that_begins_before_anything_else() -> None:
     async def method() -> str:
-        with waiting_for_place():
+        with limit_paused():
             await asyncio.sleep(LIMIT_S * 1.5)
         return "done"
 
-    assert await bounded(method(), LIMIT_S) == "done"
+    assert await within(method, LIMIT_S) == "done"
 
 
 async def test_after_the_wait_the_limit_holds_as_before() -> None:
     async def method() -> None:
-        with waiting_for_place():
+        with limit_paused():
             await asyncio.sleep(0.01)
         await asyncio.Event().wait()
 
     with pytest.raises(TookTooLong):
-        await bounded(method(), 0.2)
+        await within(method, 0.2)
 
 
 async def test_two_waits_at_a_time_end_with_the_later_one() -> None:
     async def waits(seconds: float) -> None:
-        with waiting_for_place():
+        with limit_paused():
             await asyncio.sleep(seconds)
 
     async def method() -> None:
         await asyncio.gather(waits(0.01), waits(LIMIT_S * 1.5))
 
-    await bounded(method(), LIMIT_S)
+    await within(method, LIMIT_S)
 
 
 async def test_a_place_that_does_not_come_free_is_a_full_queue() -> None:
-    places = Places("sandboxes", 1, wait_s=0.01)
-    async with places.one():
+    slots = Slots("sandboxes", 1, wait_s=0.01)
+    async with slots.one():
         with pytest.raises(MeshError) as caught:
-            async with places.one():
+            async with slots.one():
                 pass
     assert caught.value.reason == errors_pb2.ERROR_REASON_QUEUE_FULL
     assert caught.value.metadata == {"queue": "sandboxes", "limit": "1"}
-    async with places.one():  # the place is free again
+    async with slots.one():  # the slot is free again
         pass
 
 
 async def test_a_wait_ends_before_the_caller_gives_up() -> None:
-    places = Places("sandboxes", 1)
+    slots = Slots("sandboxes", 1)
 
     async def method() -> None:
-        async with places.one():
+        async with slots.one():
             pass
 
-    async with places.one():
+    async with slots.one():
         with pytest.raises(MeshError) as caught:
-            await bounded(method(), 30.0, deadline=monotonic() + 1.2)
+            await within(method, 30.0, deadline=monotonic() + 1.2)
     assert caught.value.reason == errors_pb2.ERROR_REASON_QUEUE_FULL

@@ -1,4 +1,4 @@
-"""Both ends of a link of the mux, each with a hand at the other."""
+"""Both ends of a exchange of the mux, each with a hand at the other."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gymmesh_runtime.wire.mux.link import Link
-from tests.unit.runtime.link_ends import (
+from gymmesh_runtime.wire.mux.exchange import Exchange
+from tests.unit.runtime.exchange_ends import (
     Hand,
     Served,
     calling_end,
@@ -22,6 +22,6 @@ async def served() -> AsyncIterator[Served]:
 
 
 @pytest.fixture
-async def client() -> AsyncIterator[tuple[Hand, Link]]:
+async def client() -> AsyncIterator[tuple[Hand, Exchange]]:
     async with calling_end() as one:
         yield one

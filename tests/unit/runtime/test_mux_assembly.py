@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.wire.mux.assembly import Assembly, AssemblyBudget
-from gymmesh_runtime.wire.mux.frames import BEGIN, CHUNK
+from gymmesh_runtime.wire.mux.calls import Received, Receiving, Refused
+from gymmesh_runtime.wire.mux.frames import Begin, Chunk
 from gymmesh_runtime.wire.mux.table import CallTable, TableLimits, Violation
-from tests.unit.runtime.told import Began, Receiving, Refused, begin, give
+from tests.unit.runtime.mux_frames import begin, give
 
 Reason = errors_pb2.ErrorReason
 LIMITS = TableLimits(calls=8, message_bytes=1000, assembly_bytes=5000, call_bytes=10)
@@ -61,7 +62,7 @@ def test_many_tables_share_a_budget_and_give_it_back() -> None:
     assert 0 < refused < 150
     # A small message is no concern of the budget; nor is one that a connection ends.
     (event,) = give(tables[-1], begin(7, b"small"))
-    assert isinstance(event, Began)
+    assert isinstance(event, Received)
     for table in tables:
         table.close()
     assert budget.used == 0
@@ -78,9 +79,9 @@ def test_a_message_that_ends_is_given_back(last: bool) -> None:
     give(table, begin(1, b"x" * 500, more=True))
     assert budget.used == 510
     if last:
-        (event,) = give(table, (CHUNK, 1, b"y" * 100, True))
-        assert isinstance(event, Began)
-        assert event.payload == b"x" * 500 + b"y" * 100
+        (event,) = give(table, Chunk(1, b"y" * 100, True))
+        assert isinstance(event, Received)
+        assert event.request == b"x" * 500 + b"y" * 100
     else:
         table.end(1)
     assert budget.used == 0
@@ -90,7 +91,7 @@ def test_empty_chunks_take_nothing() -> None:
     table = CallTable(opener=False, limits=LIMITS)
     give(table, begin(1, b"", more=True))
     for _ in range(10_000):
-        assert give(table, (CHUNK, 1, b"", False)) == []
+        assert give(table, Chunk(1, b"", False)) == []
     assert table.assembling == LIMITS.call_bytes
 
 
@@ -101,14 +102,14 @@ def test_calls_given_up_before_their_chunks_came_are_bounded() -> None:
         table.end(number)  # at its deadline, say
     with pytest.raises(Violation, match="given up"):
         give(table, begin(99, b"x", more=True))
-    assert table.theirs == 0
+    assert table.incoming == 0
 
 
 @pytest.mark.parametrize("more", [True, False])
 def test_metadata_are_bounded(more: bool) -> None:
     table = CallTable(opener=False)
     large = {"key": "x" * 20_000}
-    (event,) = give(table, (BEGIN, 1, "s/M", 500, large, b"q", more, 0))
+    (event,) = give(table, Begin(1, "s/M", 500, large, b"q", more, 0))
     assert isinstance(event, Refused)
     assert event.error.reason == Reason.ERROR_REASON_MESSAGE_TOO_LARGE
     assert event.error.metadata == {
@@ -117,6 +118,6 @@ def test_metadata_are_bounded(more: bool) -> None:
         "size_bytes": "20003",
     }
     assert "the metadata of the call of s/M has 20003 bytes" in event.error.message
-    assert table.theirs == 0
+    assert table.incoming == 0
     if more:
-        assert give(table, (CHUNK, 1, b"x", True)) == []
+        assert give(table, Chunk(1, b"x", True)) == []

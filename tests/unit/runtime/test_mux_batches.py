@@ -10,22 +10,15 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh.mux.v1 import mux_pb2
 from gymmesh_runtime.wire.batch import MIB
 from gymmesh_runtime.wire.mux.frames import (
-    CANCEL,
-    CHUNK,
-    CREDIT,
-    END,
-    MESSAGE,
+    Cancel,
+    Chunk,
+    Credit,
+    End,
     Frame,
+    Message,
 )
 from gymmesh_runtime.wire.mux.table import CallTable, Violation
-from tests.unit.runtime.told import (
-    SMALL,
-    begin,
-    give,
-    give_batch,
-    happened_in,
-    opened,
-)
+from tests.unit.runtime.mux_frames import SMALL, begin, give, happened_in, opened
 
 Reason = errors_pb2.ErrorReason
 
@@ -36,12 +29,12 @@ def unary(one: CallTable) -> None:
 
 def unary_answered(one: CallTable) -> None:
     opened(one, "sink")
-    give(one, (MESSAGE, 1, b"a", False))
+    give(one, Message(1, b"a", False))
 
 
 def in_chunks(one: CallTable) -> None:
     opened(one, "sink")
-    give(one, (MESSAGE, 1, b"a", True))
+    give(one, Message(1, b"a", True))
 
 
 def streaming(one: CallTable) -> None:
@@ -58,7 +51,7 @@ def theirs_ended(one: CallTable) -> None:
 
 
 def theirs_dropped(one: CallTable) -> None:
-    give(one, begin(2, more=True), (CANCEL, 2))
+    give(one, begin(2, more=True), Cancel(2))
 
 
 def nothing(one: CallTable) -> None:
@@ -72,29 +65,29 @@ BIG = b"x" * (MIB + 1)
     ("before", "frame", "rule"),
     [
         (unary, begin(1), "'begin' came for a call"),
-        (unary, (CANCEL, 1), "'cancel' came for a call"),
-        (unary, (CREDIT, 1, 1), "'credit' came for a call"),
-        (unary, (CHUNK, 1, b"x", True), "a chunk came for a message that was complete"),
-        (unary, (END, 1, None), "ended well without a response"),
-        (unary, (MESSAGE, 1, BIG, False), "more than 1048576 bytes"),
-        (unary_answered, (MESSAGE, 1, b"b", False), "a second response"),
-        (unary_answered, (CHUNK, 1, b"b", True), "a chunk came for a message that was complete"),
-        (in_chunks, (MESSAGE, 1, b"b", False), "before the last chunk"),
-        (in_chunks, (END, 1, None), "before the last chunk"),
-        (in_chunks, (CHUNK, 1, BIG, True), "more than 1048576 bytes"),
-        (streaming, (MESSAGE, 1, b"b", False), "without credit"),
-        (nothing, (MESSAGE, 1, b"b", False), "the call 1, which is not open"),
-        (nothing, (END, 1, None), "the call 1, which is not open"),
-        (nothing, (MESSAGE, 2, b"b", False), "the call 2, which the sender had made"),
-        (nothing, (END, 2, None), "the call 2, which the sender had made"),
-        (nothing, (CHUNK, 2, b"b", True), "the call 2, which is not open"),
+        (unary, Cancel(1), "'cancel' came for a call"),
+        (unary, Credit(1, 1), "'credit' came for a call"),
+        (unary, Chunk(1, b"x", True), "a chunk came for a message that was complete"),
+        (unary, End(1, None), "ended well without a response"),
+        (unary, Message(1, BIG, False), "more than 1048576 bytes"),
+        (unary_answered, Message(1, b"b", False), "a second response"),
+        (unary_answered, Chunk(1, b"b", True), "a chunk came for a message that was complete"),
+        (in_chunks, Message(1, b"b", False), "before the last chunk"),
+        (in_chunks, End(1, None), "before the last chunk"),
+        (in_chunks, Chunk(1, BIG, True), "more than 1048576 bytes"),
+        (streaming, Message(1, b"b", False), "without credit"),
+        (nothing, Message(1, b"b", False), "the call 1, which is not open"),
+        (nothing, End(1, None), "the call 1, which is not open"),
+        (nothing, Message(2, b"b", False), "the call 2, which the sender had made"),
+        (nothing, End(2, None), "the call 2, which the sender had made"),
+        (nothing, Chunk(2, b"b", True), "the call 2, which is not open"),
         (nothing, begin(0), "the call number 0"),
         (nothing, begin(2, BIG), "more than 1048576 bytes"),
         (theirs, begin(2), "the call number 2 was used again"),
-        (theirs, (CHUNK, 2, b"b", True), "a request that was complete"),
-        (theirs, (CREDIT, 2, 2**32 - 1), "of credit"),
-        (theirs_ended, (CHUNK, 2, b"b", True), "the call 2, which is not open"),
-        (theirs_dropped, (CHUNK, 2, b"b", True), "a request that was complete"),
+        (theirs, Chunk(2, b"b", True), "a request that was complete"),
+        (theirs, Credit(2, 2**32 - 1), "of credit"),
+        (theirs_ended, Chunk(2, b"b", True), "the call 2, which is not open"),
+        (theirs_dropped, Chunk(2, b"b", True), "a request that was complete"),
     ],
 )
 def test_what_breaks_the_protocol(
@@ -111,11 +104,6 @@ def test_a_frame_of_an_unknown_kind(number: int) -> None:
     one = CallTable(opener=True)
     with pytest.raises(Violation):
         happened_in(one, mux_pb2.Frame(call=number))
-
-
-def test_a_batch_without_a_frame() -> None:
-    with pytest.raises(Violation, match="without a frame"):
-        give_batch(CallTable(opener=True), mux_pb2.ExchangeRequest(), lambda event: None)
 
 
 def test_refusals_do_not_pile_up() -> None:

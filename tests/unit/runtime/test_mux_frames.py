@@ -13,20 +13,20 @@ from hypothesis import strategies as st
 from gymmesh.mux.v1 import mux_pb2
 from gymmesh_runtime.wire.batch import MIB, BatchLimits, OutboxClosed
 from gymmesh_runtime.wire.mux import frames
+from gymmesh_runtime.wire.mux.chunk_queues import ChunkQueues
 from gymmesh_runtime.wire.mux.frames import (
-    ANSWER,
-    CANCEL,
     CHUNK_BYTES,
-    CREDIT,
-    END,
-    GO_AWAY,
     MAX_PAYLOAD_BYTES,
-    MESSAGE,
+    Answer,
+    Cancel,
+    Credit,
+    End,
     Frame,
+    GoAway,
+    Message,
     pack,
     unpack,
 )
-from gymmesh_runtime.wire.mux.lanes import Lanes
 from gymmesh_runtime.wire.mux.sender import Sender
 
 F = mux_pb2.Frame
@@ -37,7 +37,7 @@ STATUS = status_pb2.Status(code=8, message="full")
     ("sent", "arrives"),
     [
         (
-            (frames.BEGIN, 1, "s/M", 500, {"k": "v"}, b"q", False, 3),
+            frames.Begin(1, "s/M", 500, {"k": "v"}, b"q", False, 3),
             [
                 F(
                     call=1,
@@ -48,31 +48,31 @@ STATUS = status_pb2.Status(code=8, message="full")
             ],
         ),
         (
-            (frames.BEGIN, 1, "s/M", 500, {}, b"q", False, 0),
+            frames.Begin(1, "s/M", 500, {}, b"q", False, 0),
             [F(call=1, begin=mux_pb2.Begin(method="s/M", timeout_ms=500, payload=b"q"))],
         ),
-        ((MESSAGE, 2, b"", False), [F(call=2, message=mux_pb2.Message())]),
-        ((MESSAGE, 2, b"m", True), [F(call=2, message=mux_pb2.Message(payload=b"m", more=True))]),
+        (Message(2, b"", False), [F(call=2, message=mux_pb2.Message())]),
+        (Message(2, b"m", True), [F(call=2, message=mux_pb2.Message(payload=b"m", more=True))]),
         (
-            (frames.CHUNK, 2, memoryview(b"c"), True),
+            frames.Chunk(2, memoryview(b"c"), True),
             [F(call=2, chunk=mux_pb2.Chunk(payload=b"c", last=True))],
         ),
-        ((frames.CHUNK, 2, b"", False), [F(call=2, chunk=mux_pb2.Chunk())]),
-        ((END, 3, None), [F(call=3, end=mux_pb2.End())]),
-        ((END, 3, STATUS), [F(call=3, end=mux_pb2.End(status=STATUS))]),
+        (frames.Chunk(2, b"", False), [F(call=2, chunk=mux_pb2.Chunk())]),
+        (End(3, None), [F(call=3, end=mux_pb2.End())]),
+        (End(3, STATUS), [F(call=3, end=mux_pb2.End(status=STATUS))]),
         (
-            (ANSWER, 4, b"a"),
+            Answer(4, b"a"),
             [F(call=4, message=mux_pb2.Message(payload=b"a")), F(call=4, end=mux_pb2.End())],
         ),
         (
-            (ANSWER, 4, b""),
+            Answer(4, b""),
             [F(call=4, message=mux_pb2.Message()), F(call=4, end=mux_pb2.End())],
         ),
-        ((CANCEL, 5), [F(call=5, cancel=mux_pb2.Cancel())]),
-        ((CREDIT, 6, 9), [F(call=6, credit=mux_pb2.Credit(messages=9))]),
-        ((CREDIT, 6, 0), [F(call=6, credit=mux_pb2.Credit())]),
-        ((GO_AWAY, 0, "bye"), [F(go_away=mux_pb2.GoAway(reason="bye"))]),
-        ((GO_AWAY, 0, ""), [F(go_away=mux_pb2.GoAway())]),
+        (Cancel(5), [F(call=5, cancel=mux_pb2.Cancel())]),
+        (Credit(6, 9), [F(call=6, credit=mux_pb2.Credit(messages=9))]),
+        (Credit(6, 0), [F(call=6, credit=mux_pb2.Credit())]),
+        (GoAway(0, "bye"), [F(go_away=mux_pb2.GoAway(reason="bye"))]),
+        (GoAway(0, ""), [F(go_away=mux_pb2.GoAway())]),
     ],
 )
 def test_a_frame_on_the_wire(sent: Frame, arrives: list[F]) -> None:
@@ -108,143 +108,145 @@ def test_what_is_no_batch_is_refused(data: bytes) -> None:
 
 
 def chunk(call: int, index: int, size: int = 10) -> Frame:
-    return (frames.CHUNK, call, bytes([index % 256]) * size, False)
+    return frames.Chunk(call, bytes([index % 256]) * size, False)
 
 
 @given(st.lists(st.one_of(st.integers(0, 3), st.just("next"), st.just("drop")), max_size=60))
-def test_lanes_take_turns_and_keep_each_calls_order(steps: list[int | str]) -> None:
-    lanes = Lanes()
+def test_chunk_queues_take_turns_and_keep_each_calls_order(steps: list[int | str]) -> None:
+    queues = ChunkQueues()
     waiting: dict[int, list[int]] = {}
     last_turn: list[int] = []
     count = 0
     for step in steps:
         if isinstance(step, int):
-            lanes.add(step, [chunk(step, count)])
+            queues.add(step, [chunk(step, count)])
             waiting.setdefault(step, []).append(count % 256)
             count += 1
         elif step == "drop":
-            lanes.drop(0)
+            queues.drop(0)
             waiting.pop(0, None)
         else:
-            frame = lanes.next()
+            frame = queues.next()
             if frame is None:
                 assert not waiting
                 continue
-            call = frame[1]
-            assert frame[2][0] == waiting[call].pop(0)
+            call = frame.call
+            assert isinstance(frame, frames.Chunk)
+            assert frame.payload[0] == waiting[call].pop(0)
             if not waiting[call]:
                 del waiting[call]
             last_turn.append(call)
-        assert len(lanes) == len(waiting)
-        assert all(call in lanes for call in waiting)
-        assert lanes.size == sum(map(len, waiting.values())) * (10 + frames.FRAME_BYTES)
+        assert len(queues) == len(waiting)
+        assert all(call in queues for call in waiting)
+        assert queues.size == sum(map(len, waiting.values())) * (10 + frames.FRAME_BYTES)
 
 
-def test_lanes_are_fair() -> None:
-    lanes = Lanes()
+def test_chunk_queues_are_fair() -> None:
+    queues = ChunkQueues()
     for call in (1, 3, 5):
-        lanes.add(call, [chunk(call, index) for index in range(3)])
-    turns = [frame[1] for frame in iter(lanes.next, None)]
+        queues.add(call, [chunk(call, index) for index in range(3)])
+    turns = [frame.call for frame in iter(queues.next, None)]
     assert turns == [1, 3, 5] * 3
 
 
 async def sent_by(sender: Sender) -> list[Frame]:
     """All that leaves until the sender is closed."""
     out: list[Frame] = []
-    while batch := await asyncio.wait_for(sender.batch(), 10):
+    while batch := await asyncio.wait_for(sender.batch(), 60):
         out += batch
     return out
 
 
 def small(call: int) -> Frame:
-    return (ANSWER, call, b"small")
+    return Answer(call, b"small")
 
 
 async def test_small_frames_do_not_wait_for_a_large_message() -> None:
     sender = Sender(BatchLimits(delay_s=0.0))
     large = frames.message(1, b"x" * (8 * CHUNK_BYTES))
-    sender.send(1, large, 1000)
+    sender.send(large, 1000)
     for call in range(3, 23, 2):
-        sender.send_one(call, small(call), 64, 1000)
+        sender.send([small(call)], 1000)
     sender.close()
-    order = [frame[1] for frame in await sent_by(sender)]
+    order = [frame.call for frame in await sent_by(sender)]
     assert order[0] == 1
     assert order[1:11] == list(range(3, 23, 2))  # behind one piece, not behind eight
     assert order[11:] == [1] * 7
 
 
-async def test_a_frame_in_little_more_of_a_hurry_waits_with_the_others() -> None:
+async def test_a_frame_waits_for_others_by_what_is_in_flight_in_steps() -> None:
     sender = Sender(BatchLimits(delay_s=1000.0))
-    sender.send_one(1, small(1), 64, 10**6)
+    sender.send([small(1)], 2**20)
     await sender.batch()  # a quiet stream's first one waits for nobody
     waiting = sender._outbox.waiting
     dues: list[float] = []
-    for crowd in (10**6, 800_000, 760_000, 700_000, 10**6, 540_000, 500_000):
-        sender.send_one(crowd, small(crowd), 64, crowd)
+    for in_flight in (2**21, 2**20 + 5, 2**20, 2**22, 2**20 - 1, 2**19):
+        sender.send([small(in_flight)], in_flight)
         due = waiting.due()
         assert due is not None
-        dues.append(round((due - dues[0]) / 40e-6) if dues else due)
-    assert dues[1:] == [0, 0, -300_000, -300_000, -300_000, -500_000]
-    sender.send_one(3, small(3), 64)
-    assert len(await asyncio.wait_for(sender.batch(), 10)) == 8
+        dues.append(due)
+    steps = [round((due - dues[0]) / 40e-6 / 2**19) for due in dues]
+    assert steps == [0, -2, -2, -2, -3, -3]
+    sender.send([small(3)])
+    assert len(await asyncio.wait_for(sender.batch(), 60)) == 7
 
 
 async def test_later_frames_of_a_call_stay_behind_its_large_message() -> None:
     sender = Sender(BatchLimits(delay_s=0.0))
-    sender.send(1, frames.message(1, b"x" * (3 * CHUNK_BYTES)), 1000)
-    sender.send_one(1, (MESSAGE, 1, b"next", False), 64, 1000)
-    sender.send(1, frames.message(1, b"y" * (2 * CHUNK_BYTES)), 1000)
-    sender.send_one(1, (END, 1, None), 64)
+    sender.send(frames.message(1, b"x" * (3 * CHUNK_BYTES)), 1000)
+    sender.send([Message(1, b"next", False)], 1000)
+    sender.send(frames.message(1, b"y" * (2 * CHUNK_BYTES)), 1000)
+    sender.send([End(1, None)])
     sender.close()
-    out = [frame for frame in await sent_by(sender) if frame[1] == 1]
-    kinds = [frame[0] for frame in out]
-    assert kinds == [MESSAGE, frames.CHUNK, frames.CHUNK, MESSAGE, MESSAGE, frames.CHUNK, END]
+    out = [frame for frame in await sent_by(sender) if frame.call == 1]
+    kinds = [type(frame) for frame in out]
+    assert kinds == [Message, frames.Chunk, frames.Chunk, Message, Message, frames.Chunk, End]
 
 
 async def test_two_large_messages_take_turns() -> None:
     sender = Sender(BatchLimits(delay_s=0.0))
     for call in (1, 3):
-        sender.send(call, frames.message(call, b"x" * (4 * CHUNK_BYTES)), 1000)
+        sender.send(frames.message(call, b"x" * (4 * CHUNK_BYTES)), 1000)
     sender.close()
     # The first piece left before there was a second message.
-    assert [frame[1] for frame in await sent_by(sender)] == [1, 1, 3, 1, 3, 1, 3, 3]
+    assert [frame.call for frame in await sent_by(sender)] == [1, 1, 3, 1, 3, 1, 3, 3]
 
 
 async def test_a_call_given_up_sends_no_more_chunks() -> None:
     sender = Sender(BatchLimits(delay_s=0.0))
-    sender.send(1, frames.message(1, b"x" * (8 * CHUNK_BYTES)), 1000)
+    sender.send(frames.message(1, b"x" * (8 * CHUNK_BYTES)), 1000)
     await sender.batch()
     sender.forget(1)
-    sender.send_one(1, (CANCEL, 1), 64)
+    sender.send([Cancel(1)])
     sender.close()
-    kinds = [frame[0] for frame in await sent_by(sender)]
-    assert kinds == [frames.CHUNK, CANCEL]  # one was in the queue already
+    kinds = [type(frame) for frame in await sent_by(sender)]
+    assert kinds == [frames.Chunk, Cancel]  # one was in the queue already
 
 
 async def test_senders_of_large_messages_wait_for_room() -> None:
     sender = Sender(BatchLimits(delay_s=0.0))
     piece = frames.message(1, b"x" * (64 * MIB))
-    sender.send(1, piece, 1000)
-    sender.send(3, frames.message(3, b"x" * (2 * CHUNK_BYTES)), 1000)
+    sender.send(piece, 1000)
+    sender.send(frames.message(3, b"x" * (2 * CHUNK_BYTES)), 1000)
     assert sender.full
     room = asyncio.create_task(sender.room())
     await asyncio.sleep(0)
     assert not room.done()
     for _ in range(4):
         await sender.batch()
-    await asyncio.wait_for(room, 10)
+    await asyncio.wait_for(room, 60)
     assert not sender.full
 
 
 async def test_an_aborted_sender_sends_nothing_more_and_wakes_who_waits() -> None:
     sender = Sender(BatchLimits(delay_s=0.0))
     for call in (1, 3):
-        sender.send(call, frames.message(call, b"x" * (64 * MIB)), 1000)
+        sender.send(frames.message(call, b"x" * (64 * MIB)), 1000)
     room = asyncio.create_task(sender.room())
     await asyncio.sleep(0)
     sender.abort()
     with pytest.raises(OutboxClosed):
-        await asyncio.wait_for(room, 10)
-    sender.send_one(5, small(5), 64)
-    sender.send(7, frames.message(7, b"x" * (2 * CHUNK_BYTES)))
+        await asyncio.wait_for(room, 60)
+    sender.send([small(5)])
+    sender.send(frames.message(7, b"x" * (2 * CHUNK_BYTES)))
     assert len(await sent_by(sender)) == 1  # the piece that was in the queue

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import pytest
@@ -16,35 +15,26 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.mux.v1 import mux_pb2
 from gymmesh_runtime.errors import MeshError, to_status
-from gymmesh_runtime.wire.mux.frames import (
-    ANSWER,
-    CANCEL,
-    CHUNK,
-    CREDIT,
-    END,
-    GO_AWAY,
-    MESSAGE,
-    Frame,
-    pack,
-    unpack,
-)
-from gymmesh_runtime.wire.mux.table import CallTable, Violation
-from tests.unit.runtime.told import (
-    SMALL,
-    Arrived,
-    Began,
+from gymmesh_runtime.wire.mux.calls import (
+    Cancelled,
     Credited,
-    Dropped,
-    Ended,
-    Leaving,
+    PeerLeaves,
+    Received,
     Receiving,
     Refused,
-    begin,
-    give,
-    give_batch,
-    happened_in,
-    opened,
 )
+from gymmesh_runtime.wire.mux.frames import (
+    Answer,
+    Cancel,
+    Chunk,
+    Credit,
+    End,
+    Frame,
+    GoAway,
+    Message,
+)
+from gymmesh_runtime.wire.mux.table import CallTable, Violation
+from tests.unit.runtime.mux_frames import SMALL, Arrived, Ended, begin, give, happened_in, opened
 
 Reason = errors_pb2.ErrorReason
 FAILED = to_status(MeshError(Reason.ERROR_REASON_QUEUE_FULL, "full"))
@@ -64,33 +54,33 @@ def test_numbers_are_odd_for_the_opener_and_never_used_again() -> None:
 def test_a_unary_call_ends_with_its_response() -> None:
     one = CallTable(opener=True)
     opened(one, "sink")
-    assert give(one, (MESSAGE, 1, b"answer", False)) == []
-    assert give(one, (END, 1, None)) == [Ended("sink", None, b"answer")]
-    assert one.ours == 0
+    assert give(one, Message(1, b"answer", False)) == []
+    assert give(one, End(1, None)) == [Ended("sink", None, b"answer")]
+    assert one.outgoing == 0
 
 
 def test_a_unary_call_ends_with_an_error() -> None:
     one = CallTable(opener=True)
     opened(one, "sink")
-    (event,) = give(one, (END, 1, FAILED))
-    assert (event.sink, event.status) == ("sink", FAILED)
+    (event,) = give(one, End(1, FAILED))
+    assert (event.name, event.status) == ("sink", FAILED)
 
 
 def test_a_status_of_zero_is_ok() -> None:
     one = CallTable(opener=True)
     opened(one, "sink", streaming=True, credit=1)
-    assert give(one, (END, 1, status_pb2.Status())) == [Ended("sink", None, b"")]
+    assert give(one, End(1, status_pb2.Status())) == [Ended("sink", None, b"")]
 
 
 def test_a_stream_brings_its_messages_one_by_one() -> None:
     one = CallTable(opener=True)
     opened(one, "sink", streaming=True, credit=2)
-    assert give(one, (MESSAGE, 1, b"a", False), (MESSAGE, 1, b"b", False)) == [
+    assert give(one, Message(1, b"a", False), Message(1, b"b", False)) == [
         Arrived("sink", b"a"),
         Arrived("sink", b"b"),
     ]
     assert one.grant(1, 1)
-    assert give(one, (MESSAGE, 1, b"c", False), (END, 1, None)) == [
+    assert give(one, Message(1, b"c", False), End(1, None)) == [
         Arrived("sink", b"c"),
         Ended("sink", None, b""),
     ]
@@ -103,12 +93,12 @@ def test_chunks_are_put_together() -> None:
     opened(one, "s", streaming=True, credit=1)
     happened = give(
         one,
-        (MESSAGE, 1, b"ab", True),
-        (MESSAGE, 3, b"xy", True),
-        (CHUNK, 1, b"cd", False),
-        (CHUNK, 3, b"z", True),
-        (CHUNK, 1, b"e", True),
-        (END, 1, None),
+        Message(1, b"ab", True),
+        Message(3, b"xy", True),
+        Chunk(1, b"cd", False),
+        Chunk(3, b"z", True),
+        Chunk(1, b"e", True),
+        End(1, None),
     )
     assert happened == [Arrived("s", b"xyz"), Ended("u", None, b"abcde")]
 
@@ -116,39 +106,39 @@ def test_chunks_are_put_together() -> None:
 def test_a_cancelled_call_is_over_for_us_and_the_rest_of_it_is_let_pass() -> None:
     one = CallTable(opener=True)
     opened(one, "sink", streaming=True, credit=9)
-    give(one, (MESSAGE, 1, b"ab", True))
+    give(one, Message(1, b"ab", True))
     assert one.cancel(1)
     assert not one.cancel(1)
-    late = [(CHUNK, 1, b"cd", True), (MESSAGE, 1, b"e", False), (END, 1, None)]
+    late = [Chunk(1, b"cd", True), Message(1, b"e", False), End(1, None)]
     assert give(one, *late) == []
     with pytest.raises(Violation):  # the end was the last of it
-        give(one, (MESSAGE, 1, b"f", False))
+        give(one, Message(1, b"f", False))
 
 
 def test_a_response_without_room_fails_that_call_only() -> None:
     one = CallTable(opener=True, limits=SMALL)
     opened(one, "big")
     opened(one, "small")
-    give(one, (MESSAGE, 1, b"x" * 60, True))
-    (failed,) = give(one, (CHUNK, 1, b"x" * 41, False))
-    assert (failed.number, failed.sink) == (1, "big")
+    give(one, Message(1, b"x" * 60, True))
+    (failed,) = give(one, Chunk(1, b"x" * 41, False))
+    assert failed.name == "big"
     assert failed.error.reason == Reason.ERROR_REASON_MESSAGE_TOO_LARGE
     assert failed.error.metadata == {"limit_bytes": "100"}
-    give(one, (CHUNK, 1, b"x", True), (END, 1, None))
-    give(one, (MESSAGE, 3, b"ok", False))
-    assert give(one, (END, 3, None)) == [Ended("small", None, b"ok")]
+    give(one, Chunk(1, b"x", True), End(1, None))
+    give(one, Message(3, b"ok", False))
+    assert give(one, End(3, None)) == [Ended("small", None, b"ok")]
 
 
 def test_responses_under_way_share_a_bound() -> None:
     one = CallTable(opener=True, limits=SMALL)
     for sink in "ab":
         opened(one, sink)
-    give(one, (MESSAGE, 1, b"x" * 90, True))
-    (failed,) = give(one, (MESSAGE, 3, b"x" * 90, True))
-    assert (failed.sink, failed.error.reason) == ("b", Reason.ERROR_REASON_QUEUE_FULL)
-    assert give(one, (CHUNK, 1, b"", True), (END, 1, None))
+    give(one, Message(1, b"x" * 90, True))
+    (failed,) = give(one, Message(3, b"x" * 90, True))
+    assert (failed.name, failed.error.reason) == ("b", Reason.ERROR_REASON_QUEUE_FULL)
+    assert give(one, Chunk(1, b"", True), End(1, None))
     opened(one, "c")
-    assert give(one, (MESSAGE, 5, b"x" * 90, True)) == []  # there is room again
+    assert give(one, Message(5, b"x" * 90, True)) == []  # there is room again
 
 
 def test_calls_in_flight_are_bounded_cancelled_ones_too() -> None:
@@ -159,28 +149,31 @@ def test_calls_in_flight_are_bounded_cancelled_ones_too() -> None:
     with pytest.raises(MeshError) as caught:
         opened(one, "sink")
     assert caught.value.reason == Reason.ERROR_REASON_QUEUE_FULL
-    give(one, (END, 1, FAILED))
+    give(one, End(1, FAILED))
     opened(one, "sink")
 
 
 def test_after_go_away_no_call_begins() -> None:
     one = CallTable(opener=True)
     opened(one, "sink")
-    assert give(one, (GO_AWAY, 0, "tired")) == [Leaving("tired")]
+    assert give(one, GoAway(0, "tired")) == [PeerLeaves("tired")]
     with pytest.raises(MeshError) as caught:
         opened(one, "sink")
     assert caught.value.reason == Reason.ERROR_REASON_DRAINING
-    give(one, (MESSAGE, 1, b"a", False))
-    assert give(one, (END, 1, None))
+    give(one, Message(1, b"a", False))
+    assert give(one, End(1, None))
 
 
-def test_a_broken_link_gives_all_sinks_back() -> None:
+def test_a_stream_that_ends_gives_all_its_calls_back() -> None:
     one = CallTable(opener=True)
     for sink in "abc":
         opened(one, sink)
     one.cancel(3)
-    assert one.give_up_all() == ["a", "c"]
-    assert one.ours == 0
+    give(one, begin(2), begin(4, more=True))
+    made, served = one.close()
+    assert [call.number for call in made] == [1, 5]
+    assert [call.number for call in served] == [2, 4]
+    assert (one.outgoing, one.incoming, one.assembling) == (0, 0, 0)
 
 
 # ---- their calls --------------------------------------------------------------------------
@@ -191,8 +184,8 @@ def test_a_call_of_theirs_begins_and_ends() -> None:
     (began,) = give(one, begin(1, b"question", credit=3))
     call = began.call
     assert (call.number, call.method, call.timeout_ms, call.credit) == (1, "s/M", 500, 3)
-    assert (call.metadata, began.payload) == ({"k": "v"}, b"question")
-    assert give(one, (CREDIT, 1, 2)) == [Credited(call)]
+    assert (call.metadata, began.request) == ({"k": "v"}, b"question")
+    assert give(one, Credit(1, 2)) == [Credited(call)]
     assert call.credit == 5
     assert one.end(1)
     assert not one.end(1)
@@ -202,31 +195,31 @@ def test_a_large_request_begins_with_its_last_chunk() -> None:
     one = CallTable(opener=False)
     (receiving,) = give(one, begin(1, b"ab", more=True))
     assert isinstance(receiving, Receiving)
-    assert give(one, (CHUNK, 1, b"cd", False)) == []
-    (began,) = give(one, (CHUNK, 1, b"e", True))
-    assert (began.call, began.payload) == (receiving.call, b"abcde")
+    assert give(one, Chunk(1, b"cd", False)) == []
+    (began,) = give(one, Chunk(1, b"e", True))
+    assert (began.call, began.request) == (receiving.call, b"abcde")
 
 
 def test_what_crosses_our_end_is_let_pass() -> None:
     one = CallTable(opener=False)
     give(one, begin(1))
     one.end(1)
-    assert give(one, (CANCEL, 1), (CREDIT, 1, 5)) == []
+    assert give(one, Cancel(1), Credit(1, 5)) == []
 
 
 def test_a_request_given_up_on_is_let_pass_to_its_last_chunk() -> None:
     one = CallTable(opener=False)
     give(one, begin(1, more=True))
     one.end(1)  # its deadline, say
-    assert give(one, (CHUNK, 1, b"x", False), (CHUNK, 1, b"x", True)) == []
+    assert give(one, Chunk(1, b"x", False), Chunk(1, b"x", True)) == []
     with pytest.raises(Violation):
-        give(one, (CHUNK, 1, b"x", True))
+        give(one, Chunk(1, b"x", True))
 
 
 def test_a_cancelled_request_still_needs_its_end() -> None:
     one = CallTable(opener=False)
     give(one, begin(1, more=True))
-    (dropped,) = give(one, (CANCEL, 1))
+    (dropped,) = give(one, Cancel(1))
     assert dropped.call.number == 1
     assert one.end(1)
 
@@ -237,7 +230,7 @@ def test_a_cancelled_request_still_needs_its_end() -> None:
         ("calls", [begin(n) for n in (1, 3, 5, 7, 9)], Reason.ERROR_REASON_QUEUE_FULL),
         (
             "message",
-            [begin(1, b"x" * 60, more=True), (CHUNK, 1, b"x" * 41, True)],
+            [begin(1, b"x" * 60, more=True), Chunk(1, b"x" * 41, True)],
             Reason.ERROR_REASON_MESSAGE_TOO_LARGE,
         ),
         (
@@ -252,7 +245,7 @@ def test_bounds_refuse_one_call(limit: str, sent: list[Frame], reason: int) -> N
     refused = give(one, *sent)[-1]
     assert isinstance(refused, Refused), limit
     assert refused.error.reason == reason
-    assert refused.number == sent[-1][1]
+    assert refused.number == sent[-1].call
     assert not one.end(refused.number)
 
 
@@ -261,7 +254,7 @@ def test_who_is_leaving_refuses_and_lets_the_chunks_pass() -> None:
     one.leaving = True
     (refused,) = give(one, begin(1, more=True))
     assert refused.error.reason == Reason.ERROR_REASON_DRAINING
-    assert give(one, (CHUNK, 1, b"x", False), (CHUNK, 1, b"x", True)) == []
+    assert give(one, Chunk(1, b"x", False), Chunk(1, b"x", True)) == []
 
 
 # ---- all together -------------------------------------------------------------------------
@@ -296,12 +289,12 @@ def test_garbage_is_a_violation_or_nothing_worse(
 ) -> None:
     one = CallTable(opener=opener, limits=SMALL)
     for frame in sent:
-        if one.ours < 4 and not one.peer_leaving and data.draw(st.booleans()):
+        if one.outgoing < 4 and not one.peer_leaving and data.draw(st.booleans()):
             with suppress(MeshError):  # cancelled ones count, too
                 opened(one, "sink", streaming=data.draw(st.booleans()), credit=2)
         with suppress(Violation):  # a link would end here; the table must bear more
             happened_in(one, frame)
-        assert one.theirs <= SMALL.calls
+        assert one.incoming <= SMALL.calls
         assert 0 <= one.assembling <= SMALL.assembly_bytes
 
 
@@ -330,14 +323,14 @@ class TwoTables(RuleBasedStateMachine):
         self.opened += 1
         self.send(side, begin(number, b"s" if streaming else b"u", more=chunked, credit=2))
         if chunked:
-            self.send(side, (CHUNK, number, b"1", False), (CHUNK, number, b"2", True))
+            self.send(side, Chunk(number, b"1", False), Chunk(number, b"2", True))
 
     @rule(side=st.booleans(), data=st.data())
     def cancel(self, side: bool, data: st.DataObject) -> None:
         if self.calling[side]:
             number = data.draw(st.sampled_from(sorted(self.calling[side])))
             if self.ends[side].cancel(number):
-                self.send(side, (CANCEL, number))
+                self.send(side, Cancel(number))
                 del self.calling[side][number]
                 self.closed += 1
 
@@ -346,7 +339,7 @@ class TwoTables(RuleBasedStateMachine):
         if self.calling[side]:
             number = data.draw(st.sampled_from(sorted(self.calling[side])))
             if self.ends[side].grant(number, 1):
-                self.send(side, (CREDIT, number, 1))
+                self.send(side, Credit(number, 1))
 
     @rule(side=st.booleans(), data=st.data(), well=st.booleans())
     def answer(self, side: bool, data: st.DataObject, well: bool) -> None:
@@ -356,12 +349,12 @@ class TwoTables(RuleBasedStateMachine):
         call, payload = self.serving[side][number]
         if payload.startswith(b"s") and call.credit > 0 and well:
             call.credit -= 1
-            self.send(side, (MESSAGE, number, b"m", True), (CHUNK, number, b"n", True))
+            self.send(side, Message(number, b"m", True), Chunk(number, b"n", True))
             return
         if not payload.startswith(b"s") and well:
-            self.send(side, (ANSWER, number, b"m"))
+            self.send(side, Answer(number, b"m"))
         else:
-            self.send(side, (END, number, None if well else FAILED))
+            self.send(side, End(number, None if well else FAILED))
         assert self.ends[side].end(number)
         del self.serving[side][number]
 
@@ -369,45 +362,45 @@ class TwoTables(RuleBasedStateMachine):
     def leave(self, side: bool) -> None:
         if not self.ends[side].leaving:
             self.ends[side].leaving = True
-            self.send(side, (GO_AWAY, 0, "done"))
+            self.send(side, GoAway(0, "done"))
 
     @rule(side=st.booleans(), count=st.integers(1, 12))
     def deliver(self, side: bool, count: int) -> None:
         sent = [self.sent[side].popleft() for _ in range(min(count, len(self.sent[side])))]
         if not sent:
             return
-        batch = unpack(pack(sent))
-        give_batch(self.ends[not side], batch, partial(self.happened, not side))
+        for event in give(self.ends[not side], *sent):
+            self.happened(not side, event)
 
     def happened(self, side: bool, event: Any) -> None:
-        if isinstance(event, Began):
-            self.serving[side][event.call.number] = (event.call, event.payload)
+        if isinstance(event, Received):
+            self.serving[side][event.call.number] = (event.call, event.request)
         elif isinstance(event, Refused):
-            self.send(side, (END, event.number, FAILED))
-        elif isinstance(event, Dropped):
+            self.send(side, End(event.number, FAILED))
+        elif isinstance(event, Cancelled):
             self.ends[side].end(event.call.number)
             self.serving[side].pop(event.call.number, None)
-            self.send(side, (END, event.call.number, FAILED))
+            self.send(side, End(event.call.number, FAILED))
         elif isinstance(event, Ended):
-            del self.calling[side][event.sink["number"]]
+            del self.calling[side][event.name["number"]]
             self.closed += 1
 
     @invariant()
     def counted(self) -> None:
         for side, end in self.ends.items():
-            assert end.ours == len(self.calling[side])
-        assert self.opened == self.closed + sum(end.ours for end in self.ends.values())
+            assert end.outgoing == len(self.calling[side])
+        assert self.opened == self.closed + sum(end.outgoing for end in self.ends.values())
 
     def teardown(self) -> None:
         for _ in range(4):  # all that is under way arrives, and all that is served ends
             for side in (True, False):
                 self.deliver(side, len(self.sent[side]))
                 for number in list(self.serving[side]):
-                    self.send(side, (END, number, FAILED))
+                    self.send(side, End(number, FAILED))
                     assert self.ends[side].end(number)
                     del self.serving[side][number]
         for end in self.ends.values():
-            assert (end.ours, end.theirs, end.assembling) == (0, 0, 0)
+            assert (end.outgoing, end.incoming, end.assembling) == (0, 0, 0)
         assert self.opened == self.closed
 
 

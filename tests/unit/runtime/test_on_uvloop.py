@@ -13,13 +13,11 @@ import uvloop
 
 from tests.unit.runtime import (
     test_batch,
+    test_mux_client,
     test_mux_frames,
-    test_mux_link_client,
-    test_mux_link_server,
+    test_mux_server,
 )
-from tests.unit.runtime.link_ends import calling_end, serving_end
-
-pytestmark = pytest.mark.timeout(60)
+from tests.unit.runtime.exchange_ends import calling_end, serving_end
 
 _Test = Callable[..., Coroutine[Any, Any, None]]
 
@@ -40,8 +38,8 @@ def _in(module: ModuleType) -> list[_Test]:
     [
         *_in(test_batch),
         *_in(test_mux_frames),
-        *_in(test_mux_link_server),
-        *_in(test_mux_link_client),
+        *_in(test_mux_server),
+        *_in(test_mux_client),
     ],
     ids=lambda test: test.__name__.removeprefix("test_"),
 )

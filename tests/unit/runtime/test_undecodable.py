@@ -22,14 +22,13 @@ from gymmesh_runtime.errors import STATUS_DETAILS_KEY, MeshError
 from gymmesh_runtime.peers import PeerDirectory, Transport
 from gymmesh_runtime.wire.library_log import quiet
 from gymmesh_runtime.wire.listener import Listener
-from gymmesh_runtime.wire.mux.frames import END, EXCHANGE, MESSAGE, OFFERED, pack, unpack
+from gymmesh_runtime.wire.mux.frames import EXCHANGE, OFFERED, End, Message, pack, unpack
 from tests.fuzz import http2
 from tests.support.logged import without_other_loops
 from tests.unit.runtime.probe import MODEL, Probe, instance_at, served, stream, unary
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 
-pytestmark = pytest.mark.timeout(90)
 
 SERVICES = [
     "gymmesh.agent.v1.AgentService",
@@ -205,8 +204,8 @@ class Babbler:
         while (data := await rpc.read()) is not grpc.aio.EOF:
             for frame in unpack(data).frames:
                 if frame.WhichOneof("kind") == "begin":
-                    await rpc.write(pack([(MESSAGE, frame.call, GARBAGE[0], False)]))
-                    await rpc.write(pack([(END, frame.call, None)]))
+                    await rpc.write(pack([Message(frame.call, GARBAGE[0], False)]))
+                    await rpc.write(pack([End(frame.call, None)]))
 
     async def unary(self, _request: Any, _rpc: Any) -> bytes:
         return GARBAGE[0]
@@ -302,7 +301,7 @@ async def sent(address: str, path: bytes, *more: tuple[bytes, bytes]) -> bytes:
     reader, writer = await asyncio.open_connection(host, int(port))
     try:
         writer.write(b"".join(asked))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             return await reader.readuntil(b"grpc-status")
     finally:
         writer.close()
@@ -345,10 +344,10 @@ async def paths_beside_calls() -> None:
         async with grpc.aio.insecure_channel(address) as channel:
             untyped: Any = channel
             call = untyped.unary_unary("/s/Wait")(b"", wait_for_ready=True)
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 await began.wait()
             await sent(address, b"/a\xff/b")
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 assert await call.code() is not grpc.StatusCode.OK
     await listener.stop(0)
 

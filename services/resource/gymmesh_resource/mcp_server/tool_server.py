@@ -5,7 +5,7 @@ as the session's agent would; one without is answered 401 and learns nothing. Th
 is streamable HTTP without MCP sessions: the token is the session.
 
 The client that opened the session, and so knows its id, is its owner: with the id as the token,
-`POST /session/tokens` mints a token, `GET /session` tells whether the episode is over, and
+`POST /session/tokens` mints a token, `GET /session` says whether the episode is over, and
 `GET /session/items` what was called so far, as Responses items. Asking keeps it from being idle.
 """
 
@@ -95,7 +95,7 @@ class ToolServer:
 
     def mint(self, session_id: str) -> str:
         """A token for an open session, good until that is closed. Raises SESSION_NOT_FOUND."""
-        self._service.sessions.find(session_id)
+        self._service.sessions.get(session_id)
         return self._tokens.mint(session_id)
 
     def revoke(self, token: str) -> None:
@@ -129,7 +129,7 @@ class ToolServer:
             return
         scope[_SESSION] = session_id
         # A request over MCP uses the session: it is not idle meanwhile.
-        with self._service.sessions.using(session_id):
+        with self._service.sessions.get(session_id):
             try:
                 async with asyncio.timeout(_BODY_S):
                     body = await _body(receive)
@@ -145,13 +145,13 @@ class ToolServer:
         if not self._service.sessions.has(session_id):
             await _refuse(send, 401, (b"www-authenticate", b"Bearer"))
             return
-        with self._service.sessions.using(session_id):
+        with self._service.sessions.get(session_id):
             pass  # an owner that asks is there: the session is not idle
         asked = f"{scope['method']} {scope['path']}"
         if asked == f"POST {_OWNERS}/tokens":
             await _reply(send, {"token": self.mint(session_id)})
         elif asked == f"GET {_OWNERS}":
-            await _reply(send, {"done": self._service.sessions.find(session_id).session.done})
+            await _reply(send, {"done": self._service.sessions.get(session_id).session.done})
         elif asked == f"GET {_OWNERS}/items":
             await _reply(send, {"items": items_to_list(self._calls.items(session_id))})
         else:
@@ -160,7 +160,7 @@ class ToolServer:
     async def _list_tools(
         self, context: ServerRequestContext[Any], params: PaginatedRequestParams | None
     ) -> ListToolsResult:
-        opened = self._service.sessions.find(_session_of(context))
+        opened = self._service.sessions.get(_session_of(context))
         functions = {tool.function.name: tool.function for tool in opened.answer.tools}
         if _answers_others(self._service):
             for tool in opened.session.task.message.params.tools:

@@ -2,9 +2,7 @@
 
 from .arguments import (
     BadArguments,
-    QuickReader,
     describe_parameters,
-    quick_reader,
     read_arguments,
     read_object,
 )
@@ -14,14 +12,12 @@ from .signatures import arguments_schema, arguments_type, takes_session
 
 __all__ = [
     "BadArguments",
-    "QuickReader",
     "Tool",
     "Toolset",
     "answer_of",
     "arguments_schema",
     "arguments_type",
     "describe_parameters",
-    "quick_reader",
     "read_arguments",
     "read_docstring",
     "read_object",

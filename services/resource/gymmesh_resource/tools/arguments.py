@@ -1,33 +1,24 @@
 """From the arguments that a model wrote to the values that a tool takes.
 
-Invariant: the model's mistakes become a `BadArguments` whose text tells it what to mend; they
+Invariant: the model's mistakes become a `BadArguments` whose text says what to correct; they
 are never an exception of another kind, and never reach the tool.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
-from msgspec import inspect
 
 from gymmesh_responses import CodecError, loads
 
 __all__ = [
     "BadArguments",
-    "QuickReader",
     "describe_parameters",
-    "quick_reader",
     "read_arguments",
     "read_object",
 ]
-
-QuickReader: TypeAlias = Callable[[bytes], msgspec.Struct]
-"""Reads arguments in one step, or raises where `read_arguments` must look closer."""
-# Of these, msgspec's own parser makes the same as of parsed JSON. Not so of floats, whose -0 it
-# keeps, nor of what may be made of a number's digits.
-_READ_ALIKE = (inspect.StrType, inspect.IntType, inspect.BoolType, inspect.NoneType)
 
 # More than this of a schema is no help to a model that is being corrected.
 _MAX_PARAMETERS = 12
@@ -38,22 +29,13 @@ class BadArguments(Exception):
 
 
 def read_arguments(
-    raw: bytes,
-    kind: type[msgspec.Struct],
-    schema: Mapping[str, Any],
-    tool: str,
-    quick: QuickReader | None = None,
+    raw: bytes, kind: type[msgspec.Struct], schema: Mapping[str, Any], tool: str
 ) -> dict[str, Any]:
     """The arguments by parameter name, converted to their types, defaults filled in.
 
     Nothing at all counts as `{}`, as some models write it for a tool without arguments. As in
-    JSON Schema, 2.0 is an integer. `quick`: the type's `quick_reader`. Raises `BadArguments`.
+    JSON Schema, 2.0 is an integer. Raises `BadArguments`.
     """
-    if quick is not None:
-        try:
-            return msgspec.structs.asdict(quick(raw))
-        except (msgspec.MsgspecError, ValueError, OverflowError):
-            pass  # read below, or refused there with a sentence on what is wrong
     value = read_object(raw, schema, tool)
     try:
         try:
@@ -75,16 +57,8 @@ def read_arguments(
     return msgspec.structs.asdict(converted)
 
 
-def quick_reader(kind: type[msgspec.Struct]) -> QuickReader | None:
-    """A reader for this type; None where it might read something else than `read_arguments`."""
-    told = inspect.type_info(kind)
-    if isinstance(told, inspect.StructType) and all(_reads_alike(f.type) for f in told.fields):
-        return msgspec.json.Decoder(kind).decode
-    return None
-
-
 def read_object(raw: bytes, schema: Mapping[str, Any], tool: str) -> dict[str, Any]:
-    """The arguments as they are, of a tool whose types nobody checks. Raises `BadArguments`."""
+    """The arguments as they are, of a tool whose types are not checked. Raises `BadArguments`."""
     try:
         value = loads(raw) if raw.strip() else {}
     except CodecError as error:
@@ -109,16 +83,6 @@ def describe_parameters(schema: Mapping[str, Any]) -> str:
     if len(properties) > _MAX_PARAMETERS:
         shown.append("…")
     return f"Send a JSON object: {{{', '.join(shown)}}}."
-
-
-def _reads_alike(kind: inspect.Type) -> bool:
-    if isinstance(kind, inspect.Metadata):
-        return _reads_alike(kind.type)
-    if isinstance(kind, inspect.ListType):
-        return _reads_alike(kind.item_type)
-    if isinstance(kind, inspect.UnionType):
-        return all(map(_reads_alike, kind.types))
-    return isinstance(kind, _READ_ALIKE)
 
 
 def _has_whole_float(value: Any) -> bool:

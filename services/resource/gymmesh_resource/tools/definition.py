@@ -13,7 +13,6 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh_responses import TOOL_NAME_RULE, dumps, is_tool_name, text_to_bytes
 
 from ..errors import DefinitionError, WrongResult
-from .arguments import QuickReader, quick_reader
 from .docstrings import read_docstring
 from .signatures import arguments_schema, arguments_type, takes_session
 
@@ -65,7 +64,6 @@ class Tool:
     call: Callable[..., Any]
     arguments: type[msgspec.Struct]
     schema: Mapping[str, Any]
-    quick: QuickReader | None
     wants_session: bool
     message: responses_pb2.Tool
 
@@ -78,7 +76,7 @@ class Toolset(Mapping[str, Tool]):
     ) -> None:
         """Read the marked methods. `types_by_tool` replaces parameters' types.
 
-        Raises `DefinitionError`, which names the tool and what is to be mended.
+        Raises `DefinitionError`, which names the tool and what to correct.
         """
         types_by_tool = types_by_tool or {}
         self._tools: dict[str, Tool] = {}
@@ -175,8 +173,7 @@ def _tool(
         strict=strict,
     )
     message = responses_pb2.Tool(function=function)
-    quick = quick_reader(arguments)
-    return Tool(name, method, arguments, schema, quick, takes_session(method), message)
+    return Tool(name, method, arguments, schema, takes_session(method), message)
 
 
 def _can_be_strict(schema: Any) -> bool:

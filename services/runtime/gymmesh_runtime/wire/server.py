@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from inspect import isawaitable
-from typing import Any
+from typing import Any, Final
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -29,6 +31,9 @@ from gymmesh_runtime.wire.mux.servicer import MuxServicer
 from gymmesh_runtime.wire.mux.table import TableLimits
 from gymmesh_runtime.wire.options import MAX_MESSAGE_BYTES, server_options
 from gymmesh_runtime.wire.sizes import packed_response, too_large
+
+# How long a caller whose stream is refused may take to send its first request.
+_FIRST_REQUEST_S: Final = 1.0
 
 
 class MeshServer:
@@ -213,10 +218,23 @@ def _serve_stream(method: BoundMethod, access: _Access) -> Any:
             if responses is not None:
                 await responses.aclose()
         if ending is not None:
+            if method.spec.client_streaming and (request is None or request.unread):
+                await _read_first(data)
             data = request = responses = None
             await ending.send(rpc)
 
     return serve
+
+
+async def _read_first(data: AsyncIterator[bytes]) -> None:
+    """Reads the first message of a stream that is refused, if one comes within a second.
+
+    A status that reaches a client of grpc.aio while it writes its first request is lost: the
+    write fails, and the client reports INTERNAL, "Internal error from Core", instead.
+    """
+    with suppress(TimeoutError, StopAsyncIteration, grpc.aio.UsageError):
+        async with asyncio.timeout(_FIRST_REQUEST_S):
+            await anext(aiter(data))
 
 
 class _Requests:
@@ -226,6 +244,11 @@ class _Requests:
         self._data = data
         self._read = read
         self._iterator: AsyncIterator[bytes] | None = None
+
+    @property
+    def unread(self) -> bool:
+        """Whether the first request has not been asked for."""
+        return self._iterator is None
 
     def __aiter__(self) -> AsyncIterator[Any]:
         return self
@@ -304,6 +327,8 @@ def _decoding(name: str, handler: Any, access: _Access) -> Any:
             ending = Ending.of(error)
         except NotImplementedError:
             ending = Ending.of(not_offered(name))
+        if handler.request_streaming and (request is None or request.unread):
+            await _read_first(data)
         data = request = served = None
         await ending.send(rpc)
 

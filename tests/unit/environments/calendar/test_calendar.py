@@ -18,7 +18,7 @@ from gymmesh_resource.environments.calendar import CalendarEnvironment
 from gymmesh_resource.environments.calendar.clock import read_time
 from gymmesh_resource.environments.calendar.listing import first_list_text
 from gymmesh_resource.environments.calendar.verdict import judge, read_expected
-from gymmesh_resource.examples import example_tasks
+from gymmesh_resource.registry import example_tasks
 from gymmesh_responses import dumps, items_from_json, new_message
 from tests.unit.resource.served import served
 

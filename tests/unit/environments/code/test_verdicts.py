@@ -21,7 +21,7 @@ from gymmesh_resource.environments.code.suites import CallSuite, CheckSuite, Std
 from gymmesh_resource.errors import TaskInvalid
 from gymmesh_resource.rollout import Rollout
 from gymmesh_resource.sandbox import BubblewrapSandbox
-from gymmesh_resource.sessions import Session
+from gymmesh_resource.session import Session
 from gymmesh_resource.task import Task
 from gymmesh_resource.verdicts import Verdict
 from gymmesh_responses import items_from_json, new_message

@@ -22,7 +22,7 @@ from gymmesh_resource.environments.function_calling.verdict import (
     judge_calls,
     read_expected,
 )
-from gymmesh_resource.examples import example_tasks
+from gymmesh_resource.registry import example_tasks
 from gymmesh_responses import dumps, items_from_json, params_from_json
 from tests.unit.resource.served import served
 

@@ -195,7 +195,7 @@ async def test_comparing_texts_without_end_is_worth_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("gymmesh_resource.environments.llm_judge.environment._COMPARE_S", 1.0)
-    monkeypatch.setattr("gymmesh_resource.answer_work.PATIENCE", 600.0)
+    monkeypatch.setattr("gymmesh_resource.workers.answer_work.PATIENCE", 600.0)
     environment = LlmJudgeEnvironment(mode="rule", grading_rule="seq_match")
     async with served(environment, verify_timeout_s=600) as mesh:
         # So many characters that none is so frequent that the comparison leaves it out.

@@ -23,7 +23,7 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_resource.environments.mcp import McpEnvironment
 from gymmesh_resource.environments.mcp.options import ServerOptions
-from gymmesh_resource.examples import example_tasks
+from gymmesh_resource.registry import example_tasks
 from gymmesh_responses import new_message
 from gymmesh_runtime.errors import MeshError
 from tests.conftest import require

@@ -15,7 +15,7 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_resource.environments.nemo_gym import NemoGymEnvironment
-from gymmesh_resource.examples import example_tasks
+from gymmesh_resource.registry import example_tasks
 from gymmesh_responses import function_call_output, item_from_json, new_message, params_from_json
 from gymmesh_runtime.errors import MeshError
 from tests.unit.environments.nemo_gym.nemo_server import COOKIE, Counter, NemoServer, serving

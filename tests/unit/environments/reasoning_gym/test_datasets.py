@@ -15,7 +15,7 @@ import pytest
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh_resource.environments.reasoning_gym import ReasoningGymEnvironment, scoring
 from gymmesh_resource.environments.reasoning_gym.generate import main
-from gymmesh_resource.process_pool import ProcessPool
+from gymmesh_resource.workers import ProcessPool
 from tests.support.optional import require
 from tests.unit.resource.served import TIMEOUT, served
 

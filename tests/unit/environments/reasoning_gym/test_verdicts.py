@@ -60,7 +60,7 @@ def rewards() -> dict[str, float]:
             }
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gymmesh_resource.answer_work.PATIENCE", PATIENT)
+        patch.setattr("gymmesh_resource.workers.answer_work.PATIENCE", PATIENT)
         return asyncio.run(judge())
 
 
@@ -155,7 +155,7 @@ async def test_a_broken_row_is_refused_by_key(row: dict[str, Any], field: str) -
 async def test_a_scorer_that_hangs_on_everything_is_the_tasks_fault(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("gymmesh_resource.answer_work.PATIENCE", PATIENT)
+    monkeypatch.setattr("gymmesh_resource.workers.answer_work.PATIENCE", PATIENT)
     # The task's own answer is as bad as the model's, so nothing says that the model is to blame.
     row = _row(
         {
@@ -173,7 +173,7 @@ async def test_a_scorer_that_hangs_on_everything_is_the_tasks_fault(
 
 
 async def test_hostile_answers_have_verdicts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gymmesh_resource.answer_work.PATIENCE", PATIENT)
+    monkeypatch.setattr("gymmesh_resource.workers.answer_work.PATIENCE", PATIENT)
     row = _row(
         {
             "dataset": "countdown",

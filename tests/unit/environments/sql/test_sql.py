@@ -25,8 +25,8 @@ from gymmesh_resource.environments.sql.execution import judge, run_query, warm_u
 from gymmesh_resource.environments.sql.reading import find_query, orders_rows
 from gymmesh_resource.environments.sql.results import Comparison, Result, compare
 from gymmesh_resource.environments.sql.table import shown
-from gymmesh_resource.examples import example_tasks
-from gymmesh_resource.process_pool import ProcessPool
+from gymmesh_resource.registry import example_tasks
+from gymmesh_resource.workers import ProcessPool
 from gymmesh_responses import dumps, items_from_json, new_message
 from gymmesh_runtime.errors import MeshError
 from tests.support.optional import Require

@@ -17,7 +17,7 @@ from gymmesh_resource.environments.workplace import WorkplaceEnvironment
 from gymmesh_resource.environments.workplace.office import Office, OfficeData
 from gymmesh_resource.environments.workplace.synthetic import synthetic_office
 from gymmesh_resource.environments.workplace.verdict import differing_tables
-from gymmesh_resource.examples import example_tasks
+from gymmesh_resource.registry import example_tasks
 from gymmesh_responses import dumps, items_from_json
 from tests.unit.resource.served import served
 

@@ -1,7 +1,9 @@
-"""The registry in Consul: entry.py (what an instance is there), query.py (the rules of blocking
-queries) and view.py are pure; registry.py puts them together; client.py calls Consul.
+"""The registry in Consul. Pure: entry.py (what an instance is there), query.py (the rules of
+blocking queries) and view.py. client.py calls Consul; leases.py and watch.py are the two halves of
+registry.py.
 """
 
-from gymmesh_discovery.backends.consul.registry import ConsulRegistry, make_client
+from gymmesh_discovery.backends.consul.agent import make_client
+from gymmesh_discovery.backends.consul.registry import ConsulRegistry
 
 __all__ = ["ConsulRegistry", "make_client"]

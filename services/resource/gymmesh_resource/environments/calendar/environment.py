@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from gymmesh_resource.environment import Environment
 from gymmesh_resource.rollout import Rollout
-from gymmesh_resource.sessions import Session
+from gymmesh_resource.session import Session
 from gymmesh_resource.task import Task
 from gymmesh_resource.verdicts import Verdict
 

@@ -22,11 +22,11 @@ from gymmesh_resource.sandbox import (
     UnsandboxedPrograms,
     program_in,
 )
-from gymmesh_resource.sessions import Session
+from gymmesh_resource.session import Session
 from gymmesh_resource.task import Task
 from gymmesh_resource.tools import tool
 from gymmesh_resource.verdicts import Verdict
-from gymmesh_resource.waiting import Places
+from gymmesh_resource.workers import Slots
 
 from .extract import last_block
 from .human_eval import HUMAN_EVAL, human_eval_rows
@@ -74,7 +74,7 @@ class CodeEnvironment(Environment[None]):
             verdict; less than verify_timeout_s, which is no verdict. tool_run_s: for a program
             run by a tool. memory_mb: for one program, in MiB.
         concurrency: answers that are judged, and programs run by tools, at a time.
-        warm: programs started before they are asked for, at most; 0 is none.
+        warm: programs started ahead, at most; 0 is none.
         python: the interpreter for programs, such as /usr/bin/python3.
         human_eval: offer HumanEval's tasks, from the package human-eval, as the examples.
         allow_unsandboxed_code_that_can_harm_this_machine: run programs as they are where there
@@ -90,7 +90,7 @@ class CodeEnvironment(Environment[None]):
         self._tool_limits = Limits(wall_s=tool_run_s, memory_bytes=memory, output_bytes=32_768)
         self.judge_limits = Limits(cpu_s=_JUDGE_CPU_S, memory_bytes=memory)
         self._sandbox: Sandbox | None = None
-        self._places = Places("sandboxes", concurrency)
+        self._slots = Slots("sandboxes", concurrency)
 
     async def open(self) -> None:
         """Make the sandbox. Raises `SandboxUnavailable` where none can be had."""
@@ -164,13 +164,13 @@ class CodeEnvironment(Environment[None]):
         )
 
     async def _judge(self, suite: Suite, source: str) -> Judgement:
-        async with self._places.one():
+        async with self._slots.one():
             return await judge(
                 self.sandbox, suite, source, limits=self.judge_limits, budget=self._budget
             )
 
     async def _run(self, language: str, source: str) -> str:
-        async with self._places.one():
+        async with self._slots.one():
             result = await self.sandbox.run(program_in(language, source), self._tool_limits)
         return _told(result, self._tool_limits)
 

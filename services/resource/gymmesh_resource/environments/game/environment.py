@@ -1,7 +1,7 @@
 """Games that a model plays turn by turn.
 
-Task rows have `game` (a name of `GAMES`), and may have `level` (1 to 3) and `first` (who begins
-against an opponent). The session's seed decides everything that chance does.
+Task rows have `game` (a name of `GAMES`), and may have `level` (1 to 3) and `first` (which side
+begins against an opponent). The session's seed decides everything that chance does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gymmesh.resource.v1 import resource_pb2
 from gymmesh_resource.environment import Environment, Turn
 from gymmesh_resource.errors import TaskInvalid, ToolError
 from gymmesh_resource.rollout import Rollout, Transcript
-from gymmesh_resource.sessions import Session
+from gymmesh_resource.session import Session
 from gymmesh_resource.task import Task
 from gymmesh_resource.verdicts import Verdict
 
@@ -73,7 +73,7 @@ class GameEnvironment(Environment[Match]):
         self._scoring = Scoring(draw_reward, progress_reward, illegal_penalty)
 
     def check_task(self, task: Task) -> None:
-        """The row must name a game, and may have its level and who begins."""
+        """The row must name a game, and may have its level and which side begins."""
         name = task.require("game", str)
         if name not in GAMES:
             raise TaskInvalid("game", f"is {name[:40]!r}; the games are {', '.join(GAMES)}")

@@ -11,15 +11,14 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh_resource.answer_work import AnswerTooMuch, work_on_answer
 from gymmesh_resource.environment import Environment
 from gymmesh_resource.environments.nemo_rows import refuse_others
 from gymmesh_resource.errors import TaskInvalid
-from gymmesh_resource.process_pool import ProcessPool, WorkerTimeout
 from gymmesh_resource.rollout import Rollout
-from gymmesh_resource.sessions import Session
+from gymmesh_resource.session import Session
 from gymmesh_resource.task import Task
 from gymmesh_resource.verdicts import Outcome, Skipped, Verdict
+from gymmesh_resource.workers import AnswerTooMuch, ProcessPool, WorkerTimeout, work_on_answer
 from gymmesh_runtime.errors import MeshError
 
 from . import prompts, rows, texts

@@ -9,8 +9,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-from gymmesh_resource.answer_work import AnswerTooMuch, work_on_answer
-from gymmesh_resource.process_pool import ProcessPool
+from gymmesh_resource.workers import AnswerTooMuch, ProcessPool, work_on_answer
 
 from .verdict import ExpectedAnswerError, Verdict, check_expected, judge, unjudged, warm_up
 

@@ -21,7 +21,7 @@ from gymmesh_resource.environments.llm_judge.control import AnswerUnjudged, judg
 from gymmesh_resource.environments.nemo_rows import refuse_others
 from gymmesh_resource.errors import TaskInvalid, ToolError
 from gymmesh_resource.rollout import Rollout
-from gymmesh_resource.sessions import Session
+from gymmesh_resource.session import Session
 from gymmesh_resource.task import Task
 from gymmesh_resource.verdicts import Outcome, Skipped, Verdict
 from gymmesh_runtime.errors import MeshError

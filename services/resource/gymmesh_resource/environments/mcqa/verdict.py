@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, Literal, get_args
 
-from gymmesh_resource.latex import without_text
+from gymmesh_resource.environments._latex import without_text
 
 __all__ = ["MODES", "Mode", "Question", "by_patterns", "choose"]
 

@@ -16,15 +16,14 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gymmesh_resource.answer_work import AnswerTooMuch, work_on_answer
 from gymmesh_resource.environment import Environment
 from gymmesh_resource.environments.nemo_rows import refuse_others
 from gymmesh_resource.errors import DefinitionError, TaskInvalid
-from gymmesh_resource.process_pool import ProcessPool, WorkerTimeout
 from gymmesh_resource.rollout import Rollout
-from gymmesh_resource.sessions import Session
+from gymmesh_resource.session import Session
 from gymmesh_resource.task import Task
 from gymmesh_resource.verdicts import Verdict
+from gymmesh_resource.workers import AnswerTooMuch, ProcessPool, WorkerTimeout, work_on_answer
 
 from . import generate, scoring
 from .answers import extract_answer

@@ -15,12 +15,12 @@ import msgspec
 
 from gymmesh_resource.environment import Environment
 from gymmesh_resource.errors import TaskInvalid, ToolError
-from gymmesh_resource.process_pool import ProcessPool, WorkerCrashed, WorkerTimeout
 from gymmesh_resource.rollout import Rollout
-from gymmesh_resource.sessions import Session
+from gymmesh_resource.session import Session
 from gymmesh_resource.task import Task
 from gymmesh_resource.tools import tool
 from gymmesh_resource.verdicts import Verdict
+from gymmesh_resource.workers import ProcessPool, WorkerCrashed, WorkerTimeout
 from gymmesh_runtime.extras import Extra
 
 from .bounds import Limits, QueryError

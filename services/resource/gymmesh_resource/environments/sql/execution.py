@@ -1,4 +1,4 @@
-"""Runs queries, in a process of its own that can be killed (see `gymmesh_resource.process_pool`).
+"""Runs queries, in a process of its own that can be killed (see `gymmesh_resource.workers`).
 
 Invariant: whatever a query does, what comes back is a result of bounded size or an error in
 words; nothing that it does stays, for every query starts on a fresh connection.

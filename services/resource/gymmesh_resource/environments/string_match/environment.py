@@ -8,7 +8,7 @@ from typing import get_args
 from gymmesh_resource.environment import Environment
 from gymmesh_resource.errors import TaskInvalid
 from gymmesh_resource.rollout import Rollout
-from gymmesh_resource.sessions import Session
+from gymmesh_resource.session import Session
 from gymmesh_resource.task import Task
 from gymmesh_resource.verdicts import Verdict
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import Final, Literal, get_args
 
-from gymmesh_resource.latex import without_text
+from gymmesh_resource.environments._latex import without_text
 
 __all__ = ["MODES", "Mode", "extract"]
 

@@ -1,4 +1,4 @@
-"""Support chats with a customer whom a second model plays.
+"""Support chats with a customer that a second model plays.
 
 Task rows have `user` (the customer's part, hidden from the policy), `state` and `expected` (what
 must have come of it); `tool_answers` where the row brings tools of its own.
@@ -25,7 +25,7 @@ from gymmesh_resource.environments.llm_judge.control import (
 )
 from gymmesh_resource.errors import TaskInvalid
 from gymmesh_resource.rollout import Rollout, Transcript
-from gymmesh_resource.sessions import Session
+from gymmesh_resource.session import Session
 from gymmesh_resource.task import Task
 from gymmesh_resource.verdicts import Verdict
 from gymmesh_responses import new_message, text_of

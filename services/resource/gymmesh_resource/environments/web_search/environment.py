@@ -29,7 +29,7 @@ from gymmesh_resource.environments.llm_judge.verdicts import read_equivalence
 from gymmesh_resource.environments.nemo_rows import refuse_others
 from gymmesh_resource.errors import DefinitionError, TaskInvalid, ToolError
 from gymmesh_resource.rollout import Rollout
-from gymmesh_resource.sessions import Session
+from gymmesh_resource.session import Session
 from gymmesh_resource.task import Task
 from gymmesh_resource.tools import tool
 from gymmesh_resource.verdicts import Component, Verdict

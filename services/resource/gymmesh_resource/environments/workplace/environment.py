@@ -13,7 +13,7 @@ from typing import Any
 from gymmesh_resource.environment import Environment
 from gymmesh_resource.errors import TaskInvalid
 from gymmesh_resource.rollout import Rollout
-from gymmesh_resource.sessions import Session
+from gymmesh_resource.session import Session
 from gymmesh_resource.task import Task
 from gymmesh_resource.tools import Toolset
 from gymmesh_resource.verdicts import Verdict
@@ -32,7 +32,7 @@ from .verdict import differing_tables
 
 __all__ = ["WorkplaceEnvironment"]
 
-# Failed calls that are kept as evidence, and characters of what they were told.
+# Failed calls that are kept as evidence, and characters of their answers.
 _SHOWN = 10
 _TOLD = 200
 _CHANGING = ("_send_", "_delete_", "_forward_", "_reply_", "_create_", "_update_", "_add_")

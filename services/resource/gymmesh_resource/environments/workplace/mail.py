@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from gymmesh_resource.errors import ToolError
-from gymmesh_resource.sessions import Session
+from gymmesh_resource.session import Session
 from gymmesh_resource.tools import tool
 
 from .office import NOW, Office, Record

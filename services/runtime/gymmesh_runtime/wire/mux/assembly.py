@@ -1,25 +1,21 @@
 """Messages whose last chunk is still missing: how much memory they may take.
 
 A peer that begins large messages and never ends them holds what it has sent, so the bytes are
-counted: on each connection, and over all connections of a server.
+counted: on each stream, and over all streams of a server.
 """
 
 from __future__ import annotations
 
-from typing import Final
-
-from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.wire.batch import MIB
-
-_RETRY_S: Final = 1.0
+from gymmesh_runtime.wire.mux.refusals import assembly_full
 
 
 class AssemblyBudget:
-    """Bytes of unfinished messages, over all connections that share it.
+    """Bytes of unfinished messages, over all streams that share it.
 
-    No connection may hold more than is free. So a connection by itself has half of it, and
-    several that take all they can still leave some to the next one.
+    No stream may hold more than is free. So a stream by itself has half of it, and several that
+    take all they can still leave some to the next one.
     """
 
     __slots__ = ("total", "used")
@@ -30,7 +26,7 @@ class AssemblyBudget:
 
 
 class Assembly:
-    """The unfinished messages of one connection: at most ``most`` bytes, and its part of a budget.
+    """The unfinished messages of one stream: at most ``most`` bytes, and its part of a budget.
 
     ``held`` is how many bytes they take.
     """
@@ -46,9 +42,9 @@ class Assembly:
         """Counts ``size`` more bytes; QUEUE_FULL, which is returned, when there is no room."""
         budget, held = self._budget, self.held + size
         if held > self._most:
-            return _full("this connection", self._most)
+            return assembly_full("this connection", self._most)
         if held > budget.total - budget.used - size:
-            return _full("this server", budget.total)
+            return assembly_full("this server", budget.total)
         self.held = held
         budget.used += size
         return None
@@ -59,11 +55,11 @@ class Assembly:
         self._budget.used -= size
 
     def close(self) -> None:
-        """Gives back all: the connection is over."""
+        """Gives back all: the stream is over."""
         self.give_back(self.held)
 
 
-class Parts:
+class Chunks:
     """The chunks of a message under way; ``cost`` is what is counted for them."""
 
     __slots__ = ("cost", "data")
@@ -72,12 +68,3 @@ class Parts:
         # One piece of memory: many small chunks, each an object, would take more than they say.
         self.data = bytearray()
         self.cost = 0
-
-
-def _full(where: str, limit: int) -> MeshError:
-    return MeshError(
-        errors_pb2.ERROR_REASON_QUEUE_FULL,
-        f"too many large messages are incomplete on {where}; try again later",
-        metadata={"queue": "mux", "limit": str(limit)},
-        retry_after_s=_RETRY_S,
-    )

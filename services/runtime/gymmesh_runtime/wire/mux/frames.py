@@ -1,23 +1,21 @@
-"""Frames of the mux: what is sent, how it is packed, and its limits.
-
-A frame to be sent is a plain tuple until its batch leaves: building a batch in
-one go costs a third of what serialising each frame by itself does.
-"""
+"""Frames of the mux: what is sent, how it is packed, and its limits."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import Final
 
+import msgspec
 from google.protobuf.message import DecodeError
 from google.rpc import status_pb2
 
 from gymmesh.mux.v1 import mux_pb2
+from gymmesh_runtime.context import NO_METADATA
 from gymmesh_runtime.wire.batch import KIB, MIB
 from gymmesh_runtime.wire.options import MAX_MESSAGE_BYTES
 
 EXCHANGE: Final = "gymmesh.mux.v1.MuxService/Exchange"
-#: The key in a server's first metadata that says that it takes frames. One without it may
+#: The key in a server's first metadata that says that it takes frames. A server without it may
 #: do so as well; it is then found out by waiting for its refusal.
 OFFERED: Final = "gymmesh-mux"
 #: Its value: the version of the frames.
@@ -32,23 +30,149 @@ MAX_MESSAGE: Final = MAX_MESSAGE_BYTES
 #: What a frame without its payload takes in the queue, roughly; for the queue's bound.
 FRAME_BYTES: Final = 64
 
-BEGIN: Final = 1  # method, timeout_ms, metadata, payload, more, credit
-MESSAGE: Final = 2  # payload, more
-CHUNK: Final = 3  # payload, last
-END: Final = 4  # status or None
-ANSWER: Final = 5  # payload: a whole message and OK, two frames
-CANCEL: Final = 6
-CREDIT: Final = 7  # messages
-GO_AWAY: Final = 8  # reason
 
-#: The kind, the call's number, and what the kind above lists. Payloads are bytes, and those of
-#: chunks may be views: what waits in line for long is not copied before its turn.
-Frame: TypeAlias = tuple[Any, ...]
+class Frame(msgspec.Struct):
+    """A frame to be sent: a part of the call with that number."""
 
-#: What is added to a frame to make it the end of a call that went well: less than half of what
-#: the sub-message costs to set.
-_END: Final = mux_pb2.Frame(end=mux_pb2.End()).SerializeToString()
-_merge = mux_pb2.Frame.MergeFromString
+    call: int
+
+    @property
+    def size(self) -> int:
+        """How much it takes in the queue, in bytes."""
+        return FRAME_BYTES
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether it begins a message whose other chunks follow."""
+        return False
+
+    def write(self, batch: mux_pb2.ExchangeRequest) -> None:
+        """Adds it to a batch."""
+        out = batch.frames.add()
+        out.call = self.call
+        self._fill(out)
+
+    def _fill(self, out: mux_pb2.Frame) -> None:
+        raise NotImplementedError
+
+
+class Begin(Frame):
+    """Begins a call: its request, or the first chunk of it."""
+
+    method: str
+    timeout_ms: int = 0
+    metadata: Mapping[str, str] = NO_METADATA
+    payload: bytes = b""
+    more: bool = False
+    credit: int = 0
+
+    @property
+    def size(self) -> int:
+        """How much it takes in the queue, in bytes."""
+        return FRAME_BYTES + len(self.payload)
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether chunks of the request follow."""
+        return self.more
+
+    def _fill(self, out: mux_pb2.Frame) -> None:
+        begin = out.begin
+        begin.method = self.method
+        begin.timeout_ms = self.timeout_ms
+        begin.payload = self.payload
+        if self.metadata:
+            begin.metadata.update(self.metadata)
+        if self.more:
+            begin.more = True
+        if self.credit:
+            begin.credit = self.credit
+
+
+class Message(Frame):
+    """A response message, or the first chunk of it."""
+
+    payload: bytes
+    more: bool = False
+
+    @property
+    def size(self) -> int:
+        """How much it takes in the queue, in bytes."""
+        return FRAME_BYTES + len(self.payload)
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether chunks of the message follow."""
+        return self.more
+
+    def _fill(self, out: mux_pb2.Frame) -> None:
+        out.message.payload = self.payload
+        if self.more:
+            out.message.more = True
+
+
+class Chunk(Frame):
+    """A further piece of a message: a view of it, not copied before the chunk leaves."""
+
+    payload: bytes | memoryview
+    last: bool
+
+    @property
+    def size(self) -> int:
+        """How much it takes in the queue, in bytes."""
+        return FRAME_BYTES + len(self.payload)
+
+    def _fill(self, out: mux_pb2.Frame) -> None:
+        out.chunk.payload = bytes(self.payload)
+        out.chunk.last = self.last
+
+
+class End(Frame):
+    """The end of a call; without a status it went well."""
+
+    status: status_pb2.Status | None = None
+
+    def _fill(self, out: mux_pb2.Frame) -> None:
+        if self.status is None:
+            out.end.SetInParent()
+        else:
+            out.end.status.CopyFrom(self.status)
+
+
+class Answer(Message):
+    """The only response of a call and its end: two frames on the wire."""
+
+    def write(self, batch: mux_pb2.ExchangeRequest) -> None:
+        """Adds both to a batch."""
+        Message.write(self, batch)
+        out = batch.frames.add()
+        out.call = self.call
+        out.end.SetInParent()
+
+
+class Cancel(Frame):
+    """The caller gives the call up."""
+
+    def _fill(self, out: mux_pb2.Frame) -> None:
+        out.cancel.SetInParent()
+
+
+class Credit(Frame):
+    """Allows more messages of a stream."""
+
+    messages: int
+
+    def _fill(self, out: mux_pb2.Frame) -> None:
+        out.credit.messages = self.messages
+
+
+class GoAway(Frame):
+    """No new calls; its number is 0, as it is of no call."""
+
+    reason: str
+
+    def _fill(self, out: mux_pb2.Frame) -> None:
+        out.go_away.reason = self.reason
 
 
 def begin(
@@ -60,99 +184,46 @@ def begin(
     credit: int,
 ) -> list[Frame]:
     """The frames that begin a call: one, or several when the request is large."""
+    if len(payload) <= CHUNK_BYTES:
+        return [Begin(call, method, timeout_ms, metadata, payload, False, credit)]
     first, *rest = _pieces(payload)
     return [
-        (BEGIN, call, method, timeout_ms, metadata, bytes(first), bool(rest), credit),
+        Begin(call, method, timeout_ms, metadata, bytes(first), True, credit),
         *_chunks(call, rest),
     ]
 
 
 def message(call: int, payload: bytes) -> list[Frame]:
     """The frames of a response message."""
+    if len(payload) <= CHUNK_BYTES:
+        return [Message(call, payload)]
     first, *rest = _pieces(payload)
-    return [(MESSAGE, call, bytes(first), bool(rest)), *_chunks(call, rest)]
+    return [Message(call, bytes(first), True), *_chunks(call, rest)]
 
 
 def answer(call: int, payload: bytes) -> list[Frame]:
     """The frames of a unary call's response and of its end."""
     if len(payload) <= CHUNK_BYTES:
-        return [(ANSWER, call, payload)]
-    return [*message(call, payload), (END, call, None)]
+        return [Answer(call, payload)]
+    return [*message(call, payload), End(call)]
 
 
 def _pieces(payload: bytes) -> list[memoryview]:
     view = memoryview(payload)
-    return [view[at : at + CHUNK_BYTES] for at in range(0, len(payload) or 1, CHUNK_BYTES)]
+    return [view[at : at + CHUNK_BYTES] for at in range(0, len(payload), CHUNK_BYTES)]
 
 
 def _chunks(call: int, pieces: list[memoryview]) -> list[Frame]:
     last = len(pieces) - 1
-    return [(CHUNK, call, piece, index == last) for index, piece in enumerate(pieces)]
+    return [Chunk(call, piece, index == last) for index, piece in enumerate(pieces)]
 
 
-def size_of(frame: Frame) -> int:
-    """How much a frame takes in the queue, in bytes."""
-    kind = frame[0]
-    if kind == BEGIN:
-        return FRAME_BYTES + len(frame[5])
-    if kind in (MESSAGE, CHUNK, ANSWER):
-        return FRAME_BYTES + len(frame[2])
-    return FRAME_BYTES
-
-
-def pack(frames: Sequence[Frame]) -> bytes:
+def pack(frames: Iterable[Frame]) -> bytes:
     """Serialises a batch. ExchangeRequest and ExchangeResponse look the same on the wire."""
     batch = mux_pb2.ExchangeRequest()
-    add = batch.frames.add
     for frame in frames:
-        out = add()
-        out.call = frame[1]
-        if frame[0] == ANSWER:
-            out.message.payload = frame[2]
-            out = add()
-            out.call = frame[1]
-            _merge(out, _END)
-        else:
-            _pack_one(out, frame)
+        frame.write(batch)
     return batch.SerializeToString()
-
-
-def _pack_begin(out: mux_pb2.Begin, frame: Frame) -> None:
-    _, _, out.method, out.timeout_ms, metadata, payload, more, credit = frame
-    out.payload = payload
-    if metadata:
-        out.metadata.update(metadata)
-    if more:
-        out.more = True
-    if credit:
-        out.credit = credit
-
-
-def _pack_one(out: mux_pb2.Frame, frame: Frame) -> None:
-    kind = frame[0]
-    if kind == BEGIN:
-        _pack_begin(out.begin, frame)
-    elif kind == MESSAGE:
-        out.message.payload = frame[2]
-        if frame[3]:
-            out.message.more = True
-        else:
-            out.message.SetInParent()
-    elif kind == CHUNK:
-        out.chunk.payload = bytes(frame[2])
-        out.chunk.last = frame[3]
-    elif kind == END:
-        status: status_pb2.Status | None = frame[2]
-        if status is None:
-            _merge(out, _END)
-        else:
-            out.end.status.CopyFrom(status)
-    elif kind == CREDIT:
-        out.credit.messages = frame[2]
-    elif kind == CANCEL:
-        out.cancel.SetInParent()
-    else:
-        out.go_away.reason = frame[2]
 
 
 def unpack(data: bytes) -> mux_pb2.ExchangeRequest:

@@ -9,7 +9,8 @@ from typing import Any
 from gymmesh_runtime.context import NO_METADATA
 from gymmesh_runtime.contract import MethodSpec, methods_of
 from gymmesh_runtime.errors import bounded_timeout
-from gymmesh_runtime.wire.mux.trunk import Trunk
+from gymmesh_runtime.wire.mux.calling import call_stream, call_unary
+from gymmesh_runtime.wire.mux.connection import MuxConnection
 from gymmesh_runtime.wire.plain import PlainPeer
 
 
@@ -20,53 +21,53 @@ class MuxPeer:
     request stream always.
     """
 
-    def __init__(self, trunk: Trunk, plain: PlainPeer, service: str) -> None:
+    def __init__(self, connection: MuxConnection, plain: PlainPeer, service: str) -> None:
         for name, spec in methods_of(service).items():
             call = getattr(plain, name)
             if not spec.client_streaming:
                 make = _stream if spec.server_streaming else _unary
-                call = make(trunk, spec, call)
+                call = make(connection, spec, call)
             else:
                 packed = f"packed_{name}"
                 setattr(self, packed, getattr(plain, packed))
             setattr(self, name, call)
 
 
-def _unary(trunk: Trunk, spec: MethodSpec, plain: Any) -> Any:
+def _unary(connection: MuxConnection, spec: MethodSpec, plain: Any) -> Any:
     def call(
         request: Any, *, timeout: float, metadata: Mapping[str, str] = NO_METADATA
     ) -> Coroutine[Any, Any, Any]:
-        link = trunk.link
-        if link is None:
+        exchange = connection.exchange
+        if exchange is None:
             return opening(request, timeout, metadata)
-        return link.caller.unary(spec, request, timeout, metadata)
+        return call_unary(exchange, spec, request, timeout, metadata)
 
     async def opening(request: Any, timeout: float, metadata: Mapping[str, str]) -> Any:
         timeout = bounded_timeout(timeout, spec.full_name)
         started = time.monotonic()
-        link = await trunk.open(timeout, spec.full_name)
+        exchange = await connection.open(timeout, spec.full_name)
         timeout -= time.monotonic() - started
-        if link is None or timeout <= 0:
+        if exchange is None or timeout <= 0:
             return await plain(request, timeout=timeout, metadata=metadata)
-        return await link.caller.unary(spec, request, timeout, metadata)
+        return await call_unary(exchange, spec, request, timeout, metadata)
 
     return call
 
 
-def _stream(trunk: Trunk, spec: MethodSpec, plain: Any) -> Any:
+def _stream(connection: MuxConnection, spec: MethodSpec, plain: Any) -> Any:
     async def call(
         request: Any, *, timeout: float, metadata: Mapping[str, str] = NO_METADATA
     ) -> AsyncIterator[Any]:
         timeout = bounded_timeout(timeout, spec.full_name)
-        link = trunk.link
-        if link is None:
+        exchange = connection.exchange
+        if exchange is None:
             started = time.monotonic()
-            link = await trunk.open(timeout, spec.full_name)
+            exchange = await connection.open(timeout, spec.full_name)
             timeout -= time.monotonic() - started
-        if link is None or timeout <= 0:
+        if exchange is None or timeout <= 0:
             responses = plain(request, timeout=timeout, metadata=metadata)
         else:
-            responses = link.caller.stream(spec, request, timeout, metadata)
+            responses = call_stream(exchange, spec, request, timeout, metadata)
         try:
             async for response in responses:
                 yield response

@@ -14,11 +14,12 @@ from gymmesh_runtime.security.authorizer import Authorizer, without_token
 from gymmesh_runtime.security.limits import Limiter
 from gymmesh_runtime.wire.aborting import Ending
 from gymmesh_runtime.wire.mux.assembly import AssemblyBudget
-from gymmesh_runtime.wire.mux.callee import Admit
+from gymmesh_runtime.wire.mux.calls import IncomingCall
+from gymmesh_runtime.wire.mux.exchange import Exchange
 from gymmesh_runtime.wire.mux.frames import EXCHANGE, OFFERED, VERSION
-from gymmesh_runtime.wire.mux.link import Link
-from gymmesh_runtime.wire.mux.pipes import GrpcPipe
-from gymmesh_runtime.wire.mux.table import TableLimits, Theirs
+from gymmesh_runtime.wire.mux.serving import Admit
+from gymmesh_runtime.wire.mux.stream import GrpcStream
+from gymmesh_runtime.wire.mux.table import TableLimits
 
 
 class MuxServicer:
@@ -41,13 +42,13 @@ class MuxServicer:
         }
         self._limits = limits
         self._budget = budget or AssemblyBudget()
-        self._links: set[Link] = set()
+        self._exchanges: set[Exchange] = set()
         self._leaving = ""
 
     @property
     def streams(self) -> int:
         """Streams that are open."""
-        return len(self._links)
+        return len(self._exchanges)
 
     def handler(self) -> Any:
         """The gRPC handler to be added to a server."""
@@ -60,8 +61,8 @@ class MuxServicer:
     def leave(self, reason: str) -> None:
         """Takes no new calls on any stream; each ends when its calls have."""
         self._leaving = reason
-        for link in self._links:
-            link.leave(reason)
+        for exchange in self._exchanges:
+            exchange.leave(reason)
 
     async def _exchange(self, _requests: Any, rpc: grpc.aio.ServicerContext[Any, Any]) -> None:
         try:
@@ -69,22 +70,21 @@ class MuxServicer:
             with contextlib.ExitStack() as stack:
                 if self._limiter is not None:
                     stack.enter_context(self._limiter.connected(name))
-                link = await self._carry(rpc, admit)
-            if not link.broken:
+                exchange = await self._serve(rpc, admit)
+            if not exchange.broken:
                 return
-            ending = Ending.of(link.error())
-            del link
+            ending = Ending.of(exchange.error())
+            del exchange
         except MeshError as error:
             ending = Ending.of(error)
         await ending.send(rpc)
 
-    async def _carry(self, rpc: Any, admit: Admit | None) -> Link:
-        """Carries the calls of a stream until it ends; returns its link."""
+    async def _serve(self, rpc: Any, admit: Admit | None) -> Exchange:
+        """Serves the calls of a stream until it ends; returns its end here."""
         await rpc.send_initial_metadata(((OFFERED, VERSION),))
         peer = rpc.peer()
-        pipe = GrpcPipe(rpc, peer, opener=False)
-        link = Link(
-            pipe,
+        exchange = Exchange(
+            GrpcStream(rpc, peer, opener=False),
             opener=False,
             peer=peer,
             methods=self._methods,
@@ -92,14 +92,14 @@ class MuxServicer:
             budget=self._budget,
             admit=admit,
         )
-        self._links.add(link)
+        self._exchanges.add(exchange)
         try:
             if self._leaving:
-                link.leave(self._leaving)
-            await link.run()
+                exchange.leave(self._leaving)
+            await exchange.run()
         finally:
-            self._links.discard(link)
-        return link
+            self._exchanges.discard(exchange)
+        return exchange
 
     def _admission(self, rpc: Any) -> tuple[str, Admit | None]:
         """A stream's caller, and what lets its calls in. Raises MeshError for one not known."""
@@ -111,7 +111,7 @@ class MuxServicer:
         }
         stream = authorizer.admit(authorizer.caller(rpc, metadata), EXCHANGE)
 
-        def admit(call: Theirs) -> None:
+        def admit(call: IncomingCall) -> None:
             caller = authorizer.caller_on(stream, call.metadata)
             call.identity = authorizer.admit(caller, call.method).name
             call.metadata = without_token(call.metadata)

@@ -1,0 +1,36 @@
+"""What becomes of stored rollouts: read them, choose among them, export them.
+
+sources.py       rows of runs and of files, one after another, each with the place it came from
+rollout.py       what a row says, checked
+conversation.py  the Responses items of a rollout as chat messages (pure)
+samples.py       the exact tokens of a rollout as training samples (pure)
+selection.py     which rollouts an export takes (pure)
+pairs.py         which rollouts of a task make a preference pair (pure)
+exports/         the formats, and how a file of one is written
+"""
+
+from gymmesh_data.conversation import ChatStyle, Conversation, conversation_of
+from gymmesh_data.exports import FORMATS, ExportOptions, ExportSummary, export
+from gymmesh_data.pairs import Pair, PairRules
+from gymmesh_data.rollout import StoredRollout, stored_rollout
+from gymmesh_data.samples import Sample, samples_of
+from gymmesh_data.selection import Selection
+from gymmesh_data.sources import read_rollouts
+
+__all__ = [
+    "FORMATS",
+    "ChatStyle",
+    "Conversation",
+    "ExportOptions",
+    "ExportSummary",
+    "Pair",
+    "PairRules",
+    "Sample",
+    "Selection",
+    "StoredRollout",
+    "conversation_of",
+    "export",
+    "read_rollouts",
+    "samples_of",
+    "stored_rollout",
+]

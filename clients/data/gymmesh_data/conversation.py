@@ -1,0 +1,238 @@
+"""A rollout as chat messages: what most trainers read. Pure.
+
+Responses items become the messages of the Chat Completions API: one assistant message for each
+model call (its reasoning, text and tool calls together), a `tool` message for each tool result,
+and `user` messages for what the environment said. What chat messages have no place for is counted
+under a few words, never dropped silently.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from gymmesh_client import UserError
+from gymmesh_data.rollout import Json, StoredRollout
+from gymmesh_responses import CodecError, dumps, loads
+
+_REASONING = "reasoning_content"  # as vLLM, TRL and chat templates spell it
+
+
+@dataclass(frozen=True, slots=True)
+class ChatStyle:
+    """How messages are written.
+
+    Attributes:
+        arguments_as_objects: whether a tool call's arguments are an object, as chat templates want
+            them, or text, as the API has them.
+        keep_reasoning: whether reasoning is kept, as `reasoning_content`.
+        developer_role: whether the role `developer` stays; else it is `system`, which every
+            template knows.
+    """
+
+    arguments_as_objects: bool = False
+    keep_reasoning: bool = True
+    developer_role: bool = False
+
+
+@dataclass(slots=True)
+class Conversation:
+    """A rollout's messages.
+
+    Attributes:
+        messages: all of them.
+        prompt_length: how many of them were there before the model first answered.
+        tools: the tools in the form of the Chat Completions API.
+        losses: what could not be said in messages, each with how often.
+    """
+
+    messages: list[Json] = field(default_factory=list)
+    prompt_length: int = 0
+    tools: list[Json] = field(default_factory=list)
+    losses: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def prompt(self) -> list[Json]:
+        """The messages before the model first answered."""
+        return self.messages[: self.prompt_length]
+
+    @property
+    def answered(self) -> bool:
+        """Whether the model said anything."""
+        return any(one["role"] == "assistant" for one in self.messages[self.prompt_length :])
+
+
+def conversation_of(rollout: StoredRollout, style: ChatStyle | None = None) -> Conversation:
+    """The messages of a rollout.
+
+    Raises:
+        UserError: an item is not what its type says; the text names its place.
+    """
+    writer = _Writer(style or ChatStyle())
+    if rollout.instructions:
+        writer.messages.append({"role": "system", "content": rollout.instructions})
+    for place, item in enumerate(rollout.first_items):
+        writer.add(item, f"{rollout.where}: first item {place}")
+    writer.end_call()
+    prompt_length = len(writer.messages)
+    for place, item in enumerate(rollout.output):
+        writer.add(item, f"{rollout.where}: response.output[{place}]")
+    writer.end_call()
+    tools = [chat for tool in rollout.tools if (chat := _tool(tool, writer.losses)) is not None]
+    return Conversation(writer.messages, prompt_length, tools, writer.losses)
+
+
+class _Writer:
+    """Puts items together into messages."""
+
+    def __init__(self, style: ChatStyle) -> None:
+        self.messages: list[Json] = []
+        self.losses: Counter[str] = Counter()
+        self._style = style
+        # The assistant message of the model call whose items are being read; None between calls.
+        self._answer: Json | None = None
+
+    def add(self, item: Json, where: str) -> None:
+        kind = item.get("type", "message")
+        if kind == "message":
+            self._message(item, where)
+        elif kind == "function_call":
+            self._tool_call(item, where)
+        elif kind == "function_call_output":
+            self._tool_result(item, where)
+        elif kind == "reasoning":
+            self._reasoning(item, where)
+        else:
+            self.losses[f"items of type {kind}"] += 1
+        # Only the last item of a model call has its tokens.
+        if "generation_token_ids" in item:
+            self.end_call()
+
+    def end_call(self) -> None:
+        """What comes next belongs to another model call."""
+        self._answer = None
+
+    def _begun(self) -> Json:
+        if self._answer is None:
+            self._answer = {"role": "assistant", "content": None}
+            self.messages.append(self._answer)
+        return self._answer
+
+    def _message(self, item: Json, where: str) -> None:
+        role = _text(item, "role", where)
+        content = self._content(item.get("content"), f"{where}.content")
+        if role == "assistant":
+            answer = self._answer
+            if answer is not None and (answer["content"] is not None or "tool_calls" in answer):
+                self.end_call()
+            self._begun()["content"] = content
+            return
+        self.end_call()
+        if role == "developer" and not self._style.developer_role:
+            role = "system"
+        if role not in ("system", "developer", "user"):
+            raise UserError(
+                f"{where}.role: must be system, developer, user or assistant, not {role!r}"
+            )
+        self.messages.append({"role": role, "content": content})
+
+    def _tool_call(self, item: Json, where: str) -> None:
+        arguments = item.get("arguments", "")
+        if not isinstance(arguments, str):
+            raise UserError(f"{where}.arguments: must be a text with JSON in it")
+        call = {
+            "id": _text(item, "call_id", where),
+            "type": "function",
+            "function": {
+                "name": _text(item, "name", where),
+                "arguments": self._arguments(arguments),
+            },
+        }
+        self._begun().setdefault("tool_calls", []).append(call)
+
+    def _arguments(self, arguments: str) -> Any:
+        if not self._style.arguments_as_objects:
+            return arguments
+        try:
+            value = loads(arguments) if arguments else {}
+        except CodecError:
+            value = None
+        if isinstance(value, dict):
+            return value
+        self.losses["arguments of tool calls that are no JSON object, kept as text"] += 1
+        return arguments
+
+    def _tool_result(self, item: Json, where: str) -> None:
+        self.end_call()
+        output = item.get("output")
+        content = self._content(output, f"{where}.output")
+        call_id = _text(item, "call_id", where)
+        self.messages.append({"role": "tool", "tool_call_id": call_id, "content": content})
+
+    def _reasoning(self, item: Json, where: str) -> None:
+        if not self._style.keep_reasoning:
+            return
+        parts = item.get("content") or item.get("summary") or []
+        if not isinstance(parts, list):
+            raise UserError(f"{where}: content and summary must be lists")
+        texts = [part["text"] for part in parts if isinstance(part, dict) and "text" in part]
+        if not texts:
+            self.losses["reasoning without a readable text"] += 1
+            return
+        answer = self._answer
+        if answer is not None and (answer["content"] is not None or "tool_calls" in answer):
+            self.end_call()
+        answer = self._begun()
+        said = "\n".join(map(str, texts))
+        answer[_REASONING] = f"{answer[_REASONING]}\n{said}" if _REASONING in answer else said
+
+    def _content(self, content: Any, where: str) -> Any:
+        """A text, or a list of parts where there is an image."""
+        if content is None or isinstance(content, str):
+            return content or ""
+        if not isinstance(content, list):
+            return dumps(content).decode("utf-8", "surrogatepass")
+        parts = [
+            part
+            for place, one in enumerate(content)
+            if (part := self._part(one, f"{where}[{place}]")) is not None
+        ]
+        if all(part["type"] == "text" for part in parts):
+            return "".join(part["text"] for part in parts)
+        return parts
+
+    def _part(self, part: Any, where: str) -> Json | None:
+        if not isinstance(part, dict):
+            raise UserError(f"{where}: must be an object")
+        kind = part.get("type")
+        if kind in ("input_text", "output_text", "text"):
+            if part.get("annotations"):
+                self.losses["annotations of texts"] += 1
+            return {"type": "text", "text": _text(part, "text", where)}
+        if kind == "refusal":
+            return {"type": "text", "text": _text(part, "refusal", where)}
+        if kind == "input_image" and isinstance(part.get("image_url"), str):
+            image = {"url": part["image_url"]}
+            if isinstance(part.get("detail"), str):
+                image["detail"] = part["detail"]
+            return {"type": "image_url", "image_url": image}
+        self.losses[f"parts of type {kind}"] += 1
+        return None
+
+
+def _tool(tool: Json, losses: Counter[str]) -> Json | None:
+    """A function tool in the form of the Chat Completions API; None for a tool of another type."""
+    if tool.get("type") != "function":
+        losses[f"tools of type {tool.get('type')}"] += 1
+        return None
+    kept = ("name", "description", "parameters", "strict")
+    function = {key: tool[key] for key in kept if tool.get(key) is not None}
+    return {"type": "function", "function": function}
+
+
+def _text(item: Json, key: str, where: str) -> str:
+    value = item.get(key)
+    if not isinstance(value, str):
+        raise UserError(f"{where}.{key}: must be a text")
+    return value

@@ -1,0 +1,53 @@
+"""What an export was asked for, and what came of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from gymmesh_data.pairs import PairRules
+from gymmesh_data.selection import Selection
+
+
+@dataclass(frozen=True, slots=True)
+class ExportOptions:
+    """How rollouts are chosen and written.
+
+    Attributes:
+        selection: which rollouts are taken.
+        pairs: what makes a pair, for formats of pairs.
+        reasoning: whether reasoning goes along.
+        tokens: whether token ids go along, where a format has room for them beside its text.
+    """
+
+    selection: Selection = field(default_factory=Selection)
+    pairs: PairRules = field(default_factory=PairRules)
+    reasoning: bool = True
+    tokens: bool = True
+
+
+@dataclass(slots=True)
+class ExportSummary:
+    """What came of an export.
+
+    Attributes:
+        rollouts: how many were read.
+        records: how many records were written.
+        left_out: rollouts (of pairs: pairs) that are not in the file, by why.
+        losses: what stood in the rollouts that were taken and has no place in the format, by what.
+    """
+
+    rollouts: int = 0
+    records: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
+    losses: Counter[str] = field(default_factory=Counter)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "rollouts": self.rollouts,
+            "records": self.records,
+            "left_out": dict(sorted(self.left_out.items())),
+            "losses": dict(sorted(self.losses.items())),
+        }

@@ -1,0 +1,109 @@
+"""A file of JSON lines that takes its name once it is whole, or can be gone on with.
+
+Lines go to NAME.part; now and then NAME.part.json says how much of it is on disk. Going on makes
+the same lines again and compares them with what is there by its checksum, so nothing that changed
+meanwhile (the rollouts, the options) can leave a file of two halves that do not belong together.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from gymmesh_client import UserError
+from gymmesh_client.replacing import OWNER_ONLY, make_folder, refuse_used, write_whole
+
+_CHECKPOINT_S: Final = 5.0
+
+
+class LineFile:
+    """Where an export goes. path: the name that it takes in the end."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.part = path.with_name(f"{path.name}.part")
+        self.checkpoint = path.with_name(f"{path.name}.part.json")
+        self.spool = path.with_name(f"{path.name}.part.db")
+
+    def refuse(self, *, overwrite: bool, resume: bool) -> None:
+        """Refuse what would be written over. Raises UserError."""
+        refuse_used(self.path, overwrite=overwrite)
+        if self.part.exists() and not (overwrite or resume):
+            raise UserError(
+                f"{self.part}: an export was interrupted here; go on with --resume, or start anew "
+                "with --overwrite"
+            )
+        if resume and not self.checkpoint.exists():
+            raise UserError(
+                f"{self.checkpoint}: is not there, so there is no export to go on with; leave out "
+                "--resume"
+            )
+
+    def write(self, lines: Iterable[bytes], *, resume: bool) -> int:
+        """Write the lines, and give the file its name. Returns the bytes that were there already.
+
+        Raises:
+            UserError: the disk takes no more, or what is there was made of something else.
+        """
+        try:
+            make_folder(self.path.parent)
+            kept, crc = self._kept() if resume else (0, 0)
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+            with os.fdopen(os.open(self.part, flags, OWNER_ONLY), "r+b") as file:
+                file.truncate(kept)
+                file.seek(kept)
+                self._write(file, lines, kept, crc)
+                file.flush()
+                os.fsync(file.fileno())
+            self.part.replace(self.path)
+            self.checkpoint.unlink(missing_ok=True)
+        except OSError as error:
+            cause = (error.strerror or str(error)).lower()
+            raise UserError(f"{self.path}: cannot be written: {cause}") from None
+        return kept
+
+    def _write(self, file: BinaryIO, lines: Iterable[bytes], kept: int, kept_crc: int) -> None:
+        size = crc = 0
+        due = time.monotonic() + _CHECKPOINT_S
+        try:
+            for line in lines:
+                size, crc = size + len(line), zlib.crc32(line, crc)
+                if size > kept:
+                    file.write(line)
+                elif size == kept and crc != kept_crc:
+                    raise self._changed()
+                if size - len(line) < kept < size:
+                    raise self._changed()
+                if size > kept and time.monotonic() >= due:
+                    self._note(file, size, crc)
+                    due = time.monotonic() + _CHECKPOINT_S
+        except KeyboardInterrupt:
+            if size > kept:
+                self._note(file, size, crc)
+            raise
+        if size < kept:
+            raise self._changed()
+
+    def _note(self, file: BinaryIO, size: int, crc: int) -> None:
+        """Say how much is on disk; whole lines only."""
+        file.flush()
+        os.fsync(file.fileno())
+        write_whole(self.checkpoint, json.dumps({"bytes": size, "crc32": crc}))
+
+    def _kept(self) -> tuple[int, int]:
+        try:
+            said = json.loads(self.checkpoint.read_text())
+            return int(said["bytes"]), int(said["crc32"])
+        except (ValueError, KeyError, TypeError):
+            raise UserError(f"{self.checkpoint}: is damaged; start anew with --overwrite") from None
+
+    def _changed(self) -> UserError:
+        return UserError(
+            f"{self.part}: was made of other rollouts or with other options; start anew with "
+            "--overwrite"
+        )

@@ -1,0 +1,76 @@
+"""Which rollouts of a task make a preference pair, and what the pair says. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from gymmesh_data.rollout import Json
+
+K = TypeVar("K")
+
+
+@dataclass(frozen=True, slots=True)
+class PairRules:
+    """What makes a pair.
+
+    Attributes:
+        margin: by how much the better reward must be above the worse one; above 0 in any case.
+        per_task: at most so many pairs of a task.
+        whole: whether the answers are all that followed the common beginning, tool results
+            included, or the one assistant message in which the two rollouts first differ. Trainers
+            that tokenise again train what stands in the answers, tool results too.
+    """
+
+    margin: float = 0.0
+    per_task: int = 4
+    whole: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two answers to the same conversation. prompt, chosen, rejected: messages."""
+
+    prompt: list[Json]
+    chosen: list[Json]
+    rejected: list[Json]
+
+
+def choose_pairs(scored: Sequence[tuple[float, K]], rules: PairRules) -> Iterator[tuple[K, K]]:
+    """Pairs of a task's rollouts, the better one first.
+
+    The best goes with the worst, the second best with the second worst, and so on while their
+    rewards are apart: no rollout is in two pairs. Rollouts of the same reward go in their order.
+
+    Args:
+        scored: rewards with what they are of, in the order in which the rollouts ended.
+    """
+    ranked = sorted(range(len(scored)), key=lambda one: -scored[one][0])
+    for place in range(min(rules.per_task, len(ranked) // 2)):
+        better, worse = scored[ranked[place]], scored[ranked[-1 - place]]
+        apart = better[0] - worse[0]
+        if apart <= 0 or apart < rules.margin:
+            return
+        yield better[1], worse[1]
+
+
+def pair_of(better: list[Json], worse: list[Json], rules: PairRules) -> Pair | None:
+    """The pair that two conversations make; None when they have none.
+
+    The prompt is what both begin with. Both must go on with an answer of the model: where the
+    environment said something different first, the difference is not the model's.
+    """
+    common = 0
+    for one, other in zip(better, worse, strict=False):
+        if one != other:
+            break
+        common += 1
+    if not _answers_at(better, common) or not _answers_at(worse, common) or not common:
+        return None
+    end = None if rules.whole else common + 1
+    return Pair(better[:common], better[common:end], worse[common:end])
+
+
+def _answers_at(messages: list[Json], place: int) -> bool:
+    return place < len(messages) and bool(messages[place]["role"] == "assistant")

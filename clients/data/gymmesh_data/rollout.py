@@ -1,0 +1,146 @@
+"""One stored rollout: what its row says, checked.
+
+Rows are untrusted: they may come from another program or another machine. What an export reads of
+a row is checked here or where it is used, and a mistake names the row's place and its key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+from gymmesh_client import UserError
+from gymmesh_responses import dumps
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRollout:
+    """A rollout as a row has it.
+
+    Attributes:
+        where: the place of the row, for messages: `rollouts.jsonl:3`.
+        row: the whole row.
+        task_id: the task's id; made of its parameters where the row has none (NeMo Gym's rows), so
+            that repeats of a task still belong together.
+        rollout_id: empty where the row has none.
+        reward: the verdict's; None where there is none, which is not 0.
+        first_items: the Responses items that the conversation began with.
+        output: the items after these.
+        instructions: the system text beside the items; empty where there is none.
+        tools: the tools as the request had them.
+    """
+
+    where: str
+    row: Json
+    task_id: str
+    rollout_id: str
+    reward: float | None
+    first_items: list[Json]
+    output: list[Json]
+    instructions: str
+    tools: list[Json]
+
+    @property
+    def failed(self) -> bool:
+        """Whether the rollout failed, so that there is nothing to learn from it."""
+        return "failure" in self.row
+
+    def text(self, key: str) -> str:
+        """A key of the row that is a text; empty where it is anything else."""
+        value = self.row.get(key)
+        return value if isinstance(value, str) else ""
+
+    @property
+    def repeat_index(self) -> int:
+        """Which repeat of its task it is; 0 where the row does not say."""
+        value = self.row.get("repeat_index")
+        return value if type(value) is int else 0
+
+    @property
+    def metadata(self) -> Json:
+        """The row's `metadata`; empty where it has none."""
+        value = self.row.get("metadata")
+        return value if isinstance(value, dict) else {}
+
+
+def stored_rollout(row: Any, where: str) -> StoredRollout:
+    """Read a row of a rollout file.
+
+    Args:
+        row: a JSON value.
+        where: its place, for messages.
+
+    Raises:
+        UserError: it is no rollout's row; the text names the place, the key and the fix.
+    """
+    if not isinstance(row, dict):
+        raise UserError(f"{where}: must be a JSON object, a row as gym-cli collect writes it")
+    params = _object(row, "responses_create_params", where)
+    response = _object(row, "response", where)
+    at = f"{where}: responses_create_params"
+    if "first_items" in row:
+        first_items = _items(row["first_items"], f"{where}: first_items")
+    else:
+        first_items = _input(params.get("input"), f"{at}.input")
+    instructions = params.get("instructions")
+    if instructions is not None and not isinstance(instructions, str):
+        raise UserError(f"{at}.instructions: must be a text or null")
+    task_id = row.get("task_id")
+    return StoredRollout(
+        where=where,
+        row=row,
+        task_id=task_id if isinstance(task_id, str) and task_id else _made_id(params),
+        rollout_id=str(row.get("rollout_id") or ""),
+        reward=_reward(row, where),
+        first_items=first_items,
+        output=_items(response.get("output", []), f"{where}: response.output"),
+        instructions=instructions or "",
+        tools=_items(params.get("tools") or [], f"{at}.tools"),
+    )
+
+
+def _object(row: Json, key: str, where: str) -> Json:
+    value = row.get(key)
+    if not isinstance(value, dict):
+        said = "is missing" if key not in row else "must be an object"
+        raise UserError(f"{where}: {key}: {said}; this is no row of a rollout")
+    return value
+
+
+def _input(value: Any, where: str) -> list[Json]:
+    if isinstance(value, str):
+        return [{"type": "message", "role": "user", "content": value}]
+    return _items([] if value is None else value, where)
+
+
+def _items(value: Any, where: str) -> list[Json]:
+    if not isinstance(value, list):
+        raise UserError(f"{where}: must be a list of objects")
+    for place, item in enumerate(value):
+        if not isinstance(item, dict):
+            raise UserError(f"{where}[{place}]: must be an object")
+    return value
+
+
+def _reward(row: Json, where: str) -> float | None:
+    value = row.get("reward")
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UserError(f"{where}: reward: must be a number or null")
+    return float(value)
+
+
+def _made_id(params: Json) -> str:
+    """The same for equal parameters, whatever the order of their keys."""
+    told = {key: params.get(key) for key in ("input", "instructions", "tools")}
+    return hashlib.sha256(dumps(_sorted(told))).hexdigest()[:16]
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _sorted(value[key]) for key in sorted(value)}
+    return [_sorted(one) for one in value] if isinstance(value, list) else value

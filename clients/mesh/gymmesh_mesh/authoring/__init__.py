@@ -1,0 +1,1 @@
+"""What the commands for authors of environments do: trials, conformance, tools over MCP, tasks."""

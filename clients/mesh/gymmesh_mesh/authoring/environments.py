@@ -1,0 +1,188 @@
+"""Environments before they are in a mesh: which there are, and whether one works."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack, closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gymmesh.discovery.v1 import discovery_pb2
+from gymmesh.model.v1 import model_pb2
+from gymmesh.responses.v1 import responses_pb2
+from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_mesh.authoring.conformance import conforms
+from gymmesh_mesh.compose import make_service, specs_of
+from gymmesh_mesh.config import MeshConfig
+from gymmesh_resource.checks import Finding, try_out
+from gymmesh_resource.config import EnvironmentConfig
+from gymmesh_resource.errors import DefinitionError
+from gymmesh_resource.registry import About, about, environment_names, uses_of
+from gymmesh_resource.service import ResourceService
+from gymmesh_responses import new_message
+from gymmesh_runtime.config import ConfigError
+from gymmesh_runtime.context import CallContext
+from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.serve import close_bounded
+
+if TYPE_CHECKING:
+    from gymmesh_resource.environments.web_search.index import Tokenizer as Tokenizer
+
+__all__ = [
+    "About",
+    "EnvironmentConfig",
+    "Finding",
+    "about",
+    "generate_reasoning_gym",
+    "index_documents",
+    "installed",
+    "is_index",
+    "places",
+    "trial",
+]
+
+_SQLITE = b"SQLite format 3\0"
+_MODEL = "gymmesh.model.v1.ModelService"
+
+
+def installed() -> list[About]:
+    """The environments of all installed packages, by name."""
+    return [about(name) for name in environment_names()]
+
+
+def places(place: str, config: MeshConfig) -> dict[str, EnvironmentConfig]:
+    """The environments of a place, by name: one of the configuration, an installed one, a class,
+    a file or a package's folder. Raises ConfigError.
+    """
+    if place in config.environments:
+        return {place: config.environments[place]}
+    try:
+        uses = uses_of(place)
+    except DefinitionError as error:
+        raise ConfigError(str(error)) from None
+    return {use.rpartition(":")[2]: EnvironmentConfig(use=use) for use in uses}
+
+
+def index_documents(
+    documents: Sequence[Path], output: Path, tokenizer: Tokenizer
+) -> tuple[int, list[str]]:
+    """Write the index of the environment web_search: how many documents are in it, and a line
+    for each file that was passed over. Raises ConfigError.
+    """
+    from gymmesh_resource.environments.web_search.documents import DocumentError, read_documents
+    from gymmesh_resource.environments.web_search.index import build_index
+
+    passed_over: list[str] = []
+    try:
+        read = read_documents(documents, passed_over)
+        return build_index(read, output, tokenizer=tokenizer), passed_over
+    except (DocumentError, OSError, sqlite3.Error) as error:
+        raise ConfigError(str(error)) from None
+
+
+def is_index(path: Path) -> bool:
+    """Whether a file is an index of the environment web_search. Raises OSError."""
+    with path.open("rb") as file:
+        if file.read(len(_SQLITE)) != _SQLITE:
+            return False
+    address = f"{path.resolve().as_uri()}?mode=ro"
+    try:
+        with closing(sqlite3.connect(address, uri=True)) as database:
+            found = database.execute("SELECT name FROM sqlite_master").fetchall()
+    except sqlite3.Error:
+        return False
+    return {"pages", "documents"} <= {name for (name,) in found}
+
+
+def generate_reasoning_gym(
+    datasets: Sequence[str],
+    count: int,
+    seed: int,
+    *,
+    settings: Mapping[str, Any],
+    answer_tags: bool,
+    output: Path | None,
+) -> None:
+    """Write tasks for the environment reasoning_gym to a file, or to standard output.
+
+    Raises ConfigError.
+    """
+    from gymmesh_resource.environments.reasoning_gym.generate import generate_rows, write_rows
+
+    try:
+        rows = generate_rows(datasets, count, seed, config=settings, answer_tags=answer_tags)
+        write_rows(rows, output)
+    except (ValueError, OSError) as error:
+        raise ConfigError(str(error)) from None
+
+
+async def trial(
+    name: str,
+    environment: EnvironmentConfig,
+    config: MeshConfig | None,
+    *,
+    tasks: Sequence[rollout_pb2.Task] = (),
+    sessions: int = 100,
+) -> list[Finding]:
+    """Tries an environment out. The models that it calls are those of `config`; for those that
+    are not in there (or without one) a stand-in answers "OK".
+
+    Raises ConfigError for a model of the configuration that cannot be opened.
+    """
+    try:
+        service = ResourceService(environment, name, f"{name}-trial")
+    except ConfigError as error:
+        return [Finding("loads", False, error.problem)]
+    async with AsyncExitStack() as stack:
+        directory = PeerDirectory()
+        stack.push_async_callback(directory.close)
+        stood_in = [
+            model
+            for model in service.model_names
+            if not await _open_model(model, config, directory, stack)
+        ]
+        stack.push_async_callback(close_bounded, service)
+        try:
+            await service.open(directory)
+        except ConfigError as error:
+            return [Finding("loads", False, error.problem)]
+        loaded = f"{environment.use}"
+        if stood_in:
+            loaded += f'; a stand-in that says "OK" answers for {", ".join(stood_in)}'
+        found = await try_out(service, directory, tasks=tasks, sessions=sessions)
+        found.append(await conforms(service, directory, tasks))
+        return [Finding("loads", True, loaded), *found]
+
+
+async def _open_model(
+    name: str, config: MeshConfig | None, directory: PeerDirectory, stack: AsyncExitStack
+) -> bool:
+    """Adds a model to the directory; whether it is one of the configuration."""
+    servicers: dict[str, object] = {_MODEL: _StandIn()}
+    known = config is not None and name in config.models
+    if known and config is not None:
+        spec = next(one for one in specs_of(config) if (one.kind, one.name) == ("model", name))
+        service = make_service(spec)
+        stack.push_async_callback(close_bounded, service)
+        await service.open(directory)
+        servicers = dict(service.servicers())
+    instance = discovery_pb2.Instance(
+        id=f"model-{name}", service=_MODEL, name=name, health=discovery_pb2.HEALTH_SERVING
+    )
+    directory.add_direct(instance, servicers)
+    return known
+
+
+class _StandIn:
+    """A model service that agrees with everything."""
+
+    async def CreateResponse(
+        self, request: model_pb2.CreateResponseRequest, context: CallContext
+    ) -> model_pb2.CreateResponseResponse:
+        response = responses_pb2.Response(
+            status="completed",
+            output=[new_message("assistant", "OK")],
+            usage=responses_pb2.Usage(input_tokens=1, output_tokens=1),
+        )
+        return model_pb2.CreateResponseResponse(response=response, call_id=request.call_id)

@@ -1,0 +1,142 @@
+"""One process of a mesh: started, given its services, watched and stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import sys
+from asyncio.subprocess import Process
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gymmesh_mesh.compose import ServiceSpec
+from gymmesh_mesh.layout import ProcessPlan
+from gymmesh_runtime.logs import LogFormat
+
+_LOG_TAIL: Final = 20
+_KILL_AFTER_S: Final = 5.0
+
+
+class StartError(Exception):
+    """A service could not be started, or died; the message says which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceInfo:
+    """A running service: addresses are host and port, or empty.
+
+    One without an address is called from its own process alone. `mcp_url`: where an
+    environment's tools are offered over MCP; or empty.
+    """
+
+    kind: str
+    name: str
+    address: str
+    metrics_address: str
+    pid: int
+    mcp_url: str = ""
+
+
+class ServiceProcess:
+    """A worker process with the services of one plan; each line of its log goes to `echo`."""
+
+    def __init__(self, plan: ProcessPlan, process: Process, echo: Callable[[str], None]) -> None:
+        self.plan = plan
+        self.process = process
+        self._tail: deque[str] = deque(maxlen=_LOG_TAIL)
+        self._log = asyncio.create_task(self._follow_log(echo))
+
+    @classmethod
+    async def start(
+        cls, plan: ProcessPlan, log_format: LogFormat, echo: Callable[[str], None]
+    ) -> ServiceProcess:
+        """Start the process; it serves nothing yet."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "gymmesh_mesh.worker",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            # Ctrl-C in the terminal is for the parent, which then stops its workers in order.
+            start_new_session=True,
+        )  # fmt: skip
+        started = cls(plan, process, echo)
+        services = [
+            {
+                "kind": spec.kind,
+                "name": spec.name,
+                "instance_id": spec.instance_id,
+                "config": base64.b64encode(spec.config_json).decode(),
+            }
+            for spec in plan.specs
+        ]
+        started._send(
+            {"services": services, "exposed": sorted(plan.exposed), "log_format": log_format}
+        )
+        return started
+
+    async def serve(self, options: dict[str, Any]) -> list[ServiceInfo]:
+        """Have it serve, and wait until it is SERVING. Raises StartError."""
+        self._send({**options, "ports": dict(self.plan.ports)})
+        assert self.process.stdout is not None
+        line = await self.process.stdout.readline()
+        answer = json.loads(line) if line else {}
+        if "ready" not in answer:
+            raise StartError(await self.why_it_ended(answer.get("failed")))
+        ready = answer["ready"]
+        return [_info(spec, ready[spec.instance_id], self.process.pid) for spec in self.plan.specs]
+
+    async def why_it_ended(self, reason: str | None = None) -> str:
+        """One paragraph on why the process is not running."""
+        specs = self.plan.specs
+        title = f"the process '{self.plan.name}'"
+        if len(specs) == 1:
+            title = f"the {specs[0].kind} service '{specs[0].name}'"
+        if reason:
+            return f"{title} could not start: {reason}"
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1.0):
+                await self.process.wait()
+                await asyncio.shield(self._log)
+        tail = "\n".join(self._tail) or "(it logged nothing)"
+        return f"{title} ended with status {self.process.returncode}; the end of its log:\n{tail}"
+
+    async def stop(self, drain_s: float) -> None:
+        """SIGTERM, then SIGKILL when it does not end in time."""
+        if self.process.returncode is None:
+            self.process.terminate()
+            try:
+                await asyncio.wait_for(self.process.wait(), drain_s + _KILL_AFTER_S)
+            except TimeoutError:
+                self.process.kill()
+                await self.process.wait()
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        self._log.cancel()
+        await asyncio.gather(self._log, return_exceptions=True)
+
+    def _send(self, message: dict[str, Any]) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(message).encode() + b"\n")
+
+    async def _follow_log(self, echo: Callable[[str], None]) -> None:
+        assert self.process.stderr is not None
+        while True:
+            try:
+                line = await self.process.stderr.readline()
+            except ValueError:  # longer than the reader's limit, which drops it
+                line = b"(a line of the log was too long to show)\n"
+            if not line:
+                return
+            text = line.decode(errors="replace").rstrip()
+            self._tail.append(text)
+            # A line of JSON says itself where it is from.
+            echo(text if text.startswith("{") else f"[{self.plan.name}] {text}")
+
+
+def _info(spec: ServiceSpec, where: dict[str, str], pid: int) -> ServiceInfo:
+    metrics, mcp_url = where["metrics_address"], where["mcp_url"]
+    return ServiceInfo(spec.kind, spec.name, where["address"], metrics, pid, mcp_url)

@@ -1,0 +1,98 @@
+"""A process of a mesh that is started again when it dies."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+from gymmesh_mesh.config import MeshConfig
+from gymmesh_mesh.layout import ProcessPlan, in_consul
+from gymmesh_mesh.processes.process import ServiceInfo, ServiceProcess, StartError
+
+_log = logging.getLogger("gymmesh.mesh")
+
+_FIRST_RESTART_S: Final = 0.5
+_LONGEST_RESTART_S: Final = 30.0
+# What a service needs besides loading a model; the model's own words on a failure come first.
+_LOADED_S: Final = 30.0
+
+
+class RestartedProcess:
+    """One process, started again when it dies.
+
+    It keeps its ports, so that its callers find it again, and its instance ids: the registry takes
+    the same service at the same address for one that was started again.
+    """
+
+    def __init__(self, plan: ProcessPlan, config: MeshConfig, echo: Callable[[str], None]) -> None:
+        self._plan = plan
+        self._config = config
+        self._echo = echo
+        self._options: dict[str, Any] = {}
+        self._process: ServiceProcess | None = None
+        self.infos: list[ServiceInfo] = []
+
+    async def start(self) -> None:
+        """Starts the process."""
+        log_format = self._config.mesh.log_format
+        self._process = await ServiceProcess.start(self._plan, log_format, self._echo)
+
+    async def serve(self, options: dict[str, Any]) -> list[ServiceInfo]:
+        """Waits for its services to be SERVING. Raises StartError."""
+        assert self._process is not None
+        infos = await self._process.serve(options)
+        ports = {
+            spec.instance_id: int(info.address.rpartition(":")[2])
+            for spec, info in zip(self._plan.specs, infos, strict=True)
+            if info.address
+        }
+        self._plan = replace(self._plan, ports=ports)
+        self._options = options
+        inner = in_consul(self._config)
+        self.infos = [one for one in infos if one.address or one.kind != "discovery" or not inner]
+        return self.infos
+
+    async def death(self) -> str:
+        """Start it again each time it dies, `mesh.restarts` times; then return why it died."""
+        limit = self._config.mesh.restarts
+        for restart in range(limit + 1):
+            assert self._process is not None
+            await self._process.process.wait()
+            reason = await self._process.why_it_ended()
+            if restart == limit:
+                break
+            pause = min(_FIRST_RESTART_S * 2.0**restart, _LONGEST_RESTART_S)
+            _log.warning("%s\nrestart %d of %d in %g s", reason, restart + 1, limit, pause)
+            await asyncio.sleep(pause)
+            await self._start_again()
+        return reason if not limit else f"{reason}\nit was restarted {limit} times"
+
+    async def stop(self) -> None:
+        """Ends the process."""
+        if self._process is not None:
+            await self._process.stop(self._config.mesh.drain_s)
+
+    async def _start_again(self) -> None:
+        """Starts the process anew; one that does not come up is dead again."""
+        await self.stop()
+        await self.start()
+        assert self._process is not None
+        ready_s = ready_seconds(self._config)
+        try:
+            async with asyncio.timeout(ready_s):
+                await self.serve(self._options)
+        except StartError as error:
+            _log.warning("%s", error)
+            await self._process.stop(0.0)
+        except TimeoutError:
+            _log.warning("'%s' was not ready again within %.0f s", self._plan.name, ready_s)
+            await self._process.stop(0.0)
+
+
+def ready_seconds(config: MeshConfig) -> float:
+    """How long the start may take: a model that is loaded here has its own bound, often longer."""
+    own = [one for model in config.models.values() if (one := model.serve or model.engine)]
+    return max([config.mesh.ready_s, *(one.ready_s + _LOADED_S for one in own)])

@@ -1,0 +1,211 @@
+"""The services of a configuration as processes, as its layout has it.
+
+All processes start at once; each gets the registry's address when that is up, or registers in
+Consul by itself. One that fails to start, or dies more often than `mesh.restarts`, takes the others
+down with a clear error: a mesh that lost a service is not left half standing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import signal
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from gymmesh_mesh.config import MeshConfig
+from gymmesh_mesh.layout import in_consul, plan_processes
+from gymmesh_mesh.processes.beside import check_kubernetes, enter_consul, enter_prometheus, observed
+from gymmesh_mesh.processes.process import ServiceInfo, StartError
+from gymmesh_mesh.processes.restarting import RestartedProcess, ready_seconds
+from gymmesh_runtime.advertised import advertised
+from gymmesh_runtime.listening import METRICS_HARM, SERVICES_HARM, TOOLS_HARM, exposure
+from gymmesh_runtime.security import SecurityConfig
+from gymmesh_runtime.security.credentials import Credentials
+from gymmesh_runtime.security.exposure import check_exposure, check_plain
+
+_log = logging.getLogger("gymmesh.mesh")
+
+
+def _ignore(line: str) -> None:
+    """Drops a line of a service's log, which the error keeps the tail of anyway."""
+
+
+class Up:
+    """A running mesh of processes."""
+
+    def __init__(
+        self, processes: list[RestartedProcess], beside: Sequence[ServiceInfo] = ()
+    ) -> None:
+        self._processes = processes
+        self._beside = beside
+
+    @property
+    def infos(self) -> list[ServiceInfo]:
+        """The services, as they were last started, and Prometheus where it was started."""
+        return [*(info for process in self._processes for info in process.infos), *self._beside]
+
+    def address_of(self, kind: str, name: str = "") -> str:
+        """The address of the first service of a kind (and name). Raises LookupError."""
+        for info in self.infos:
+            if info.kind == kind and info.address and (not name or info.name == name):
+                return info.address
+        raise LookupError(f"no {kind} service {name!r} is up")
+
+    async def wait_for_death(self) -> str:
+        """Starts those again that die, and returns, when one died too often, a paragraph on it."""
+        deaths = [asyncio.create_task(one.death()) for one in self._processes]
+        try:
+            done, _ = await asyncio.wait(deaths, return_when=asyncio.FIRST_COMPLETED)
+            return done.pop().result()
+        finally:
+            for task in deaths:
+                task.cancel()
+            await asyncio.gather(*deaths, return_exceptions=True)
+
+
+@asynccontextmanager
+async def up(
+    config: MeshConfig,
+    *,
+    host: str | None = None,
+    echo: Callable[[str], None] = _ignore,
+    prometheus: str | None = None,
+) -> AsyncIterator[Up]:
+    """Starts the processes and waits until all services are SERVING.
+
+    ``echo`` gets each line of the services' logs. ``prometheus`` is a program that is started
+    beside them, on this machine alone, and watches them. Raises StartError, and ConfigError where
+    the address for others is not known, the services would be open to others, or their
+    certificates cannot be used.
+    """
+    if prometheus is not None:
+        config = observed(config, prometheus)
+    host = host or config.mesh.host
+    _check_exposure(config, host)
+    advertise_host = advertised(host, config.mesh.advertise_host)
+    async with AsyncExitStack() as stack:
+        suffix = await _prepare_registry(stack, config)
+        processes: list[RestartedProcess] = []
+        for plan in plan_processes(config, suffix):
+            process = RestartedProcess(plan, config, echo)
+            stack.push_async_callback(process.stop)
+            await process.start()
+            processes.append(process)
+        ready_s = ready_seconds(config)
+        try:
+            async with asyncio.timeout(ready_s):
+                await _serve_all(processes, config, host, advertise_host)
+        except TimeoutError:
+            raise StartError(
+                f"the services were not ready within {ready_s:.0f} s (mesh.ready_s)"
+            ) from None
+        beside: list[ServiceInfo] = []
+        if prometheus is not None:
+            beside.append(await enter_prometheus(stack, config, prometheus))
+        yield Up(processes, beside)
+
+
+def _check_exposure(config: MeshConfig, host: str) -> None:
+    """Raises ConfigError for a mesh that others could reach without security; warns of the rest."""
+    check_exposure(host, config.security)
+    if config.discovery.http_sd:
+        http_sd_host = config.discovery.http_sd.rpartition(":")[0].strip("[]")
+        check_plain(http_sd_host, config.security, "HTTP service discovery")
+    Credentials(config.security).server()
+    for sentence in _exposures(config, host):
+        _log.warning("%s", sentence)  # the workers' own logs may not be shown
+
+
+def _exposures(config: MeshConfig, host: str) -> list[str]:
+    """A sentence for each thing of a mesh that other machines could reach."""
+    found = []
+    security = config.security or SecurityConfig()
+    if security.tls is None:
+        found.append(exposure("the services listen", host, SERVICES_HARM))
+    if config.mesh.metrics and not security.encrypts_metrics:
+        found.append(exposure("metrics are served", host, METRICS_HARM))
+    for name, environment in config.environments.items():
+        if environment.mcp is not None:
+            what = f"the tools of environment {name} are offered over MCP"
+            found.append(exposure(what, environment.mcp.host, TOOLS_HARM, tokens=True))
+    return [sentence for sentence in found if sentence]
+
+
+async def _prepare_registry(stack: AsyncExitStack, config: MeshConfig) -> str:
+    """Have the registry that lies outside of the mesh ready; returns the suffix of instance ids."""
+    if in_consul(config):
+        await enter_consul(stack, config)
+        return secrets.token_hex(3)  # other meshes may share the Consul
+    if config.discovery.backend == "kubernetes":
+        await check_kubernetes(config)
+        # Kubernetes lists a pod's services under its UID, and they must have it in their names.
+        return os.environ.get("POD_UID", "0")
+    return "0"
+
+
+async def _serve_all(
+    processes: list[RestartedProcess], config: MeshConfig, host: str, advertise_host: str
+) -> None:
+    settings = config.mesh
+    common: dict[str, Any] = {
+        "host": host,
+        "advertise_host": advertise_host,
+        "metrics_port": 0 if settings.metrics else None,
+        "drain_s": settings.drain_s,
+        "transport": settings.transport,
+        "security": msgspec.to_builtins(config.security),
+        "traces": settings.traces,
+        "traces_endpoint": settings.traces_endpoint,
+    }
+    if in_consul(config):
+        await asyncio.gather(*(process.serve(common) for process in processes))
+        return
+    registry = await processes[0].serve(common)
+    found = {**common, "discovery_address": registry[0].address}
+    await asyncio.gather(*(process.serve(found) for process in processes[1:]))
+
+
+async def run_up(
+    config: MeshConfig,
+    *,
+    host: str | None = None,
+    on_ready: Callable[[list[ServiceInfo]], None],
+    echo: Callable[[str], None] = _ignore,
+    prometheus: str | None = None,
+) -> None:
+    """Runs a mesh of processes until SIGINT or SIGTERM, then stops it in reverse order.
+
+    ``prometheus`` is a program to start beside it, as for `up`. Raises StartError when a service
+    does not start or dies, and ConfigError as `up` does.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    stopped = asyncio.create_task(stop.wait())
+    mesh = up(config, host=host, echo=echo, prometheus=prometheus)
+    running = asyncio.create_task(_until_death(mesh, on_ready))
+    try:
+        await asyncio.wait({stopped, running}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopped.cancel()
+        running.cancel()
+        await asyncio.wait({running})
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+    if not running.cancelled():
+        running.result()  # raises StartError
+
+
+async def _until_death(
+    mesh: AbstractAsyncContextManager[Up], on_ready: Callable[[list[ServiceInfo]], None]
+) -> None:
+    async with mesh as running:
+        on_ready(running.infos)
+        raise StartError(await running.wait_for_death())

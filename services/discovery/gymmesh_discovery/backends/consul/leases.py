@@ -1,0 +1,224 @@
+"""The leases of one process: its instances, registered with the Consul agent."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any, Final, Literal
+
+from gymmesh.discovery.v1 import discovery_pb2
+from gymmesh_discovery.backends.consul.agent import ConsulAgent, lease_not_found, quoted
+from gymmesh_discovery.backends.consul.entry import (
+    check_id,
+    host_and_port,
+    lease_mark,
+    registration,
+    unfit_meta,
+)
+from gymmesh_discovery.backends.consul.view import ConsulView
+from gymmesh_discovery.backends.leases import instance_exists
+from gymmesh_discovery.config import ConsulConfig, split_address
+from gymmesh_discovery.view import DEFAULT_LEASE_S, LONGEST_LEASE_S, SHORTEST_LEASE_S
+from gymmesh_runtime import metrics
+from gymmesh_runtime.errors import MeshError
+
+_log = logging.getLogger("gymmesh.discovery")
+Instance = discovery_pb2.Instance
+_CheckKind = Literal["grpc", "ttl"]
+
+# A live service that Consul's check cannot reach so often in a row reports to Consul instead.
+_UNREACHED: Final = 3
+
+
+@dataclass(slots=True)
+class _Lease:
+    instance: Instance
+    length_s: int
+    expires_at: float
+    check: _CheckKind
+    unreached: int = 0
+
+
+class ConsulLeases:
+    """Registers instances, renews their leases, and gives them back.
+
+    `view`: the instances of all machines. `clock`: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        config: ConsulConfig,
+        agent: ConsulAgent,
+        view: ConsulView,
+        clock: Callable[[], float],
+    ) -> None:
+        self._config = config
+        self._agent = agent
+        self._view = view
+        self._clock = clock
+        self._leases: dict[str, _Lease] = {}
+
+    async def register(self, instance: Instance, lease_s: int, held_lease: str) -> tuple[str, int]:
+        """Registers an instance with the Consul agent. Raises INSTANCE_EXISTS, PEER_UNAVAILABLE."""
+        await self._check_free(instance, held_lease)
+        lease_id = secrets.token_urlsafe(16)
+        length = min(max(lease_s or DEFAULT_LEASE_S, SHORTEST_LEASE_S), LONGEST_LEASE_S)
+        listed = Instance()
+        listed.CopyFrom(instance)
+        held = self._leases.get(held_lease)
+        check = held.check if held is not None else check_kind(self._config, instance)
+        lease = _Lease(listed, length, self._clock() + length, check)
+        await self._put(lease_id, lease)
+        self._leases.pop(held_lease, None)
+        self._leases[lease_id] = lease
+        left_out = unfit_meta(instance.meta)
+        if left_out:
+            self._agent.warn_once(
+                f"Consul takes no meta such as {', '.join(left_out)[:200]} of {instance.id}"
+            )
+        return lease_id, length
+
+    async def renew(self, lease_id: str, health: discovery_pb2.Health.ValueType) -> int:
+        """Looks whether Consul still knows the instance, and reports. Raises LEASE_NOT_FOUND."""
+        lease = self._leases.get(lease_id)
+        if lease is None:
+            raise lease_not_found()
+        known = await self._agent.known(lease.instance.id)
+        if known is None or _mark_of(known) != lease_mark(lease_id):
+            self._leases.pop(lease_id, None)
+            raise lease_not_found()
+        before = lease.instance.health
+        lease.instance.health = health or before
+        if lease.check == "ttl":
+            await self._report(lease_id, lease)
+        elif lease.instance.health == discovery_pb2.HEALTH_SERVING:
+            await self._see_reached(lease_id, lease, known)
+        draining = discovery_pb2.HEALTH_DRAINING
+        if (before == draining) != (lease.instance.health == draining):
+            await self._maintain(lease.instance)
+        lease.expires_at = self._clock() + lease.length_s
+        return lease.length_s
+
+    async def deregister(self, lease_id: str) -> None:
+        """Gives a lease back; one that another process took over is left alone."""
+        lease = self._leases.pop(lease_id, None)
+        if lease is None:
+            return
+        known = await self._agent.known(lease.instance.id)
+        if known is not None and _mark_of(known) == lease_mark(lease_id):
+            await self._agent.write(f"/v1/agent/service/deregister/{quoted(lease.instance.id)}")
+
+    async def expire(self) -> None:
+        """Deregister the instances whose lease ran out."""
+        now = self._clock()
+        for lease_id in [key for key, one in self._leases.items() if one.expires_at <= now]:
+            metrics.REGISTRY_EXPIRED.inc()
+            _log.warning("the lease of %s ran out", self._leases[lease_id].instance.id)
+            with contextlib.suppress(MeshError):
+                await self.deregister(lease_id)
+
+    async def _check_free(self, instance: Instance, held_lease: str) -> None:
+        """Raises INSTANCE_EXISTS where a live instance elsewhere has the id."""
+        known = await self._agent.known(instance.id)
+        mine = known is not None and held_lease and _mark_of(known) == lease_mark(held_lease)
+        taken = False
+        if known is not None and not mine:
+            live = known.get("AggregatedStatus") in ("passing", "warning")
+            taken = live and _place_of(known) != host_and_port(instance.address)
+        # A Consul agent knows its own services alone; the view has those of other machines.
+        other = self._view.get(instance.id)
+        if known is None and other is not None and other.address != instance.address:
+            serves = other.health == discovery_pb2.HEALTH_SERVING
+            taken = serves and held_lease not in self._leases
+        if taken:
+            raise instance_exists(instance.id)
+
+    async def _put(self, lease_id: str, lease: _Lease) -> None:
+        config = self._config
+        check: dict[str, Any] = {
+            "Name": "gymmesh",
+            "DeregisterCriticalServiceAfter": f"{config.deregister_after_s:g}s",
+        }
+        if lease.check == "grpc":
+            check |= {
+                "GRPC": lease.instance.address,
+                "Interval": f"{config.check_interval_s:g}s",
+                "Timeout": "5s",
+            }
+        else:
+            check |= {"TTL": f"{lease.length_s}s"}
+        body = registration(lease.instance, config.prefix, lease_id, check)
+        await self._agent.write(
+            "/v1/agent/service/register", [("replace-existing-checks", "true")], body
+        )
+        if lease.instance.health == discovery_pb2.HEALTH_DRAINING:
+            await self._maintain(lease.instance)
+        if lease.check == "ttl":
+            await self._report(lease_id, lease)  # a check that was there before kept its status
+
+    async def _report(self, lease_id: str, lease: _Lease) -> None:
+        serving = lease.instance.health != discovery_pb2.HEALTH_NOT_SERVING
+        verb = "pass" if serving else "fail"
+        check = check_id(lease.instance.id, lease_id)
+        await self._agent.write(f"/v1/agent/check/{verb}/{quoted(check)}")
+
+    async def _see_reached(self, lease_id: str, lease: _Lease, known: dict[str, Any]) -> None:
+        """Falls back to reports where Consul's own check cannot reach a live service."""
+        ours = [
+            one
+            for one in known.get("Checks") or []
+            if isinstance(one, dict) and one.get("CheckID") == check_id(lease.instance.id, lease_id)
+        ]
+        if not ours or ours[0].get("Status") != "critical":
+            lease.unreached = 0
+            return
+        lease.unreached += 1
+        if lease.unreached < _UNREACHED or self._config.check == "grpc":
+            return
+        _log.warning(
+            "Consul's health check does not reach %s at %s (%s); it reports to Consul from now on",
+            lease.instance.id,
+            lease.instance.address,
+            str(ours[0].get("Output"))[:200],
+        )
+        lease.check, lease.unreached = "ttl", 0
+        await self._put(lease_id, lease)
+
+    async def _maintain(self, instance: Instance) -> None:
+        on = instance.health == discovery_pb2.HEALTH_DRAINING
+        params = [("enable", "true"), ("reason", "draining")] if on else [("enable", "false")]
+        await self._agent.write(f"/v1/agent/service/maintenance/{quoted(instance.id)}", params)
+
+
+def check_kind(config: ConsulConfig, instance: Instance) -> _CheckKind:
+    """How Consul learns whether an instance serves: by a call of its own, or by reports."""
+    if config.check != "auto":
+        return config.check
+    place = host_and_port(instance.address)
+    if place is None:
+        return "ttl"
+    # What listens on this machine's loopback is out of reach for an agent elsewhere.
+    here = _is_loopback(split_address(config.address)[1])
+    return "grpc" if here or not _is_loopback(place[0]) else "ttl"
+
+
+def _mark_of(known: dict[str, Any]) -> str:
+    meta = known["Service"].get("Meta")
+    mark = meta.get("gymmesh-lease", "") if isinstance(meta, dict) else ""
+    return str(mark)
+
+
+def _place_of(known: dict[str, Any]) -> tuple[str, int] | None:
+    host, port = known["Service"].get("Address"), known["Service"].get("Port")
+    return (host, port) if isinstance(host, str) and isinstance(port, int) else None
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

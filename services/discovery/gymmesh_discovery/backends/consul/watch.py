@@ -1,0 +1,198 @@
+"""Follows the instances in Consul by blocking queries: the names first, then each of the mesh's."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection
+from random import Random
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from gymmesh.discovery.v1 import discovery_pb2
+from gymmesh_discovery.backends.consul.agent import ConsulAgent, quoted
+from gymmesh_discovery.backends.consul.entry import EntryError, read_entry, read_service_name
+from gymmesh_discovery.backends.consul.query import BadIndexError, BlockingQuery, read_index
+from gymmesh_discovery.backends.consul.view import ConsulView
+from gymmesh_discovery.backends.watchers import Watchers
+from gymmesh_discovery.config import ConsulConfig
+from gymmesh_discovery.counted import count_instances
+from gymmesh_discovery.view import Change
+from gymmesh_runtime.errors import MeshError
+
+if TYPE_CHECKING:
+    from gymmesh_discovery.backends.consul.client import Answer
+
+_log = logging.getLogger("gymmesh.discovery")
+_T = TypeVar("_T")
+Instance = discovery_pb2.Instance
+
+_CHANCE: Final = Random()
+_FIRST_VIEW_S: Final = 5.0
+
+
+class ConsulWatch:
+    """Keeps `view` as Consul has it, and publishes its changes to `watchers`.
+
+    `clock`: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        config: ConsulConfig,
+        agent: ConsulAgent,
+        view: ConsulView,
+        watchers: Watchers,
+        clock: Callable[[], float],
+    ) -> None:
+        self._config = config
+        self._agent = agent
+        self._view = view
+        self._watchers = watchers
+        self._clock = clock
+        self._names: asyncio.Task[None] | None = None
+        self._watches: dict[str, asyncio.Task[None]] = {}
+        self._waiting: set[str] = set()  # names whose first answer has not come
+        self._failing: set[str] = set()  # queries whose last read failed
+        self._answered_at = clock()
+        self._first_view = asyncio.Event()
+
+    async def open(self) -> None:
+        """Start, and wait a moment for the first view."""
+        self._names = asyncio.create_task(self._watch_names())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_FIRST_VIEW_S):
+                await self._first_view.wait()
+
+    async def close(self) -> None:
+        """Stop."""
+        tasks = [*self._watches.values(), *([self._names] if self._names else [])]
+        self._names, self._watches = None, {}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def age_s(self) -> float:
+        """For how long a part of the view has not been confirmed, in seconds; 0 when it is."""
+        return self._clock() - self._answered_at if self._failing else 0.0
+
+    def expire(self) -> None:
+        """Remove from the view what Consul lacks and whose grace is over."""
+        self._publish(self._view.expire(self._clock()))
+
+    async def _watch_names(self) -> None:
+        """Follows the list of names, with a watch for each of the mesh's."""
+        await self._follow("", "/v1/catalog/services", self._read_names, self._take_names)
+
+    async def _watch_name(self, name: str) -> None:
+        def take(instances: list[Instance]) -> None:
+            self._publish(self._view.take(name, instances, self._clock()))
+            self._waiting.discard(name)
+            if not self._waiting:
+                self._first_view.set()
+
+        path = f"/v1/health/service/{quoted(name)}"
+        await self._follow(name, path, self._read_instances, take)
+
+    async def _follow(
+        self,
+        key: str,
+        path: str,
+        read: Callable[[Answer], _T],
+        take: Callable[[_T], None],
+    ) -> None:
+        """Repeat a blocking query for ever, and take each answer that is a new one."""
+        query = BlockingQuery(self._config.wait_s)
+        consistency = self._config.consistency
+        mode = [] if consistency == "default" else [(consistency, "")]
+        while True:
+            began = self._clock()
+            try:
+                answer = await self._agent.client.read(
+                    path, [*query.params(), *mode], timeout=query.timeout_s()
+                )
+                index, content = self._index(answer), read(answer)
+            except MeshError as error:
+                query.failed()
+                self._fails(key, error)
+            else:
+                self._answers(key)
+                if query.answered(index):
+                    take(content)
+                else:
+                    self._interrupted()
+            await asyncio.sleep(query.pause_s(self._clock() - began, _CHANCE.random()))
+
+    def _take_names(self, names: set[str]) -> None:
+        for name in self._watches.keys() - names:
+            self._watches.pop(name).cancel()
+            self._failing.discard(name)
+            self._waiting.discard(name)
+        self._publish(self._view.names(names, self._clock()))
+        for name in sorted(names - self._watches.keys()):
+            self._waiting.add(name)
+            self._watches[name] = asyncio.create_task(self._watch_name(name))
+        if not self._waiting:
+            self._first_view.set()
+
+    def _fails(self, key: str, error: MeshError) -> None:
+        if not self._failing:
+            count = len(self._view.instances())
+            _log.warning("%s; the last view of %d instances stays in use", error.message, count)
+        self._failing.add(key)
+
+    def _answers(self, key: str) -> None:
+        now = self._clock()
+        if key in self._failing:
+            away = self.age_s()
+            self._failing.discard(key)
+            self._interrupted()
+            if not self._failing:
+                _log.warning("Consul at %s is back after %.1f s", self._agent.client.address, away)
+        if not self._failing:
+            self._answered_at = now
+
+    def _interrupted(self) -> None:
+        """Consul may have forgotten instances: watchers look again, and so register anew."""
+        self._view.interrupted(self._clock())
+        self._watchers.missed()
+
+    def _index(self, answer: Answer) -> int:
+        if answer.status != 200:
+            raise self._agent.client.strange(f"it answers a watch with status {answer.status}")
+        try:
+            return read_index(answer.index_header)
+        except BadIndexError as error:
+            raise self._agent.client.strange(str(error)) from None
+
+    def _read_names(self, answer: Answer) -> set[str]:
+        names = self._agent.json_of(answer)
+        if not isinstance(names, dict):
+            raise self._agent.client.strange("its list of services is no map")
+        prefix = self._config.prefix
+        return {name for name in names if read_service_name(prefix, name) is not None}
+
+    def _read_instances(self, answer: Answer) -> list[Instance]:
+        entries = self._agent.json_of(answer)
+        if not isinstance(entries, list):
+            raise self._agent.client.strange("its list of instances is no list")
+        instances = []
+        for entry in entries:
+            try:
+                instances.append(read_entry(entry, self._config.prefix))
+            except EntryError as error:
+                service = entry.get("Service") if isinstance(entry, dict) else None
+                name = service.get("ID") if isinstance(service, dict) else None
+                self._agent.warn_once(f"the instance {name!r} in Consul is left out: {error}")
+        ids = Counter(one.id for one in instances)
+        for one in [name for name, count in ids.items() if count > 1]:
+            self._agent.warn_once(
+                f"two nodes in Consul list an instance '{one}'; one of them is used"
+            )
+        return instances
+
+    def _publish(self, changes: Collection[Change]) -> None:
+        if changes:
+            self._watchers.publish(changes)
+            count_instances(self._view.instances())

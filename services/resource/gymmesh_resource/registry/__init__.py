@@ -1,0 +1,19 @@
+"""Environments by name: finds their classes, makes them from options, reads their examples."""
+
+from .examples import example_tasks
+from .loading import (
+    environment_class,
+    environment_names,
+    make_environment,
+)
+from .lookup import About, about, uses_of
+
+__all__ = [
+    "About",
+    "about",
+    "environment_class",
+    "environment_names",
+    "example_tasks",
+    "make_environment",
+    "uses_of",
+]

@@ -1,0 +1,18 @@
+"""Serves one environment: its RPCs, the sessions behind them, and the limits of its methods."""
+
+from .method import Method
+from .resource_servicer import ResourceServicer
+from .served import CLOSE_S, ServedEnvironment
+from .sessions import SessionStore
+from .verify_servicer import VerifyServicer
+from .watchdog import watch
+
+__all__ = [
+    "CLOSE_S",
+    "Method",
+    "ResourceServicer",
+    "ServedEnvironment",
+    "SessionStore",
+    "VerifyServicer",
+    "watch",
+]

@@ -1,0 +1,130 @@
+"""Calls the methods of an environment within their time limits.
+
+Invariant: what an async method does on the event loop, or a plain one in its thread, a call ends
+at the method's limit. Time that it waits for a sandbox or a worker does not count (see
+`workers.slots`).
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.timers import Limit
+
+from ..errors import TookTooLong
+from ..models import Call, Ledger, in_call
+from ..workers import CallTimer, Threads, ThreadsBusy, running_call
+from .step_timer import StepTimer
+
+__all__ = ["Method", "exit_error"]
+
+_NO_KEYWORDS: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+class Method:
+    """One method of an environment.
+
+    `limit_s`: seconds that a call may take. `calls_models`: whether it may call models.
+    `environment`: the environment's name, for errors. `threads`: where plain methods run.
+    """
+
+    __slots__ = ("_calls_models", "_environment", "_is_async", "_limit_s", "_threads", "function")
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        limit_s: float,
+        *,
+        environment: str,
+        threads: Threads,
+        calls_models: bool = False,
+    ) -> None:
+        self.function = function
+        self._limit_s = limit_s
+        self._environment = environment
+        self._threads = threads
+        self._calls_models = calls_models
+        self._is_async = inspect.iscoroutinefunction(getattr(function, "__func__", function))
+
+    async def call(
+        self,
+        args: Sequence[Any] = (),
+        keywords: Mapping[str, Any] = _NO_KEYWORDS,
+        *,
+        deadline: float | None = None,
+        usage: Ledger | None = None,
+    ) -> Any:
+        """The method's result.
+
+        `deadline`: when the caller gives up, in monotonic seconds, if it cannot fetch the answer
+        later; it bounds the model calls of the method. `usage`: where those are counted; the
+        session's by default.
+
+        Raises `TookTooLong`, QUEUE_FULL (no thread was free within the limit; nothing was run),
+        and what the method raises.
+        """
+        if not self._calls_models:
+            return await self._run(args, keywords, deadline)
+        end = time.monotonic() + self._limit_s
+        token = in_call.set(Call(end if deadline is None else min(end, deadline), usage))
+        try:
+            return await self._run(args, keywords, deadline)
+        finally:
+            in_call.reset(token)
+
+    async def _run(
+        self, args: Sequence[Any], keywords: Mapping[str, Any], deadline: float | None
+    ) -> Any:
+        if not self._is_async:
+            return await self._run_in_thread(args, keywords)
+        timer = CallTimer(deadline)
+        token = running_call.set(timer)
+        try:
+            work = StepTimer(self.function(*args, **keywords), self._limit_s, self._environment)
+            return await self._within_limit(work, timer)
+        finally:
+            running_call.reset(token)
+
+    async def _run_in_thread(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+        try:
+            async with self._threads.place(self._limit_s):
+                work = self._threads.run(lambda: self.function(*args, **keywords))
+                result = await self._within_limit(work)
+        except ThreadsBusy as error:
+            raise MeshError(
+                errors_pb2.ERROR_REASON_QUEUE_FULL,
+                f"The environment {self._environment!r} has no thread free: {error}",
+                metadata={"queue": "threads"},
+                retry_after_s=1.0,
+            ) from None
+        # A decorator may hide that a method is async: then it has only made its coroutine here.
+        return await self._within_limit(result) if inspect.isawaitable(result) else result
+
+    async def _within_limit(self, work: Awaitable[Any], timer: CallTimer | None = None) -> Any:
+        limit = Limit(self._limit_s)
+        if timer is not None:
+            timer.start(limit, self._limit_s)
+        try:
+            with limit:
+                try:
+                    return await work
+                finally:
+                    if timer is not None:
+                        timer.end()
+        except TimeoutError:
+            if limit.expired:
+                raise TookTooLong(f"longer than {self._limit_s:g} s") from None
+            raise
+        except SystemExit as error:
+            raise exit_error(error) from error
+
+
+def exit_error(error: SystemExit) -> RuntimeError:
+    """The error for environment code that calls sys.exit(), which must not end the service."""
+    return RuntimeError(f"SystemExit({error.code!r})")

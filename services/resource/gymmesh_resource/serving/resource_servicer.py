@@ -1,0 +1,242 @@
+"""ResourceService: what the environment is, its sessions, tools and turns.
+
+What acts on a session runs on after its caller's deadline, for a repeat to find: the limits of the
+environment bound it and the model calls made for it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh.resource.v1 import resource_pb2
+from gymmesh.responses.v1 import responses_pb2
+from gymmesh_responses import new_message
+from gymmesh_runtime.context import CallContext
+from gymmesh_runtime.contract import CONTRACT_VERSION
+from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.in_rollout import for_rollout
+
+from ..environment import Said, Turn
+from ..errors import WrongResult
+from ..models import Ledger, charge
+from ..rollout import Transcript
+from ..session import Session
+from ..task import Task
+from ..verdicts import turn_reward
+from .faults import environment_fault, field_invalid, items_fault, raise_from
+from .served import ServedEnvironment, seed_of
+from .sessions import OpenSession
+from .tool_calls import ToolCalls
+
+__all__ = ["ResourceServicer"]
+
+T = TypeVar("T")
+# 128 bits, so that an id cannot be guessed.
+_ID_BYTES = 16
+_PAGE = 100
+_LARGEST_PAGE = 1000
+
+
+class ResourceServicer:
+    """The environment's RPCs, named as in the contract, which says what each does."""
+
+    def __init__(self, served: ServedEnvironment) -> None:
+        self._served = served
+        self._sessions = served.sessions
+        self._tools = ToolCalls(served)
+        self._has_session_tools = served.defines("session_tools")
+        self._has_opening = served.defines("opening")
+        environment, limit_s = served.environment, served.config.turn_timeout_s
+        self._opening = served.method(environment.opening, limit_s)
+        self._next_turn = served.method(environment.next_turn, limit_s)
+        self._description = _description(served)
+        #: What all answers to CreateSession have in common.
+        self._session_answer = resource_pb2.CreateSessionResponse(
+            instance_id=served.instance_id,
+            tools=self._tools.offered,
+            multi_turn=served.multi_turn,
+            environment_version=environment.version,
+        )
+
+    async def GetEnvironment(
+        self, request: resource_pb2.GetEnvironmentRequest, context: CallContext
+    ) -> resource_pb2.GetEnvironmentResponse:
+        return self._description
+
+    async def ListTasks(
+        self, request: resource_pb2.ListTasksRequest, context: CallContext
+    ) -> resource_pb2.ListTasksResponse:
+        page, following = _page(self._served.examples, request.page_size, request.page_token)
+        return resource_pb2.ListTasksResponse(tasks=page, next_page_token=following)
+
+    async def ListTools(
+        self, request: resource_pb2.ListToolsRequest, context: CallContext
+    ) -> resource_pb2.ListToolsResponse:
+        page, following = _page(self._tools.offered, request.page_size, request.page_token)
+        return resource_pb2.ListToolsResponse(tools=page, next_page_token=following)
+
+    async def CreateSession(
+        self, request: resource_pb2.CreateSessionRequest, context: CallContext
+    ) -> resource_pb2.CreateSessionResponse:
+        identity = context.identity
+        opened = await self._sessions.create(request, identity, self._open, request, identity)
+        return opened.answer
+
+    async def CallTool(
+        self, request: resource_pb2.CallToolRequest, context: CallContext
+    ) -> resource_pb2.CallToolResponse:
+        with self._sessions.get(request.session_id, context.identity) as opened:
+            return await opened.calls.run(request, self._tools.call, opened, request)
+
+    async def NextTurn(
+        self, request: resource_pb2.NextTurnRequest, context: CallContext
+    ) -> resource_pb2.NextTurnResponse:
+        if not self._served.multi_turn:
+            raise MeshError(
+                errors_pb2.ERROR_REASON_NOT_OFFERED,
+                f"The environment {self._served.name!r} takes no turns.",
+                metadata={"method": "gymmesh.resource.v1.ResourceService/NextTurn"},
+            )
+        with self._sessions.get(request.session_id, context.identity) as opened:
+            return await opened.calls.run(request, self._turn, opened, request)
+
+    async def CloseSession(
+        self, request: resource_pb2.CloseSessionRequest, context: CallContext
+    ) -> resource_pb2.CloseSessionResponse:
+        await self._sessions.close(request.session_id, context.identity)
+        return resource_pb2.CloseSessionResponse()
+
+    async def _open(
+        self, request: resource_pb2.CreateSessionRequest, identity: str
+    ) -> OpenSession[Any]:
+        """Open a session for a request that is no repeat."""
+        served = self._served
+        task = Task(request.task)
+        served.check(task)
+        seed = request.seed if request.HasField("seed") else seed_of(request.task)
+        with for_rollout(request.rollout_id):
+            session_id = secrets.token_hex(_ID_BYTES)
+            session = await served.new_session(session_id, task, seed, request.rollout_id)
+            try:
+                tools = await self._session_tools(session)
+                items = await self._opening_items(session)
+            except BaseException:
+                await served.end_session(session)
+                raise
+        answer = resource_pb2.CreateSessionResponse()
+        answer.CopyFrom(self._session_answer)
+        answer.session_id = session.id
+        answer.seed = session.seed
+        answer.tools.extend(tools)
+        answer.items.extend(items)
+        return self._sessions.add(session, request.request_id, identity, answer)
+
+    async def _session_tools(self, session: Session[Any]) -> Sequence[responses_pb2.Tool]:
+        if not self._has_session_tools:
+            return ()
+        try:
+            return await self._tools.further(session)
+        except Exception as error:
+            raise_from(environment_fault(error, self._served.name, "session_tools"), error)
+
+    async def _opening_items(self, session: Session[Any]) -> Sequence[responses_pb2.Item]:
+        if not self._has_opening:
+            return ()
+        try:
+            return _items(await self._opening.call((session,)), self._opening.function)
+        except Exception as error:
+            raise_from(environment_fault(error, self._served.name, "opening"), error)
+
+    async def _turn(
+        self, opened: OpenSession[Any], request: resource_pb2.NextTurnRequest
+    ) -> resource_pb2.NextTurnResponse:
+        """Take a turn for a request that is no repeat."""
+        session = opened.session
+        async with opened.order:
+            if session.done:
+                raise MeshError(
+                    errors_pb2.ERROR_REASON_SESSION_STATE,
+                    "The episode is over: there are no further turns.",
+                    metadata={"session_id": session.id, "state": "done"},
+                )
+            usage = Ledger()
+            with for_rollout(session.rollout_id):
+                try:
+                    new = Transcript(request.new_items)
+                    turn = await self._next_turn.call((session, new), usage=usage)
+                    return self._turn_answer(session, turn, usage)
+                except Exception as error:
+                    name, items = self._served.name, {"new_items": request.new_items}
+                    fault = items_fault(error, name, session.task, items)
+                    fault = fault or environment_fault(error, name, "next_turn")
+                    charge(fault, (session.usage, usage))
+                    raise_from(fault, error)
+
+    def _turn_answer(
+        self, session: Session[Any], turn: object, usage: Ledger
+    ) -> resource_pb2.NextTurnResponse:
+        method = self._next_turn.function
+        if isinstance(turn, str):
+            turn = Turn(turn)
+        if not isinstance(turn, Turn):
+            raise WrongResult(f"gave {type(turn).__name__}, neither a Turn nor text", method)
+        reward = turn.reward
+        if reward is not None:
+            try:
+                reward = turn_reward(reward, self._served.environment.reward_range)
+            except WrongResult as error:
+                raise WrongResult(str(error), method) from None
+        items = _items(turn.say, method)
+        if turn.done:
+            session.finish()
+        return resource_pb2.NextTurnResponse(
+            items=items, reward=reward, done=session.done, model_usage=usage.entries()
+        )
+
+
+def _description(served: ServedEnvironment) -> resource_pb2.GetEnvironmentResponse:
+    environment, config = served.environment, served.config
+    return resource_pb2.GetEnvironmentResponse(
+        name=served.name,
+        version=environment.version,
+        description=" ".join((type(environment).__doc__ or "").split()),
+        multi_turn=served.multi_turn,
+        verify_needs_session=served.verify_needs_session,
+        retry_safe=environment.retry_safe,
+        judges_groups=served.judges_groups,
+        reward_rule=environment.reward_rule,
+        models=served.models.names,
+        session_idle_s=config.session_idle_s,
+        session_limit=config.session_limit,
+        instance_id=served.instance_id,
+        contract_version=CONTRACT_VERSION,
+    )
+
+
+def _items(
+    said: Said | Sequence[Said] | None, method: Callable[..., Any]
+) -> list[responses_pb2.Item]:
+    """What an environment says, as items. Raises WrongResult for neither text nor item."""
+    if said is None:
+        return []
+    parts = [said] if isinstance(said, str | responses_pb2.Item) else said
+    if not isinstance(parts, Sequence):
+        raise WrongResult(f"says {type(parts).__name__}: say text, an item or a list", method)
+    for part in parts:
+        if not isinstance(part, str | responses_pb2.Item):
+            raise WrongResult(f"says {type(part).__name__}: say text, an item or a list", method)
+    return [new_message("user", part) if isinstance(part, str) else part for part in parts]
+
+
+def _page(entries: Sequence[T], size: int, token: str) -> tuple[Sequence[T], str]:
+    """A page of a fixed list; its tokens are positions. Raises FIELD_INVALID."""
+    if size < 0:
+        raise field_invalid("page_size", "must not be negative")
+    start = int(token) if token.isascii() and token.isdecimal() and len(token) < 10 else 0
+    if token and not 0 < start < len(entries):
+        raise field_invalid("page_token", "is none that this server gave")
+    end = start + min(size or _PAGE, _LARGEST_PAGE)
+    return entries[start:end], str(end) if end < len(entries) else ""

@@ -1,0 +1,169 @@
+"""An environment that is being served: what its two servicers share."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_runtime import metrics
+from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.faults import shown_place
+from gymmesh_runtime.stalls import NOTICED_S, note_stall
+
+from ..config import EnvironmentConfig
+from ..environment import Environment
+from ..errors import TaskInvalid, WrongResult
+from ..models import Models
+from ..session import Session
+from ..task import Task
+from ..tools import Toolset
+from ..workers import Threads
+from .faults import environment_fault, items_fault, task_invalid
+from .method import Method, exit_error
+from .sessions import SessionStore
+
+__all__ = ["CLOSE_S", "ServedEnvironment", "seed_of"]
+
+#: Seconds that an environment may take to free one session.
+CLOSE_S: Final = 5.0
+# As many as JSON readers keep.
+_SEED_BITS: Final = 53
+
+_LOGGER = logging.getLogger("gymmesh.resource")
+
+
+class ServedEnvironment:
+    """An environment with its name, its limits, its sessions and the threads it runs in.
+
+    in_order: calls of one session run one after another. verify_needs_session: a verdict needs
+    the live session. multi_turn: it takes turns. judges_groups: it judges a task's repeats
+    together. calls_models: it may call models.
+    """
+
+    def __init__(
+        self,
+        environment: Environment[Any],
+        config: EnvironmentConfig,
+        name: str,
+        instance_id: str,
+        *,
+        tools: Toolset,
+        examples: Sequence[rollout_pb2.Task],
+        models: Models,
+        threads: Threads,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.environment = environment
+        self.config = config
+        self.name = name
+        self.instance_id = instance_id
+        self.tools = tools
+        self.examples = examples
+        self.models = models
+        self._threads = threads
+        self._checks_tasks = self.defines("check_task")
+        self._creates_state = self.defines("create_state")
+        self._closes_sessions = self.defines("close_session")
+        has_state = type(environment).state is not None or self._creates_state
+        in_order, needed = environment.in_order, environment.verify_needs_session
+        self.in_order = has_state if in_order is None else in_order
+        self.verify_needs_session = has_state if needed is None else needed
+        self.multi_turn = self.defines("next_turn")
+        self.judges_groups = self.defines("verify_group")
+        self.calls_models = bool(models)
+        self._create_state = self.method(environment.create_state, config.turn_timeout_s)
+        self._close_session = self.method(environment.close_session, CLOSE_S)
+        metrics.SESSIONS_LIMIT.labels(name).set(config.session_limit)
+        self._open_sessions = metrics.SESSIONS_OPEN.labels(name)
+        self.sessions: SessionStore[Any] = SessionStore(
+            limit=config.session_limit,
+            limit_each=config.session_limit_each,
+            idle_s=config.session_idle_s,
+            in_order=self.in_order,
+            close=self.end_session,
+            clock=clock,
+        )
+
+    def defines(self, method: str) -> bool:
+        """Whether the author wrote this method, so that the default need not be called."""
+        return getattr(type(self.environment), method) is not getattr(Environment, method)
+
+    def method(self, function: Callable[..., Any], limit_s: float) -> Method:
+        """A method of the environment, which may take `limit_s` seconds."""
+        return Method(
+            function,
+            limit_s,
+            environment=self.name,
+            threads=self._threads,
+            calls_models=self.calls_models,
+        )
+
+    def check(self, task: Task) -> None:
+        """Have the environment check a task. Raises TASK_INVALID, ENVIRONMENT_FAULT."""
+        try:
+            task.check()
+            if self._checks_tasks:
+                self._check(task)
+        except SystemExit as error:
+            raise self._fault(exit_error(error), "check_task", task) from error
+        except Exception as error:
+            raise self._fault(error, "check_task", task) from error
+
+    def _check(self, task: Task) -> None:
+        check = self.environment.check_task
+        started = time.perf_counter()
+        answer: object = check(task)  # authors write anything
+        took = time.perf_counter() - started
+        if took > NOTICED_S:
+            code = getattr(check, "__code__", None)
+            place = shown_place(code.co_filename, code.co_firstlineno) if code else ""
+            note_stall(self.name, check.__qualname__, place, took)
+        if answer is None:
+            return
+        if inspect.iscoroutine(answer):
+            answer.close()
+        raise WrongResult(
+            f"gave {type(answer).__name__}, which says nothing: raise TaskInvalid(key, problem) "
+            "for a task that cannot be run, else return nothing",
+            check,
+        )
+
+    async def new_session(
+        self, session_id: str, task: Task, seed: int, rollout_id: str
+    ) -> Session[Any]:
+        """A session with fresh state. Raises TASK_INVALID, ENVIRONMENT_FAULT, QUEUE_FULL."""
+        try:
+            if self._creates_state:
+                state = await self._create_state.call((task, seed))
+            else:
+                state = self.environment.create_state(task, seed)
+        except Exception as error:
+            raise self._fault(error, "create_session", task) from error
+        self._open_sessions.inc()
+        return Session(session_id, task, seed, state, rollout_id, self.models)
+
+    async def end_session(self, session: Session[Any]) -> None:
+        """The environment's part of closing a session; its faults are logged."""
+        self._open_sessions.dec()
+        if not self._closes_sessions:
+            return
+        try:
+            await self._close_session.call((session,))
+        except Exception:
+            _LOGGER.exception("environment %s failed while it closed a session", self.name)
+
+    def _fault(self, error: Exception, stage: str, task: Task) -> MeshError:
+        if isinstance(error, TaskInvalid):
+            return task_invalid(error, self.name, task.id)
+        fault = items_fault(error, self.name, task)
+        return fault or environment_fault(error, self.name, stage)
+
+
+def seed_of(task: rollout_pb2.Task) -> int:
+    """The task's seed, or else a new one."""
+    return task.seed if task.HasField("seed") else secrets.randbits(_SEED_BITS)

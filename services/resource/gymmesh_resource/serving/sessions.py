@@ -1,0 +1,286 @@
+"""The open sessions of one environment: one for each attempt, isolated from all others.
+
+Invariant: a session is in the store from when its id is given out until it is closed, and its
+environment's `close_session` runs exactly once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from contextlib import nullcontext
+from typing import Any, Final, Generic, TypeVar, TypeVarTuple
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh.resource.v1 import resource_pb2
+from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.security.ownership import may_use, owned, owner_of, shown
+
+from ..session import Session
+from .once import Once, digest_of, session_not_found, until_done
+
+__all__ = ["OpenSession", "SessionStore"]
+
+S = TypeVar("S")
+Ts = TypeVarTuple("Ts")
+# Seconds that a cancelled call may take to end before its session is closed without it.
+_CANCEL_S = 5.0
+_NO_ORDER: Final = nullcontext()
+
+
+class OpenSession(Generic[S]):
+    """A session with what the service keeps beside it.
+
+    In a `with` block of it, it is not idle. `calls`: its calls by request id. `order`: held by
+    the one call that runs, where calls run one after another. `owner`: the identity of the caller
+    that opened it.
+    """
+
+    __slots__ = (
+        "_clock", "_uses", "answer", "calls", "last_used", "order", "owner", "request_id", "session"
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        session: Session[S],
+        request_id: str,
+        answer: resource_pb2.CreateSessionResponse,
+        *,
+        owner: str,
+        in_order: bool,
+        clock: Callable[[], float],
+    ) -> None:
+        self.session = session
+        self.request_id = request_id
+        self.answer = answer
+        self.owner = owner
+        self.calls = Once(session.id)
+        self.order: asyncio.Lock | nullcontext[None] = asyncio.Lock() if in_order else _NO_ORDER
+        self.last_used = clock()
+        self._clock = clock
+        self._uses = 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether no call runs and no `with` block of it is entered."""
+        return not self._uses and self.calls.idle
+
+    def __enter__(self) -> OpenSession[S]:
+        self._uses += 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._uses -= 1
+        self.last_used = self._clock()
+
+
+class SessionStore(Generic[S]):
+    """The open sessions of one environment.
+
+    `limit`: sessions at a time, and `limit_each` those of one identity; 0 for no limit. `idle_s`:
+    seconds without a call after which `sweep` closes a session, 0 for never. `in_order`: calls
+    of a session run one after another. `close`: the environment's part of closing one, which must
+    not raise. `clock`: seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        *,
+        limit: int,
+        idle_s: float,
+        close: Callable[[Session[S]], Awaitable[None]],
+        clock: Callable[[], float] = time.monotonic,
+        limit_each: int = 0,
+        in_order: bool = False,
+    ) -> None:
+        self._limit = limit
+        self._limit_each = limit_each
+        self._in_order = in_order
+        self._by_owner: Counter[str] = Counter()  # of those in _by_request
+        self._idle_s = idle_s
+        self._close_session = close
+        self._clock = clock
+        self._open: dict[str, OpenSession[S]] = {}
+        self._by_request: dict[str, tuple[int, asyncio.Task[OpenSession[S]]]] = {}
+        self._closed = False
+        self._emptied: asyncio.Event | None = None  # while `until_empty` waits
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    async def create(
+        self,
+        request: resource_pb2.CreateSessionRequest,
+        identity: str,
+        make: Callable[[*Ts], Coroutine[Any, Any, OpenSession[S]]],
+        *arguments: *Ts,
+    ) -> OpenSession[S]:
+        """The session of a request: `make` makes and adds it, unless this is a repeat.
+
+        `make` runs in a task of its own, to outlive its caller. Raises SESSION_LIMIT, DRAINING,
+        REQUEST_ID_REUSED and what `make` raises.
+        """
+        request_id, digest = owned(identity, request.request_id), digest_of(request)
+        known = self._by_request.get(request_id)
+        if known is None:
+            self._refuse_full(owner_of(request_id))
+            task = self._start(request_id, digest, make(*arguments))
+        elif known[0] == digest:
+            task = known[1]
+        else:
+            raise MeshError(
+                errors_pb2.ERROR_REASON_REQUEST_ID_REUSED,
+                "The request_id opened a session for another task; give each attempt its own.",
+                metadata={"request_id": shown(request_id)},
+            )
+        await until_done(task)
+        if task.cancelled():
+            raise _draining()
+        try:
+            return task.result()
+        finally:
+            # The traceback of its error holds this frame: they would hold one another, and the
+            # request, until all garbage is collected.
+            del task, known
+
+    def add(
+        self,
+        session: Session[S],
+        request_id: str,
+        identity: str,
+        answer: resource_pb2.CreateSessionResponse,
+    ) -> OpenSession[S]:
+        """Add a session that was made for a request of `identity`; it is open from here on."""
+        opened = self._open[session.id] = OpenSession(
+            session,
+            owned(identity, request_id),
+            answer,
+            owner=identity,
+            in_order=self._in_order,
+            clock=self._clock,
+        )
+        return opened
+
+    def has(self, session_id: str, identity: str = "") -> bool:
+        """Whether the session is open here, for this caller."""
+        found = self._open.get(session_id)
+        return found is not None and may_use(identity, found.owner)
+
+    def get(self, session_id: str, identity: str = "") -> OpenSession[S]:
+        """An open session, used now.
+
+        Raises SESSION_NOT_FOUND, also for a session that another identity opened.
+        """
+        found = self._open.get(session_id)
+        if found is None or not may_use(identity, found.owner):
+            raise session_not_found(session_id)
+        found.last_used = self._clock()
+        return found
+
+    async def close(self, session_id: str, identity: str = "") -> None:
+        """Close a session, if this caller has it open, and cancel the calls that run in it."""
+        found = self._remove(session_id, identity)
+        if found is not None:
+            # In a task, so that a caller that goes away does not stop it.
+            await until_done(asyncio.get_running_loop().create_task(self._end(found)))
+
+    async def sweep(self) -> int:
+        """Close the sessions that were idle for the idle time; returns how many."""
+        if not self._idle_s:
+            return 0
+        before = self._clock() - self._idle_s
+        idle = [
+            session_id
+            for session_id, found in self._open.items()
+            if found.last_used <= before and found.idle
+        ]
+        await self._close_each(idle)
+        return len(idle)
+
+    def open_no_more(self) -> None:
+        """Refuse new sessions; open ones go on."""
+        self._closed = True
+
+    async def until_empty(self) -> None:
+        """Wait until there is no session, nor one being opened."""
+        self._emptied = asyncio.Event()
+        while self._by_request:
+            await self._emptied.wait()
+            self._emptied.clear()
+
+    async def close_all(self) -> None:
+        """Refuse new sessions and close the open ones."""
+        self.open_no_more()
+        opening = [task for _, task in self._by_request.values() if not task.done()]
+        for task in opening:
+            task.cancel()
+        if opening:
+            await asyncio.wait(opening, timeout=_CANCEL_S)
+        await self._close_each(list(self._open))
+
+    async def _close_each(self, session_ids: Iterable[str]) -> None:
+        # All are removed before the first wait, so that none is used once more.
+        removed = [self._remove(session_id) for session_id in session_ids]
+        await asyncio.gather(*(self._end(found) for found in removed if found is not None))
+
+    def _remove(self, session_id: str, identity: str = "") -> OpenSession[S] | None:
+        """Take a session out of the store; None if this caller has none of that id."""
+        found = self._open.get(session_id)
+        if found is None or not may_use(identity, found.owner):
+            return None
+        del self._open[session_id]
+        self._forget(found.request_id)
+        if self._emptied is not None and not self._by_request:
+            self._emptied.set()
+        return found
+
+    async def _end(self, found: OpenSession[S]) -> None:
+        if running := found.calls.cancel():
+            await asyncio.wait(running, timeout=_CANCEL_S)
+        await self._close_session(found.session)
+
+    def _forget(self, request_id: str) -> None:
+        if self._by_request.pop(request_id, None) is not None and self._limit_each:
+            self._by_owner[owner_of(request_id)] -= 1
+
+    def _refuse_full(self, owner: str) -> None:
+        if self._closed:
+            raise _draining()
+        if self._limit_each and self._by_owner[owner] >= self._limit_each:
+            raise MeshError(
+                errors_pb2.ERROR_REASON_SESSION_LIMIT,
+                f"The caller holds {self._limit_each} sessions here, as many as it may.",
+                metadata={"limit": str(self._limit_each)},
+            )
+        # Sessions that are being opened count too.
+        if self._limit and len(self._by_request) >= self._limit:
+            raise MeshError(
+                errors_pb2.ERROR_REASON_SESSION_LIMIT,
+                f"This instance holds {self._limit} sessions, as many as it may.",
+                metadata={"limit": str(self._limit)},
+            )
+
+    def _start(
+        self, request_id: str, digest: int, making: Coroutine[Any, Any, OpenSession[S]]
+    ) -> asyncio.Task[OpenSession[S]]:
+        task = asyncio.get_running_loop().create_task(making)
+        self._by_request[request_id] = (digest, task)
+        if self._limit_each:
+            self._by_owner[owner_of(request_id)] += 1
+        task.add_done_callback(lambda ended: self._started(request_id, ended))
+        return task
+
+    def _started(self, request_id: str, task: asyncio.Task[OpenSession[S]]) -> None:
+        if task.cancelled() or task.exception() is not None:
+            self._forget(request_id)
+            if self._emptied is not None:
+                self._emptied.set()
+
+
+def _draining() -> MeshError:
+    return MeshError(
+        errors_pb2.ERROR_REASON_DRAINING,
+        "The environment is shutting down and opens no more sessions.",
+    )

@@ -1,0 +1,221 @@
+"""Tool calls: which tools a session has, and what comes of calling one.
+
+Invariant: what the model did wrong is an answer that says what to correct; what the environment
+did wrong is a MeshError.
+"""
+
+from __future__ import annotations
+
+import difflib
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NoReturn, TypeAlias
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh.resource.v1 import resource_pb2
+from gymmesh.responses.v1 import responses_pb2
+from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_responses import (
+    TOOL_NAME_RULE,
+    CodecError,
+    is_tool_name,
+    loads,
+    text_to_bytes,
+    tool_from_json,
+)
+from gymmesh_runtime import metrics
+from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.in_rollout import for_rollout
+
+from ..errors import DefinitionError, TookTooLong, ToolError, WrongResult
+from ..session import Session
+from ..tools import BadArguments, answer_of, read_arguments, read_object
+from .faults import environment_fault, raise_from
+from .method import Method
+from .served import ServedEnvironment
+from .sessions import OpenSession
+
+__all__ = ["ToolCalls"]
+
+_Output: TypeAlias = "bytes | responses_pb2.ContentParts"
+_MAX_NAMES = 20
+# The label in metrics for tools that no class declares, whose names are unbounded in number.
+_OTHER: Final = "other"
+_UNKNOWN: Final = "unknown"
+_OUTCOMES = {
+    rollout_pb2.TOOL_OUTCOME_OK: "ok",
+    rollout_pb2.TOOL_OUTCOME_TOOL_ERROR: "tool_error",
+    rollout_pb2.TOOL_OUTCOME_BAD_ARGUMENTS: "bad_arguments",
+    rollout_pb2.TOOL_OUTCOME_UNKNOWN_TOOL: "unknown_tool",
+}
+
+
+@dataclass(slots=True)
+class _Call:
+    """A method to call for the model, with its arguments; `label` names the tool in metrics."""
+
+    tool: str
+    label: str
+    method: Method
+    args: tuple[Any, ...] = ()
+    keywords: dict[str, Any] = field(default_factory=dict)
+
+
+class _UnknownTool(Exception):
+    """There is no such tool; the text lists for the model which there are."""
+
+
+class ToolCalls:
+    """The tools of one environment, called in its sessions."""
+
+    def __init__(self, served: ServedEnvironment) -> None:
+        self._served = served
+        self._tools = served.tools
+        environment, config = served.environment, served.config
+        limit_s = config.tool_timeout_s
+        self._methods = {name: served.method(t.call, limit_s) for name, t in self._tools.items()}
+        self._calls_others = served.defines("call_other")
+        self._call_other = served.method(environment.call_other, limit_s)
+        self._session_tools = served.method(environment.session_tools, config.turn_timeout_s)
+        self.offered = [tool.message for tool in self._tools.values()]
+
+    async def further(self, session: Session[Any]) -> list[responses_pb2.Tool]:
+        """The tools that a session has beside the environment's. Raises what its code raises."""
+        documents = await self._session_tools.call((session,))
+        if not isinstance(documents, Sequence) or isinstance(documents, str):
+            raise WrongResult("must give a list of tools", self._session_tools.function)
+        further = [_session_tool(document) for document in documents]
+        names = [*self._tools, *(tool.function.name for tool in further)]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise DefinitionError(f"session_tools: there is another tool called {twice!r}.")
+        return further
+
+    async def call(
+        self, opened: OpenSession[Any], request: resource_pb2.CallToolRequest
+    ) -> resource_pb2.CallToolResponse:
+        """Call a tool in a session; the answer, for the model."""
+        name = request.name
+        try:
+            call = self._call(opened, name, request.arguments)
+        except _UnknownTool as error:
+            return self._refused(_UNKNOWN, error, rollout_pb2.TOOL_OUTCOME_UNKNOWN_TOOL)
+        except BadArguments as error:
+            label = name if name in self._tools else _OTHER
+            return self._refused(label, error, rollout_pb2.TOOL_OUTCOME_BAD_ARGUMENTS)
+        async with opened.order:
+            return await self._run(call, opened.session)
+
+    def _call(self, opened: OpenSession[Any], name: str, arguments: bytes) -> _Call:
+        """What to call. Raises `_UnknownTool` and `BadArguments`."""
+        session = opened.session
+        tool = self._tools.get(name)
+        if tool is not None:
+            keywords = read_arguments(arguments, tool.arguments, tool.schema, name)
+            if tool.wants_session:
+                keywords["session"] = session
+            return _Call(name, name, self._methods[name], keywords=keywords)
+        other = self._others(opened).get(name)
+        if other is None:
+            raise _UnknownTool(self._no_such_tool(opened, name))
+        given = read_object(arguments, _schema(other), name)
+        return _Call(name, _OTHER, self._call_other, (session, name, given))
+
+    async def _run(self, call: _Call, session: Session[Any]) -> resource_pb2.CallToolResponse:
+        started = time.perf_counter()
+        outcome = rollout_pb2.TOOL_OUTCOME_OK
+        with for_rollout(session.rollout_id):
+            try:
+                result = await call.method.call(call.args, call.keywords)
+                output = answer_of(result, call.method.function)
+            except ToolError as error:
+                outcome = rollout_pb2.TOOL_OUTCOME_TOOL_ERROR
+                reason = str(error) or f"The tool {call.tool} failed and gave no reason."
+                output = text_to_bytes(reason)
+            except Exception as error:
+                self._raise_fault(call, error)
+        answer = self._answer(call.label, output, outcome)
+        seconds = time.perf_counter() - started
+        metrics.TOOL_SECONDS.labels(self._served.name, call.label).observe(
+            seconds, session.rollout_id
+        )
+        answer.duration_us = int(seconds * 1e6)
+        if session.done:
+            answer.done = True
+        return answer
+
+    def _raise_fault(self, call: _Call, error: Exception) -> NoReturn:
+        name, config = self._served.name, self._served.config
+        metrics.TOOL_CALLS.labels(name, call.label, "fault").inc()
+        if isinstance(error, TookTooLong):
+            raise MeshError(
+                errors_pb2.ERROR_REASON_TOOL_TIMEOUT,
+                f"The tool {call.tool!r} ran {error}.",
+                metadata={"tool": call.tool, "timeout_s": f"{config.tool_timeout_s:g}"},
+            ) from None
+        raise_from(environment_fault(error, name, "call_tool"), error)
+
+    def _others(self, opened: OpenSession[Any]) -> Mapping[str, responses_pb2.FunctionTool]:
+        """The tools of a session and of its task, if the environment answers those."""
+        if not self._calls_others:
+            return {}
+        # The session's last: its tools replace the task's own of the same name.
+        tools = [*opened.session.task.message.params.tools, *opened.answer.tools]
+        return {
+            tool.function.name: tool.function
+            for tool in tools
+            if tool.function.name and tool.function.name not in self._tools
+        }
+
+    def _no_such_tool(self, opened: OpenSession[Any], name: str) -> str:
+        names = [*self._tools, *self._others(opened)]
+        shown = name if len(name) <= 64 else name[:63] + "…"
+        if not names:
+            return f"There is no tool {shown!r}: no tools are offered here."
+        near = difflib.get_close_matches(name[:200], names, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        more = ", …" if len(names) > _MAX_NAMES else ""
+        offered = ", ".join(names[:_MAX_NAMES])
+        return f"There is no tool {shown!r}.{hint} The tools are: {offered}{more}."
+
+    def _refused(
+        self, label: str, error: Exception, outcome: rollout_pb2.ToolOutcome.ValueType
+    ) -> resource_pb2.CallToolResponse:
+        return self._answer(label, text_to_bytes(str(error)), outcome)
+
+    def _answer(
+        self, label: str, output: _Output, outcome: rollout_pb2.ToolOutcome.ValueType
+    ) -> resource_pb2.CallToolResponse:
+        metrics.TOOL_CALLS.labels(self._served.name, label, _OUTCOMES[outcome]).inc()
+        if isinstance(output, bytes):
+            return resource_pb2.CallToolResponse(outcome=outcome, text=output)
+        return resource_pb2.CallToolResponse(outcome=outcome, parts=output)
+
+
+def _session_tool(document: object) -> responses_pb2.Tool:
+    if not isinstance(document, Mapping):
+        raise DefinitionError(f"session_tools: a tool is an object, not {document!r:.100}.")
+    try:
+        tool = tool_from_json(dict(document))
+    except CodecError as error:
+        raise DefinitionError(f"session_tools: a tool cannot be read: {error}.") from None
+    if not tool.HasField("function") or not tool.function.name:
+        raise DefinitionError(
+            "session_tools: each tool needs 'type': 'function' and a 'name' of its own."
+        )
+    if not is_tool_name(tool.function.name):
+        raise DefinitionError(
+            f"session_tools: {tool.function.name!r:.200} is no name for a tool, which endpoints "
+            f"take of {TOOL_NAME_RULE}."
+        )
+    return tool
+
+
+def _schema(tool: responses_pb2.FunctionTool) -> Mapping[str, Any]:
+    """The parameters' schema, as far as it says anything."""
+    try:
+        schema = loads(tool.parameters_json) if tool.parameters_json else {}
+    except CodecError:
+        return {}
+    return schema if isinstance(schema, dict) else {}

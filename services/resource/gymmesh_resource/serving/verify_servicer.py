@@ -1,0 +1,213 @@
+"""VerifyService: the verdicts.
+
+Invariant: a verdict is what the author's verifier returned. Whatever keeps it from returning one is
+a VERIFIER_FAULT or VERIFIER_TIMEOUT, never a reward.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh.resource.v1 import resource_pb2
+from gymmesh.responses.v1 import responses_pb2
+from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh.verify.v1 import verify_pb2
+from gymmesh_runtime import metrics
+from gymmesh_runtime.context import CallContext
+from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.in_rollout import for_rollout
+
+from ..errors import TaskInvalid, TookTooLong, WrongResult
+from ..models import Ledger, Models, charge, merged
+from ..rollout import Member, Rollout
+from ..session import Session
+from ..task import Task
+from ..verdicts import Pending, Stage, write_verification
+from .faults import environment_fault, items_fault, raise_from, task_invalid
+from .served import ServedEnvironment, seed_of
+
+__all__ = ["VerifyServicer"]
+
+_STATUSES = {
+    rollout_pb2.VERIFICATION_STATUS_VERIFIED: "verified",
+    rollout_pb2.VERIFICATION_STATUS_PENDING: "pending",
+    rollout_pb2.VERIFICATION_STATUS_SKIPPED: "skipped",
+}
+_WITH_GROUP = Pending("Judged together with the task's other repeats.")
+
+
+class VerifyServicer:
+    """The verifier's RPCs, named as in the contract, which says what each does."""
+
+    def __init__(self, served: ServedEnvironment) -> None:
+        self._served = served
+        self._has_verify = served.defines("verify")
+        environment, limit_s = served.environment, served.config.verify_timeout_s
+        self._verify = served.method(environment.verify, limit_s)
+        self._verify_group = served.method(environment.verify_group, limit_s)
+        self._adds_turns = environment.reward_rule == resource_pb2.REWARD_RULE_SUM
+
+    async def Verify(
+        self, request: verify_pb2.VerifyRequest, context: CallContext
+    ) -> verify_pb2.VerifyResponse:
+        served, sessions, session_id = self._served, self._served.sessions, request.session_id
+        rollout = Rollout.from_request(request, served.models)
+        if not served.verify_needs_session and not sessions.has(session_id, context.identity):
+            return await self._judge_in_new_session(request, rollout, context.deadline)
+        with sessions.get(session_id, context.identity) as opened:
+            async with opened.order:
+                return await self._judge(opened.session, rollout, context.deadline)
+
+    async def VerifyGroup(
+        self, request: verify_pb2.VerifyGroupRequest, context: CallContext
+    ) -> verify_pb2.VerifyGroupResponse:
+        served = self._served
+        if not served.judges_groups:
+            raise MeshError(
+                errors_pb2.ERROR_REASON_NOT_OFFERED,
+                f"The environment {served.name!r} judges each rollout by itself.",
+                metadata={"method": "gymmesh.verify.v1.VerifyService/VerifyGroup"},
+            )
+        task = Task(request.task)
+        served.check(task)
+        members = [_member(task, member, served.models) for member in request.members]
+        started = time.perf_counter()
+        try:
+            outcomes = await self._verify_group.call((task, members), deadline=context.deadline)
+            if not isinstance(outcomes, Sequence) or len(outcomes) != len(members):
+                wrong = f"must give a list of {len(members)} verdicts, one for each member"
+                raise WrongResult(wrong, self._verify_group.function)
+        except Exception as error:
+            items = {
+                f"members[{place}].transcript": member.transcript
+                for place, member in enumerate(request.members)
+            }
+            raise_from(self._fault(error, "verify_group", task, items), error)
+        seconds = time.perf_counter() - started
+        response = verify_pb2.VerifyGroupResponse()
+        for member, outcome in zip(members, outcomes, strict=True):
+            rollout = member.rollout
+            verdict = response.verdicts.add(rollout_id=rollout.rollout_id)
+            usage = rollout.usage.entries()
+            self._write(verdict.verification, outcome, rollout, "verify_group", seconds, usage)
+        return response
+
+    async def _judge_in_new_session(
+        self, request: verify_pb2.VerifyRequest, rollout: Rollout, deadline: float | None
+    ) -> verify_pb2.VerifyResponse:
+        """The verdict in a session of its own, for an environment that does not need the
+        rollout's.
+        """
+        served, task = self._served, rollout.task
+        served.check(task)
+        session = await served.new_session("", task, seed_of(request.task), request.rollout_id)
+        try:
+            return await self._judge(session, rollout, deadline)
+        finally:
+            await served.end_session(session)
+
+    async def _judge(
+        self, session: Session[Any], rollout: Rollout, deadline: float | None
+    ) -> verify_pb2.VerifyResponse:
+        # Model calls are counted in the session and for the verdict.
+        usages = (session.usage, rollout.usage) if self._served.calls_models else ()
+        outcome: object = _WITH_GROUP
+        started = time.perf_counter()
+        if self._has_verify:
+            with for_rollout(rollout.rollout_id):
+                try:
+                    outcome = await self._verify.call(
+                        (session, rollout),
+                        deadline=deadline,
+                        usage=rollout.usage if usages else None,
+                    )
+                except Exception as error:
+                    items = {"transcript": rollout.items}
+                    fault = self._fault(error, "verify", rollout.task, items, usages)
+                    raise_from(fault, error)
+        seconds = time.perf_counter() - started
+        response = verify_pb2.VerifyResponse()
+        self._write(response.verification, outcome, rollout, "verify", seconds, merged(usages))
+        return response
+
+    def _fault(
+        self,
+        error: Exception,
+        stage: str,
+        task: Task,
+        items: Mapping[str, Sequence[responses_pb2.Item]] | None = None,
+        usages: Sequence[Ledger] = (),
+    ) -> MeshError:
+        """The MeshError for what kept the verifier from a verdict, with the usage until then.
+
+        `items`: the items that it was to judge, by their field in the request.
+        """
+        name = self._served.name
+        fault = items_fault(error, name, task, items) or self._verifier_fault(error, stage, task)
+        charge(fault, usages)
+        return fault
+
+    def _verifier_fault(self, error: Exception, stage: str, task: Task) -> MeshError:
+        name = self._served.name
+        if isinstance(error, TaskInvalid):
+            return task_invalid(error, name, task.id)
+        metrics.VERIFICATIONS.labels(name, "fault").inc()
+        # Builtin time-outs too: a verifier's own bound, such as that of a worker process.
+        if isinstance(error, TookTooLong | TimeoutError):
+            limit_s = self._served.config.verify_timeout_s
+            return MeshError(
+                errors_pb2.ERROR_REASON_VERIFIER_TIMEOUT,
+                f"The verifier of {name!r} came to no verdict in time: {error}.",
+                metadata={"verifier": name, "timeout_s": f"{limit_s:g}"},
+            )
+        return environment_fault(error, name, stage, reason=errors_pb2.ERROR_REASON_VERIFIER_FAULT)
+
+    def _write(
+        self,
+        verification: rollout_pb2.Verification,
+        outcome: object,
+        rollout: Rollout,
+        stage: str,
+        seconds: float,
+        usage: Sequence[rollout_pb2.ModelCallUsage],
+    ) -> None:
+        """Write the verdict on a rollout and count it."""
+        name, environment = self._served.name, self._served.environment
+        try:
+            reward = write_verification(
+                verification,
+                outcome,
+                verifier=name,
+                version=environment.verifier_version or environment.version,
+                stages=rollout.stages or (Stage(stage, int(seconds * 1e6)),),
+                reward_range=environment.reward_range,
+                earlier=math.fsum(rollout.turn_rewards) if self._adds_turns else 0.0,
+                usage=usage,
+            )
+        except (ValueError, TypeError, AttributeError) as error:
+            wrong = WrongResult(str(error), getattr(environment, stage))
+            raise self._fault(wrong, stage, rollout.task) from error
+        metrics.VERIFICATIONS.labels(name, _STATUSES[verification.status]).inc()
+        metrics.VERIFICATION_SECONDS.labels(name).observe(seconds, rollout.rollout_id)
+        if reward is not None:
+            metrics.REWARDS.labels(name).observe(reward, rollout.rollout_id)
+            # Both signs are shown as soon as there is one of either.
+            gained = metrics.REWARDS_ABSOLUTE.labels(name, "positive")
+            lost = metrics.REWARDS_ABSOLUTE.labels(name, "negative")
+            (gained if reward >= 0 else lost).inc(abs(reward))
+
+
+def _member(task: Task, member: verify_pb2.GroupMember, models: Models) -> Member:
+    rollout = Rollout(
+        task,
+        member.transcript,
+        member.stop_reason,
+        rollout_id=member.rollout_id,
+        attempt=member.attempt,
+        models=models,
+    )
+    return Member(rollout, member.verification if member.HasField("verification") else None)

@@ -1,0 +1,51 @@
+"""A session as an environment's code sees it."""
+
+from __future__ import annotations
+
+import random
+from functools import cached_property
+from typing import Generic, TypeVar
+
+from .models import ModelAccess, Models
+from .task import Task
+
+__all__ = ["Session"]
+
+S = TypeVar("S")
+
+
+class Session(ModelAccess, Generic[S]):
+    """What belongs to one attempt of a rollout.
+
+    `state` is the environment's own object, `seed` and `random` the session's chance: two
+    sessions with the same task and seed behave the same. `done`: whether the episode is over.
+    """
+
+    # Beside the attributes that an author's code may add: what always is there is set at less cost.
+    __slots__ = ("_models", "done", "id", "rollout_id", "seed", "state", "task")
+
+    def __init__(
+        self,
+        session_id: str,
+        task: Task,
+        seed: int,
+        state: S,
+        rollout_id: str = "",
+        models: Models | None = None,
+    ) -> None:
+        self.id = session_id
+        self.task = task
+        self.seed = seed
+        self.state = state
+        self.rollout_id = rollout_id
+        self._models = models
+        self.done = False
+
+    @cached_property
+    def random(self) -> random.Random:
+        """A source of chance that starts from the seed."""
+        return random.Random(self.seed)
+
+    def finish(self) -> None:
+        """Declare the episode over: the model is not called again."""
+        self.done = True

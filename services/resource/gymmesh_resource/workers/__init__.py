@@ -1,0 +1,36 @@
+"""Where blocking code runs: threads, worker processes, and the queues for them."""
+
+from .answer_work import AnswerTooMuch, work_on_answer
+from .call_timer import CallTimer, limit_paused, running_call
+from .process_pool import (
+    PoolClosed,
+    PoolError,
+    PoolSaturated,
+    ProcessPool,
+    WorkerCrashed,
+    WorkerFunctionError,
+    WorkerStartFailed,
+    WorkerTimeout,
+)
+from .slots import Slots
+from .threads import Threads, ThreadsBusy, ThreadsLost
+
+__all__ = [
+    "AnswerTooMuch",
+    "CallTimer",
+    "PoolClosed",
+    "PoolError",
+    "PoolSaturated",
+    "ProcessPool",
+    "Slots",
+    "Threads",
+    "ThreadsBusy",
+    "ThreadsLost",
+    "WorkerCrashed",
+    "WorkerFunctionError",
+    "WorkerStartFailed",
+    "WorkerTimeout",
+    "limit_paused",
+    "running_call",
+    "work_on_answer",
+]

@@ -1,0 +1,73 @@
+"""Work on what a model wrote, in a worker process: what the answer causes, and what it does not.
+
+Invariant: `AnswerTooMuch` means that the work itself used up its processor time or its memory, or
+broke its process. A busy machine, a full queue, a worker killed from outside or one that cannot
+start is a `PoolError`, as ever.
+
+Processor time is counted by the kernel, which ends the process when it is used up, also inside
+code that holds the interpreter's lock. A machine that runs much else makes the work take longer,
+but not more processor time.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from typing import TypeVar, TypeVarTuple
+
+from .process_pool import ProcessPool, WorkerCrashed
+
+__all__ = ["PATIENCE", "AnswerTooMuch", "work_on_answer"]
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+# Seconds by the clock for one second of processor time: on a busier machine the work is given up,
+# which is no verdict. The time that a verdict may take ends most earlier.
+PATIENCE = 20.0
+# The exit status of a worker without memory left: no number that Python or a shell uses.
+_NO_MEMORY = 86
+_BROKEN = {
+    -signal.SIGPROF: "it took more than its processor time",
+    _NO_MEMORY: "it needed more than its memory",
+    # What libraries end a process with: a stack or an allocation that is beyond them.
+    -signal.SIGSEGV: "it broke the process that worked on it",
+    -signal.SIGABRT: "it broke the process that worked on it",
+    -signal.SIGBUS: "it broke the process that worked on it",
+    -signal.SIGFPE: "it broke the process that worked on it",
+}
+
+
+class AnswerTooMuch(Exception):
+    """The answer could not be worked on within its bounds; the text says which, as evidence.
+
+    Before it is held against the answer, make sure that the task's own answer can be worked on.
+    """
+
+
+async def work_on_answer(
+    pool: ProcessPool, function: Callable[[*Ts], T], *arguments: *Ts, cpu_s: float
+) -> T:
+    """The result of ``function(*arguments)`` in a worker, within `cpu_s` seconds of CPU time.
+
+    Raises what the function raises, `AnswerTooMuch` or `PoolError`.
+    """
+    try:
+        return await pool.run(_bounded, cpu_s, function, arguments, timeout=cpu_s * PATIENCE)
+    except WorkerCrashed as error:
+        if error.status in _BROKEN:
+            raise AnswerTooMuch(_BROKEN[error.status]) from None
+        raise
+
+
+def _bounded(cpu_s: float, function: Callable[[*Ts], T], arguments: tuple[*Ts]) -> T:
+    """Runs in the worker."""
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_PROF, cpu_s)
+    try:
+        return function(*arguments)
+    except MemoryError:
+        os._exit(_NO_MEMORY)
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0.0)

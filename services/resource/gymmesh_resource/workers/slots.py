@@ -1,0 +1,72 @@
+"""A bounded number of sandboxes, or the like, at a time.
+
+    slots = Slots("sandboxes", 4)
+
+    async with slots.one():
+        ...
+
+The wait for a slot does not count against the time limit of the call that waits. It has bounds of
+its own, and is refused as a full queue (QUEUE_FULL) at the first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from time import monotonic
+from typing import Final
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh_runtime import metrics
+from gymmesh_runtime.errors import MeshError
+
+from .call_timer import limit_paused, running_call
+
+__all__ = ["Slots"]
+
+# Seconds before the caller gives up, so that it still gets the error that names the queue.
+_MARGIN_S: Final = 1.0
+
+
+class Slots:
+    """At most `number` at a time; the others wait in line, at most `wait_s` seconds each.
+
+    `name`: what there is a limited number of, for the error.
+    """
+
+    def __init__(self, name: str, number: int, *, wait_s: float = 600.0) -> None:
+        self._name, self._number, self._wait_s = name, number, wait_s
+        self._free = asyncio.Semaphore(number)
+
+    @asynccontextmanager
+    async def one(self) -> AsyncIterator[None]:
+        """Hold a slot inside of the block. Raises MeshError QUEUE_FULL."""
+        if self._free.locked():
+            await self._wait()
+        else:
+            await self._free.acquire()
+        try:
+            yield
+        finally:
+            self._free.release()
+
+    async def _wait(self) -> None:
+        timer = running_call.get()
+        seconds = self._wait_s
+        if timer is not None and timer.deadline is not None:
+            seconds = min(seconds, max(timer.deadline - monotonic() - _MARGIN_S, 0.0))
+        began = monotonic()
+        try:
+            with limit_paused():
+                async with asyncio.timeout(seconds):
+                    await self._free.acquire()
+        except TimeoutError:
+            raise MeshError(
+                errors_pb2.ERROR_REASON_QUEUE_FULL,
+                f"None of {self._number} {self._name} was free for {seconds:.1f} s.",
+                metadata={"queue": self._name, "limit": str(self._number)},
+                retry_after_s=1.0,
+            ) from None
+        finally:
+            metrics.SANDBOX_WAIT_SECONDS.labels().observe(monotonic() - began)

@@ -1,0 +1,125 @@
+"""The calls of a stream as its table keeps them, and what may happen to them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TypeAlias
+
+import msgspec
+from google.rpc import status_pb2
+
+from gymmesh_runtime.context import NO_METADATA
+from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.wire.mux.assembly import Chunks
+
+
+class OutgoingCall(msgspec.Struct, eq=False):
+    """A call that this side made. The table keeps the first four, its caller the others."""
+
+    number: int = 0
+    credit: int | None = None  # messages of a stream that may still come; None: a unary call
+    response: bytes | None = None  # of a unary call
+    chunks: Chunks | None = None  # the message under way
+    messages: list[bytes] = []  # of a stream, that were not read yet
+    over: bool = False
+    error: MeshError | None = None  # of one that is over; None: it went well
+    waiter: asyncio.Future[None] | None = None  # of the task that waits for more
+
+    def wake(self) -> None:
+        """Wakes the task that waits for more."""
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(None)
+
+    def finish(self, error: MeshError | None) -> None:
+        """No more comes."""
+        self.over, self.error = True, error
+        self.wake()
+
+
+class IncomingCall(msgspec.Struct, eq=False):
+    """A call that the other side made. The table keeps the first six, its server the others."""
+
+    number: int
+    method: str
+    timeout_ms: int
+    credit: int  # messages that may still be sent
+    metadata: Mapping[str, str] = NO_METADATA
+    chunks: Chunks | None = None  # None: the request is complete
+    identity: str = ""  # the caller's name, where callers have one
+    deadline: float = 0.0  # on the monotonic clock, in seconds
+    overdue: asyncio.TimerHandle | None = None  # set while chunks of the request are to come
+    task: asyncio.Task[None] | None = None
+    started: bool = False  # whether the task has taken its first step
+    waiter: asyncio.Future[None] | None = None  # of a stream that waits for credit
+
+    def stop(self) -> None:
+        """Stops what is done for it."""
+        if self.overdue is not None:
+            self.overdue.cancel()
+        if self.task is not None:
+            self.task.cancel()
+
+
+class Arrived(msgspec.Struct):
+    """A message of a stream of ours."""
+
+    call: OutgoingCall
+    payload: bytes
+
+
+class Ended(msgspec.Struct):
+    """A call of ours ended; without a status it went well, and a unary one has its response."""
+
+    call: OutgoingCall
+    status: status_pb2.Status | None
+
+
+class NoRoom(msgspec.Struct):
+    """There is no room for the response of a call of ours: to be cancelled, with the error."""
+
+    call: OutgoingCall
+    error: MeshError
+
+
+class Receiving(msgspec.Struct):
+    """A call of theirs began, and chunks of its request are still to come."""
+
+    call: IncomingCall
+
+
+class Received(msgspec.Struct):
+    """A call of theirs is to be served."""
+
+    call: IncomingCall
+    request: bytes
+
+
+class Refused(msgspec.Struct):
+    """A call of theirs is not served: to be ended with the error."""
+
+    number: int
+    error: MeshError
+
+
+class Cancelled(msgspec.Struct):
+    """A call of theirs was cancelled; its end is still to be sent."""
+
+    call: IncomingCall
+
+
+class Credited(msgspec.Struct):
+    """A call of theirs may be sent more; its ``credit`` is the new sum."""
+
+    call: IncomingCall
+
+
+class PeerLeaves(msgspec.Struct):
+    """The peer takes no new calls."""
+
+    reason: str
+
+
+Event: TypeAlias = (
+    Arrived | Ended | NoRoom | Receiving | Received | Refused | Cancelled | Credited | PeerLeaves
+)

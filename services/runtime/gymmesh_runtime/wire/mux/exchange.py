@@ -1,0 +1,272 @@
+"""One end of an Exchange stream: reads and writes batches, and brings its calls to their end.
+
+What arrives goes through the call table, and what the table says has happened goes to the calls
+that this side made (calling.py) or to those that it serves (serving.py). An exchange ends when
+
+    the stream does, either side breaks the protocol or the exchange is cut:
+        now; calls in flight end with the error
+    it leaves (drain, retired address) or the other side does:
+        when no call is in flight
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh_runtime import metrics
+from gymmesh_runtime.binding import BoundMethod
+from gymmesh_runtime.errors import MeshError, from_status, unforeseen
+from gymmesh_runtime.one_per_second import OnePerSecond
+from gymmesh_runtime.wire.batch import BatchLimits
+from gymmesh_runtime.wire.mux.assembly import AssemblyBudget
+from gymmesh_runtime.wire.mux.calls import (
+    Arrived,
+    Ended,
+    Event,
+    NoRoom,
+    OutgoingCall,
+    PeerLeaves,
+)
+from gymmesh_runtime.wire.mux.frames import Cancel, GoAway, pack, unpack
+from gymmesh_runtime.wire.mux.sender import BATCHING, Sender
+from gymmesh_runtime.wire.mux.serving import Admit, CallServer
+from gymmesh_runtime.wire.mux.stream import ByteStream
+from gymmesh_runtime.wire.mux.table import CallTable, TableLimits, Violation
+
+_log = logging.getLogger("gymmesh.mux")
+_warnings = OnePerSecond()
+
+_LINGER_S: Final = 0.5
+_STOP_S: Final = 5.0
+_MOST_WORDS: Final = 300  # characters of a peer that are logged
+
+
+class InFlight:
+    """How many calls a process has made that have not ended, over all its exchanges.
+
+    The more there are, the longer a frame waits for others to leave with.
+    """
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+
+class Exchange:
+    """One end of an Exchange stream.
+
+    ``opener`` is the side that opened the stream; ``peer`` is what errors and logs call the other
+    end; ``methods`` are those served to it, by full name; ``in_flight`` counts the calls made here
+    and over other exchanges; ``budget`` is what unfinished messages may take here and elsewhere;
+    ``admit`` lets the peer's calls in, None: all of them.
+    """
+
+    def __init__(
+        self,
+        stream: ByteStream,
+        *,
+        opener: bool,
+        peer: str,
+        methods: Mapping[str, BoundMethod] | None = None,
+        limits: TableLimits | None = None,
+        batching: BatchLimits = BATCHING,
+        in_flight: InFlight | None = None,
+        budget: AssemblyBudget | None = None,
+        admit: Admit | None = None,
+    ) -> None:
+        limits = limits or TableLimits()
+        self.peer = peer
+        self.table = CallTable(opener=opener, limits=limits, budget=budget)
+        self.sender = Sender(batching)
+        self.in_flight = in_flight or InFlight()
+        #: Called when no new call should be made, at the latest when the exchange has ended.
+        self.on_leaving: Callable[[], None] = lambda: None
+        #: Whether this side may begin a call.
+        self.usable = True
+        #: Whether it ended before its time.
+        self.broken = False
+        self._stream = stream
+        self._opener = opener
+        self._side = "client" if opener else "server"
+        self._server = CallServer(self.table, self.sender, methods or {}, limits.assembly_s, admit)
+        self._ending = False  # it ends when no call is in flight
+        self._peer_done = False  # the peer sends no more
+        self._over = asyncio.Event()
+        self._why: Callable[[], MeshError] = self._broken_off
+        self._detail = "the stream ended"
+
+    @property
+    def idle(self) -> bool:
+        """Whether no call is in flight."""
+        return self.table.outgoing == 0 and self.table.incoming == 0
+
+    def error(self) -> MeshError:
+        """A new error that says why the exchange ended."""
+        return self._why()
+
+    async def run(self) -> None:
+        """Carries frames until the exchange ends; every call in flight has ended then."""
+        tasks = {asyncio.create_task(self._read()), asyncio.create_task(self._write())}
+        streams = metrics.MUX_STREAMS.labels(self._side)
+        streams.inc()
+        try:
+            await self._over.wait()
+        finally:
+            streams.dec()
+            if self.broken:
+                metrics.MUX_BROKEN.labels(self._side).inc()
+            self._over.set()
+            self.usable = False
+            self.on_leaving()
+            self.sender.abort()
+            made, served = self.table.close()
+            for call in made:
+                call.finish(self.error())
+            for task in tasks:
+                task.cancel()
+            for one in served:
+                one.stop()
+            tasks |= {one.task for one in served if one.task is not None}
+            await asyncio.wait(tasks, timeout=_STOP_S)
+
+    def leave(self, reason: str) -> None:
+        """Takes no new calls and tells the peer so; ends when those in flight have."""
+        if self.usable:
+            self.usable, self._ending, self.table.leaving = False, True, True
+            self.sender.send([GoAway(0, reason)])
+
+    def cut(self, why: Callable[[], MeshError] | None = None) -> None:
+        """Ends the exchange now; its calls end with the error that ``why`` makes."""
+        if why is not None and not self._over.is_set():
+            self._why = why
+        self._break("it was cut")
+
+    def cancel(self, call: OutgoingCall) -> bool:
+        """Gives up a call of this side; returns whether it had not ended."""
+        if not self.table.cancel(call.number):
+            return False
+        self.sender.forget(call.number)
+        self.sender.send([Cancel(call.number)])
+        return True
+
+    # ---- reading --------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        try:
+            while (data := await self._stream.read()) is not None:
+                self._receive(data)
+        except (Violation, ValueError) as exc:
+            self._warn(exc)
+            self._break(f"the protocol was broken: {exc}")
+        except Exception as exc:
+            self._break(_message_of(exc, "reading from the mux"))
+        else:
+            # A server still answers what it was asked; a client's answers are all there.
+            self._peer_done = self._ending = True
+            if not self._opener:
+                self._close_when_idle()
+            elif self.idle:
+                self._over.set()
+            else:
+                self._break("the peer ended the stream")
+
+    def _receive(self, data: bytes) -> None:
+        """Takes a batch. Raises Violation and ValueError."""
+        frames = unpack(data).frames
+        if not frames:
+            raise Violation("a batch came without a frame")
+        for frame in frames:
+            event = self.table.receive(frame)
+            if event is not None:
+                self._handle(event)
+        if self._ending:
+            self._close_when_idle()
+
+    def _handle(self, event: Event) -> None:
+        match event:
+            case Ended(call, status):
+                call.finish(None if status is None else from_status(status))
+            case Arrived(call, payload):
+                call.messages.append(payload)
+                call.wake()
+            case NoRoom(call, error):
+                self.sender.forget(call.number)
+                self.sender.send([Cancel(call.number)])
+                call.finish(error)
+            case PeerLeaves(reason):
+                _log.info("%s takes no new calls: %s", self.peer, reason[:_MOST_WORDS])
+                self.usable, self._ending = False, True
+                self.on_leaving()
+            case _:
+                self._server.handle(event)
+
+    # ---- writing --------------------------------------------------------------------
+
+    async def _write(self) -> None:
+        batches = metrics.MUX_BATCHES.labels(self._side)
+        frames = metrics.MUX_FRAMES.labels(self._side)
+        try:
+            while batch := await self.sender.batch():
+                batches.inc()
+                frames.inc(len(batch))
+                await self._stream.write(pack(batch))
+                if self._ending:
+                    self._close_when_idle()
+            await self._stream.end()
+        except Exception as exc:
+            self._break(_message_of(exc, "writing to the mux"))
+        else:
+            if self._opener:  # the peer now ends the stream
+                asyncio.get_running_loop().call_later(_STOP_S, self._over.set)
+            else:
+                self._over.set()
+
+    # ---- ending ---------------------------------------------------------------------
+
+    def _close_when_idle(self) -> None:
+        """Ends it once no call is in flight; asked after each batch of one that is ending.
+
+        What a call of either side ends with was a frame in such a batch.
+        """
+        if not self.idle:
+            return
+        if self._opener or self._peer_done:
+            self.sender.close()
+        else:
+            # Calls that crossed our go-away are still told that they came too late.
+            asyncio.get_running_loop().call_later(_LINGER_S, self._close_if_idle)
+
+    def _close_if_idle(self) -> None:
+        if self.idle:
+            self.sender.close()
+
+    def _break(self, detail: str) -> None:
+        if not self._over.is_set():
+            self._detail = detail.removeprefix(f"{self.peer}: ")
+            self.broken = True
+            self._over.set()
+
+    def _broken_off(self) -> MeshError:
+        return MeshError(
+            errors_pb2.ERROR_REASON_MUX_BROKEN,
+            f"{self.peer}: the connection broke with this call in flight: {self._detail}",
+            metadata={"address": self.peer},
+        )
+
+    def _warn(self, violation: Exception) -> None:
+        """Log that the peer broke the protocol, at most once a second: any peer can do it, as often
+        as it likes. `gymmesh_mux_broken_total` counts all of them.
+        """
+        held_back = _warnings.held_back(self._side)
+        if held_back is not None:
+            more = f" ({held_back} more since the last such line)" if held_back else ""
+            _log.warning(
+                "%s broke the protocol of the mux, which is cut: %s%s", self.peer, violation, more
+            )
+
+
+def _message_of(exc: Exception, where: str) -> str:
+    return (exc if isinstance(exc, MeshError) else unforeseen(exc, where)).message

@@ -1,0 +1,184 @@
+"""The calls that this side of a stream serves: one task each, through its binding."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import Any, Final, TypeAlias
+
+from gymmesh_runtime.binding import BoundMethod
+from gymmesh_runtime.errors import MeshError, deadline_passed, to_status
+from gymmesh_runtime.timers import MAX_TIMEOUT_S
+from gymmesh_runtime.wire.batch import OutboxClosed
+from gymmesh_runtime.wire.mux import frames
+from gymmesh_runtime.wire.mux.calls import (
+    Cancelled,
+    Credited,
+    IncomingCall,
+    Received,
+    Receiving,
+    Refused,
+)
+from gymmesh_runtime.wire.mux.refusals import cancelled, not_offered
+from gymmesh_runtime.wire.mux.sender import Sender
+from gymmesh_runtime.wire.mux.table import CallTable, Violation
+from gymmesh_runtime.wire.sizes import packed_response
+
+#: For callers that name no deadline.
+_OWN_TIMEOUT_S: Final = 3600.0
+#: A peer that asks for ever more and reads nothing is cut off with so many frames queued.
+_MAX_QUEUED: Final = 262_144
+
+#: Lets a call in, whose identity and metadata it sets. Raises MeshError.
+Admit: TypeAlias = Callable[[IncomingCall], None]
+
+
+class CallServer:
+    """Serves the calls of a stream's other side.
+
+    ``methods`` by full name; ``assembly_s``: how long the chunks of a request may take to come;
+    ``admit`` lets calls in, None: all of them.
+    """
+
+    def __init__(
+        self,
+        table: CallTable,
+        sender: Sender,
+        methods: Mapping[str, BoundMethod],
+        assembly_s: float,
+        admit: Admit | None = None,
+    ) -> None:
+        self._table = table
+        self._sender = sender
+        self._methods = methods
+        self._assembly_s = assembly_s
+        self._admit = admit
+
+    def handle(self, event: Received | Receiving | Refused | Cancelled | Credited) -> None:
+        """Does what an event of the table asks for. Raises Violation."""
+        match event:
+            case Received(call, request):
+                self._received(call, request)
+            case Receiving(call):
+                self._receiving(call)
+            case Refused(number, error):
+                self._send_end(number, error)
+                if self._sender.queued_items > _MAX_QUEUED:
+                    raise Violation("it asks for ever more and reads no answer")
+            case Cancelled(call):
+                self._cancelled(call)
+            case Credited(call):
+                if call.waiter is not None and not call.waiter.done():
+                    call.waiter.set_result(None)
+
+    # ---- what arrives ---------------------------------------------------------------
+
+    def _receiving(self, call: IncomingCall) -> None:
+        """A call whose request comes in chunks; they, too, must come in time."""
+        if self._admitted(call):
+            timeout = call.deadline - monotonic()
+            loop = asyncio.get_running_loop()
+            call.overdue = loop.call_later(min(timeout, self._assembly_s), self._overdue, call)
+
+    def _received(self, call: IncomingCall, request: bytes) -> None:
+        """A call whose request is complete."""
+        if call.overdue is not None:  # it was let in with its first chunk
+            call.overdue.cancel()
+        elif not self._admitted(call):
+            return
+        call.task = asyncio.create_task(self._serve(call, self._methods[call.method], request))
+
+    def _admitted(self, call: IncomingCall) -> bool:
+        """Whether a call is let in; it ends where it is not."""
+        method = self._methods.get(call.method)
+        try:
+            if method is None or method.spec.client_streaming:
+                raise not_offered(call.method)
+            if self._admit is not None:
+                self._admit(call)
+        except MeshError as error:
+            self._end(call.number, error)
+            return False
+        call.deadline = monotonic() + _timeout_s(call)
+        return True
+
+    def _cancelled(self, call: IncomingCall) -> None:
+        self._sender.forget(call.number)
+        call.stop()
+        if not call.started:  # else the task sends the end
+            self._end(call.number, cancelled())
+
+    def _overdue(self, call: IncomingCall) -> None:
+        error = deadline_passed(call.method)
+        if _timeout_s(call) > self._assembly_s:
+            error.message = f"the request did not come within {self._assembly_s:g} s"
+        self._end(call.number, error)
+
+    # ---- serving --------------------------------------------------------------------
+
+    async def _serve(self, call: IncomingCall, method: BoundMethod, request: bytes) -> None:
+        """Serves a call, and ends it."""
+        call.started = True
+        try:
+            if method.spec.server_streaming:
+                await self._send_stream(call, method, request)
+                self._end(call.number, None)
+                return
+            message = method.read(request)
+            del request  # not to be kept for as long as the call takes
+            timeout = call.deadline - monotonic()
+            response = await method.call(message, timeout, call.metadata, identity=call.identity)
+            answer = frames.answer(call.number, packed_response(method.spec, response))
+            if self._sender.full:
+                await self._may_send(call, credit=False)
+            in_flight = self._table.incoming
+            if self._table.end(call.number):
+                self._sender.send(answer, in_flight)
+        except asyncio.CancelledError:
+            self._end(call.number, cancelled())
+        except Exception as error:
+            self._end(call.number, error)
+
+    async def _send_stream(self, call: IncomingCall, method: BoundMethod, request: bytes) -> None:
+        responses: Any = method.stream(
+            method.read(request),
+            timeout=call.deadline - monotonic(),
+            metadata=call.metadata,
+            identity=call.identity,
+        )
+        try:
+            async for response in responses:
+                message = packed_response(method.spec, response)
+                if call.credit == 0 or self._sender.full:
+                    await self._may_send(call, credit=True)
+                call.credit -= 1
+                self._sender.send(frames.message(call.number, message), self._table.incoming)
+        finally:
+            await responses.aclose()
+
+    async def _may_send(self, call: IncomingCall, *, credit: bool) -> None:
+        """Waits for credit and for room, until the call's deadline."""
+        try:
+            async with asyncio.timeout(call.deadline - monotonic()):
+                while credit and call.credit == 0:
+                    call.waiter = asyncio.get_running_loop().create_future()
+                    await call.waiter
+                await self._sender.room()
+        except TimeoutError:
+            raise deadline_passed(call.method) from None
+        except OutboxClosed:  # the stream has ended, and all its calls
+            raise asyncio.CancelledError from None
+
+    def _end(self, number: int, error: BaseException | None) -> None:
+        """Ends a call that has not ended; ``error`` None: well."""
+        if self._table.end(number):
+            self._send_end(number, error)
+
+    def _send_end(self, number: int, error: BaseException | None) -> None:
+        status = None if error is None else to_status(error)
+        self._sender.send([frames.End(number, status)], self._table.incoming)
+
+
+def _timeout_s(call: IncomingCall) -> float:
+    return min(call.timeout_ms / 1000, MAX_TIMEOUT_S) or _OWN_TIMEOUT_S

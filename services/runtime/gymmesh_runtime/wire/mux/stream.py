@@ -1,0 +1,71 @@
+"""The gRPC call under an exchange, as a stream of bytes both ways."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any, Protocol, TypeVar
+
+import grpc
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh_runtime.errors import MeshError, from_rpc_error
+from gymmesh_runtime.wire.mux.frames import EXCHANGE
+from gymmesh_runtime.wire.plain import cancelled_by_caller
+
+T = TypeVar("T")
+
+
+class ByteStream(Protocol):
+    """A stream of batches to and from the peer. Failures raise MeshError."""
+
+    async def read(self) -> bytes | None:
+        """The next batch; None when the peer sends no more."""
+
+    async def write(self, data: bytes) -> None:
+        """Sends a batch, waiting while the peer does not read."""
+
+    async def end(self) -> None:
+        """Says that no more is sent."""
+
+
+class GrpcStream:
+    """Either end: a client's call or a server's context, both have read and write."""
+
+    def __init__(self, rpc: Any, peer: str, *, opener: bool) -> None:
+        self._rpc = rpc
+        self._peer = peer
+        self._opener = opener
+
+    async def read(self) -> bytes | None:
+        """The next batch; None when the peer sends no more. Raises MeshError."""
+        data: Any = await self._typed(self._rpc.read())
+        return None if data is grpc.aio.EOF else data
+
+    async def write(self, data: bytes) -> None:
+        """Sends a batch, waiting while the peer does not read. Raises MeshError."""
+        await self._typed(self._rpc.write(data))
+
+    async def end(self) -> None:
+        """Says that no more is sent; on a server the end of its handler does. Raises MeshError."""
+        if self._opener:
+            await self._typed(self._rpc.done_writing())
+
+    async def _typed(self, operation: Awaitable[T]) -> T:
+        try:
+            return await operation
+        except grpc.aio.AioRpcError as exc:
+            raise from_rpc_error(exc, self._peer, EXCHANGE) from None
+        except asyncio.CancelledError:
+            if cancelled_by_caller():
+                raise
+            raise self._gone("the call was cancelled") from None
+        except Exception as exc:  # the library has several for a call that is over
+            raise self._gone(f"{type(exc).__name__}: {exc}") from None
+
+    def _gone(self, detail: str) -> MeshError:
+        return MeshError(
+            errors_pb2.ERROR_REASON_PEER_UNAVAILABLE,
+            detail,
+            metadata={"address": self._peer},
+        )

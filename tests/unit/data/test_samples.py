@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gymmesh_client import UserError
+from gymmesh_data import Sample, samples_of, stored_rollout
+from gymmesh_data.samples import NoTokens
+from tests.unit.data.rows import row, text
+
+IDS = st.lists(st.integers(0, 99), min_size=1, max_size=5)
+
+
+def rollout_of(*calls: tuple[list[int], list[int], list[float]]) -> Any:
+    keys = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
+    output = [text("x", **dict(zip(keys, one, strict=True))) for one in calls]
+    return stored_rollout(row(*output), "x.jsonl:1")
+
+
+@given(st.lists(st.tuples(IDS, IDS), min_size=1, max_size=5))
+def test_a_conversation_that_goes_on_is_one_sample(
+    turns: list[tuple[list[int], list[int]]],
+) -> None:
+    held: list[int] = []
+    calls, mask, logprobs = [], [], []
+    for read, sampled in turns:
+        probs = [-float(one) for one in sampled]
+        calls.append(([*held, *read], sampled, probs))
+        held += [*read, *sampled]
+        mask += [0] * len(read) + [1] * len(sampled)
+        logprobs += [0.0] * len(read) + probs
+    (sample,) = samples_of(rollout_of(*calls))
+    assert sample == Sample(held, mask, logprobs)
+    assert [one for one in sample.labels if one != -100] == [
+        one for _, sampled in turns for one in sampled
+    ]
+
+
+@given(st.lists(st.tuples(IDS, IDS, st.booleans()), min_size=1, max_size=6))
+def test_each_sampled_id_is_trained_once(turns: list[tuple[list[int], list[int], bool]]) -> None:
+    """A fork rewrites the history: it begins a sample, in which all of it is only read."""
+    held: list[int] = []
+    calls = []
+    for read, sampled, forks in turns:
+        before = held[: len(held) // 2] if forks else held
+        calls.append(([*before, *read], sampled, [0.0] * len(sampled)))
+        held = [*before, *read, *sampled]
+    samples = samples_of(rollout_of(*calls))
+    trained = [
+        one
+        for sample in samples
+        for one, on in zip(sample.input_ids, sample.mask, strict=True)
+        if on
+    ]
+    assert trained == [one for _, sampled, _ in turns for one in sampled]
+    assert len(samples) <= 1 + sum(forks for _, _, forks in turns)
+
+
+def test_a_fork_begins_another_sample() -> None:
+    samples = samples_of(rollout_of(([1, 2], [3], [-0.5]), ([1, 9], [4], [-0.25])))
+    assert samples == [
+        Sample([1, 2, 3], [0, 0, 1], [0.0, 0.0, -0.5]),
+        Sample([1, 9, 4], [0, 0, 1], [0.0, 0.0, -0.25]),
+    ]
+
+
+def test_log_probabilities_that_are_not_all_there_are_left_out() -> None:
+    (sample,) = samples_of(rollout_of(([1], [2], []), ([1, 2, 3], [4], [-0.5])))
+    assert sample == Sample([1, 2, 3, 4], [0, 1, 0, 1], [])
+
+
+def test_without_tokens_there_is_no_sample() -> None:
+    with pytest.raises(NoTokens, match="no generation_token_ids"):
+        samples_of(stored_rollout(row(text("5")), "x"))
+    with pytest.raises(NoTokens, match="exact-token law"):
+        samples_of(stored_rollout(row(text("5", generation_token_ids=[1])), "x"))
+
+
+@pytest.mark.parametrize(
+    ("calls", "words"),
+    [
+        (([1], [2, 3], [0.5]), "must be as many"),
+        ((["1"], [2], [0.5]), "prompt_token_ids: must be a list of numbers"),
+        (([1], {}, []), "generation_token_ids: must be a list of numbers"),
+    ],
+)
+def test_lists_that_disagree_are_named(calls: Any, words: str) -> None:
+    with pytest.raises(UserError) as raised:
+        samples_of(rollout_of(calls))
+    assert words in str(raised.value)
+    assert str(raised.value).startswith("x.jsonl:1: response.output[0]")
