@@ -17,8 +17,6 @@ from tests.chaos.plan import COLLECTOR, ENDPOINT, Fault
 from tests.chaos.seed import run_seed
 from tests.chaos.test_quick import WITHIN_S, shown, small
 
-pytestmark = pytest.mark.timeout(150)
-
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> Path:

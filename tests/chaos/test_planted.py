@@ -10,8 +10,6 @@ from tests.chaos.plan import COLLECTOR, ENDPOINT, Fault
 from tests.chaos.seed import run_seed
 from tests.chaos.test_quick import WITHIN_S, shown, small
 
-pytestmark = pytest.mark.timeout(150)
-
 CUT = [Fault(1.6, "power cut", COLLECTOR)]
 KILL = [Fault(1.2, "kill", COLLECTOR)]
 STORM = [Fault(0.2, "500", ENDPOINT, 6.0, 1.0)]

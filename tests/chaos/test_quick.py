@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.chaos.plan import COLLECTOR, ENDPOINT, TO_AGENT, TO_ENDPOINT, Fault, World
 from tests.chaos.seed import Result, run_seed
 from tests.support.optional import require
 
-pytestmark = pytest.mark.timeout(150)
 WITHIN_S = 90.0
 
 

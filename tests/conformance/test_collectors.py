@@ -16,8 +16,6 @@ from gymmesh_conformance.collectors import (
 )
 from gymmesh_conformance.runner import CaseResult
 
-pytestmark = pytest.mark.timeout(180)
-
 _PLACES = "{agent} {input} {output} {failures}"
 _COLLECT = f"{sys.executable} -m gymmesh_cli collect --agent {{agent}} -i {{input}} -o {{output}}"
 _TAMPERING = f"{sys.executable} -m tests.conformance.tampering_collector"

@@ -33,7 +33,6 @@ async def subject(request: pytest.FixtureRequest) -> AsyncIterator[Subject]:
         yield await target.subject()
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     ("subject", "case"), list(_parameters()), indirect=["subject"], scope="module"
 )

@@ -41,7 +41,6 @@ from tests.conformance.minimal.registry import Registry
 from tests.conformance.minimal.status import fail
 from tests.conformance.stopping import stoppable
 
-pytestmark = pytest.mark.timeout(120)
 _Serve = Callable[[str], AbstractAsyncContextManager[str]]
 
 

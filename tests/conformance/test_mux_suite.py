@@ -40,8 +40,6 @@ from gymmesh_runtime.wire.mux.table import CallTable, TableLimits, Violation
 from tests.conformance.implementations import PROFILES
 from tests.conformance.stopping import stoppable
 
-pytestmark = pytest.mark.timeout(120)
-
 Change = Callable[[pytest.MonkeyPatch], None]
 
 

@@ -26,8 +26,6 @@ from tests.conformance.ours import agent_of
 
 _SLOW_S = 130.0
 
-pytestmark = pytest.mark.timeout(600)
-
 
 _MINIMAL = next(one for one in MINIMAL if one.name == "minimal")
 # Its own limit of a model call is two minutes unless it is told otherwise.

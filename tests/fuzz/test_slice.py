@@ -13,7 +13,6 @@ from tests.fuzz.choose import PLAIN, SECURED, opened, spare_registry
 from tests.fuzz.mesh import FEW, running
 from tests.fuzz.stock import Stock
 
-pytestmark = pytest.mark.timeout(300)
 _CASES = 15
 
 

@@ -9,8 +9,6 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
-
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.config import AgentConfig
@@ -26,8 +24,6 @@ from gymmesh_resource.service import ResourceService
 from gymmesh_runtime.serve import ServeOptions, serving
 from tests.support.cli import sums, write_tasks
 from tests.unit.runtime.probe import MODEL, until
-
-pytestmark = pytest.mark.timeout(120)
 
 RESOURCE: Final = "gymmesh.resource.v1.ResourceService"
 ROLLOUTS: Final = 24

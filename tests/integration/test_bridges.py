@@ -63,7 +63,7 @@ async def nemo(whose: str, kind: str) -> AsyncIterator[str]:
         yield line.decode().strip()
     finally:
         process.terminate()
-        await asyncio.wait_for(process.wait(), 10)
+        await asyncio.wait_for(process.wait(), 60)
 
 
 def recorded(golden_dir: Path, kind: str) -> list[tuple[rollout_pb2.Task, dict[str, Any]]]:

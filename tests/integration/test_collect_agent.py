@@ -31,8 +31,6 @@ from tests.unit.agent.servicers import (
 )
 from tests.unit.agent.streams import check_law, kinds
 
-pytestmark = pytest.mark.timeout(90)
-
 
 @pytest.fixture(params=["direct", "grpc"])
 def path(request: pytest.FixtureRequest) -> str:

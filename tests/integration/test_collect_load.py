@@ -34,7 +34,7 @@ async def test_a_run_is_no_wider_than_its_agents(tmp_path: Path) -> None:
         for task in rollouts:
             task.agent = "scripted"
         going = asyncio.create_task(run.run(rollouts))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while run.figures().width != 6:  # noqa: ASYNC110 (what is waited for has no event)
                 await asyncio.sleep(0.02)
         assert run.figures().concurrency == 40

@@ -18,8 +18,6 @@ from tests.support import endpoint as fake
 from tests.support.cli import BOUND_S, Bench, ended, gym, rows_of, solve, start
 from tests.support.endpoint import FakeEndpoint, Seen
 
-pytestmark = pytest.mark.timeout(180)
-
 
 @pytest.fixture
 async def endpoint() -> AsyncIterator[FakeEndpoint]:

@@ -65,7 +65,6 @@ def test_what_cannot_be_indexed(documents: Path, arguments: list[str], said: str
     assert not (documents / "index.db").exists()
 
 
-@pytest.mark.timeout(120)
 def test_tasks_are_generated(tmp_path: Path) -> None:
     require(find_spec("reasoning_gym"), "reasoning-gym", "pip install 'gymmesh[reasoning-gym]'")
     options = ["-d", "countdown", "-d", "spell_backward", "--count", "5", "--seed", "3"]
@@ -89,7 +88,6 @@ def test_tasks_are_generated(tmp_path: Path) -> None:
     assert gym("data", "validate", str(file)).exit_code == 0
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -18,8 +18,6 @@ from tests.unit.discovery.fake_kubernetes import answering
 from tests.unit.discovery.kubernetes_slices import endpoint, slice_of
 from tests.unit.runtime.probe import DISCOVERY, instance_at
 
-pytestmark = pytest.mark.timeout(180)
-
 
 def config_of(folder: Path, discovery: DiscoveryConfig | None = None) -> MeshConfig:
     path = folder / "recorded.jsonl"

@@ -24,8 +24,6 @@ from gymmesh_runtime.serve import ServeOptions, serving
 from tests.unit.runtime.probe import DISCOVERY, MODEL, instance_at, served, until
 from tests.unit.runtime.probe_service import ProbeService
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @pytest.fixture(autouse=True)
 def short_leases(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +164,7 @@ async def test_a_registry_that_is_not_there_is_waited_for() -> None:
         await asyncio.sleep(0.2)
         assert not starting.done()
         async with registry(port) as (_, backend):
-            await asyncio.wait_for(starting, 20)
+            await asyncio.wait_for(starting, 60)
             assert ids(backend) == ["a"]
             await kept.stop()
 
@@ -177,7 +175,7 @@ async def test_an_id_that_is_taken_is_no_reason_to_wait() -> None:
         await first.start(10)
         other = instance_at("127.0.0.1:2", instance_id="a")
         with pytest.raises(MeshError, match="another live instance is called 'a'"):
-            await asyncio.wait_for(Registration(peer, other).start(30), 10)
+            await asyncio.wait_for(Registration(peer, other).start(30), 60)
         await first.stop()
 
 

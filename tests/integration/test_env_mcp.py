@@ -20,7 +20,6 @@ from tests.conftest import require
 from tests.unit.environments.mcp.test_mcp_server import connected, status, text
 
 require(find_spec("mcp"), "the mcp package", "pip install 'gymmesh[mcp]'")
-pytestmark = pytest.mark.timeout(120)
 
 COUNTER = '''
 from dataclasses import dataclass
@@ -104,7 +103,7 @@ async def end(process: Process, number: int | None = signal.SIGINT) -> tuple[int
     """The exit code, the rest of stdout, and stderr; the process is sent a signal unless None."""
     if number is not None:
         process.send_signal(number)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         out, errors = await process.communicate()
     assert process.returncode is not None
     return process.returncode, out.decode(), errors.decode()

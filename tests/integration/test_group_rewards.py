@@ -7,14 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.integration.world import files as world
 
 _ANSWERS = ["a", "bbb", "cc"]
 
 
-@pytest.mark.timeout(120)
 def test_repeats_are_ranked(tmp_path: Path) -> None:
     question = {"input": [{"role": "user", "content": "say something long"}]}
     tasks = tmp_path / "tasks.jsonl"

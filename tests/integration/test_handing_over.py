@@ -22,8 +22,6 @@ from tests.conformance.stopping import stoppable
 from tests.unit.runtime.probe import DISCOVERY, instance_at, until
 from tests.unit.runtime.registry import registering
 
-pytestmark = pytest.mark.timeout(120)
-
 RESOURCE = "gymmesh.resource.v1.ResourceService"
 BOUND_S = 60.0
 

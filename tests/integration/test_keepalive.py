@@ -17,8 +17,6 @@ from gymmesh_runtime.wire.options import KEEPALIVE_KEY, KEEPALIVE_S, channel_opt
 from tests.unit.runtime.probe import instance_at
 from tests.unit.runtime.probe_service import ProbeService
 
-pytestmark = pytest.mark.timeout(60)
-
 # The pings that a library sends, however short their time, are a second apart.
 _SHORTER = 200
 _TIMES = ("grpc.keepalive_time_ms",)

@@ -41,8 +41,6 @@ TOOL = {
 }
 OPTIONS = ConstraintOptions(answer_pattern="-?[0-9]{1,6}", call_first=True)
 
-pytestmark = pytest.mark.timeout(300)
-
 
 @pytest.fixture(scope="module")
 def weights() -> Path:

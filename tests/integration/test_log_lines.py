@@ -7,16 +7,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_mesh import MeshConfig, MeshSettings, remote, up
 from gymmesh_model import ModelConfig
 from gymmesh_resource import EnvironmentConfig
 from gymmesh_responses import params_from_json
-
-pytestmark = pytest.mark.timeout(180)
 
 BOUND_S = 60.0
 LOUD = """

@@ -28,8 +28,6 @@ from tests.unit.agent.mesh import ask, running
 from tests.unit.agent.servicers import TinyEnvironment
 from tests.unit.runtime.probe import until
 
-pytestmark = pytest.mark.timeout(300)
-
 NAMES: Final = 10_000
 #: The most series that one kind of call may add: a few outcomes, and a histogram's buckets.
 FEW: Final = 100

@@ -29,7 +29,7 @@ from tests.support.optional import require
 
 Api = Literal["responses", "chat", "openai"]
 KEY = Secret("sk-test-0123456789")
-BOUND_S = 20.0
+BOUND_S = 120.0
 TOOL = {"type": "function", "name": "add", "parameters": {"type": "object"}, "strict": None}
 
 
@@ -63,7 +63,7 @@ async def serving(config: ModelConfig) -> AsyncIterator[ModelService]:
 
 
 def configured(api: Api, server: FakeEndpoint, **more: Any) -> ModelConfig:
-    given = {"timeout_s": 10.0, "max_retries": 0, "api_key": KEY, "model": "m-1", **more}
+    given = {"timeout_s": 60.0, "max_retries": 0, "api_key": KEY, "model": "m-1", **more}
     return ModelConfig(backend=api, url=server.url, **given)
 
 

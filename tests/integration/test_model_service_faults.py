@@ -125,7 +125,7 @@ async def server() -> AsyncIterator[FakeEndpoint]:
 
 
 def configured(backend: Any, server: FakeEndpoint, **more: Any) -> ModelConfig:
-    given = {"timeout_s": 10.0, "max_retries": 1, "api_key": KEY, "model": "m-1", **more}
+    given = {"timeout_s": 60.0, "max_retries": 1, "api_key": KEY, "model": "m-1", **more}
     url = server.root if backend == "azure" else server.url
     return ModelConfig(backend=backend, url=url, **given)
 
@@ -157,7 +157,7 @@ async def answered(service: ModelService, server: FakeEndpoint) -> None:
 async def check(row: Fault, backend: str, server: FakeEndpoint, *, stream: bool) -> None:
     late = row.reason == "MODEL_TIMEOUT"
     frames: list[Any] = []
-    config = configured(backend, server, timeout_s=SHORT_S if late else 10.0)
+    config = configured(backend, server, timeout_s=SHORT_S if late else 60.0)
     async with serving(config) as service:
         if late:  # the first call has a client to make, and may be out of time before it is sent
             await answered(service, server)

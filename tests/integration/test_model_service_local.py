@@ -21,8 +21,6 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 from tests.conftest import require
 
-pytestmark = pytest.mark.timeout(300)
-
 TOOL = {
     "type": "function",
     "name": "calculator",

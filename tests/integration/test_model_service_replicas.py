@@ -13,6 +13,7 @@ from aiohttp import web
 
 from gymmesh_model import ModelConfig, ModelService
 from gymmesh_model.config import AdaptConfig
+from gymmesh_model.routing.breaker import RetryBudget
 from gymmesh_responses import text_of
 from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError, to_status
@@ -36,7 +37,7 @@ async def servers() -> AsyncIterator[list[FakeEndpoint]]:
 
 
 def configured(api: Api, servers: Sequence[FakeEndpoint], **more: Any) -> ModelConfig:
-    given = {"timeout_s": 10.0, "max_retries": 2, "api_key": KEY, "model": "m-1", **more}
+    given = {"timeout_s": 60.0, "max_retries": 2, "api_key": KEY, "model": "m-1", **more}
     if api == "vllm":
         # Nothing but the calls: what else it asks its servers is counted elsewhere.
         given["options"] = {"exact": False, "weights_poll_s": 0.0}
@@ -91,7 +92,7 @@ async def test_one_replica_dead(api: Api, how: How, servers: list[FakeEndpoint])
 @apis
 @ways
 async def test_all_dead(api: Api, how: How, servers: list[FakeEndpoint]) -> None:
-    async with serving(configured(api, servers, max_retries=2, timeout_s=5.0)) as service:
+    async with serving(configured(api, servers, max_retries=2)) as service:
         for server in servers:
             await server.stop()
         async with asyncio.timeout(BOUND_S):
@@ -259,8 +260,11 @@ class Narrow(FakeEndpoint):
 async def test_the_limit_finds_what_an_endpoint_can_take() -> None:
     narrow = Narrow(8)
     async with narrow:
-        config = configured("chat", [narrow], max_concurrency=64, max_retries=8, timeout_s=30.0)
+        config = configured("chat", [narrow], max_concurrency=64, max_retries=8)
         async with serving(config) as service:
+            # The limit is what is looked at, not the budget, which a slow start may spend.
+            backend: Any = service._backend
+            backend._http._attempts._budget = RetryBudget(capacity=1e9)
             said = await asyncio.gather(*(answered(service, "whole", "") for _ in range(600)))
             limit = service._limiter.limit
     assert set(said) == {"ok"}

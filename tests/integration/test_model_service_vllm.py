@@ -21,7 +21,7 @@ from tests.support import vllm_server as fake
 from tests.support.dialogue import Dialogue, ids_of, result, user
 from tests.support.vllm_server import FakeVllm, calls, decode, encode, says
 
-BOUND_S = 20.0
+BOUND_S = 120.0
 TOOL = {"type": "function", "name": "add", "parameters": {"type": "object"}, "strict": None}
 REWRITES = tokens_pb2.FORK_REASON_TEMPLATE_REWRITES
 

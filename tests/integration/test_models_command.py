@@ -162,7 +162,7 @@ async def test_each_endpoint_is_tried_by_itself(server: FakeEndpoint, tmp_path: 
             },
         )
         models = named(load_config([path], [], MeshConfig), ["judge"])
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             for _ in range(2):
                 checks = await check(models)
                 assert [(one.url, one.reason) for one in checks] == [

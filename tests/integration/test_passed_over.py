@@ -28,8 +28,6 @@ from tests.support.cli import sums, write_tasks
 from tests.unit.runtime.probe import MODEL, instance_at, until
 from tests.unit.runtime.registry import registering
 
-pytestmark = pytest.mark.timeout(120)
-
 RESOURCE: Final = "gymmesh.resource.v1.ResourceService"
 #: Half of them are meant for the instance that is gone: one in 16 million times none is.
 ROLLOUTS: Final = 24

@@ -8,8 +8,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from gymmesh.model.v1 import model_pb2
 from gymmesh_agent.config import AgentConfig
 from gymmesh_agent.service import AgentService
@@ -23,8 +21,6 @@ from gymmesh_runtime.serve import Served, ServeOptions, serving
 from gymmesh_runtime.service import Service
 from tests.unit.runtime.probe import DISCOVERY, instance_at, until
 from tests.unit.runtime.registry import registering
-
-pytestmark = pytest.mark.timeout(120)
 
 MODEL = "gymmesh.model.v1.ModelService"
 

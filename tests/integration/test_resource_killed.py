@@ -17,16 +17,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
-
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_mesh import MeshConfig, MeshSettings, up
 from gymmesh_model.config import ModelConfig
 from gymmesh_runtime.peers import PeerDirectory
 from tests.support.cli import rows_of, start, sums, write_tasks
 from tests.unit.runtime.probe import DISCOVERY, instance_at
-
-pytestmark = pytest.mark.timeout(400)
 
 ROLLOUTS: Final = 200
 # So many have ended before the kill.

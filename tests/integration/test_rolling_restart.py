@@ -24,8 +24,6 @@ from tests.support.cli import rows_of, start, write_tasks
 from tests.support.noted_tools import CALLS, calls_in
 from tests.support.served import ROOT, Served, serve
 
-pytestmark = pytest.mark.timeout(400)
-
 BOUND_S: Final = 60.0
 #: Time enough for what runs, on a machine that is busy, too.
 DRAIN_S: Final = 40.0

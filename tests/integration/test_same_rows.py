@@ -94,7 +94,6 @@ def apart(world: tuple[Path, Path, Path]) -> tuple[list[Row], list[Row]]:
         return _collect(folder, "apart", tasks, "--agent", agent)
 
 
-@pytest.mark.timeout(180)
 def test_rows_are_equal(
     embedded: tuple[list[Row], list[Row]], apart: tuple[list[Row], list[Row]]
 ) -> None:
@@ -102,7 +101,6 @@ def test_rows_are_equal(
         assert [_settled(row) for row in one] == [_settled(row) for row in other]
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("where", ["embedded", "apart"])
 def test_every_rollout_has_one_outcome(where: str, request: pytest.FixtureRequest) -> None:
     completed, failed = request.getfixturevalue(where)

@@ -19,7 +19,6 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tests.chaos.processes import free_port
 from tests.support.cli import BOUND_S, gym, rows_of, sums, write_tasks
 
-pytestmark = pytest.mark.timeout(180)
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 

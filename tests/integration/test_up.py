@@ -34,8 +34,6 @@ from tests.conftest import require
 from tests.support.cli import gym
 from tests.unit.runtime.probe import DISCOVERY, instance_at, until
 
-pytestmark = pytest.mark.timeout(120)
-
 REPOSITORY = Path(__file__).parents[2]
 KINDS = ["discovery", "model", "environment", "agent"]
 

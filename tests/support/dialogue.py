@@ -12,7 +12,7 @@ from gymmesh_responses import items_to_list, params_from_json
 from gymmesh_runtime.context import CallContext
 
 Json = dict[str, Any]
-BOUND_S = 20.0
+BOUND_S = 120.0
 
 
 def ids_of(packed: bytes) -> list[int]:

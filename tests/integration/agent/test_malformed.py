@@ -24,8 +24,6 @@ from tests.unit.agent.mesh import BOUND_S, ask, running
 from tests.unit.agent.servicers import ScriptedModel, TinyEnvironment, says
 from tests.unit.runtime.probe import PATHS, instance_at
 
-pytestmark = pytest.mark.timeout(90)
-
 MIB = 1024 * 1024
 LARGE = "x" * MIB
 CONTROL = "a\x00b\n\x1b[31m"

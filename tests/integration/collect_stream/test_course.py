@@ -18,8 +18,6 @@ from tests.support.collecting import (
     ask,
 )
 
-pytestmark = pytest.mark.timeout(90)
-
 
 async def test_rollouts_run_over_one_stream() -> None:
     agent = CollectAgent()

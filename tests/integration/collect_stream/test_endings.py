@@ -24,8 +24,6 @@ from tests.support.collecting import (
     five_events,
 )
 
-pytestmark = pytest.mark.timeout(90)
-
 
 async def test_a_refused_start_is_an_error_of_its_own() -> None:
     async with collecting(CollectAgent()) as (run, _):

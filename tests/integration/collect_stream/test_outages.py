@@ -33,8 +33,6 @@ from tests.support.collecting import (
 )
 from tests.support.proxy import Proxy
 
-pytestmark = pytest.mark.timeout(90)
-
 
 async def test_rollouts_go_on_while_the_collector_is_away() -> None:
     agent = CollectAgent(pause=slow(0.1))

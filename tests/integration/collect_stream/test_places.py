@@ -34,8 +34,6 @@ from tests.support.collecting import (
 )
 from tests.support.proxy import Proxy
 
-pytestmark = pytest.mark.timeout(90)
-
 
 async def test_a_slow_collector_slows_its_rollouts_and_fills_no_memory() -> None:
     deltas = 400

@@ -30,8 +30,6 @@ from gymmesh_runtime.wire.options import channel_options
 from tests.integration.mux.servers import Reason, Server, exchange, failure, probe_process
 from tests.unit.runtime.probe import MODEL, Probe, instance_at, stream, unary, until
 
-pytestmark = pytest.mark.timeout(90)
-
 
 def begun(number: int = 1, payload: bytes | None = None, *, more: bool = False) -> Begin:
     """Begins a call that hangs, unless it has another request."""
@@ -114,7 +112,7 @@ async def test_garbage_ends_its_own_stream_only(directory: PeerDirectory, data: 
         async with exchange(address) as call:
             await call.write(data)
             with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await asyncio.wait_for(_read_all(call), 20)
+                await asyncio.wait_for(_read_all(call), 60)
             trailers: Any = caught.value.trailing_metadata()
             assert b"MUX_BROKEN" in dict(trailers)[STATUS_DETAILS_KEY]
         await peer.CreateResponse(unary("ok"), timeout=20.0)
@@ -127,8 +125,8 @@ async def test_a_client_that_goes_away_has_its_calls_stopped() -> None:
     async with server.running() as address:
         async with exchange(address) as call:
             await call.write(pack([begun()]))
-            await asyncio.wait_for(probe.started.wait(), 20)
-        await asyncio.wait_for(probe.cancelled.wait(), 20)
+            await asyncio.wait_for(probe.started.wait(), 60)
+        await asyncio.wait_for(probe.cancelled.wait(), 60)
         await until(lambda: server.mux.streams == 0)
 
 

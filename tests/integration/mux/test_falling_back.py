@@ -30,8 +30,6 @@ from tests.integration.mux.servers import Reason, Server, failure
 from tests.unit.runtime.probe import MODEL, Probe, instance_at, stream, unary
 from tests.unit.runtime.probe_service import ProbeService
 
-pytestmark = pytest.mark.timeout(90)
-
 
 async def test_a_peer_without_the_mux_is_asked_once(directory: PeerDirectory) -> None:
     server = Server({MODEL: Probe()}, mux=False)
@@ -54,7 +52,7 @@ async def test_who_comes_back_with_the_mux_is_found_to_have_it(directory: PeerDi
     async with with_mux.running(int(address.rpartition(":")[2])):
         directory.upsert(instance)
         peer = directory.peer(instance)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not with_mux.mux.streams:
                 with suppress(MeshError):  # while the channel connects anew
                     await peer.CreateResponse(unary("ok"), timeout=5.0)

@@ -10,8 +10,6 @@ import uvloop
 from gymmesh_runtime.peers import PeerDirectory
 from tests.integration.mux import test_bad_peers, test_falling_back, test_sharing
 
-pytestmark = pytest.mark.timeout(90)
-
 
 @pytest.mark.parametrize(
     "test",

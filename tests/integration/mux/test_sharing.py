@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.model.v1 import model_pb2
 from gymmesh_runtime.context import CallContext
@@ -13,8 +11,6 @@ from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.wire.batch import MIB
 from tests.integration.mux.servers import Reason, Server, failure
 from tests.unit.runtime.probe import DISCOVERY, MODEL, Probe, instance_at, stream, unary
-
-pytestmark = pytest.mark.timeout(90)
 
 
 async def test_all_who_call_one_address_share_one_stream(directory: PeerDirectory) -> None:

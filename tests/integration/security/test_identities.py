@@ -29,7 +29,6 @@ from gymmesh_runtime.wire.server import MeshServer
 from tests.support.certificates import Authority
 from tests.unit.runtime.probe import MODEL, Probe, instance_at, stream, unary, until
 
-pytestmark = pytest.mark.timeout(120)
 Reason = errors_pb2.ErrorReason
 both = pytest.mark.parametrize("transport", ["auto", "plain"])
 AGENT = "gymmesh.agent.v1.AgentService"

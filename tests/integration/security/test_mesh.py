@@ -10,13 +10,10 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import pytest
-
 from gymmesh_runtime.security.refusals import Refusals
 from tests.support.certificates import Authority, Pair
 from tests.support.cli import ended, gym, rows_of, start, sums, write_tasks
 
-pytestmark = pytest.mark.timeout(300)
 _READY_S = 120.0
 
 

@@ -20,7 +20,6 @@ from tests.chaos.processes import free_port
 from tests.support.cli import gym
 from tests.support.docs import ROOT, read_page
 
-pytestmark = pytest.mark.timeout(300)
 BOUND_S = 60.0
 SHOWN = "127.0.0.1:9402"
 KNOWN = ("ca_file", "cert_file", "key_file")

@@ -33,7 +33,6 @@ from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.serve import ServeOptions, serving
 from gymmesh_runtime.service import Service
 
-pytestmark = pytest.mark.timeout(120)
 Reason = errors_pb2.ErrorReason
 BOUND_S = 60.0
 TASK = rollout_pb2.Task(task_id="t", environment="math", payload_json=b'{"expected_answer": "4"}')

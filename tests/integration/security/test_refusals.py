@@ -23,7 +23,6 @@ from gymmesh_runtime.wire.server import MeshServer
 from tests.support.certificates import Authority
 from tests.unit.runtime.probe import MODEL, Probe, instance_at, stream, unary
 
-pytestmark = pytest.mark.timeout(120)
 Reason = errors_pb2.ErrorReason
 both = pytest.mark.parametrize("transport", ["auto", "plain"])
 

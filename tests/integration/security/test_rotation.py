@@ -12,8 +12,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-import pytest
-
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_client import FailedAttempt, run_attempt
@@ -24,7 +22,6 @@ from gymmesh_runtime.security import SecurityConfig, TlsConfig
 from tests.support.certificates import Authority, Pair
 from tests.unit.runtime.probe import until
 
-pytestmark = pytest.mark.timeout(300)
 BOUND_S = 60.0
 AT_A_TIME = 8
 

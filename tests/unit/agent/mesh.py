@@ -24,7 +24,7 @@ from tests.unit.agent.streams import check_law, check_requests
 MODEL = "gymmesh.model.v1.ModelService"
 RESOURCE = "gymmesh.resource.v1.ResourceService"
 VERIFY = "gymmesh.verify.v1.VerifyService"
-BOUND_S = 30.0
+BOUND_S = 120.0
 
 
 @dataclass

@@ -9,8 +9,6 @@ import pytest
 from tests.chaos.processes import free_port
 from tests.support.cli import gym, sums, write_tasks
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.mark.parametrize(
     ("where", "problem"),

@@ -26,7 +26,7 @@ from gymmesh_client import (
     open_trace,
     prepare,
 )
-from gymmesh_client.jobs import repeat_seed
+from gymmesh_client.collect.requests import repeat_seed
 from gymmesh_runtime.errors import MeshError
 from tests.support.rollouts import (
     NoGroups,
@@ -184,7 +184,7 @@ async def broken(folder: Path, error: BaseException, events: int = 0) -> tuple[A
 async def test_an_agent_that_stays_away_ends_the_run_and_burns_nothing(tmp_path: Path) -> None:
     error = MeshError(errors_pb2.ERROR_REASON_PEER_UNAVAILABLE, "gone")
     run, files = collector(tmp_path, BrokenAgent(error), repeats=3)
-    tally = await asyncio.wait_for(run.run(tasks(2)), 20)
+    tally = await asyncio.wait_for(run.run(tasks(2)), 60)
     assert (tally.completed, tally.failed, tally.retried) == (0, 0, 0)
     assert tally.put_back > 3
     assert "agent 'tool_loop' has taken no rollouts" in run.why
@@ -224,6 +224,14 @@ async def test_a_surprise_is_a_failure_of_that_rollout_only(tmp_path: Path) -> N
     failure, calls = await broken(tmp_path, RuntimeError("secret words"))
     assert failure["status"]["reason"] == "INTERNAL_FAULT"
     assert "secret words" not in json.dumps(failure)
+    assert calls == 1
+
+
+async def test_a_cancellation_that_an_agent_lets_out_is_a_failure_of_that_rollout_only(
+    tmp_path: Path,
+) -> None:
+    failure, calls = await broken(tmp_path, asyncio.CancelledError(), events=2)
+    assert (failure["boundary"], failure["status"]["reason"]) == ("AGENT", "INTERNAL_FAULT")
     assert calls == 1
 
 
@@ -306,9 +314,9 @@ async def test_a_cancelled_attempt_has_a_trace_and_no_outcome(tmp_path: Path) ->
     output = prepare(files, ONE, overwrite=False, resume=False, trace=True)
     run = Collector(connect, output, CollectOptions(grace_s=0.0))
     going = asyncio.create_task(run.run(tasks(1)))
-    await asyncio.wait_for(started.wait(), 10)
+    await asyncio.wait_for(started.wait(), 60)
     run.interrupt()
-    assert (await asyncio.wait_for(going, 10)).completed == 0
+    assert (await asyncio.wait_for(going, 60)).completed == 0
     with open_trace(files.rows) as trace:
         assert [[event.sequence for event in events] for events in trace] == [[1]]
 
@@ -330,9 +338,9 @@ async def test_an_interrupt_drains_then_cancels(tmp_path: Path) -> None:
     agent = Stuck(good)
     run, files = collector(tmp_path, agent, concurrency=2, grace_s=0.2)
     going = asyncio.create_task(run.run(tasks(50)))
-    await asyncio.wait_for(reached.wait(), 10)
+    await asyncio.wait_for(reached.wait(), 60)
     run.interrupt()
-    tally = await asyncio.wait_for(going, 10)
+    tally = await asyncio.wait_for(going, 60)
     written = rows(files.rows)
     assert tally.completed == len(written) < 50
     assert "t-1" not in {row["task_id"] for row in written}
@@ -340,44 +348,49 @@ async def test_an_interrupt_drains_then_cancels(tmp_path: Path) -> None:
 
 
 async def test_a_second_interrupt_does_not_wait(tmp_path: Path) -> None:
+    started = asyncio.Event()
+
     class Stuck(NoGroups):
         async def RunRollout(
             self, request: agent_pb2.RunRolloutRequest, *, timeout: float
         ) -> AsyncGenerator[agent_pb2.RunRolloutResponse, None]:
+            started.set()
             await asyncio.Event().wait()
             yield agent_pb2.RunRolloutResponse()
 
     run, files = collector(tmp_path, Stuck(), grace_s=3600.0)
     going = asyncio.create_task(run.run(tasks(3)))
-    await asyncio.sleep(0.05)
+    await asyncio.wait_for(started.wait(), 60)
     run.interrupt()
     await asyncio.sleep(0.05)
     assert not going.done()
     run.interrupt()
-    tally = await asyncio.wait_for(going, 10)
+    tally = await asyncio.wait_for(going, 60)
     assert (tally.completed, tally.failed, rows(files.rows)) == (0, 0, [])
 
 
 async def test_an_agent_that_does_not_heed_cancellation_is_left_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gymmesh_client.collect._CANCEL_S", 0.05)
+    monkeypatch.setattr("gymmesh_client.collect.collector.CANCEL_S", 0.05)
     release = asyncio.Event()
 
     class Stubborn(NoGroups):
         async def RunRollout(
             self, request: agent_pb2.RunRolloutRequest, *, timeout: float
         ) -> AsyncGenerator[agent_pb2.RunRolloutResponse, None]:
+            started.set()
             while not release.is_set():
                 with contextlib.suppress(asyncio.CancelledError):
                     await release.wait()
             yield agent_pb2.RunRolloutResponse()
 
+    started = asyncio.Event()
     run, files = collector(tmp_path, Stubborn(), grace_s=0.0)
     going = asyncio.create_task(run.run(tasks(2)))
-    await asyncio.sleep(0.05)
+    await asyncio.wait_for(started.wait(), 60)
     run.interrupt()
-    assert (await asyncio.wait_for(going, 10)).completed == 0
+    assert (await asyncio.wait_for(going, 60)).completed == 0
     release.set()
     await asyncio.sleep(0.05)
     assert rows(files.rows) == []

@@ -14,7 +14,7 @@ from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh.verify.v1 import verify_pb2
-from gymmesh_client.groups import GroupBook, Held, judged
+from gymmesh_client.groups.judging import HeldRollout, JudgedGroups, judged
 from gymmesh_runtime.errors import MeshError
 from tests.support.rollouts import (
     ScriptedAgent,
@@ -31,7 +31,7 @@ from tests.unit.client.test_collect_steering import until
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=6), st.data())
 def test_every_held_rollout_leaves_once(sizes: list[int], data: st.DataObject) -> None:
-    book = GroupBook()
+    book = JudgedGroups()
     ends = []
     for number, size in enumerate(sizes):
         book.expect(f"t-{number}", size)
@@ -39,7 +39,7 @@ def test_every_held_rollout_leaves_once(sizes: list[int], data: st.DataObject) -
     held, left = [], []
     for task_id, repeat in data.draw(st.permutations(ends)):
         if data.draw(st.booleans()):
-            one = Held(make_task(task_id), pb.Rollout(rollout_id=f"{task_id}/{repeat}"))
+            one = HeldRollout(make_task(task_id), pb.Rollout(rollout_id=f"{task_id}/{repeat}"))
             held.append(one.rollout.rollout_id)
             group = book.hold(one)
         else:
@@ -51,7 +51,7 @@ def test_every_held_rollout_leaves_once(sizes: list[int], data: st.DataObject) -
 
 
 def test_verdicts_must_be_those_of_the_members() -> None:
-    group = [Held(make_task(), pb.Rollout(rollout_id=one)) for one in "ab"]
+    group = [HeldRollout(make_task(), pb.Rollout(rollout_id=one)) for one in "ab"]
     swapped = [verify_pb2.GroupVerdict(rollout_id=one) for one in "ba"]
     with pytest.raises(ValueError, match="one for each member"):
         judged(group, agent_pb2.JudgeGroupResponse(verdicts=swapped))
@@ -128,9 +128,9 @@ async def test_an_interrupt_while_judging_loses_nothing(tmp_path: Path) -> None:
     agent = Ranking(slow=True)
     run, files = collector(tmp_path, agent, repeats=2, grace_s=0.0)
     going = asyncio.create_task(run.run(tasks(1)))
-    await asyncio.wait_for(agent.asked.wait(), 10)
+    await asyncio.wait_for(agent.asked.wait(), 60)
     run.interrupt()
-    await asyncio.wait_for(going, 10)
+    await asyncio.wait_for(going, 60)
     written = rows(files.rows)
     assert [row["reward"] for row in written] == [None, None]
     assert "the run ended" in written[0]["verification"]["reason"]
@@ -152,9 +152,9 @@ async def test_an_interrupt_before_the_group_is_whole_loses_nothing(tmp_path: Pa
     agent = HalfStuck()
     run, files = collector(tmp_path, agent, repeats=2, grace_s=0.0)
     going = asyncio.create_task(run.run(tasks(1)))
-    await asyncio.wait_for(started.wait(), 10)
+    await asyncio.wait_for(started.wait(), 60)
     await until(lambda: run.figures().in_flight == 1)  # the other repeat has ended
     run.interrupt()
-    await asyncio.wait_for(going, 10)
+    await asyncio.wait_for(going, 60)
     (row,) = rows(files.rows)
     assert (row["repeat_index"], row["reward"]) == (0, None)

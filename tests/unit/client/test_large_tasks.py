@@ -17,8 +17,6 @@ from gymmesh_runtime.errors import MeshError, from_status
 from gymmesh_runtime.wire.options import MAX_MESSAGE_BYTES
 from tests.unit.runtime.probe import PATHS
 
-pytestmark = pytest.mark.timeout(120)
-
 AGENT = "gymmesh.agent.v1.AgentService"
 
 

@@ -17,7 +17,7 @@ LOAD = agent_pb2.CollectResponse(load=agent_pb2.CollectLoad(running=1))
 
 
 async def due(line: Line) -> bool:
-    return await asyncio.wait_for(line.called(), 10)
+    return await asyncio.wait_for(line.called(), 60)
 
 
 async def waits(line: Line) -> asyncio.Task[bool]:

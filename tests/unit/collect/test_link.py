@@ -35,7 +35,7 @@ class Reader:
         return reader
 
     async def next(self) -> agent_pb2.CollectRequest:
-        message = await asyncio.wait_for(anext(self._messages), 10)
+        message = await asyncio.wait_for(anext(self._messages), 60)
         return (
             agent_pb2.CollectRequest.FromString(message) if isinstance(message, bytes) else message
         )

@@ -25,8 +25,6 @@ from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.registration import Registration
 from tests.unit.runtime.probe import MODEL, until
 
-pytestmark = pytest.mark.timeout(60)
-
 NAME = "gymmesh-model-policy"
 TOKEN = "b1gs-acl-token-of-consul"
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -22,8 +22,6 @@ from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.serve import ServeOptions, serving
 from tests.fuzz.streams import exchanged
 
-pytestmark = pytest.mark.timeout(30)
-
 
 def instance(instance_id: str, metrics: str, **fields: Any) -> pb.Instance:
     usual = {"service": "x.Agent", "name": "loop", "address": "127.0.0.1:1", "health": 1}
@@ -156,7 +154,7 @@ async def test_who_does_not_go_on_is_hung_up_on(
         host, _, port = edge.address.rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(said)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert await reader.read() == b""
         writer.close()
     finally:

@@ -17,8 +17,6 @@ from tests.unit.discovery.fake_kubernetes import answering
 from tests.unit.discovery.kubernetes_slices import MODEL, RECORDED
 from tests.unit.runtime.probe import until
 
-pytestmark = pytest.mark.timeout(60)
-
 
 def encoded(what: str) -> bytes:
     return json.dumps(RECORDED[what]).encode()

@@ -28,8 +28,6 @@ from tests.unit.discovery.fake_kubernetes import Answer, FakeKubernetes, answeri
 from tests.unit.discovery.kubernetes_slices import MODEL, RECORDED, endpoint, slice_of
 from tests.unit.runtime.probe import until
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @pytest.fixture
 async def kubernetes() -> AsyncIterator[FakeKubernetes]:

@@ -18,8 +18,6 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 from tests.unit.runtime.probe import DISCOVERY, MODEL, PATHS, instance_at, until
 
-pytestmark = pytest.mark.timeout(60)
-
 
 class Clock:
     """Monotonic seconds that pass when the test says so."""
@@ -71,12 +69,12 @@ async def bench(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
 
 async def refusal(awaitable: Any) -> MeshError:
     with pytest.raises(MeshError) as caught:
-        await asyncio.wait_for(awaitable, 10)
+        await asyncio.wait_for(awaitable, 60)
     return caught.value
 
 
 async def following(frames: Any) -> pb.WatchInstancesResponse:
-    response: pb.WatchInstancesResponse = await asyncio.wait_for(anext(frames), 10)
+    response: pb.WatchInstancesResponse = await asyncio.wait_for(anext(frames), 60)
     return response
 
 

@@ -16,8 +16,6 @@ from gymmesh_discovery.xds import feed as module
 from gymmesh_discovery.xds.feed import RegistryFeed
 from tests.unit.runtime.probe import until
 
-pytestmark = pytest.mark.timeout(60)
-
 
 def instance(number: int) -> pb.Instance:
     return pb.Instance(

@@ -17,8 +17,6 @@ from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
 
-pytestmark = pytest.mark.timeout(60)
-
 AGENT = "gymmesh.agent.v1.AgentService"
 DISCOVERY = "gymmesh.discovery.v1.DiscoveryService"
 

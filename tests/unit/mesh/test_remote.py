@@ -13,7 +13,7 @@ from tests.support.collecting import CollectAgent, ask, serve_agent
 
 async def test_agents_of_several_meshes_share_the_work_also_when_they_have_one_id() -> None:
     agents = [CollectAgent(), CollectAgent()]
-    async with asyncio.timeout(30), AsyncExitStack() as stack:
+    async with asyncio.timeout(60), AsyncExitStack() as stack:
         ports = [await stack.enter_async_context(serve_agent(one)) for one in agents]
         addresses = [f"127.0.0.1:{port}" for port in ports]
         mesh = await stack.enter_async_context(remote(addresses))

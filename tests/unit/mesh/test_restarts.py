@@ -18,8 +18,6 @@ from gymmesh_mesh.processes import restarting
 from gymmesh_model.config import ModelConfig
 from gymmesh_runtime.errors import MeshError
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,8 +21,6 @@ from tests.support.fake_vllm import gone, install, processes
 
 Make = Callable[..., VllmProcess]
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @pytest.fixture(name="make")
 async def _make(tmp_path: Path) -> AsyncIterator[Make]:
@@ -154,7 +152,7 @@ async def test_a_later_death_is_noticed_and_told(
     async with aiohttp.ClientSession() as session:
         with pytest.raises(aiohttp.ClientError):
             await session.get(process.base_url.removesuffix("/v1") + "/die")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while process.failure is None:  # noqa: ASYNC110 - set by the watch
             await asyncio.sleep(0.02)
     assert process.failure == "`vllm serve some/model` ended with status 7"

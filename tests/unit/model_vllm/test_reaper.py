@@ -14,8 +14,6 @@ from gymmesh_model.vllm.reaper import Reaper
 from tests.support.fake_vllm import gone
 from tests.support.optional import require
 
-pytestmark = pytest.mark.timeout(60)
-
 _SLEEP = [sys.executable, "-c", "import time; time.sleep(120)"]
 _PARENT = f"""
 import contextlib, subprocess, sys, time

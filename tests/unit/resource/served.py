@@ -18,7 +18,7 @@ from gymmesh_resource.environment import Environment
 from gymmesh_resource.service import RESOURCE_SERVICE, VERIFY_SERVICE, ResourceService
 from gymmesh_runtime.peers import PeerDirectory
 
-TIMEOUT = 30.0
+TIMEOUT = 300.0
 MODEL = "gymmesh.model.v1.ModelService"
 _ids = itertools.count(1)
 

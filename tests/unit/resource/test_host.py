@@ -47,7 +47,7 @@ async def after_waits(value: int) -> int:
 
 
 async def with_groups() -> list[int]:
-    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         tasks = [group.create_task(after_waits(number)) for number in range(3)]
     return [task.result() for task in tasks]
 

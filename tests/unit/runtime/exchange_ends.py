@@ -66,12 +66,12 @@ class Hand:
 
     async def get(self) -> mux_pb2.Frame:
         while not self._frames:
-            self._frames = list(unpack(await asyncio.wait_for(self._from.get(), 10)).frames)
+            self._frames = list(unpack(await asyncio.wait_for(self._from.get(), 60)).frames)
         return self._frames.pop(0)
 
     async def get_batch(self) -> mux_pb2.ExchangeRequest:
         assert not self._frames
-        return unpack(await asyncio.wait_for(self._from.get(), 10))
+        return unpack(await asyncio.wait_for(self._from.get(), 60))
 
     async def quiet(self, seconds: float = 0.05) -> bool:
         """Whether nothing comes for a while."""
@@ -119,7 +119,7 @@ async def end_of(hand: Hand, **options: Any) -> AsyncIterator[tuple[Exchange, as
         yield exchange, running
     finally:
         exchange.cut()
-        await asyncio.wait_for(running, 10)
+        await asyncio.wait_for(running, 60)
 
 
 @asynccontextmanager
@@ -152,5 +152,5 @@ def first_of(messages: AsyncIterator[Any]) -> asyncio.Task[Any]:
 
 async def failure(awaitable: Any) -> MeshError:
     with pytest.raises(MeshError) as caught:
-        await asyncio.wait_for(awaitable, 20)
+        await asyncio.wait_for(awaitable, 60)
     return caught.value

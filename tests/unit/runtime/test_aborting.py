@@ -15,8 +15,6 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.wire.aborting import Ending
 from tests.unit.runtime.probe import MODEL, served, stream, unary, until
 
-pytestmark = pytest.mark.timeout(60)
-
 
 class Refusing:
     """Refuses all, and knows whether what it refused with is still there."""

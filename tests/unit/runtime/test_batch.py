@@ -137,7 +137,7 @@ SLOW = BatchLimits(max_items=4, max_bytes=1000, delay_s=math.inf)
 
 
 async def taken(outbox: Outbox[int]) -> list[int]:
-    return await asyncio.wait_for(outbox.batch(), 10)
+    return await asyncio.wait_for(outbox.batch(), 60)
 
 
 async def test_what_one_turn_brings_leaves_together() -> None:
@@ -227,7 +227,7 @@ async def test_a_closed_outbox_gives_what_it_has_and_refuses_more() -> None:
     await asyncio.sleep(0)
     outbox.close()
     with pytest.raises(OutboxClosed):
-        await asyncio.wait_for(waiting, 10)
+        await asyncio.wait_for(waiting, 60)
     with pytest.raises(OutboxClosed):
         outbox.put(6, 1)
     with pytest.raises(OutboxClosed):

@@ -17,8 +17,6 @@ from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
 from tests.unit.runtime.probe import MODEL, unary
 
-pytestmark = pytest.mark.timeout(30)
-
 _SHORT = 0.02
 _METHOD = f"{MODEL}/CreateResponse"
 _Work = Callable[[], Awaitable[Any]]

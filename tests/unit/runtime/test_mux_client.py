@@ -39,9 +39,6 @@ from tests.unit.runtime.probe import MODEL, Probe, delta, stream, unary, until
 Reason = errors_pb2.ErrorReason
 
 
-pytestmark = pytest.mark.timeout(60)
-
-
 async def test_a_deadline_cancels_the_call(client: tuple[Hand, Exchange]) -> None:
     hand, exchange = client
     error = await failure(call(exchange, unary("x"), timeout=0.1))
@@ -168,7 +165,7 @@ async def test_a_client_that_leaves_waits_for_its_calls(client: tuple[Hand, Exch
     answer = model_pb2.CreateResponseResponse(call_id="a").SerializeToString()
     hand.send(Message(number, answer, False), End(number, None))
     assert (await pending).call_id == "a"
-    await asyncio.wait_for(hand.ended.wait(), 10)
+    await asyncio.wait_for(hand.ended.wait(), 60)
 
 
 async def test_a_server_that_leaves_is_left(client: tuple[Hand, Exchange]) -> None:
@@ -176,8 +173,8 @@ async def test_a_server_that_leaves_is_left(client: tuple[Hand, Exchange]) -> No
     told = asyncio.Event()
     exchange.on_leaving = told.set
     hand.send(GoAway(0, "bye"))
-    await asyncio.wait_for(told.wait(), 10)
-    await asyncio.wait_for(hand.ended.wait(), 10)  # no call was in flight
+    await asyncio.wait_for(told.wait(), 60)
+    await asyncio.wait_for(hand.ended.wait(), 60)  # no call was in flight
 
 
 async def test_of_a_long_farewell_a_part_is_logged(
@@ -188,7 +185,7 @@ async def test_of_a_long_farewell_a_part_is_logged(
     told = asyncio.Event()
     exchange.on_leaving = told.set
     hand.send(GoAway(0, "bye" * 100_000))
-    await asyncio.wait_for(told.wait(), 10)
+    await asyncio.wait_for(told.wait(), 60)
     (said,) = [one.getMessage() for one in caplog.records if "byebye" in one.getMessage()]
     assert len(said) < 1000
 

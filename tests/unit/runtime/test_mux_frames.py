@@ -152,7 +152,7 @@ def test_chunk_queues_are_fair() -> None:
 async def sent_by(sender: Sender) -> list[Frame]:
     """All that leaves until the sender is closed."""
     out: list[Frame] = []
-    while batch := await asyncio.wait_for(sender.batch(), 10):
+    while batch := await asyncio.wait_for(sender.batch(), 60):
         out += batch
     return out
 
@@ -188,7 +188,7 @@ async def test_a_frame_waits_for_others_by_what_is_in_flight_in_steps() -> None:
     steps = [round((due - dues[0]) / 40e-6 / 2**19) for due in dues]
     assert steps == [0, -2, -2, -2, -3, -3]
     sender.send([small(3)])
-    assert len(await asyncio.wait_for(sender.batch(), 10)) == 7
+    assert len(await asyncio.wait_for(sender.batch(), 60)) == 7
 
 
 async def test_later_frames_of_a_call_stay_behind_its_large_message() -> None:
@@ -234,7 +234,7 @@ async def test_senders_of_large_messages_wait_for_room() -> None:
     assert not room.done()
     for _ in range(4):
         await sender.batch()
-    await asyncio.wait_for(room, 10)
+    await asyncio.wait_for(room, 60)
     assert not sender.full
 
 
@@ -246,7 +246,7 @@ async def test_an_aborted_sender_sends_nothing_more_and_wakes_who_waits() -> Non
     await asyncio.sleep(0)
     sender.abort()
     with pytest.raises(OutboxClosed):
-        await asyncio.wait_for(room, 10)
+        await asyncio.wait_for(room, 60)
     sender.send([small(5)])
     sender.send(frames.message(7, b"x" * (2 * CHUNK_BYTES)))
     assert len(await sent_by(sender)) == 1  # the piece that was in the queue

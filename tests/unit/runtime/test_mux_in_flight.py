@@ -16,8 +16,6 @@ from gymmesh_runtime.wire.mux.frames import Answer
 from tests.unit.runtime.exchange_ends import STREAM, UNARY, Hand, end_of, first_of
 from tests.unit.runtime.probe import stream, unary
 
-pytestmark = pytest.mark.timeout(60)
-
 MANY = 10**9  # so many that a frame would wait for hours
 ENDLESS = BatchLimits(delay_s=10_000.0)
 

@@ -36,9 +36,6 @@ from tests.unit.runtime.probe import MODEL, stream, unary, until
 Reason = errors_pb2.ErrorReason
 
 
-pytestmark = pytest.mark.timeout(60)
-
-
 async def test_a_call_is_served(served: Served) -> None:
     served.begin(1, unary("ok", request_id="r-1"))
     answer = (await served.hand.get()).message.payload
@@ -96,7 +93,7 @@ async def test_a_stream_without_credit_ends_at_its_deadline(served: Served) -> N
     error = await served.hand.error()
     assert error.reason == Reason.ERROR_REASON_DEADLINE_PASSED
     assert error.metadata == {"method": STREAM.full_name}
-    await asyncio.wait_for(served.probe.closed.wait(), 10)
+    await asyncio.wait_for(served.probe.closed.wait(), 60)
 
 
 async def test_chunks_that_do_not_come_end_the_call_at_its_deadline(served: Served) -> None:
@@ -121,7 +118,7 @@ async def test_the_time_of_the_chunks_counts(served: Served) -> None:
 @pytest.mark.parametrize("request_", [unary("hang"), stream("hang")])
 async def test_a_cancelled_call_is_stopped_and_ended(served: Served, request_: Any) -> None:
     served.begin(1, request_, credit=9)
-    await asyncio.wait_for(served.probe.started.wait(), 10)
+    await asyncio.wait_for(served.probe.started.wait(), 60)
     served.hand.send(Cancel(1))
     while (frame := await served.hand.get()).WhichOneof("kind") == "message":
         pass
@@ -186,7 +183,7 @@ async def test_who_asks_for_ever_more_and_reads_nothing_is_cut_off(
     served.hand.send(
         *(Begin(2 * n + 1, UNARY.full_name, 0, {}, b"", False, 0) for n in range(3000))
     )
-    await asyncio.wait_for(served.running, 10)
+    await asyncio.wait_for(served.running, 60)
     assert served.exchange.broken
 
 
@@ -204,7 +201,7 @@ async def test_a_server_that_leaves_answers_what_it_has_and_refuses_more(served:
     assert len([one for one in frames if one.call == 1]) == 6  # it goes on
     assert not served.running.done()
     served.hand.send(Cancel(1))
-    await asyncio.wait_for(served.running, 10)
+    await asyncio.wait_for(served.running, 60)
     assert not served.exchange.broken
 
 
@@ -213,7 +210,7 @@ async def test_a_call_that_crosses_an_idle_servers_farewell_is_told(served: Serv
     assert (await served.hand.get()).WhichOneof("kind") == "go_away"
     served.begin(1, unary("ok"))
     assert (await served.hand.error()).reason == Reason.ERROR_REASON_DRAINING
-    await asyncio.wait_for(served.running, 10)
+    await asyncio.wait_for(served.running, 60)
     assert served.probe.requests == []
 
 
@@ -221,7 +218,7 @@ async def test_a_client_that_has_said_everything_is_still_answered(served: Serve
     served.begin(1, unary("ok", request_id="last"))
     served.hand.send_raw(None)
     assert b"last" in (await served.hand.get()).message.payload
-    await asyncio.wait_for(served.running, 10)
+    await asyncio.wait_for(served.running, 60)
     assert not served.exchange.broken
 
 
@@ -236,9 +233,9 @@ async def test_a_client_that_has_said_everything_is_still_answered(served: Serve
 )
 async def test_a_server_cuts_who_breaks_the_protocol(served: Served, data: bytes) -> None:
     served.begin(1, unary("hang"))
-    await asyncio.wait_for(served.probe.started.wait(), 10)
+    await asyncio.wait_for(served.probe.started.wait(), 60)
     served.hand.send_raw(data)
-    await asyncio.wait_for(served.running, 10)
+    await asyncio.wait_for(served.running, 60)
     assert served.exchange.broken
     assert served.probe.cancelled.is_set()  # nobody is there to be answered
     assert served.exchange.error().reason == Reason.ERROR_REASON_MUX_BROKEN

@@ -19,8 +19,6 @@ from tests.unit.runtime import (
 )
 from tests.unit.runtime.exchange_ends import calling_end, serving_end
 
-pytestmark = pytest.mark.timeout(60)
-
 _Test = Callable[..., Coroutine[Any, Any, None]]
 
 

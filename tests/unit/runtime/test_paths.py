@@ -26,8 +26,6 @@ from tests.unit.runtime.probe import (
     unary,
 )
 
-pytestmark = pytest.mark.timeout(60)
-
 
 class Bench:
     """The probe behind one path."""
@@ -50,7 +48,7 @@ async def bench(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
 
 async def failure(awaitable: Any) -> MeshError:
     with pytest.raises(MeshError) as caught:
-        await asyncio.wait_for(awaitable, 20)
+        await asyncio.wait_for(awaitable, 60)
     return caught.value
 
 
@@ -177,7 +175,7 @@ async def test_a_deadline_ends_a_unary_call_and_its_servicer(bench: Bench) -> No
     assert error.reason == errors_pb2.ERROR_REASON_DEADLINE_PASSED
     assert error.code is grpc.StatusCode.DEADLINE_EXCEEDED
     assert error.metadata["method"] == f"{MODEL}/CreateResponse"
-    await asyncio.wait_for(bench.probe.cancelled.wait(), 10)
+    await asyncio.wait_for(bench.probe.cancelled.wait(), 60)
 
 
 @pytest.mark.parametrize("behaviour", ["hang", "flood", "drip"])
@@ -192,7 +190,7 @@ async def test_a_deadline_ends_a_stream_in_its_middle(bench: Bench, behaviour: s
     assert seen[:2] == [0, 1]
     assert error.reason == errors_pb2.ERROR_REASON_DEADLINE_PASSED
     assert error.metadata["method"] == f"{MODEL}/StreamResponse"
-    await asyncio.wait_for(bench.probe.closed.wait(), 10)
+    await asyncio.wait_for(bench.probe.closed.wait(), 60)
 
 
 @pytest.mark.parametrize("timeout", [0.0, -1.0])
@@ -206,21 +204,21 @@ async def test_a_deadline_that_has_passed_already(bench: Bench, timeout: float) 
 
 async def test_cancelling_the_caller_reaches_the_servicer(bench: Bench) -> None:
     task = asyncio.create_task(bench.peer.CreateResponse(unary("hang"), timeout=60.0))
-    await asyncio.wait_for(bench.probe.started.wait(), 10)
+    await asyncio.wait_for(bench.probe.started.wait(), 60)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await asyncio.wait_for(bench.probe.cancelled.wait(), 10)
+    await asyncio.wait_for(bench.probe.cancelled.wait(), 60)
 
 
 async def test_cancelling_a_reader_reaches_the_servicer(bench: Bench) -> None:
     frames = bench.peer.StreamResponse(stream("hang"), timeout=60.0)
     task = asyncio.create_task(collect(frames))
-    await asyncio.wait_for(bench.probe.started.wait(), 10)
+    await asyncio.wait_for(bench.probe.started.wait(), 60)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await asyncio.wait_for(bench.probe.closed.wait(), 10)
+    await asyncio.wait_for(bench.probe.closed.wait(), 60)
 
 
 async def test_leaving_the_loop_closes_the_servicers_generator(bench: Bench) -> None:
@@ -229,16 +227,16 @@ async def test_leaving_the_loop_closes_the_servicers_generator(bench: Bench) -> 
             if frame.delta.output_index == 2:
                 break
         assert not bench.probe.closed.is_set()
-    await asyncio.wait_for(bench.probe.closed.wait(), 10)
+    await asyncio.wait_for(bench.probe.closed.wait(), 60)
 
 
 async def test_a_slow_reader_is_not_cancelled_by_the_deadlines_timer(bench: Bench) -> None:
     # A timeout left open across a yield would cancel what the reader is doing.
-    async with aclosing(bench.peer.StreamResponse(stream("hang"), timeout=2.0)) as frames:
+    async with aclosing(bench.peer.StreamResponse(stream("hang"), timeout=5.0)) as frames:
         async for _frame in frames:
-            await asyncio.sleep(2.2)
+            await asyncio.sleep(5.2)
             break
-    await asyncio.wait_for(bench.probe.closed.wait(), 10)
+    await asyncio.wait_for(bench.probe.closed.wait(), 60)
 
 
 async def test_a_large_message_goes_both_ways(bench: Bench) -> None:

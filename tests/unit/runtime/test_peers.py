@@ -28,8 +28,6 @@ from tests.unit.runtime.probe import (
     until,
 )
 
-pytestmark = pytest.mark.timeout(60)
-
 _NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
 
 
@@ -201,11 +199,11 @@ async def test_a_watched_directory_waits_for_an_instance() -> None:
     await asyncio.sleep(0.01)
     assert not any(pick.done() for pick in picks)
     directory.replace([math_at(1)])
-    assert {one.id for one in await asyncio.wait_for(asyncio.gather(*picks), 10)} == {"model-1"}
+    assert {one.id for one in await asyncio.wait_for(asyncio.gather(*picks), 60)} == {"model-1"}
 
 
 async def test_a_watched_directory_does_not_wait_for_ever() -> None:
-    error = await asyncio.wait_for(_refusal(PeerDirectory(watched=True), "policy"), 10)
+    error = await asyncio.wait_for(_refusal(PeerDirectory(watched=True), "policy"), 60)
     assert "known: none" in error.message
 
 
@@ -286,7 +284,7 @@ async def test_a_removal_does_not_cut_running_calls(directory: PeerDirectory) ->
             for index in range(1, 20):
                 assert (await anext(frames)).delta.output_index == index
             await open_at(directory, [address])
-        await asyncio.wait_for(probe.closed.wait(), 10)
+        await asyncio.wait_for(probe.closed.wait(), 60)
         await open_at(directory, [])
 
 
@@ -310,12 +308,12 @@ async def test_closing_the_directory_under_a_call_is_a_typed_failure(transport: 
         call = asyncio.create_task(peer.CreateResponse(unary("hang"), timeout=60.0))
         frames = peer.StreamResponse(stream("hang"), timeout=60.0)
         await anext(frames)
-        await asyncio.wait_for(probe.started.wait(), 10)
+        await asyncio.wait_for(probe.started.wait(), 60)
         reading = asyncio.create_task(_drain(frames))
-        await asyncio.wait_for(directory.close(), 10)
+        await asyncio.wait_for(directory.close(), 60)
         for task in (call, reading):
             with pytest.raises(MeshError) as caught:
-                await asyncio.wait_for(task, 10)
+                await asyncio.wait_for(task, 60)
             assert caught.value.reason == errors_pb2.ERROR_REASON_PEER_UNAVAILABLE
 
 
@@ -328,9 +326,9 @@ async def test_closing_the_directory_while_it_connects(transport: Transport) -> 
         peer = directory.peer(instance_at(f"127.0.0.1:{mute.getsockname()[1]}"))
         call = asyncio.create_task(peer.CreateResponse(unary("ok"), timeout=60.0))
         await asyncio.sleep(0.1)
-        await asyncio.wait_for(directory.close(), 10)
+        await asyncio.wait_for(directory.close(), 60)
         with pytest.raises(MeshError) as caught:
-            await asyncio.wait_for(call, 10)
+            await asyncio.wait_for(call, 60)
         assert caught.value.reason == errors_pb2.ERROR_REASON_PEER_UNAVAILABLE
 
 
@@ -347,7 +345,7 @@ async def test_removed_while_it_connects_it_is_called_all_the_same(
         for _ in range(10):  # into the connecting
             await asyncio.sleep(0)
         directory.remove(instance.id)
-        await asyncio.wait_for(asyncio.gather(*calls), 10)
+        await asyncio.wait_for(asyncio.gather(*calls), 60)
         await open_at(directory, [])
 
 
@@ -363,7 +361,7 @@ async def test_removed_and_listed_again_and_again_no_call_is_lost(
             calls.append(asyncio.create_task(peer.CreateResponse(unary("ok"), timeout=20.0)))
             await asyncio.sleep(0 if turn % 3 else 0.005)
             directory.remove(instance.id)
-        await asyncio.wait_for(asyncio.gather(*calls), 15)
+        await asyncio.wait_for(asyncio.gather(*calls), 60)
         await open_at(directory, [])
 
 
@@ -427,7 +425,7 @@ async def test_one_that_came_back_is_found_again(directory: PeerDirectory) -> No
         assert directory.passes_over(gone)
         async with served({MODEL: Probe()}, port):
             # Nobody says that it is back: calls try it now and then.
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while directory.passes_over(gone) or not await _answers(directory):  # noqa: ASYNC110  # no event
                     await asyncio.sleep(0.02)
             assert not directory.passes_over(gone)

@@ -18,8 +18,6 @@ from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.wire.options import MAX_MESSAGE_BYTES
 from tests.unit.runtime.probe import MODEL, PATHS, instance_at, served, stream, unary
 
-pytestmark = pytest.mark.timeout(120)
-
 AGENT: Final = "gymmesh.agent.v1.AgentService"
 BOUND_S: Final = 60.0
 #: What fills a message: one text, of which each path makes a copy or two.

@@ -35,6 +35,5 @@ asyncio.run(main())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other C libraries have no such call")
-@pytest.mark.timeout(60)
 def test_what_was_freed_below_a_block_in_use_goes_back() -> None:
     subprocess.run([sys.executable, "-c", _SCRIPT], check=True, timeout=50)

@@ -154,13 +154,13 @@ async def test_a_slow_disk_holds_new_attempts_back(tmp_path: Path) -> None:
     disk = StuckDisk()
     writer = TraceWriter(files_in(tmp_path).trace, disk, backlog=3)
     for number in range(3):
-        await asyncio.wait_for(writer.room(), 5)
+        await asyncio.wait_for(writer.room(), 60)
         writer.put(f"ro-{number}", 1, events_of(f"ro-{number}"))
     waiting = asyncio.create_task(writer.room())
     await asyncio.sleep(0.05)
     assert not waiting.done()
     disk.let.set()
-    await asyncio.wait_for(waiting, 10)
+    await asyncio.wait_for(waiting, 60)
     writer.close()
 
 
@@ -171,7 +171,7 @@ async def test_a_full_disk_is_said_to_the_next_attempt(tmp_path: Path) -> None:
     writer = TraceWriter(files_in(tmp_path).trace, disk, backlog=1)
     writer.put("ro-1", 1, events_of("ro-1"))
     with pytest.raises(OutputError, match=r"out\.trace: cannot be written: no space left"):
-        await asyncio.wait_for(writer.room(), 10)
+        await asyncio.wait_for(writer.room(), 60)
     with pytest.raises(OutputError):
         writer.close()
 

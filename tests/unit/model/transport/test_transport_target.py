@@ -19,7 +19,7 @@ async def sent_head(path: str, user: str = "", **headers: str) -> list[str]:
         heads.append(head[:-4].decode("latin-1"))
         await link.send(HELLO)
 
-    async with asyncio.timeout(30), serving(script) as server, transport(headers) as made:
+    async with asyncio.timeout(60), serving(script) as server, transport(headers) as made:
         base = server.url.removesuffix("/v1").replace("//", f"//{user}")
         await made.post(base + path, b"{}", {"Y": "z"})
     return heads[0].split("\r\n")
