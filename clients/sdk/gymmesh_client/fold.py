@@ -93,7 +93,7 @@ class Fold(RolloutParts, gc=True):
             raise problem
 
     def take(self, event: pb.RolloutEvent) -> None:
-        """Take the next event, for a sender whom nothing must disturb; see `problem`."""
+        """Take the next event; what goes wrong is kept in `problem`, and nothing is raised."""
         if self.problem is not None:
             return
         try:

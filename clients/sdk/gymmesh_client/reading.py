@@ -1,4 +1,4 @@
-"""A rollout's calls, each looked at once, for whoever writes of the whole of it. Pure."""
+"""What a row needs of a rollout's calls, summed up in one pass. Pure."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from gymmesh_client.parts import RolloutParts, ToolKey
 class Reading(msgspec.Struct, eq=False, gc=False):
     """What stands in several places of a row.
 
-    Every look at a message inside a message makes an object, and the parts of a row ask for the
-    same ones; this is most of what a row costs.
+    The parts of a row ask for the same messages, and each look at one makes an object.
 
     Attributes:
         parts: what is read.
@@ -25,7 +24,7 @@ class Reading(msgspec.Struct, eq=False, gc=False):
         tools_used: their names, each once.
         steps: how many calls the root agent made; the tokens are those of these.
         started_at: when it started, in seconds since 1970.
-        model_us: microseconds that model calls took, whoever made them.
+        model_us: microseconds that model calls took, actors' included.
         queue_us: microseconds of these that they waited for a place.
         tools_us: microseconds that tool calls took.
     """

@@ -141,7 +141,7 @@ def read_field(raw: bytes, field: str) -> JsonValue:
 
 
 def overlay_without(overlay_json: bytes, *keys: str) -> bytes:
-    """An overlay without some keys, for whoever sets the typed fields of those names.
+    """An overlay without some keys, for a caller that sets the typed fields of those names.
 
     Raises:
         CodecError: the overlay is not a JSON object.

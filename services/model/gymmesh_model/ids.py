@@ -7,7 +7,7 @@ import random
 from typing import Final
 
 # Seeded by the system, once: to ask it for each id would take longer than all else about the id,
-# and nobody is kept out by one. Its own, since programs seed the shared one to repeat themselves.
+# and an id keeps no secret. Its own, since programs seed the shared one to repeat themselves.
 _RANDOM: Final = random.Random()
 os.register_at_fork(after_in_child=_RANDOM.seed)
 

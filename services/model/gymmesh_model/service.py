@@ -214,6 +214,6 @@ class ModelService:
 def _ended(deltas: DeltaQueue, task: asyncio.Task[Answer]) -> None:
     """Ends a stream when its generation is over."""
     deltas.end()
-    # Retrieved here, too: when the reader is gone, asyncio would log an error that nobody awaits.
+    # Retrieved here, too: when the reader is gone, asyncio would log an error that is not awaited.
     if not task.cancelled():
         task.exception()

@@ -27,7 +27,7 @@ class Attempts:
     pool: its endpoints. base_s: see `RetryPolicy`. budget: by default a new one.
 
     Another endpoint is tried at once, the same one after a pause. Both are retries: a request
-    that brings down whoever reads it must not be handed round without a bound.
+    that brings down its endpoint must not be handed round without a bound.
     """
 
     def __init__(

@@ -17,7 +17,7 @@ OnDelta = Callable[[model_pb2.ResponseDelta], None]
 class Progress:
     """One streamed call, filled by its backend.
 
-    on_delta: gets each delta at once, or None when nobody reads them (`is_read`). begun: whether
+    on_delta: gets each delta at once, or None when they are not read (`is_read`). begun: whether
     one was handed over. first_at: when the first piece came, in monotonic seconds; 0: none yet.
     partial: makes a response of what there is, with status `incomplete` and reason `aborted`; None
     until the backend has set it.

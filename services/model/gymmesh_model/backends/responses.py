@@ -24,10 +24,9 @@ from gymmesh_model.backends.sendable import SHORT, Sendable, exactly
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.convert import with_sent_calls, write_whole
 from gymmesh_model.errors import answer_invalid, options_of, unreadable, unsupported
-from gymmesh_responses import CodecError, dumps, items_to_list
+from gymmesh_responses import CodecError, items_to_list
 
 _PATH: Final = "/responses"
-_STREAMED: Final = b',"stream":true}'
 
 
 class ResponsesOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -89,23 +88,17 @@ def _written(call: ModelCall, *, streamed: bool = False) -> bytes:
     settings = call.settings
     if settings is None:
         body = native_body(call.params)
-        return exactly(write_whole({**body, "stream": True} if streamed else body, dumps))
-    rest: bytes | None = settings.made
-    if rest is None:
-        body = native_body(settings.params)
-        rest = settings.made = b",%b" % write_whole(body, dumps)[1:-1] if body else b""
-    items = call.params["input"] if call.items is None else _parsed(call.items)
-    # Put together, it takes no more memory than its length.
-    return b'{"input":%b%b%b' % (
-        write_whole(with_sent_calls(items, settings.params.get("tools"))),
-        rest,
-        _STREAMED if streamed else b"}",
-    )
+    else:
+        if settings.made is None:
+            settings.made = native_body(settings.params)
+        items = call.params["input"] if call.items is None else _parsed(call.items)
+        body = {"input": with_sent_calls(items, settings.params.get("tools")), **settings.made}
+    return exactly(write_whole({**body, "stream": True} if streamed else body))
 
 
 def _parsed(items: Sequence[responses_pb2.Item]) -> list[Any]:
     try:
-        return items_to_list(items[:])  # a copy, which is cheaper to go through
+        return items_to_list(items)
     except CodecError as error:
         raise unreadable(error.within("input")) from None
 

@@ -46,7 +46,7 @@ from gymmesh_runtime.errors import MeshError
 Json = dict[str, Any]
 
 _PATH: Final = "/chat/completions"
-# Tokens in a piece of a stream that nobody reads; what an abort may lose.
+# Tokens in a piece of a stream that is not read; what an abort may lose.
 _UNREAD_INTERVAL: Final = 16
 _ABORT_SECONDS: Final = 5.0
 # So long `open` waits for what the server can do; one that is not up yet is asked at a call.
@@ -207,7 +207,7 @@ class VllmBackend:
         progress: Progress | None,
         deadline: float,
     ) -> responses_pb2.Response:
-        """made: the request, where it is made already; taken out, so that nobody keeps it."""
+        """made: the request, where it is made already; taken out, so that it is not kept."""
         timeout = max(deadline - asyncio.get_running_loop().time(), 0.001)
 
         def body() -> Json:

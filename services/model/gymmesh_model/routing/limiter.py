@@ -58,7 +58,7 @@ class Limiter:
         self._hand_out()
 
     def enter(self) -> bool:
-        """Takes a place if one is free and nobody waits for it; False without one."""
+        """Takes a place if one is free and no call waits for it; False without one."""
         if self._running >= self._limit or self._waiters:
             return False
         self._running += 1

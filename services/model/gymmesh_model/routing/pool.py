@@ -29,7 +29,7 @@ _TIMEOUT: Final = errors.ERROR_REASON_MODEL_TIMEOUT
 _DOWN: Final = frozenset(
     (errors.ERROR_REASON_MODEL_UNREACHABLE, errors.ERROR_REASON_MODEL_SERVER_ERROR)
 )
-# A timeout says it, too, if the endpoint answered nobody for so many seconds. A shorter one does
+# A timeout says it, too, if the endpoint answered no call for so many seconds. A shorter one does
 # not: the caller may have been in a hurry.
 _SILENT_S: Final = 10.0
 # HTTP statuses of servers that have too much to do: 503, and 529 of some gateways.

@@ -171,7 +171,7 @@ class CallTable:
             if isinstance(error, Exception):
                 waiter.set_exception(error)
                 waiter.exception()  # seen: one that leaves right now will not look at it
-            else:  # nobody generates any more, so a waiter has to
+            else:  # the generation is gone, so a waiter has to
                 waiter.set_result(None)
 
     def _remove(self, request_id: str, running: _Running) -> None:

@@ -40,7 +40,7 @@ class VllmProcess:
     """One `vllm serve` and its life.
 
     name: the model's in the mesh. model: what requests call it. api_key: what it asks for;
-    by default one that nobody else knows. environment: what it inherits, by default everything.
+    by default a random one. environment: what it inherits, by default everything.
 
     Raises ServeError when no port is free.
     """
