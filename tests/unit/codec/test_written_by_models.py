@@ -83,7 +83,7 @@ def test_what_models_write_is_typed() -> None:
     response = codec.response_from_json(ANSWER)
     usage = response.usage
     thought, message, call = response.output
-    typed = (usage, thought.reasoning, message.message, call.function_call)
+    typed: list[Any] = [usage, thought.reasoning, message.message, call.function_call]
     parts = [part.output_text for part in message.message.parts.parts]
     assert [one.overlay_json for one in (*typed, *parts)] == [b""] * 6
     assert (usage.input_tokens, usage.cached_tokens) == (1, 0)
