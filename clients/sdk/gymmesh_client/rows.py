@@ -128,24 +128,21 @@ def failure_row(task: pb.Task, failed: FailedAttempt) -> dict[str, JsonValue]:
     return _with_extras(row, extras_of(task), {})
 
 
-class RowWriter:
-    """Writes the rows of a run."""
+def completed_line(task: pb.Task, reading: Reading) -> tuple[bytes, Counted]:
+    """The row of a completed rollout as one line of JSON, and what there is to count of it.
 
-    def line(self, task: pb.Task, reading: Reading) -> tuple[bytes, Counted]:
-        """The row of a completed rollout as one line of JSON, and what there is to count of it.
-
-        Raises as `completed_row`.
-        """
-        row = row_of(task, reading)
-        figures = Counted(
-            row["task_id"],
-            row["stop_reason"],
-            row["verification"]["status"],
-            row["reward"],
-            reading.input_tokens,
-            reading.output_tokens,
-        )
-        return row_to_json(row), figures
+    Raises as `completed_row`.
+    """
+    row = row_of(task, reading)
+    figures = Counted(
+        row["task_id"],
+        row["stop_reason"],
+        row["verification"]["status"],
+        row["reward"],
+        reading.input_tokens,
+        reading.output_tokens,
+    )
+    return row_to_json(row), figures
 
 
 def row_to_json(row: dict[str, JsonValue]) -> bytes:

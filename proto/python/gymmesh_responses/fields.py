@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from gymmesh.responses.v1 import responses_pb2 as pb
 from gymmesh_responses.errors import CodecError
 from gymmesh_responses.jsonio import JsonValue, name_of, read_field, read_object, store
 
+UNKNOWN_KIND: Final = "holds a kind that this version of the contract does not know"
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 
@@ -131,7 +132,7 @@ def write_kind(message: Any, writers: Writers) -> JsonValue:
     """
     kind = message.WhichOneof("kind")
     if kind is None:
-        raise CodecError("holds a kind that this version of the contract does not know")
+        raise CodecError(UNKNOWN_KIND)
     return writers[kind](getattr(message, kind))
 
 
@@ -140,7 +141,10 @@ def write_kinds(messages: Iterable[Any], writers: Writers) -> list[JsonValue]:
     values: list[JsonValue] = []
     try:
         for message in messages:
-            values.append(write_kind(message, writers))  # the length tells the index
+            kind = message.WhichOneof("kind")
+            if kind is None:
+                raise CodecError(UNKNOWN_KIND)
+            values.append(writers[kind](getattr(message, kind)))  # the length tells the index
     except CodecError as error:
         raise error.within(len(values)) from None
     return values

@@ -15,7 +15,7 @@ from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import FailedAttempt, completed_row, failure_row, fold
 from gymmesh_client.parts import RolloutParts
 from gymmesh_client.reading import read
-from gymmesh_client.rows import RowWriter, row_to_json
+from gymmesh_client.rows import completed_line, row_to_json
 from gymmesh_client.summary import counted
 from gymmesh_responses import (
     CodecError,
@@ -55,9 +55,9 @@ def rollouts_of_vectors() -> list[pb.Rollout]:
     ]
 
 
-def line_of(writer: RowWriter, task: pb.Task, rollout: pb.Rollout) -> bytes:
-    """A row as the writer writes it, which must be the one in values."""
-    line, figures = writer.line(task, read(RolloutParts.of(rollout)))
+def line_of(task: pb.Task, rollout: pb.Rollout) -> bytes:
+    """A row's line, which must be the one in values."""
+    line, figures = completed_line(task, read(RolloutParts.of(rollout)))
     row = completed_row(task, rollout)
     assert line == row_to_json(row)
     assert figures == counted(row)
@@ -65,7 +65,7 @@ def line_of(writer: RowWriter, task: pb.Task, rollout: pb.Rollout) -> bytes:
 
 
 def test_rows_are_what_they_always_were() -> None:
-    task, rollouts, writer = golden_task(), rollouts_of_vectors(), RowWriter()
+    task, rollouts = golden_task(), rollouts_of_vectors()
     assert len(rollouts) == len(GOLDEN)
     for rollout, golden in zip(rollouts, GOLDEN, strict=True):
         if rollout.HasField("failed"):
@@ -73,7 +73,7 @@ def test_rows_are_what_they_always_were() -> None:
             assert row_to_json(failure_row(task, failed)) == golden
             continue
         for _ in range(2):  # read anew, and as it was read before
-            assert line_of(writer, task, rollout) == golden
+            assert line_of(task, rollout) == golden
 
 
 def repeat(task: pb.Task, *bodies: pb.RolloutEvent) -> pb.Rollout:
@@ -122,15 +122,15 @@ def repeats(draw: st.DrawFn, task: pb.Task) -> pb.Rollout:
 
 @given(st.data())
 def test_a_line_is_its_row_in_values(data: st.DataObject) -> None:
-    task, writer = data.draw(tasks()), RowWriter()
+    task = data.draw(tasks())
     one = data.draw(repeats(task))
     # Repeats that begin alike and others, in turns, and another task by the same name.
     for rollout in [one, one, one, data.draw(repeats(task)), one, data.draw(repeats(task))]:
-        line_of(writer, task, rollout)
+        line_of(task, rollout)
     again = pb.Task()
     again.CopyFrom(task)
     again.environment = "elsewhere"
-    line_of(writer, again, one)
+    line_of(again, one)
 
 
 @pytest.mark.parametrize("depth", [200, *range(244, 266)])
@@ -140,7 +140,7 @@ def test_what_is_nested_deeply_is_written_the_same_way(where: str, depth: int) -
     for _ in range(depth):
         deep = [deep]
     raw = b'{"k":' + b"[" * depth + '"é"'.encode() + b"]" * depth + b"}"
-    task, writer = make_task(), RowWriter()
+    task = make_task()
     rollout = repeat(task)
     if where == "extras":
         task.payload_json = raw
@@ -159,7 +159,7 @@ def test_what_is_nested_deeply_is_written_the_same_way(where: str, depth: int) -
         except CodecError as error:
             wanted = str(error)
         try:
-            got: Any = writer.line(task, reading)[0]
+            got: Any = completed_line(task, reading)[0]
         except CodecError as error:
             got = str(error)
         assert got == wanted

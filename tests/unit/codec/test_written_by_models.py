@@ -83,9 +83,9 @@ def test_what_models_write_is_typed() -> None:
     response = codec.response_from_json(ANSWER)
     usage = response.usage
     thought, message, call = response.output
-    typed: list[Any] = [usage, thought.reasoning, message.message, call.function_call]
     parts = [part.output_text for part in message.message.parts.parts]
-    assert [one.overlay_json for one in (*typed, *parts)] == [b""] * 6
+    typed: list[Any] = [usage, thought.reasoning, message.message, call.function_call, *parts]
+    assert [one.overlay_json for one in typed] == [b""] * 6
     assert (usage.input_tokens, usage.cached_tokens) == (1, 0)
     assert (usage.output_tokens, usage.reasoning_tokens) == (2, 0)
     assert usage.total_tokens == 2**63 - 1

@@ -13,7 +13,7 @@ from gymmesh_client.groups.stream import GroupStream
 from gymmesh_client.output import RunOutput
 from gymmesh_client.parts import RolloutParts
 from gymmesh_client.reading import read
-from gymmesh_client.rows import FailedAttempt, RowWriter, failure_row, row_to_json
+from gymmesh_client.rows import FailedAttempt, completed_line, failure_row, row_to_json
 from gymmesh_client.summary import Tally
 
 # Rows made in one turn of the loop; one takes a fraction of a millisecond.
@@ -41,7 +41,6 @@ class Recorder:
         self._tally = tally
         self._stored = stored
         self._groups = groups
-        self._rows = RowWriter()
         self._turns = Turns(_ROWS_A_TURN)
 
     async def completed(self, task: pb.Task, parts: RolloutParts) -> None:
@@ -49,7 +48,7 @@ class Recorder:
         await self._turns.take()
         try:
             reading = read(parts)
-            line, counted = self._rows.line(task, reading)
+            line, counted = completed_line(task, reading)
         except ValueError as error:  # CodecError is one: what the agent sent is not JSON
             await self.failed(task, failed_recording(parts, task.agent, error))
             return

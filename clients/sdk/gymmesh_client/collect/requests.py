@@ -16,8 +16,6 @@ from gymmesh_client.groups.store import GroupStore
 from gymmesh_client.output import RunOutput
 
 _SEED_STEP: Final = 1_000_003
-# Of the class: a message looks through the names of its fields to find its own methods.
-_HAS: Final = pb.Task.HasField
 
 
 class RolloutRequest(msgspec.Struct, gc=False):
@@ -84,7 +82,7 @@ def agent_request(
     request.run_id = run_id
     if options is not None:
         request.options.CopyFrom(options)
-    if _HAS(task, "seed"):
+    if task.HasField("seed"):
         request.task.seed = repeat_seed(task.seed, rollout.repeat_index)
     return request
 
