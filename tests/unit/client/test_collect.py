@@ -369,7 +369,7 @@ async def test_a_second_interrupt_does_not_wait(tmp_path: Path) -> None:
     assert (tally.completed, tally.failed, rows(files.rows)) == (0, 0, [])
 
 
-async def test_an_agent_that_does_not_heed_cancellation_is_left_behind(
+async def test_an_agent_that_ignores_its_cancellation_is_left_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gymmesh_client.collect.collector.CANCEL_S", 0.05)

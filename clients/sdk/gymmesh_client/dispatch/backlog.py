@@ -192,7 +192,7 @@ class Backlog(Generic[W]):
         return None
 
     def _queue(self, work: W) -> deque[Assignment[W]]:
-        route = (work.environment, work.agent)
+        route = route_of(work)
         queue = self._queues.get(route)
         if queue is None:
             queue = self._queues[route] = deque()
@@ -204,3 +204,8 @@ class Backlog(Generic[W]):
     def _move_on(self, environment: str) -> None:
         weight = self._shares.get(environment, _USUAL_WEIGHT)
         self._passed[environment] = self._passed.get(environment, 0.0) + 1.0 / weight
+
+
+def route_of(work: Work) -> Route:
+    """The environment and the agent of a rollout."""
+    return work.environment, work.agent

@@ -16,7 +16,7 @@ from typing import Generic
 
 from msgspec.structs import replace
 
-from gymmesh_client.dispatch.backlog import Assignment, Backlog, W
+from gymmesh_client.dispatch.backlog import Assignment, Backlog, W, route_of
 from gymmesh_client.dispatch.causes import (
     Ended,
     agent_is_away,
@@ -40,7 +40,6 @@ _SPARED_MOST = 5
 _LOST_WAIT_S = 1.0
 _MOST_DOUBLINGS = 4
 _RETRIES_AT_LEAST = 100
-_RUNNING = State.RUNNING
 
 
 class Dispatcher(Generic[W]):
@@ -98,11 +97,6 @@ class Dispatcher(Generic[W]):
         return len(self._later)
 
     @property
-    def waiting(self) -> int:
-        """How many could start, were there room."""
-        return self._backlog.waiting
-
-    @property
     def away(self) -> list[str]:
         """The agents, models and environments that rollouts wait for, in words."""
         agents = (
@@ -122,7 +116,7 @@ class Dispatcher(Generic[W]):
         """The attempt to start now, if any."""
         if self._later:
             self._release(now)
-        if self._state is not _RUNNING or len(self._in_flight) >= self._concurrency.limit:
+        if self._state is not State.RUNNING or len(self._in_flight) >= self._concurrency.limit:
             return None
         pace = self._pace
         if pace is not None and not pace.admits(now):
@@ -144,7 +138,7 @@ class Dispatcher(Generic[W]):
         gate = self._gates[found.work.agent]
         if gate.closed_since is not None:  # else it is open, with nothing to be changed
             gate.started(found.order)
-        if closed and (service := closed.get(_route(found))) is not None:
+        if closed and (service := closed.get(route_of(found.work))) is not None:
             service.started(found.order)
         if pace is not None:
             pace.started(now)
@@ -168,13 +162,13 @@ class Dispatcher(Generic[W]):
         """Whether it is to show that what it needs is there again; see `event_came`."""
         if self._gates[assignment.work.agent].closed_since is not None:
             return True
-        service = self._services.closed.get(_route(assignment))
+        service = self._services.closed.get(route_of(assignment.work))
         return service is not None and service.probe == assignment.order
 
     def event_came(self, assignment: Assignment[W], kind: str) -> None:
         """The agent has sent an event of this kind: it is there, and perhaps more than that."""
         self._gates[assignment.work.agent].passed()
-        self._services.event_came(_route(assignment), assignment.order, kind)
+        self._services.event_came(route_of(assignment.work), assignment.order, kind)
 
     def completed(self, assignment: Assignment[W]) -> Decision:
         """An attempt ended with an outcome."""
@@ -183,7 +177,7 @@ class Dispatcher(Generic[W]):
         if gate.closed_since is not None:  # else it is open, with nothing to be changed
             gate.passed()
         if self._services.closed:
-            self._services.ended(_route(assignment), assignment.order)
+            self._services.ended(route_of(assignment.work), assignment.order)
         if assignment.fault:
             self._faults.mended(assignment.fault)
         self._known.add(assignment.work.environment)
@@ -198,7 +192,7 @@ class Dispatcher(Generic[W]):
         self._leave(assignment)
         if agent_is_away(ended):
             gate.refused(now, assignment.order, ended.retry_after_s, ended.away_s)
-            self._services.abandoned(_route(assignment), assignment.order)
+            self._services.abandoned(route_of(assignment.work), assignment.order)
             if cause_of(ended).crowded:
                 self._concurrency.crowded(now, in_flight)
             if not assignment.failures:
@@ -211,7 +205,7 @@ class Dispatcher(Generic[W]):
             gate.passed()
         if service_is_away(ended):
             return self._lost(assignment, now, ended)
-        self._services.ended(_route(assignment), assignment.order, ended.reason)
+        self._services.ended(route_of(assignment.work), assignment.order, ended.reason)
         self._known.add(assignment.work.environment)
         cause = cause_of(ended)
         if cause.crowded:
@@ -235,7 +229,7 @@ class Dispatcher(Generic[W]):
         """An attempt was cancelled and has no outcome."""
         self._leave(assignment)
         self._gates[assignment.work.agent].abandoned(assignment.order)
-        self._services.abandoned(_route(assignment), assignment.order)
+        self._services.abandoned(route_of(assignment.work), assignment.order)
 
     def load(self, target: int | None) -> None:
         """What the agents together take at present; None: they say nothing."""
@@ -295,7 +289,7 @@ class Dispatcher(Generic[W]):
 
     def _lost(self, assignment: Assignment[W], now: float, ended: Ended) -> Decision:
         """An attempt found a model or an environment away: it costs nothing, and waits."""
-        route = _route(assignment)
+        route = route_of(assignment.work)
         if is_unknown(ended) and route[0] not in self._known:
             self._end(ended.message)
             return Decision.LEAVE
@@ -402,8 +396,3 @@ class Dispatcher(Generic[W]):
     def _must_not_drain(self, wanted: str) -> None:
         if self._state is State.DRAINING:
             raise RunStateError(f"a run that is ending cannot be {wanted}")
-
-
-def _route(assignment: Assignment[W]) -> Route:
-    work = assignment.work
-    return work.environment, work.agent
