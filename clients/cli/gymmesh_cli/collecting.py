@@ -164,26 +164,10 @@ async def _collect_with(
     chosen: TaskChoice,
     identity: RunIdentity,
 ) -> tuple[RunSummary, bool]:
-    asked, options, tally = command.output, command.options, Tally()
+    options, tally = command.options, Tally()
     shard = command.shard or WHOLE
     own = chosen.ids[shard.index :: shard.of]
-    output = prepare(
-        asked.files,
-        identity,
-        overwrite=asked.overwrite,
-        resume=asked.resume,
-        accept=asked.accept,
-        retry=asked.retry,
-        repeats=options.repeats,
-        skipped=chosen.skipped,
-        inputs=command.inputs,
-        run_id=command.run_id,
-        shard=command.shard,
-        tasks=len(chosen.ids),
-        trace=asked.trace,
-        on_row=lambda row: tally.add_row(row, kept=True),
-        on_failure=lambda row: tally.add_failure(row, kept=True),
-    )
+    output = _prepare(command, chosen, identity, tally)
     kept_at = summary_path(output.files)
     kept_at.unlink(missing_ok=True)
     requested = _requested(own, options.repeats, output)
@@ -216,7 +200,45 @@ async def _collect_with(
         wall_s = time.monotonic() - started
         if options.hand_out:
             await _hand_over(collector)
-    summary = summarize(
+    summary = _summary(collector, tally, output, chosen, requested, wall_s, options)
+    _keep(kept_at, summary)
+    return summary, collector.interrupted or collector.why in ("drained", "cancelled")
+
+
+def _prepare(
+    command: CollectCommand, chosen: TaskChoice, identity: RunIdentity, tally: Tally
+) -> RunOutput:
+    """The output, with `tally` counting the rows that are there already."""
+    asked = command.output
+    return prepare(
+        asked.files,
+        identity,
+        overwrite=asked.overwrite,
+        resume=asked.resume,
+        accept=asked.accept,
+        retry=asked.retry,
+        repeats=command.options.repeats,
+        skipped=chosen.skipped,
+        inputs=command.inputs,
+        run_id=command.run_id,
+        shard=command.shard,
+        tasks=len(chosen.ids),
+        trace=asked.trace,
+        on_row=lambda row: tally.add_row(row, kept=True),
+        on_failure=lambda row: tally.add_failure(row, kept=True),
+    )
+
+
+def _summary(
+    collector: Collector,
+    tally: Tally,
+    output: RunOutput,
+    chosen: TaskChoice,
+    requested: int,
+    wall_s: float,
+    options: CollectOptions,
+) -> RunSummary:
+    return summarize(
         tally,
         requested=requested,
         wall_s=wall_s,
@@ -230,8 +252,6 @@ async def _collect_with(
         skipped=len(chosen.lines_skipped),
         skipped_output=str(output.files.skipped),
     )
-    _keep(kept_at, summary)
-    return summary, collector.interrupted or collector.why in ("drained", "cancelled")
 
 
 async def _serve(stack: AsyncExitStack, run: CollectorRun, shown: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -107,37 +108,34 @@ def up(
     from gymmesh_mesh import run_up
     from gymmesh_mesh.config import exposed
 
-    def say_line(line: str) -> None:
-        echo(one_line(line), err=True)
-
-    def on_ready(services: list[ServiceInfo]) -> None:
-        if as_json:
-            echo_json(_documents(services))
-        else:
-            echo(as_text(services, _shared(config.discovery), _shown(config)))
-
     config = mesh.load()
     if cells is not None and (layout or config.mesh.layout) != "cell":
         raise click.UsageError("--cells is for --layout cell")
     if prometheus is not None and not observe:
         raise click.UsageError("--prometheus is for --observe")
-    config = _with_settings(
-        config,
-        layout=layout,
-        cells=cells,
-        advertise_host=advertise_host,
-        restarts=restarts,
-        log_format=log_format,
-    )
+    settings = {"layout": layout, "cells": cells, "advertise_host": advertise_host}
+    config = _with_settings(config, restarts=restarts, log_format=log_format, **settings)
     config = _with_discovery(config, discovery, consul_binary)
     if insecure:
         config = exposed(config)
     program = (prometheus or "prometheus") if observe else None
-    echoed = {"echo": say_line} if logs else {}
+    on_ready = partial(_say_ready, config, as_json)
+    echoed = {"echo": _say_line} if logs else {}
     log_format = config.mesh.log_format
     with logged_as_service(log_format) if log_format == "json" else nullcontext():
         asyncio.run(run_up(config, host=host, on_ready=on_ready, prometheus=program, **echoed))
     return DONE
+
+
+def _say_line(line: str) -> None:
+    echo(one_line(line), err=True)
+
+
+def _say_ready(config: MeshConfig, as_json: bool, services: list[ServiceInfo]) -> None:
+    if as_json:
+        echo_json(_documents(services))
+    else:
+        echo(as_text(services, _shared(config.discovery), _shown(config)))
 
 
 def _with_settings(config: MeshConfig, **given: Any) -> MeshConfig:

@@ -1,4 +1,4 @@
-"""The public faces of the resource service's rooms."""
+"""The public faces of the rooms of environments and of the mesh."""
 
 from __future__ import annotations
 
@@ -8,12 +8,24 @@ import pytest
 
 from gymmesh_resource.registry import environment_class, environment_names
 
-ROOMS = ("checks", "mcp_server", "models", "registry", "sandbox", "serving", "tools", "workers")
+ROOMS = (
+    "gymmesh_mesh",
+    "gymmesh_mesh.processes",
+    "gymmesh_resource",
+    "gymmesh_resource.checks",
+    "gymmesh_resource.mcp_server",
+    "gymmesh_resource.models",
+    "gymmesh_resource.registry",
+    "gymmesh_resource.sandbox",
+    "gymmesh_resource.serving",
+    "gymmesh_resource.tools",
+    "gymmesh_resource.workers",
+)
 
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_face_names_what_it_has_in_order(room: str) -> None:
-    face = import_module(f"gymmesh_resource.{room}")
+    face = import_module(room)
     names = face.__all__
     # Constants, classes, functions: the linter's order.
     assert names == sorted(names, key=lambda name: (not name.isupper(), name[0].islower(), name))
