@@ -12,7 +12,7 @@ WORKERS ?= 4
 DEVICE ?= cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-clients test-consul test-keepalive test-deploy test-hosts test-images test-kubernetes test-observe test-slurm test-vllm check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-instructions bench-journal bench-model bench-peers bench-resource bench-routing bench-scale bench-scaling bench-tokens bench-transport bench-xds chaos clean fuzz scaling
+.PHONY: help setup demo test test-clients test-consul test-keepalive test-deploy test-hosts test-images test-kubernetes test-observe test-slurm test-vllm check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-export bench-instructions bench-journal bench-model bench-peers bench-resource bench-routing bench-scale bench-scaling bench-tokens bench-transport bench-xds chaos clean fuzz scaling
 
 help: ## list the targets
 	@echo "gymmesh: the targets of make"
@@ -97,6 +97,9 @@ bench-clients: setup ## measure the collectors in all languages; builds them fir
 
 bench-codec: setup ## measure the codec against orjson
 	$(BIN)/python tests/scale/bench_codec.py
+
+bench-export: setup ## measure exports against a plain loop over the rows (ARGS="--rows N")
+	$(BIN)/python tests/scale/bench_export.py $(ARGS)
 
 bench-instructions: setup ## count the machine instructions of a rollout, with valgrind (ARGS=…)
 	$(BIN)/python tests/scale/bench_instructions.py $(ARGS)

@@ -115,7 +115,7 @@ def _take(story: Story, kind: int, body: bytes) -> None:
         story.current[key] = Outcome(attempt, status, boundary, place)
         lane = (place.lane, place.shard)
         story.sizes[lane] = max(story.sizes.get(lane, 0), place.offset + place.extent)
-    elif kind == 5:
+    elif kind in (5, 10):
         key, _ = struct.unpack_from("<16sI", body)
         story.superseded += 1
         if story.current.pop(key, None) is None:

@@ -61,7 +61,7 @@ class Report:
     def lines(self) -> list[str]:
         """The report as text."""
         grown = ", ".join(
-            f"{name} {'/'.join(str(floor // MIB) for floor in floors_of(samples))}"
+            f"{name} {'/'.join(str(floor // MIB) for floor in floors_of(samples, 4))}"
             for name, samples in self.memory.items()
         )
         verdict = f"{len(self.problems)} PROBLEMS" if self.problems else "ok"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -38,6 +39,7 @@ _LONGEST_LINE: Final = 20_000
 MIB: Final = 1024 * 1024
 #: More than the garbage of calls that failed, which is collected at every 100,000 objects.
 _MORE_BYTES: Final = 32 * MIB
+_PARTS: Final = 12  # of the time; the last three quarters have eight steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,27 +146,27 @@ def problems_of_log(text: str) -> list[str]:
     return problems
 
 
-def floors_of(samples: Sequence[int]) -> list[int]:
-    """The least of each quarter of the samples, which are at equal distances; none of too few."""
-    size = len(samples) // 4
-    return [min(samples[number * size : (number + 1) * size]) for number in range(4 if size else 0)]
+def floors_of(samples: Sequence[int], parts: int) -> list[int]:
+    """The least of each part of the samples, which are at equal distances; none of too few."""
+    size = len(samples) // parts
+    return [min(samples[number * size :][:size]) for number in range(parts if size else 0)]
 
 
 def problems_of_memory(name: str, samples: Sequence[int]) -> list[str]:
     """Whether a process takes ever more: `samples` are its bytes at equal distances.
 
     What is in flight, and garbage until it is collected, come and go, so that only floors count.
-    The first quarter fills caches and pools. A process leaks when its floor goes on rising at a
-    rate that does not fall: less than half as much in the last quarter as in the one before is a
-    cache that fills. A machine that is busy has fewer cases, and no other floors.
+    The first quarter fills caches and pools. A leak goes on rising, at a rate that does not fall to
+    less than half; a cache that fills slows down, and what one large request leaves is one step. A
+    machine that is busy has fewer cases, and no other floors.
     """
-    floors = floors_of(samples)
-    if not floors:
+    steps = [late - early for early, late in pairwise(floors_of(samples, _PARTS)[_PARTS // 4 :])]
+    if not steps:
         return []
-    earlier, later = floors[2] - floors[1], floors[3] - floors[2]
-    if earlier > 0 and later >= earlier / 2 and earlier + later > _MORE_BYTES:
-        said = ", ".join(str(floor // MIB) for floor in floors)
-        return [f"{name} goes on growing; the least of each quarter, in MiB: {said}"]
+    earlier, later = sum(steps[: len(steps) // 2]), sum(steps[len(steps) // 2 :])
+    if later >= earlier / 2 and earlier + later - max(steps) > _MORE_BYTES:
+        said = ", ".join(str(floor // MIB) for floor in floors_of(samples, _PARTS))
+        return [f"{name} goes on growing; its floors, in MiB: {said}"]
     return []
 
 

@@ -101,12 +101,16 @@ _SOUND: dict[str, Sequence[float]] = {
     "requests in flight": [100 + number % 3 * 400 for number in _SAMPLES],
     "a peak at the end": [100.0] * 57 + [900.0] * 3,
     "a cache that fills": [100 + 200 * (1 - 0.93**number) for number in _SAMPLES],
+    "what one large request leaves": [100 + 60 * (number > 40) for number in _SAMPLES],
     "a run of a moment": [100, 300, 900],
 }
 _LEAKS: dict[str, Sequence[float]] = {
     "steadily": [100 + number * 2 for number in _SAMPLES],
     "under requests in flight": [100 + number * 2 + number % 3 * 400 for number in _SAMPLES],
     "under garbage that is collected": [100 + number * 2 + number * 7 % 26 for number in _SAMPLES],
+    "beside what one large request leaves": [
+        100 + number * 2 + 60 * (number > 40) for number in _SAMPLES
+    ],
     "ever faster": [100 + number**2 / 10 for number in _SAMPLES],
     "after a warm-up": [100 + min(number, 15) * 20 + number * 2 for number in _SAMPLES],
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections.abc import AsyncIterator
 from typing import Any
@@ -17,11 +18,14 @@ from google.rpc import status_pb2
 from gymmesh.discovery.v1 import discovery_pb2 as pb
 from gymmesh_discovery.xds.names import CLUSTER, ENDPOINTS, LISTENER, ROUTE
 from gymmesh_runtime import metrics
+from gymmesh_runtime.errors import MeshError
 from tests.support.scraping import Counted
 from tests.unit.runtime.probe import until
 from tests.xds.plane import BOUND_S, MODEL, Plane, ending, plane, raw_stream, read, request
 
 pytestmark = pytest.mark.timeout(90)
+
+ADS = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 
 
 @pytest.fixture
@@ -227,3 +231,19 @@ async def test_an_instance_that_cannot_be_offered_is_named_once(
     said = [one.getMessage() for one in caplog.records if "not offered" in one.getMessage()]
     assert len(said) == 1
     assert said[0].startswith("i-0 ")
+
+
+@pytest.mark.parametrize("method", ["StreamAggregatedResources", "DeltaAggregatedResources"])
+async def test_a_refused_request_is_not_held_by_its_error(method: str) -> None:
+    """It may be large. Without the garbage collection that would break cycles up some day."""
+    gc.collect()
+    gc.disable()
+    try:
+        async with plane() as control, grpc.aio.insecure_channel(control.address) as channel:
+            untyped: Any = channel
+            for _ in range(5):
+                call = untyped.stream_stream(f"/{ADS}/{method}")(iter([b"\x0a\xff"]))
+                assert await ending(call) is grpc.StatusCode.INVALID_ARGUMENT
+            await until(lambda: not [one for one in gc.get_objects() if type(one) is MeshError])
+    finally:
+        gc.enable()

@@ -33,12 +33,12 @@ from gymmesh_client import (
     render,
     summarize,
 )
-from gymmesh_client.control import RunDesk
+from gymmesh_client.control import RunServer
+from gymmesh_client.control.collector_run import CollectorRun
 from gymmesh_client.output import check
 from gymmesh_client.shards import WHOLE, Shard
-from gymmesh_client.steered import SteeredRun
 from gymmesh_client.summary import summary_path, write_summary
-from gymmesh_client.task_file import TaskFile
+from gymmesh_client.tasks import TaskFile
 from gymmesh_mesh import Mesh
 from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
@@ -199,7 +199,7 @@ async def _collect_with(
     started = time.monotonic()
     async with AsyncExitStack() as stack:
         if command.control:
-            run = SteeredRun(
+            run = CollectorRun(
                 collector,
                 requested=requested,
                 shown=output.files.shown,
@@ -226,7 +226,7 @@ async def _collect_with(
         run_id=output.run_id,
         why=collector.why,
         concurrency=collector.figures().concurrency,
-        groups=collector.feed.shelf.counts() if options.hand_out else None,
+        groups=collector.group_stream.store.counts() if options.hand_out else None,
         skipped=len(chosen.lines_skipped),
         skipped_output=str(output.files.skipped),
     )
@@ -234,24 +234,24 @@ async def _collect_with(
     return summary, collector.interrupted or collector.why in ("drained", "cancelled")
 
 
-async def _serve(stack: AsyncExitStack, run: SteeredRun, shown: str) -> None:
+async def _serve(stack: AsyncExitStack, run: CollectorRun, shown: str) -> None:
     """Serve the run to this user's other terminals; that it cannot be is no reason to stop."""
     try:
-        desk = await stack.enter_async_context(RunDesk())
-        desk.add(run, shown)
+        server = await stack.enter_async_context(RunServer())
+        server.add(run, shown)
     except (OSError, MeshError) as error:
         echo(f"gym-cli: `gym-cli runs` will not find this run: {error}", err=True)
 
 
 async def _hand_over(collector: Collector) -> None:
     """Give the trainer time to take the groups that it has not; Ctrl-C cuts it short."""
-    feed, loop = collector.feed, asyncio.get_running_loop()
-    waiting = asyncio.create_task(feed.emptied(_HAND_OVER_S))
+    stream, loop = collector.group_stream, asyncio.get_running_loop()
+    waiting = asyncio.create_task(stream.emptied(_HAND_OVER_S))
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, waiting.cancel)
     with contextlib.suppress(asyncio.CancelledError):
         await waiting
-    left = 0 if feed.delivered else feed.shelf.unacknowledged
+    left = 0 if stream.delivered else stream.store.unacknowledged
     if left:
         echo(
             f"gym-cli: {left} finished groups were not taken by a trainer; their rows are on disk",

@@ -1,4 +1,4 @@
-"""gym-cli data: check, generate and show files of tasks and rollouts."""
+"""gym-cli data: check, generate, show and compact files of tasks and rollouts."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from gymmesh_cli.compact import compact
 from gymmesh_cli.exits import speaks_plainly
 from gymmesh_cli.generate import generate
 from gymmesh_cli.options import json_option, number_ids_option
@@ -17,6 +18,7 @@ def data() -> None:
     """Work with task files."""
 
 
+data.add_command(compact)
 data.add_command(generate)
 data.add_command(show)
 data.add_command(trace)

@@ -1,4 +1,4 @@
-"""Exit codes, and how an error that a user can mend is said: one sentence, no traceback."""
+"""Exit codes, and errors that a user can correct as one sentence without a traceback."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INTERRUPTED: Final = 130
 
 
 def speaks_plainly(command: Callable[P, int]) -> Callable[P, NoReturn]:
-    """Make a command's number its exit code, and errors that are the user's to mend a sentence."""
+    """Make a command's number its exit code, and errors that the user can correct a sentence."""
 
     @functools.wraps(command)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> NoReturn:
@@ -28,7 +28,7 @@ def speaks_plainly(command: Callable[P, int]) -> Callable[P, NoReturn]:
         except KeyboardInterrupt:
             code = say("interrupted", INTERRUPTED)
         except BrokenPipeError:
-            # Whoever read our output has gone; there is nobody to tell.
+            # The reader of the output has gone, and would not see a message either.
             sys.stderr.close()
             code = NOTHING_DONE
         except Exception as error:

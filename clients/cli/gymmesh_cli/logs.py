@@ -25,7 +25,7 @@ from gymmesh_runtime.conceal import conceal
 from gymmesh_runtime.logs import Concealing, LogFormat, OneOfEach, formatter
 
 _TERMINAL: Final = "gym-cli: %(message)s"
-# The log's first line, by which it is told from a file of the user's.
+# The log's first line, which a file of the user's does not have.
 _TITLE: Final = "# gym-cli: what went wrong in this run\n"
 
 log_format_option = click.option(

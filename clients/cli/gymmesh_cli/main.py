@@ -31,7 +31,7 @@ _COMMANDS: Final = {
 }
 
 # Before gRPC is loaded: what its C code logs of forks and closed connections is no news to a
-# user, who is told of a call that failed by that call's error. To see it: GRPC_VERBOSITY=INFO.
+# user, to whom a failed call's own error says more. To see it: GRPC_VERBOSITY=INFO.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 _EPILOG: Final = """\b

@@ -47,7 +47,7 @@ class PaceOptions:
     def collect_options(self) -> CollectOptions:
         """The options of a collector. Raises UserError when `lengths` cannot be read."""
         from gymmesh_client import CollectOptions, Order, open_run
-        from gymmesh_client.order import length_from
+        from gymmesh_client.collect.order import length_from
 
         length = None
         if self.lengths is not None:

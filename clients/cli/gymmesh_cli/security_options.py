@@ -1,4 +1,4 @@
-"""The options by which a command that calls services elsewhere shows who it is."""
+"""The options by which a command authenticates itself to services elsewhere."""
 
 from __future__ import annotations
 

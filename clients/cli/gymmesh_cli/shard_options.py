@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# Leaves room for what tells shards apart (`gymmesh_client.steered`).
+# Leaves room for what tells shards apart (`gymmesh_client.control.collector_run`).
 _LONGEST_ID: Final = 100
 
 

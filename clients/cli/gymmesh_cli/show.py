@@ -118,7 +118,7 @@ def trace(
 def _chosen(
     run: RunReader, output: Path, rollout: str | None, task: str | None, repeat: int | None
 ) -> list[str]:
-    """The ids of the rollouts that are asked for; raises UsageError and UserError."""
+    """The ids of the rollouts to show; raises UsageError and UserError."""
     from gymmesh_client import UserError
 
     if (rollout is None) == (task is None):

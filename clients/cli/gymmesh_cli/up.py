@@ -215,7 +215,7 @@ def _shown(config: MeshConfig) -> str:
 
 def as_text(services: list[ServiceInfo], shared: str, shown: str = "") -> str:
     """A table of the services, and how to collect; `shared`: the Consul where they are found,
-    `shown`: the options by which a collector shows who it is.
+    `shown`: the options by which a collector authenticates itself.
     """
     rows = [("SERVICE", "NAME", "ADDRESS", "METRICS", "PID")]
     for one in services:

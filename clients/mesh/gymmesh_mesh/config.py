@@ -30,7 +30,7 @@ class Defaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class MeshSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How services are run as processes.
 
-    ``host`` is what they listen on; ``advertise_host`` is what others are told to connect to, which
+    ``host`` is what they listen on; ``advertise_host`` is the address that others connect to, which
     is ``host`` where it is empty, or this machine's one address where that stands for all of them.
     ``discovery_port`` and ``agent_port`` (of the default agent) are for callers that want a fixed
     address; 0 lets the system choose, as it does for all others. ``drain_s`` is how long running

@@ -69,7 +69,7 @@ def _serves_registry(config: MeshConfig) -> bool:
 
 
 def usual_cells(processors: int) -> int:
-    """How many cells there are where nobody says: as many as processors, less the collector's.
+    """How many cells there are by default: as many as processors, less the collector's.
 
     The collector does about a quarter of the work. On two processors a second cell competes with
     it: where models take their time it brings hardly more rollouts a second, at an eighth more CPU
@@ -127,7 +127,7 @@ def _loads_weights(model: ModelConfig) -> bool:
 
 
 def _ports(specs: Iterable[ServiceSpec], config: MeshConfig, number: int = 0) -> dict[str, int]:
-    """The ports that were asked for; cell k has the agent's, plus k."""
+    """The configured ports; cell k has the agent's, plus k."""
     ports = {}
     for spec in specs:
         if spec.kind == "discovery":

@@ -1,4 +1,4 @@
-"""A mesh as its users see it: who is there, and the defaults for tasks."""
+"""A mesh as its users see it: the agents there, and the defaults for tasks."""
 
 from __future__ import annotations
 

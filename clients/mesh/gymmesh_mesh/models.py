@@ -122,7 +122,7 @@ async def set_weights(
     Returns:
         The version before, by address; None where there was none. Raises MeshError, whose
         message names the address, when one refuses or cannot be reached; those before it have
-        been told.
+        the new version.
     """
     directory = PeerDirectory(credentials=Credentials(security))
     before: dict[str, int | None] = {}
@@ -251,7 +251,7 @@ async def _with_tools(service: ModelService, check: ModelCheck, timeout: float) 
 
 
 def _without_call(response: responses_pb2.Response) -> str:
-    """What an answer has in place of the tool call that was asked for; empty if it has that."""
+    """What an answer has in place of the requested tool call; empty if it has that."""
     calls = [item.function_call for item in response.output if item.HasField("function_call")]
     if not calls:
         text = " ".join(text_of(item) for item in response.output if item.HasField("message"))

@@ -39,7 +39,7 @@ async def remote(
     reconnect_s: float = 30.0,
     security: SecurityConfig | None = None,
 ) -> AsyncIterator[Mesh]:
-    """Connects to agent services and asks each who it is.
+    """Connects to agent services and asks each for its description.
 
     An address is ``host:port``, or ``xds:///agent.NAME`` for the instance that gRPC chooses. The
     first one is the default agent, and its default environment the

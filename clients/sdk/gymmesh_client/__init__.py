@@ -1,25 +1,28 @@
 """The client's side of the mesh: tasks in, verified rollouts out.
 
-Pure parts (`fold`, `conversation`, `rows`, `summary`, `dispatch`, `shelf`) decide; `collect`,
-`output`, `journal`, `attempt` and `control` touch the network and the disk.
+tasks           task files
+dispatch        decides what runs next, and what follows from how it ended (pure)
+collect         the collector: runs what the dispatcher assigns, records how it ends
+collect_stream  many rollouts over one connection to an agent
+groups          all repeats of a task: judged together, handed to a trainer
+control         a run steered from other processes
+journal         what is on disk
+traces          every event of a run, on disk
 """
 
 from gymmesh_client.attempt import AgentConnector, AgentPeer, run_attempt
-from gymmesh_client.collect import Collector
-from gymmesh_client.collect_options import CollectOptions
+from gymmesh_client.collect import AgentLoad, CollectOptions, Collector, Figures, Order
 from gymmesh_client.conversation import conversation, transcript
-from gymmesh_client.figures import AgentLoad, Figures
 from gymmesh_client.fold import Fold, StreamViolation, fold
+from gymmesh_client.groups import Group
 from gymmesh_client.identity import RunIdentity
 from gymmesh_client.journal.reader import Attempt, RunReader, open_run
-from gymmesh_client.order import Order
 from gymmesh_client.output import OutputError, OutputFiles, RunOutput, prepare
 from gymmesh_client.problems import TaskProblem, UserError
 from gymmesh_client.retry_choice import RetryChoice
 from gymmesh_client.rows import FailedAttempt, completed_row, failure_row
-from gymmesh_client.shelf import Group
 from gymmesh_client.summary import RunSummary, Tally, pass_at_k, render, summarize
-from gymmesh_client.tasks import TaskDefaults, TaskReader, TaskRow
+from gymmesh_client.tasks import TaskDefaults, TaskFile, TaskReader, TaskRow
 from gymmesh_client.traces.reader import TraceReader, open_trace
 
 __all__ = [
@@ -44,6 +47,7 @@ __all__ = [
     "StreamViolation",
     "Tally",
     "TaskDefaults",
+    "TaskFile",
     "TaskProblem",
     "TaskReader",
     "TaskRow",

@@ -73,8 +73,8 @@ AgentConnector = Callable[[str], Awaitable[AgentPeer]]
 EventListener = Callable[[pb.RolloutEvent], None]
 
 
-class Attempt(msgspec.Struct, eq=False):
-    """One attempt: sends it to an agent and folds its events.
+class AgentCall(msgspec.Struct, eq=False):
+    """The call that has an agent run an attempt, and the fold of its events.
 
     Args:
         request: what is asked of the agent.
@@ -126,7 +126,7 @@ class Attempt(msgspec.Struct, eq=False):
         except TimeoutError:
             return self.overdue(timeout_s)
         except Exception as error:  # the last line: one rollout's surprise must not end the run
-            return self._failed(unforeseen(error, "the agent call"), False)
+            return self.broken(error)
         if parts.failed is not None:
             rollout = parts.message()
             return FailedAttempt(rollout.failed.failure, rollout)
@@ -140,6 +140,10 @@ class Attempt(msgspec.Struct, eq=False):
             metadata={"method": "gymmesh.agent.v1.AgentService/RunRollout"},
         )
         return self._failed(error, False)
+
+    def broken(self, error: BaseException) -> FailedAttempt:
+        """Its failure, when it raised what no agent should."""
+        return self._failed(unforeseen(error, "the agent call"), False)
 
     def cancelled(self, reason: str) -> FailedAttempt:
         """Its failure, when it is cancelled for good."""
@@ -188,12 +192,12 @@ async def run_attempt(
         task_id=task.task_id,
         repeat_index=repeat_index,
     )
-    attempt = Attempt(request, task.agent, fold, on_event)
+    call = AgentCall(request, task.agent, fold, on_event)
     try:
         with Limit(timeout_s + DEADLINE_SLACK_S):
-            outcome = await attempt.run(connect, timeout_s)
+            outcome = await call.run(connect, timeout_s)
     except TimeoutError:
-        return attempt.overdue(timeout_s)
+        return call.overdue(timeout_s)
     return outcome.message() if isinstance(outcome, RolloutParts) else outcome
 
 

@@ -6,17 +6,13 @@ The rule stands at the top of gymmesh/rollout/v1/rollout.proto.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.parts import ToolKey
 
 Item: TypeAlias = responses_pb2.Item
-
-# Of the class: a message looks through the names of its fields to find its own methods.
-_ANSWERED: Final = pb.ToolCallCompleted.HasField
-_CALLS: Final = responses_pb2.Item.HasField
 
 Answered: TypeAlias = tuple[pb.ModelCallCompleted, responses_pb2.Response]
 """A model call, and its answer, which is dear to be looked up in it again."""
@@ -76,7 +72,7 @@ def thread(
     # What tools answered, by model call and, within one, by function call.
     outputs: dict[str, dict[str, list[Item]]] = {}
     for (asked_by, function_id), done in tools:
-        if _ANSWERED(done, "output"):
+        if done.HasField("output"):
             outputs.setdefault(asked_by, {}).setdefault(function_id, []).append(done.output)
     turned: dict[str, list[Item]] = {}
     for turn in turns:
@@ -84,11 +80,7 @@ def thread(
     items: list[Item] = []
     answers: list[tuple[int, str]] = []
     for met, (call, response) in chain:
-        # A slice of a repeated field is made in one go, a list element by element. Whether there
-        # is any, which is rare here, costs less to ask.
-        context = call.context_items
-        if context:
-            items += context[:]
+        items += call.context_items
         wrote = response.output[:]
         if wrote:
             items += wrote
@@ -103,7 +95,7 @@ def thread(
 def _add_outputs(items: list[Item], wrote: list[Item], outputs: dict[str, list[Item]]) -> None:
     """Add what tools answered to a model call, in the order of its function calls."""
     for item in wrote:
-        if _CALLS(item, "function_call"):
+        if item.HasField("function_call"):
             answered = outputs.get(item.function_call.call_id)
             # Two calls of one id, which only a custom agent can bring about: in order.
             if answered:

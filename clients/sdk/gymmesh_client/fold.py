@@ -27,8 +27,6 @@ import msgspec
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.parts import RolloutParts, ToolKey, ToolRecord
 
-# Of the class: a message looks through the names of its fields to find its own methods.
-_KIND: Final = pb.RolloutEvent.WhichOneof
 # An outcome with a value that this reader does not know would be guessed.
 _STOP_REASONS: Final = frozenset(pb.StopReason.values()) - {pb.STOP_REASON_UNSPECIFIED}
 _BOUNDARIES: Final = frozenset(pb.Boundary.values()) - {pb.BOUNDARY_UNSPECIFIED}
@@ -99,7 +97,7 @@ class Fold(RolloutParts, gc=True):
         if self.problem is not None:
             return
         try:
-            kind = _KIND(event, "event")
+            kind = event.WhichOneof("event")
             due = self._sequence + 1
             if (
                 self.ended

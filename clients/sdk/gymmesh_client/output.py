@@ -13,6 +13,7 @@ import json
 import os
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import asdict
 from functools import partial
 from itertools import islice
@@ -21,12 +22,15 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from gymmesh_client.identity import RunIdentity
-from gymmesh_client.journal.adopt import OldRun, adopt, read_old_run
+from gymmesh_client.journal.compaction import compact
 from gymmesh_client.journal.disk import Disk, OutputError, cannot_write, reason
+from gymmesh_client.journal.foreign_files import refuse_foreign_files
 from gymmesh_client.journal.index import open_index
+from gymmesh_client.journal.journal import Journal, NewOutcome
 from gymmesh_client.journal.keys import rollout_id, rollout_ids, rollout_key
 from gymmesh_client.journal.layout import OutputFiles
-from gymmesh_client.journal.recognise import refuse_what_is_no_run
+from gymmesh_client.journal.log import latest_session
+from gymmesh_client.journal.migrate import OldRun, migrate, read_old_run
 from gymmesh_client.journal.records import (
     COMPLETED,
     FAILED,
@@ -35,15 +39,13 @@ from gymmesh_client.journal.records import (
     RETRY,
     ROWS,
     AttemptFailed,
-    Outcome,
     Released,
     Reserved,
     RunEnded,
     Session,
 )
-from gymmesh_client.journal.row_files import read_lines
-from gymmesh_client.journal.store import Journal, NewOutcome, latest_session
-from gymmesh_client.journal.writer import COMMIT_DELAY_S, Done, GroupWriter, Ticket, waited
+from gymmesh_client.journal.row_files import read_rows
+from gymmesh_client.journal.writer import COMMIT_DELAY_S, Done, JournalWriter, waited
 from gymmesh_client.problems import TaskProblem, UserError
 from gymmesh_client.replacing import make_folder, refuse_inputs, write_whole
 from gymmesh_client.retry_choice import RetryChoice
@@ -82,7 +84,7 @@ class RunOutput:
         self.shard = shard_of(journal.state.session)
         self.retried = retried
         self._journal = journal
-        self._writer = GroupWriter(journal, delay_s=delay_s)
+        self._writer = JournalWriter(journal, delay_s=delay_s)
         self._traces = traces
         self.traced = traces is not None
         self._unsent: dict[bytes, int] = {}
@@ -118,8 +120,8 @@ class RunOutput:
         """
         block = self._block(jobs, rollout_of)
         while block is not None:
-            numbered, ticket = block
-            ticket.wait()
+            numbered, reserved = block
+            reserved.result()
             block = self._block(jobs, rollout_of)
             for job, (key, attempt) in numbered:
                 self._unsent.pop(key, None)
@@ -179,10 +181,12 @@ class RunOutput:
         return self._traces.record(rollout, attempt)
 
     async def close(self, **ended: Any) -> None:
-        """Write what is waiting and how the run ended (JSON values), and close. Idempotent.
+        """Write what is waiting and how the run ended (JSON values), take superseded rows out of
+        their files, and close. Idempotent.
 
         Raises:
             OutputError: the end could not be written; outcomes acknowledged are on disk.
+            UserError: a superseded row cannot be taken out of its file, which is damaged.
         """
         if self._closed:
             return
@@ -191,9 +195,9 @@ class RunOutput:
         try:
             if self._traces is not None:
                 await asyncio.to_thread(self._traces.close)
-            self._journal.erase()
             left = tuple(self._unsent.items())
             self._journal.commit([*([Released(left)] if left else []), RunEnded(ended)])
+            await asyncio.to_thread(compact, self._journal)
         finally:
             self._journal.close()
         if not ended.get("interrupted"):
@@ -209,16 +213,16 @@ class RunOutput:
 
     def _block(
         self, jobs: Iterator[J], rollout_of: Callable[[J], str]
-    ) -> tuple[list[tuple[J, tuple[bytes, int]]], Ticket] | None:
+    ) -> tuple[list[tuple[J, tuple[bytes, int]]], Future[None]] | None:
         block = list(islice(jobs, _BLOCK))
         if not block:
             return None
+        used = self._journal.state.attempt
         keys = [rollout_key(rollout_of(job)) for job in block]
-        used = self._journal.state.attempts(keys)
-        numbered = tuple([(key, attempt + 1) for key, attempt in zip(keys, used, strict=True)])
+        numbered = tuple([(key, used(key) + 1) for key in keys])
         self._unsent.update(numbered)
-        ticket = self._writer.submit([Reserved(numbered)])
-        return list(zip(block, numbered, strict=True)), ticket
+        reserved = self._writer.submit([Reserved(numbered)])
+        return list(zip(block, numbered, strict=True)), reserved
 
 
 def check(
@@ -267,7 +271,7 @@ def check(
             f"{used[0]}: is there already and not empty; "
             "go on with --resume, replace it with --overwrite, or choose another --output"
         )
-    refuse_what_is_no_run(files, going_on=resume)
+    refuse_foreign_files(files, resuming=resume)
     if overwrite and run_id:
         check_new_run(files, run_id)
 
@@ -324,7 +328,7 @@ def prepare(
     if not files.journal.exists():
         old = read_old_run(files)
         assert old is not None  # `check` has seen it
-        adopt(files, old, disk)
+        migrate(files, old, disk)
     journal = Journal.resume(files, disk)
     try:
         retried = _give_up(journal, retry or RetryChoice())
@@ -409,30 +413,25 @@ def _give_up(journal: Journal, retry: RetryChoice) -> int:
         return 0
     session = journal.state.session
     keys = retry.keys(str(session["run_id"]), int(session.get("repeats", 1)))
-    chosen: dict[bytes, Outcome] = {}
-    for record in journal.outcomes():
-        if not isinstance(record, Outcome):
-            chosen.pop(record.key, None)
-        elif retry.matches(record, keys):
-            chosen[record.key] = record
-    journal.supersede(list(chosen.values()), RETRY)
+    chosen = journal.current(lambda outcome: retry.matches(outcome, keys))
+    journal.supersede(chosen, RETRY)
     return len(chosen)
 
 
 def _kept(journal: Journal, on_row: _OnRow, on_failure: _OnRow) -> None:
-    for (lane, shard), end in sorted(journal.ends.items()):
-        path = journal.files.lane(lane, shard)
-        take = {ROWS: on_row, FAILURES: on_failure}.get(lane)
-        if take is not None:
-            compressed = lane == ROWS and journal.files.compressed
-            number = 0
+    """Show the rows that are current."""
+    state, take = journal.state, {ROWS: on_row, FAILURES: on_failure}
+    for file, end in sorted(state.ends.items()):
+        if file[0] not in take:
+            continue
+        rows = read_rows(
+            journal.files, file, end, compacted=state.compacted, superseded=state.superseded
+        )
+        for number, line in enumerate(rows, start=1):
             try:
-                for line in read_lines(path, end, compressed=compressed):
-                    number += 1
-                    take(loads(line))
-            except OSError as error:
-                raise UserError(f"{path}: cannot be read: {reason(error)}") from None
+                take[file[0]](loads(line))
             except (CodecError, AttributeError, KeyError, TypeError, ValueError) as error:
+                path = journal.files.row_file(*file)
                 raise UserError(f"{path}: row {number} is no rollout's row: {error}") from None
 
 

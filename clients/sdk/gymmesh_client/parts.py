@@ -10,8 +10,6 @@ import msgspec
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 
 _NOTHING: Final = pb.Verification()
-# Of the class: a message looks through the names of its fields to find its own methods.
-_HAS: Final = pb.Verification.HasField
 
 ToolKey: TypeAlias = tuple[str, str]
 """What a tool call is known by: the ids of its model call and of its function call."""
@@ -116,11 +114,8 @@ class RolloutParts(msgspec.Struct, eq=False, gc=False):
         self.verified = verified
         self.verification = said = _NOTHING if verified is None else verified.verification
         reward = said.reward
-        # Presence costs more to ask for than the value.
-        self.reward = reward if reward or _HAS(said, "reward") else None
-        # To ask whether a repeated field is empty, as this one mostly is, costs less than a slice.
-        components = said.components
-        self.components = components[:] if components else ()
+        self.reward = reward if reward or said.HasField("reward") else None
+        self.components = said.components
 
     def message(self) -> pb.Rollout:
         """All of it as one message, which is the caller's own."""

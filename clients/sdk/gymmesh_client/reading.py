@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import msgspec
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.conversation import Answered
 from gymmesh_client.parts import RolloutParts, ToolKey
-
-# Of the class: a message looks through the names of its fields to find its own methods.
-_HAS: Final = pb.ModelCallCompleted.HasField
 
 
 class Reading(msgspec.Struct, eq=False, gc=False):
@@ -69,7 +64,7 @@ def read(parts: RolloutParts) -> Reading:
         timings = call.timings
         model_us += timings.total_us
         queue_us += timings.queue_us
-        if _HAS(call, "tokens"):
+        if call.HasField("tokens"):
             captured.append(call)
         if call.actor:
             continue

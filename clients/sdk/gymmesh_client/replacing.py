@@ -134,9 +134,9 @@ def make_folder(folder: Path) -> None:
             os.close(above)
 
 
-def draft_of(path: Path) -> Path:
-    """Where a file is written before it takes its place."""
-    return path.with_name(f"{path.name}.tmp")
+def draft_of(path: Path, mark: str = "") -> Path:
+    """Where a file is written before it takes its place; the mark tells one draft from another."""
+    return path.with_name(f"{path.name}.{mark}.tmp" if mark else f"{path.name}.tmp")
 
 
 def write_whole(path: Path, text: str) -> None:

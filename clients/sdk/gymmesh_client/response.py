@@ -22,8 +22,6 @@ _ANSWER: Final = ("id", "model", "status", "error", "incomplete_details")
 _NO_ANSWER: Final = (None,) * len(_ANSWER)
 # Overlays up to this size are kept for the next rollout that has the same.
 _KNOWN_BYTES: Final = 16 * 1024
-# Of the class: a message looks through the names of its fields to find its own methods.
-_HAS: Final = responses_pb2.Response.HasField
 _CUT: Final = {
     pb.STOP_REASON_MAX_OUTPUT_TOKENS: "max_output_tokens",
     pb.STOP_REASON_CONTENT_FILTER: "content_filter",
@@ -31,8 +29,8 @@ _CUT: Final = {
 
 
 def rollout_response(reading: Reading) -> dict[str, JsonValue]:
-    """The Responses object of a whole rollout, or of what there is of one that failed; but for its
-    `usage`, and for what it echoes of the request, see gymmesh_client.shared.
+    """The Responses object of a whole rollout, or of what there is of one that failed; but for
+    what it echoes of the request, see gymmesh_client.shared.
 
     `id`, `model`, `error` and `incomplete_details` are the last model call's; `created_at` is in
     seconds since 1970.
@@ -49,10 +47,11 @@ def rollout_response(reading: Reading) -> dict[str, JsonValue]:
         "error": error,
         "incomplete_details": details,
         "output": [] if last is None else _output(reading),
+        "usage": _usage(reading),
     }
 
 
-def usage(reading: Reading) -> dict[str, JsonValue]:
+def _usage(reading: Reading) -> dict[str, JsonValue]:
     """The `usage` of a response: the sum over the root agent's calls."""
     return {
         "input_tokens": reading.input_tokens,
@@ -63,19 +62,9 @@ def usage(reading: Reading) -> dict[str, JsonValue]:
     }
 
 
-def usage_json(reading: Reading) -> bytes:
-    """`usage` in JSON: it is whole numbers only, and cheaper written so than made and written."""
-    given, wrote = reading.input_tokens, reading.output_tokens
-    return (
-        f'{{"input_tokens":{given},"input_tokens_details":{{"cached_tokens":'
-        f'{reading.cached_tokens}}},"output_tokens":{wrote},"output_tokens_details":'
-        f'{{"reasoning_tokens":{reading.reasoning_tokens}}},"total_tokens":{given + wrote}}}'
-    ).encode()
-
-
 def _answer(response: responses_pb2.Response) -> tuple[JsonValue, ...]:
     """What an answer says under each of the keys in `_ANSWER`; an empty text stands for none."""
-    if _HAS(response, "incomplete_details") or _HAS(response, "error"):
+    if response.HasField("incomplete_details") or response.HasField("error"):
         return tuple(map(response_head_to_dict(response).get, _ANSWER))
     answer = (response.id, response.model, response.status, None, None)
     overlay = response.overlay_json

@@ -29,11 +29,12 @@ from google.rpc import error_details_pb2, status_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.parts import RolloutParts
 from gymmesh_client.reading import Reading, read
-from gymmesh_client.shared import Shared, SharedRows, shared_of
+from gymmesh_client.request import extras_of, first_items, request_of
+from gymmesh_client.response import rollout_response
 from gymmesh_client.summary import Counted
 from gymmesh_client.tokens import token_notes
 from gymmesh_responses import JsonValue, loads
-from gymmesh_responses.jsonio import NotPlain, write, write_plain
+from gymmesh_responses.jsonio import write
 from gymmesh_runtime.errors import from_status
 
 OWN_KEYS: Final = frozenset(
@@ -72,8 +73,6 @@ class _Names(dict[int, str]):
         return str(value)
 
 
-# Of the class: a message looks through the names of its fields to find its own methods.
-_HAS_SEED: Final = pb.Started.HasField
 _STOP_REASONS: Final = _Names(pb.StopReason, "STOP_REASON_")
 _VERDICTS: Final = _Names(pb.VerificationStatus, "VERIFICATION_STATUS_")
 _BOUNDARIES: Final = _Names(pb.Boundary, "BOUNDARY_")
@@ -99,39 +98,45 @@ def completed_row(task: pb.Task, rollout: pb.Rollout) -> dict[str, JsonValue]:
 
 def row_of(task: pb.Task, reading: Reading) -> dict[str, JsonValue]:
     """As `completed_row`."""
-    return _completed_row(shared_of(task, reading.parts), reading)
+    parts = reading.parts
+    completed = parts.completed
+    if completed is None:
+        raise ValueError("only a completed rollout has a row")
+    verification = _no_verdict() if parts.verified is None else _verdict_row(parts)
+    row = _opening(task, reading)
+    row["reward"] = verification["reward"]
+    _put_identity(row, task, parts)
+    row["verification"] = verification
+    row["stop_reason"] = _STOP_REASONS[completed.stop_reason]
+    if completed.stop_detail:
+        row["stop_detail"] = completed.stop_detail
+    row["metadata"] = _metadata(reading, completed.duration_us, verification["reward"] is not None)
+    _put_model_usage(row, reading, ())
+    return _with_extras(row, extras_of(task), verification["evidence"])
 
 
 def failure_row(task: pb.Task, failed: FailedAttempt) -> dict[str, JsonValue]:
     """The row of a failed rollout; it has no reward, and none may be inferred."""
     failure, parts = failed.failure, RolloutParts.of(failed.partial)
-    reading, shared = read(parts), shared_of(task, parts)
-    row = _opening(shared, reading)
-    _put_identity(row, shared, parts)
+    reading = read(parts)
+    row = _opening(task, reading)
+    _put_identity(row, task, parts)
     row["failure"] = _failure(failure)
     ended = parts.completed or parts.failed
     row["metadata"] = _metadata(reading, 0 if ended is None else ended.duration_us, False)
     _put_model_usage(row, reading, _usage_of(failure))
-    return _with_extras(row, shared.extras, {})
+    return _with_extras(row, extras_of(task), {})
 
 
 class RowWriter:
     """Writes the rows of a run."""
-
-    def __init__(self) -> None:
-        self._shared = SharedRows()
 
     def line(self, task: pb.Task, reading: Reading) -> tuple[bytes, Counted]:
         """The row of a completed rollout as one line of JSON, and what there is to count of it.
 
         Raises as `completed_row`.
         """
-        try:
-            row = _completed_row(self._shared.of(task, reading.parts), reading)
-            line = write_plain(row)
-        except NotPlain:
-            row = row_of(task, reading)
-            line = row_to_json(row)
+        row = row_of(task, reading)
         figures = Counted(
             row["task_id"],
             row["stop_reason"],
@@ -140,7 +145,7 @@ class RowWriter:
             reading.input_tokens,
             reading.output_tokens,
         )
-        return line, figures
+        return row_to_json(row), figures
 
 
 def row_to_json(row: dict[str, JsonValue]) -> bytes:
@@ -152,41 +157,30 @@ def row_to_json(row: dict[str, JsonValue]) -> bytes:
     return write(row)
 
 
-def _completed_row(shared: Shared, reading: Reading) -> dict[str, JsonValue]:
-    parts = reading.parts
-    completed = parts.completed
-    if completed is None:
-        raise ValueError("only a completed rollout has a row")
-    verification = _no_verdict() if parts.verified is None else _verdict_row(parts)
-    row = _opening(shared, reading)
-    row["reward"] = verification["reward"]
-    _put_identity(row, shared, parts)
-    row["verification"] = verification
-    row["stop_reason"] = _STOP_REASONS[completed.stop_reason]
-    if completed.stop_detail:
-        row["stop_detail"] = completed.stop_detail
-    row["metadata"] = _metadata(reading, completed.duration_us, verification["reward"] is not None)
-    _put_model_usage(row, reading, ())
-    return _with_extras(row, shared.extras, verification["evidence"])
-
-
-def _opening(shared: Shared, reading: Reading) -> dict[str, JsonValue]:
-    row: dict[str, JsonValue] = {"responses_create_params": shared.document}
-    if shared.first_items is not None:
-        row["first_items"] = shared.first_items
-    row["response"] = shared.response(reading)
+def _opening(task: pb.Task, reading: Reading) -> dict[str, JsonValue]:
+    started = reading.parts.started
+    params, echoed = request_of(task, started)
+    row: dict[str, JsonValue] = {"responses_create_params": params}
+    items = first_items(task, started)
+    if items is not None:
+        row["first_items"] = items
+    row["response"] = rollout_response(reading) | echoed
     return row
 
 
-def _put_identity(row: dict[str, JsonValue], shared: Shared, parts: RolloutParts) -> None:
-    row["task_id"] = shared.task_id
+def _put_identity(row: dict[str, JsonValue], task: pb.Task, parts: RolloutParts) -> None:
+    started = parts.started or pb.Started()
+    row["task_id"] = parts.task_id or task.task_id
     row["rollout_id"] = parts.rollout_id
     row["run_id"] = parts.run_id
     row["repeat_index"] = parts.repeat_index
     row["attempt"] = parts.attempt
-    row["environment"] = shared.environment
-    row["agent"] = shared.agent
-    row |= shared.labels
+    row["environment"] = started.environment or task.environment
+    row["agent"] = started.agent or task.agent
+    if task.HasField("seed"):
+        row["seed"] = task.seed
+    if task.tags:
+        row["tags"] = dict(sorted(task.tags.items()))
 
 
 def _no_verdict() -> dict[str, Any]:
@@ -208,8 +202,7 @@ def _verdict_row(parts: RolloutParts) -> dict[str, Any]:
         weight = {"weight": part.weight} if part.HasField("weight") else {}
         components.append({"name": part.name, "value": part.value, **weight})
     stages: list[JsonValue] = []
-    # A slice of a repeated field is made in one go, a loop over it element by element.
-    for stage in said.stages[:]:
+    for stage in said.stages:
         stages.append({"name": stage.name, "duration_us": stage.duration_us, "note": stage.note})
     evidence = said.evidence_json
     return {
@@ -231,11 +224,8 @@ def _metadata(reading: Reading, duration_us: int, judged: bool) -> dict[str, Jso
         "tools_used": reading.tools_used,
         "verified": judged,
     }
-    if started is not None:
-        seed = started.seed
-        # As in the codec: presence costs more to ask for than the value.
-        if seed or _HAS_SEED(started, "seed"):
-            row["seed"] = seed
+    if started is not None and started.HasField("seed"):
+        row["seed"] = started.seed
     if reading.captured:
         row |= token_notes(reading.captured)
     # When it started (seconds since 1970), and microseconds in all and by kind of call.

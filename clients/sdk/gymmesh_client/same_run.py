@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gymmesh_client.journal.layout import OutputFiles
-from gymmesh_client.journal.store import latest_session
+from gymmesh_client.journal.log import latest_session
 from gymmesh_client.problems import UserError
 from gymmesh_client.shards import Shard, shard_of
 

@@ -7,17 +7,12 @@ lists for rows, where trainers read them.
 
 from __future__ import annotations
 
-import sys
-from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_responses import JsonValue
-
-_WIDTH = 4  # bytes of a token id, and of a log probability
+from gymmesh_responses import TOKEN_BYTES, JsonValue, unpack_ids, unpack_logprobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +49,9 @@ def token_fields(tokens: CallTokens) -> dict[str, JsonValue]:
     """As a row holds them, with the last item that the call wrote: NeMo Gym's three keys."""
     fields: dict[str, JsonValue] = {}
     if tokens.prompt is not None:
-        fields["prompt_token_ids"] = as_list("i", tokens.prompt)
-    fields["generation_token_ids"] = as_list("i", tokens.output)
-    fields["generation_log_probs"] = as_list("f", tokens.logprobs)
+        fields["prompt_token_ids"] = unpack_ids(tokens.prompt)
+    fields["generation_token_ids"] = unpack_ids(tokens.output)
+    fields["generation_log_probs"] = unpack_logprobs(tokens.logprobs)
     return fields
 
 
@@ -84,17 +79,8 @@ def token_notes(calls: Iterable[pb.ModelCallCompleted]) -> dict[str, JsonValue]:
     return notes
 
 
-def as_list(kind: str, packed: bytes) -> list[Any]:
-    """Numbers as a list. kind: `i` for token ids, `f` for log probabilities."""
-    made = array(kind)
-    made.frombytes(packed)
-    if sys.byteorder == "big":
-        made.byteswap()
-    return made.tolist()
-
-
 def _prompt(said: tokens_pb2.TokenCapture, parent: CallTokens | None) -> bytes | None:
-    size = said.prompt_prefix_tokens * _WIDTH
+    size = said.prompt_prefix_tokens * TOKEN_BYTES
     if not size:
         return said.prompt_token_ids
     if parent is None or parent.prompt is None:

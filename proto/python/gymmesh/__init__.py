@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         prepare,
         run_attempt,
     )
-    from gymmesh_client.task_file import TaskFile
+    from gymmesh_client.tasks import TaskFile
     from gymmesh_mesh import Mesh, MeshConfig, discovered, embedded, remote, up
     from gymmesh_resource import (
         Component,
@@ -140,7 +140,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
             "prepare",
             "run_attempt",
         ),
-        "gymmesh_client.task_file": ("TaskFile",),
+        "gymmesh_client.tasks": ("TaskFile",),
         "gymmesh_mesh": ("Mesh", "MeshConfig", "discovered", "embedded", "remote", "up"),
         "gymmesh_resource": (
             "Component",

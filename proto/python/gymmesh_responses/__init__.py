@@ -39,29 +39,34 @@ from gymmesh_responses.params import (
 )
 from gymmesh_responses.response import (
     fill_response,
-    response_document,
     response_from_json,
     response_head_to_dict,
     response_to_dict,
     response_to_json,
 )
 from gymmesh_responses.text import function_call_output, message_text, new_message, text_of
+from gymmesh_responses.token_bytes import (
+    TOKEN_BYTES,
+    common_tokens,
+    unpack_ids,
+    unpack_logprobs,
+)
 from gymmesh_responses.tools import tool_from_json, tool_to_dict, tool_to_json
 from gymmesh_responses.usage import usage_from_json, usage_to_dict, usage_to_json
-from gymmesh_responses.usual import fill_usual
 
 __all__ = [
     "LONGEST_TOOL_NAME",
     "MAX_DEPTH",
+    "TOKEN_BYTES",
     "TOOL_NAME_RULE",
     "CodecError",
     "JsonSource",
     "JsonValue",
     "bytes_to_text",
+    "common_tokens",
     "dumps",
     "dumps_clean",
     "fill_response",
-    "fill_usual",
     "function_call_output",
     "is_tool_name",
     "item_from_json",
@@ -77,7 +82,6 @@ __all__ = [
     "params_from_json",
     "params_to_dict",
     "params_to_json",
-    "response_document",
     "response_from_json",
     "response_head_to_dict",
     "response_to_dict",
@@ -88,6 +92,8 @@ __all__ = [
     "tool_from_json",
     "tool_to_dict",
     "tool_to_json",
+    "unpack_ids",
+    "unpack_logprobs",
     "usage_from_json",
     "usage_to_dict",
     "usage_to_json",

@@ -1,27 +1,38 @@
 """How a JSON object is shared between a message's typed fields and its overlay.
 
-Reading takes key after key out of a copy of the object and into the message, whose overlay gets
-what is left. Writing makes a dict.
+Reading sets the fields that have a key, and puts the other keys into the overlay; the object is
+never changed. Writing makes a dict.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
 
 from gymmesh.responses.v1 import responses_pb2 as pb
 from gymmesh_responses.errors import CodecError
-from gymmesh_responses.jsonio import JsonValue, name_of, read_object, store
+from gymmesh_responses.jsonio import JsonValue, name_of, read_field, read_object, store
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 
-def take(rest: dict[str, JsonValue], message: Any, names: Iterable[str], kind: type = str) -> None:
-    """Move the values of this very type into the fields that have their keys' names."""
-    for name in names:
-        if type(rest.get(name)) is kind:
-            setattr(message, name, rest.pop(name))
+def take(
+    message: Any, source: dict[str, JsonValue], kinds: Mapping[str, type]
+) -> dict[str, JsonValue]:
+    """Set the fields whose keys hold a value of this very type; return the other keys."""
+    rest: dict[str, JsonValue] = {}
+    for key, value in source.items():
+        if type(value) is kinds.get(key):
+            setattr(message, key, value)
+        else:
+            rest[key] = value
+    return rest
+
+
+def texts(*names: str) -> dict[str, type]:
+    """The fields of these names as `take` wants them, all of them text."""
+    return dict.fromkeys(names, str)
 
 
 def take_number(rest: dict[str, JsonValue], message: Any, name: str) -> None:
@@ -84,11 +95,11 @@ def fill_opaque(message: pb.OpaqueItem | pb.OpaquePart | pb.OpaqueTool, value: J
     message.json = store(value)
 
 
-def put(out: dict[str, JsonValue], message: Any, names: tuple[str, ...]) -> None:
+def put(out: dict[str, JsonValue], message: Any, names: Iterable[str]) -> None:
     """Write the optional scalar fields `names` that are set."""
     for name in names:
         value = getattr(message, name)
-        # Presence costs more to ask for than the value, and most values are not empty.
+        # Presence matters for an empty value alone.
         if value or message.HasField(name):
             out[name] = value
 
@@ -108,15 +119,36 @@ def under(key: str, convert: Callable[[Any], JsonValue], value: Any) -> JsonValu
         raise error.within(key) from None
 
 
-def write_each(write_one: Callable[[Any], JsonValue], messages: Iterable[Any]) -> list[JsonValue]:
-    """Write every message of a list; an error names its index."""
+Writers: TypeAlias = Mapping[str, Callable[[Any], JsonValue]]
+"""What writes each member of a `kind` oneof."""
+
+
+def write_kind(message: Any, writers: Writers) -> JsonValue:
+    """Write whichever member of the `kind` oneof is set.
+
+    Raises:
+        CodecError: none is, or one that a later contract added.
+    """
+    kind = message.WhichOneof("kind")
+    if kind is None:
+        raise CodecError("holds a kind that this version of the contract does not know")
+    return writers[kind](getattr(message, kind))
+
+
+def write_kinds(messages: Iterable[Any], writers: Writers) -> list[JsonValue]:
+    """`write_kind` of every message of a list; an error names its index."""
     values: list[JsonValue] = []
     try:
         for message in messages:
-            values.append(write_one(message))  # the length tells the index
+            values.append(write_kind(message, writers))  # the length tells the index
     except CodecError as error:
         raise error.within(len(values)) from None
     return values
+
+
+def write_opaque(message: pb.OpaqueItem | pb.OpaquePart | pb.OpaqueTool) -> JsonValue:
+    """The JSON that an opaque message holds."""
+    return read_field(message.json, "json")
 
 
 def write_number(message: pb.Number) -> int | float:

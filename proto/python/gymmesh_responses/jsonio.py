@@ -42,14 +42,6 @@ _ATOMS = frozenset((int, bool, type(None)))
 _TEXTS = (bytes, str, bytearray, memoryview)
 
 
-Part: TypeAlias = orjson.Fragment
-"""JSON that stands as it is in a value for `write_plain`; see `write_part`."""
-
-
-class NotPlain(Exception):
-    """A value that the slower way of writing alone can write, if any can."""
-
-
 class Unpaired(str):
     """Text with an unpaired surrogate.
 
@@ -118,24 +110,6 @@ def read(source: JsonSource) -> JsonValue:
 
 write = dumps_clean
 """The same for what was JSON all along."""
-
-
-def write_plain(value: JsonValue) -> bytes:
-    """The bytes that `write` gives, of a value that may hold `Part`s.
-
-    Raises:
-        NotPlain: `write` would take the slower way. It is to be asked, without Parts.
-    """
-    try:
-        return orjson.dumps(value, option=_PLAIN)
-    except TypeError:
-        raise NotPlain from None
-
-
-def write_part(value: JsonValue) -> bytes:
-    """The bytes of a `Part` that stands in at most two containers; raises as `write_plain`."""
-    # So deep is it written, since the levels of a whole are counted and those in a Part are not.
-    return write_plain(((value,),))[2:-2]
 
 
 def store(value: JsonValue) -> bytes:

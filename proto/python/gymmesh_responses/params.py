@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from gymmesh.responses.v1 import responses_pb2 as pb
 from gymmesh_responses.errors import CodecError
@@ -16,21 +15,25 @@ from gymmesh_responses.fields import (
     take,
     take_json,
     take_number,
+    texts,
     under,
-    write_each,
     write_number,
 )
 from gymmesh_responses.items import fill_item, items_to_list
 from gymmesh_responses.jsonio import JsonSource, JsonValue, read, read_field, store, write
-from gymmesh_responses.tools import fill_tool, tool_to_dict
+from gymmesh_responses.tools import fill_tool, tools_to_list
 
-_SCALARS = (
+_SCALARS: Final = (
     "model",
     "instructions",
     "parallel_tool_calls",
     "max_output_tokens",
     "previous_response_id",
 )
+_KINDS: Final = {
+    **texts("model", "instructions", "previous_response_id"),
+    "parallel_tool_calls": bool,
+}
 _JSON_FIELDS = {
     "tool_choice": "tool_choice_json",
     "text": "text_json",
@@ -46,7 +49,7 @@ def params_from_json(source: JsonSource) -> pb.ResponseParams:
         CodecError: not JSON, not an object, or nested too deeply.
     """
     params = pb.ResponseParams()
-    _fill(params, require_object(read(source), "parameters").copy())
+    _fill(params, require_object(read(source), "parameters"))
     return params
 
 
@@ -66,7 +69,7 @@ def params_to_dict(params: pb.ResponseParams) -> dict[str, JsonValue]:
 
 
 def settings_to_dict(params: pb.ResponseParams) -> dict[str, JsonValue]:
-    """`params_to_dict` without `input`, for who reads the items themselves.
+    """`params_to_dict` without `input`, for a caller that reads the items itself.
 
     An `input` that stands in the overlay is there all the same. Raises as `params_to_dict`,
     but for what is wrong with an item.
@@ -84,7 +87,7 @@ def _to_dict(params: pb.ResponseParams, *, whole: bool) -> dict[str, JsonValue]:
     elif whole and (params.input or not params.input_omitted):
         out["input"] = under("input", items_to_list, params.input)
     if params.tools or not params.tools_omitted:
-        out["tools"] = under("tools", _write_tools, params.tools)
+        out["tools"] = under("tools", tools_to_list, params.tools)
     # A number with no value set counts as absent.
     if params.temperature.WhichOneof("value"):
         out["temperature"] = under("temperature", write_number, params.temperature)
@@ -94,9 +97,8 @@ def _to_dict(params: pb.ResponseParams, *, whole: bool) -> dict[str, JsonValue]:
     return put_overlay(out, params.overlay_json)
 
 
-def _fill(params: pb.ResponseParams, rest: dict[str, JsonValue]) -> None:
-    take(rest, params, ("model", "instructions", "previous_response_id"))
-    take(rest, params, ("parallel_tool_calls",), bool)
+def _fill(params: pb.ResponseParams, document: dict[str, JsonValue]) -> None:
+    rest = take(params, document, _KINDS)
     given = rest.get("input")
     if type(given) is list:
         fill_each(params.input, rest.pop("input"), "input", fill_item)
@@ -117,10 +119,6 @@ def _fill(params: pb.ResponseParams, rest: dict[str, JsonValue]) -> None:
         take_json(rest, params, name, dict)
     if rest:
         params.overlay_json = store(rest)
-
-
-def _write_tools(tools: Iterable[pb.Tool]) -> list[JsonValue]:
-    return write_each(tool_to_dict, tools)
 
 
 def _put_json(out: dict[str, JsonValue], params: Any) -> None:

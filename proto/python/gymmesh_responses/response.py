@@ -6,13 +6,23 @@ from typing import Any, Final
 
 from gymmesh.responses.v1 import responses_pb2 as pb
 from gymmesh_responses.errors import CodecError
-from gymmesh_responses.fields import fill_each, put, put_overlay, require_object, take, under
+from gymmesh_responses.fields import (
+    fill_each,
+    put,
+    put_overlay,
+    require_object,
+    take,
+    texts,
+    under,
+)
 from gymmesh_responses.items import fill_item, items_to_list
 from gymmesh_responses.jsonio import JsonSource, JsonValue, read, store, write
 from gymmesh_responses.usage import fill_usage, usage_to_dict
 
-# Of the class, since a message looks through the names of its fields to find its methods.
-_HAS: Final = pb.Response.HasField
+_TEXTS: Final = texts("id", "model", "status")
+# What the objects in a response hold that has a field.
+_DETAILS: Final = texts("reason")
+_ERROR: Final = texts("code", "message")
 
 
 def response_from_json(source: JsonSource) -> pb.Response:
@@ -21,15 +31,9 @@ def response_from_json(source: JsonSource) -> pb.Response:
     Raises:
         CodecError: not JSON, not an object, or nested too deeply.
     """
-    document = response_document(source)
     response = pb.Response()
-    fill_response(response, document.copy() if document is source else document)
+    fill_response(response, source)
     return response
-
-
-def response_document(source: JsonSource) -> dict[str, JsonValue]:
-    """The document of a response, for `fill_response`; raises as `response_from_json`."""
-    return require_object(read(source), "a response")
 
 
 def response_to_json(response: pb.Response) -> bytes:
@@ -47,7 +51,7 @@ def response_to_dict(response: pb.Response) -> dict[str, JsonValue]:
 
 
 def response_head_to_dict(response: pb.Response) -> dict[str, JsonValue]:
-    """`response_to_dict` without `output` and `usage`, for who reads those themselves.
+    """`response_to_dict` without `output` and `usage`, for a caller that reads those itself.
 
     What of them stands in the overlay is there all the same. Raises as `response_to_dict`, but
     for what is wrong with an item or with token counts.
@@ -57,84 +61,62 @@ def response_head_to_dict(response: pb.Response) -> dict[str, JsonValue]:
 
 def _to_dict(response: pb.Response, *, whole: bool) -> dict[str, JsonValue]:
     out: dict[str, JsonValue] = {}
-    put(out, response, ("id", "model", "status"))
+    put(out, response, _TEXTS)
     if whole:
         if response.output or not response.output_omitted:
             out["output"] = under("output", items_to_list, response.output)
-        if _HAS(response, "usage"):
+        if response.HasField("usage"):
             out["usage"] = under("usage", usage_to_dict, response.usage)
-    if _HAS(response, "incomplete_details"):
+    if response.HasField("incomplete_details"):
         out["incomplete_details"] = under(
             "incomplete_details", _write_details, response.incomplete_details
         )
-    if _HAS(response, "error"):
+    if response.HasField("error"):
         out["error"] = under("error", _write_error, response.error)
     return put_overlay(out, response.overlay_json)
 
 
 def _write_details(details: pb.IncompleteDetails) -> dict[str, JsonValue]:
     out: dict[str, JsonValue] = {}
-    put(out, details, ("reason",))
+    put(out, details, _DETAILS)
     return put_overlay(out, details.overlay_json)
 
 
 def _write_error(error: pb.ResponseError) -> dict[str, JsonValue]:
     out: dict[str, JsonValue] = {}
-    put(out, error, ("code", "message"))
+    put(out, error, _ERROR)
     return put_overlay(out, error.overlay_json)
 
 
-def fill_response(response: pb.Response, rest: dict[str, JsonValue]) -> None:
-    """Read what `response_document` gave, which is of no use any more then, into a new message.
+def fill_response(response: pb.Response, source: JsonSource) -> None:
+    """`response_from_json` into a new message.
 
     One that is a field of another message is set by that, unless there is nothing to be read.
-
-    Raises:
-        CodecError: nested too deeply.
+    Raises as `response_from_json`.
     """
-    # As `take` would, written out: this is done for every answer.
-    text = rest.get("id")
-    if type(text) is str:
-        response.id = text
-        del rest["id"]
-    text = rest.get("model")
-    if type(text) is str:
-        response.model = text
-        del rest["model"]
-    text = rest.get("status")
-    if type(text) is str:
-        response.status = text
-        del rest["status"]
-    output = rest.get("output")
-    if type(output) is list:
-        del rest["output"]
-        fill_each(response.output, output, "output", fill_item)
+    rest = take(response, require_object(read(source), "a response"), _TEXTS)
+    if type(rest.get("output")) is list:
+        fill_each(response.output, rest.pop("output"), "output", fill_item)
     else:
         response.output_omitted = True
-    usage = rest.get("usage")
-    if type(usage) is dict:
-        del rest["usage"]
+    if type(rest.get("usage")) is dict:
         try:
-            fill_usage(response.usage, usage)
+            fill_usage(response.usage, rest.pop("usage"))
         except CodecError as error:
             raise error.within("usage") from None
     if type(rest.get("incomplete_details")) is dict:
-        _take_object(rest, "incomplete_details", response.incomplete_details, ("reason",))
+        _take_object(rest, "incomplete_details", response.incomplete_details, _DETAILS)
     if type(rest.get("error")) is dict:
-        _take_object(rest, "error", response.error, ("code", "message"))
+        _take_object(rest, "error", response.error, _ERROR)
     if rest:
         response.overlay_json = store(rest)
 
 
 def _take_object(
-    rest: dict[str, JsonValue], name: str, message: Any, texts: tuple[str, ...]
+    rest: dict[str, JsonValue], name: str, message: Any, kinds: dict[str, type]
 ) -> None:
     """Move the object of that name into the message."""
     message.SetInParent()
-    inner = rest.pop(name).copy()
-    take(inner, message, texts)
+    inner = take(message, rest.pop(name), kinds)
     if inner:
-        try:
-            message.overlay_json = store(inner)
-        except CodecError as error:
-            raise error.within(name) from None
+        message.overlay_json = under(name, store, inner)

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from gymmesh.responses.v1 import responses_pb2 as pb
 from gymmesh_responses.items import item_from_json, item_to_dict
 from gymmesh_responses.jsonio import JsonValue, text_to_bytes
 
-# Of the class, since a message looks through the names of its fields to find its methods.
-_ITEM_KIND: Final = pb.Item.WhichOneof
-_PART_HAS: Final = pb.ContentPart.HasField
-_MESSAGE_HAS: Final = pb.Message.HasField
 _TEXT_PARTS = frozenset(("input_text", "output_text"))
 
 
@@ -24,7 +18,7 @@ def text_of(item: pb.Item) -> str:
     Raises:
         CodecError: the item's content holds what JSON cannot.
     """
-    kind = _ITEM_KIND(item, "kind")
+    kind = item.WhichOneof("kind")
     if kind == "message":
         return message_text(item, item.message)
     return _text_by_json(item, "output") if kind == "function_call_output" else ""
@@ -40,13 +34,13 @@ def _plain_text(message: pb.Message) -> str | None:
     """A message's text; None where only its JSON tells, as when part of it is in an overlay."""
     if message.overlay_json:
         return None
-    if not _MESSAGE_HAS(message, "parts"):
+    if not message.HasField("parts"):
         return message.text
     text = ""
     for part in message.parts.parts:
-        if _PART_HAS(part, "output_text"):
+        if part.HasField("output_text"):
             piece: pb.OutputText | pb.InputText = part.output_text
-        elif _PART_HAS(part, "input_text"):
+        elif part.HasField("input_text"):
             piece = part.input_text
         else:
             return None

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Iterable
+from typing import Final
 
 from gymmesh.responses.v1 import responses_pb2 as pb
-from gymmesh_responses.content import write_kind, write_opaque
-from gymmesh_responses.fields import fill_opaque, put, put_overlay, take, take_json
+from gymmesh_responses.fields import (
+    Writers,
+    fill_opaque,
+    put,
+    put_overlay,
+    take,
+    take_json,
+    write_kind,
+    write_kinds,
+    write_opaque,
+)
 from gymmesh_responses.jsonio import JsonSource, JsonValue, read, read_field, store, write
+
+_SCALARS: Final = {"name": str, "description": str, "strict": bool}
 
 
 def tool_from_json(source: JsonSource) -> pb.Tool:
@@ -36,6 +47,11 @@ def tool_to_dict(tool: pb.Tool) -> JsonValue:
     return write_kind(tool, _WRITERS)
 
 
+def tools_to_list(tools: Iterable[pb.Tool]) -> list[JsonValue]:
+    """Tools as parsed JSON; raises as `tool_to_json`."""
+    return write_kinds(tools, _WRITERS)
+
+
 def fill_tool(tool: pb.Tool, value: JsonValue) -> None:
     """Read one tool."""
     if type(value) is not dict or value.get("type") != "function":
@@ -43,10 +59,8 @@ def fill_tool(tool: pb.Tool, value: JsonValue) -> None:
         return
     function = tool.function
     function.SetInParent()
-    rest = value.copy()
+    rest = take(function, value, _SCALARS)
     del rest["type"]
-    take(rest, function, ("name", "description"))
-    take(rest, function, ("strict",), bool)
     take_json(rest, function, "parameters", dict)
     if rest:
         function.overlay_json = store(rest)
@@ -54,13 +68,13 @@ def fill_tool(tool: pb.Tool, value: JsonValue) -> None:
 
 def _write_function(tool: pb.FunctionTool) -> dict[str, JsonValue]:
     out: dict[str, JsonValue] = {"type": "function"}
-    put(out, tool, ("name", "description", "strict"))
+    put(out, tool, _SCALARS)
     if tool.HasField("parameters_json"):
         out["parameters"] = read_field(tool.parameters_json, "parameters")
     return put_overlay(out, tool.overlay_json)
 
 
-_WRITERS: dict[str, Callable[[Any], JsonValue]] = {
+_WRITERS: Final[Writers] = {
     "function": _write_function,
     "opaque": write_opaque,
 }

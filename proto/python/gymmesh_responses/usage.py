@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from operator import itemgetter
-
 from gymmesh.responses.v1 import responses_pb2 as pb
 from gymmesh_responses.fields import (
     put,
@@ -15,9 +13,6 @@ from gymmesh_responses.jsonio import JsonSource, JsonValue, read, store, write
 _COUNTS = frozenset(("input_tokens", "output_tokens", "total_tokens"))
 # Objects whose one key may have a field; with any other they stay as they are.
 _SOLE = {"input_tokens_details": "cached_tokens", "output_tokens_details": "reasoning_tokens"}
-_KEYS = itemgetter(
-    "input_tokens", "input_tokens_details", "output_tokens", "output_tokens_details", "total_tokens"
-)
 
 
 def usage_from_json(source: JsonSource) -> pb.Usage:
@@ -51,34 +46,8 @@ def usage_to_dict(usage: pb.Usage) -> dict[str, JsonValue]:
     return put_overlay(out, usage.overlay_json)
 
 
-def _fill_usual(usage: pb.Usage, source: dict[str, JsonValue]) -> bool:
-    """Reads token counts as endpoints write them, all that have a field; False for any other.
-
-    Raises KeyError for other keys, and ValueError for a count that is too large; then some
-    counts have been read.
-    """
-    read, given, written, thought, total = _KEYS(source)
-    if not (type(given) is type(thought) is dict and len(given) == len(thought) == 1):
-        return False
-    cached, reasoning = given["cached_tokens"], thought["reasoning_tokens"]
-    if not (type(read) is type(cached) is type(written) is type(reasoning) is type(total) is int):
-        return False
-    usage.input_tokens = read
-    usage.cached_tokens = cached
-    usage.output_tokens = written
-    usage.reasoning_tokens = reasoning
-    usage.total_tokens = total
-    return True
-
-
 def fill_usage(usage: pb.Usage, source: dict[str, JsonValue]) -> None:
     """Read token counts."""
-    if len(source) == 5:
-        try:
-            if _fill_usual(usage, source):
-                return
-        except (KeyError, ValueError):
-            pass  # another key, or a count beyond the range of int64
     rest: dict[str, JsonValue] = {}
     for key, value in source.items():
         field, count = key, None

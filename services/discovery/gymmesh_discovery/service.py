@@ -177,7 +177,7 @@ def _response(
 
 
 def _check_instance(instance: discovery_pb2.Instance) -> None:
-    """Raises FIELD_INVALID for an instance that nobody should be shown."""
+    """Raises FIELD_INVALID for an instance that must not be listed."""
     for name in _NAMES:
         check_name(f"instance.{name}", getattr(instance, name))
     if " " in instance.address:

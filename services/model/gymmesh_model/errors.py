@@ -13,7 +13,7 @@ from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh_responses import CodecError
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.config.errors import nearest
-from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.errors import MeshError, field_invalid
 
 CHAT: Final = "chat"
 OptionsT = TypeVar("OptionsT", bound=msgspec.Struct)
@@ -32,16 +32,9 @@ def unsupported(parameter: str, why: str, backend: str = CHAT) -> MeshError:
     )
 
 
-def invalid(field: str, why: str) -> MeshError:
-    """FIELD_INVALID: `field` is a path such as `params.input[2].content`."""
-    return MeshError(
-        errors.ERROR_REASON_FIELD_INVALID, f"'{field}' {why}", metadata={"field": field}
-    )
-
-
 def unreadable(error: CodecError) -> MeshError:
     """FIELD_INVALID for parameters that hold what JSON cannot."""
-    return invalid("params", f"is not a Responses request: {error}")
+    return field_invalid("params", f"is not a Responses request: {error}")
 
 
 def answer_invalid(model: str, cause: str) -> MeshError:

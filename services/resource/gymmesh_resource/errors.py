@@ -23,7 +23,7 @@ class ToolError(Exception):
 
 
 class TaskInvalid(Exception):
-    """A task that this environment cannot run or judge; to be mended in the task file.
+    """A task that this environment cannot run or judge; the task file is to be corrected.
 
     `field`: the key of the task row that is missing or wrong, such as `expected_answer`.
     `problem`: one clause that says what is wrong with it.

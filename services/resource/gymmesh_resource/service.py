@@ -112,7 +112,7 @@ class ResourceService:
 
     @property
     def meta(self) -> Mapping[str, str]:
-        """What the registry tells of it: under `mcp` the URL of its tools over MCP, and as
+        """What the registry lists with it: under `mcp` the URL of its tools over MCP, and as
         `capacity` the sessions that may be open, where there is a limit.
         """
         url = self._offering.url if self._offering is not None else ""

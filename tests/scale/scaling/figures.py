@@ -15,7 +15,7 @@ from gymmesh_client.journal.records import (
     Outcome,
     Place,
     Reserved,
-    encode_all,
+    encode,
 )
 from tests.scale.report import PAGE, read_section
 from tests.scale.scaling.measure_collectors import CollectorFigures
@@ -98,7 +98,8 @@ class Costs:
 def journal_bytes() -> int:
     """Bytes of the journal for a rollout of one attempt: reserved, then its outcome."""
     key, place = bytes(KEY_BYTES), Place(ROWS, 0, 0, 0, 0, 0, 0)
-    return len(encode_all([Reserved(((key, 1),)), Outcome(key, 1, COMPLETED, 0, place)]))
+    records = (Reserved(((key, 1),)), Outcome(key, 1, COMPLETED, 0, place))
+    return sum(len(encode(record)) for record in records)
 
 
 def _cell(section: str, row: str, column: str | int) -> float:

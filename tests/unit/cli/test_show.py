@@ -1,4 +1,4 @@
-"""gym-cli data show and trace, on an output that the SDK wrote."""
+"""gym-cli data show, trace and compact, on an output that the SDK wrote."""
 
 from __future__ import annotations
 
@@ -107,3 +107,15 @@ def test_no_run_no_trace(tmp_path: Path) -> None:
     path = str(tmp_path / "out.jsonl")
     done = CliRunner().invoke(cli, ["data", "show", path, "--task", "t"])
     assert (done.exit_code, "out.journal: is missing" in done.output) == (1, True)
+
+
+async def test_superseded_rows_are_taken_out(ask: Ask, tmp_path: Path) -> None:
+    rows = str(tmp_path / "out.jsonl")
+    assert ask("compact") == (0, f"{rows}: 0 superseded rows taken out\n")
+    again = RetryChoice.parse(["task=t-1"])
+    files = OutputFiles(tmp_path / "out.jsonl")
+    prepare(files, ONE, overwrite=False, resume=True, retry=again).abandon()
+    assert ask("compact", "--json") == (0, '{"superseded": 1}\n')
+    assert files.rows.read_bytes() == b'{"task_id":"t-2","attempt":3}\n'
+    code, said = CliRunner().invoke(cli, ["data", "compact", "nothing.jsonl"]), "is missing"
+    assert (code.exit_code, said in code.output) == (1, True)

@@ -26,7 +26,7 @@ from gymmesh_client import (
     open_trace,
     prepare,
 )
-from gymmesh_client.jobs import repeat_seed
+from gymmesh_client.collect.requests import repeat_seed
 from gymmesh_runtime.errors import MeshError
 from tests.support.rollouts import (
     NoGroups,
@@ -227,6 +227,14 @@ async def test_a_surprise_is_a_failure_of_that_rollout_only(tmp_path: Path) -> N
     assert calls == 1
 
 
+async def test_a_cancellation_that_an_agent_lets_out_is_a_failure_of_that_rollout_only(
+    tmp_path: Path,
+) -> None:
+    failure, calls = await broken(tmp_path, asyncio.CancelledError(), events=2)
+    assert (failure["boundary"], failure["status"]["reason"]) == ("AGENT", "INTERNAL_FAULT")
+    assert calls == 1
+
+
 async def test_resume_runs_what_has_no_outcome_and_what_is_to_be_retried(tmp_path: Path) -> None:
     def half(request: agent_pb2.RunRolloutRequest) -> Sequence[pb.RolloutEvent]:
         if request.task.task_id == "t-1":
@@ -364,7 +372,7 @@ async def test_a_second_interrupt_does_not_wait(tmp_path: Path) -> None:
 async def test_an_agent_that_does_not_heed_cancellation_is_left_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gymmesh_client.collect._CANCEL_S", 0.05)
+    monkeypatch.setattr("gymmesh_client.collect.collector.CANCEL_S", 0.05)
     release = asyncio.Event()
 
     class Stubborn(NoGroups):

@@ -14,8 +14,8 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh.run.v1 import run_pb2
 from gymmesh_client import AgentLoad, AgentPeer, CollectOptions, Collector, RunIdentity
+from gymmesh_client.control.collector_run import CollectorRun, identity_digest
 from gymmesh_client.dispatch import RunStateError
-from gymmesh_client.steered import SteeredRun, identity_digest
 from gymmesh_runtime.errors import MeshError
 from tests.support.rollouts import ScriptedAgent, failed, make_events, make_task
 from tests.unit.client.test_collect import collector, good, prepared, rows, tasks
@@ -193,7 +193,7 @@ async def test_a_run_as_runservice_shows_it(tmp_path: Path) -> None:
 
     run, _ = collector(tmp_path, ScriptedAgent(half))
     identity = RunIdentity("t", "c", "1")
-    steered = SteeredRun(run, requested=3, shown="rollouts.jsonl", identity=identity)
+    steered = CollectorRun(run, requested=3, shown="rollouts.jsonl", identity=identity)
     assert steered.snapshot().state == run_pb2.RUN_STATE_RUNNING
     await run.run(tasks(3))
     shown = steered.snapshot()
@@ -205,13 +205,12 @@ async def test_a_run_as_runservice_shows_it(tmp_path: Path) -> None:
         await anext(aiter(steered.groups(0, None)))
 
 
-class Watched(ScriptedAgent):
-    """Knows the tasks that its rollouts were run by, which may be deaf to their cancellation."""
+class Deaf(ScriptedAgent):
+    """Goes on with the rollout of one task although that was cancelled."""
 
-    def __init__(self, deaf: str = "") -> None:
+    def __init__(self, deaf: str) -> None:
         super().__init__(good)
         self.deaf = deaf
-        self.tasks: list[asyncio.Task[None] | None] = []
         self.cancelled: list[int] = []
 
     async def RunRollout(
@@ -219,7 +218,6 @@ class Watched(ScriptedAgent):
     ) -> AsyncGenerator[agent_pb2.RunRolloutResponse, None]:
         task = asyncio.current_task()
         assert task is not None
-        self.tasks.append(task)
         self.cancelled.append(task.cancelling())
         try:
             # The deaf one is sure to be cancelled while it waits.
@@ -231,33 +229,38 @@ class Watched(ScriptedAgent):
             yield response
 
 
-async def test_a_task_carries_out_one_rollout_after_another(tmp_path: Path) -> None:
-    agent = Watched()
-    run, files = collector(tmp_path, agent, concurrency=3)
-    assert (await asyncio.wait_for(run.run(tasks(30)), 60)).completed == 30
-    assert len(set(agent.tasks)) == 3
-    assert len({row["rollout_id"] for row in rows(files.rows)}) == 30
-
-
-async def test_a_task_ends_where_rows_wait_for_their_turn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_an_attempt_that_ends_although_it_was_cancelled_has_its_outcome(
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr("gymmesh_client.collect._ROWS_WAITING_MOST", 0)
-    agent = Watched()
-    run, files = collector(tmp_path, agent, concurrency=3)
-    assert (await asyncio.wait_for(run.run(tasks(30)), 60)).completed == 30
-    assert len(set(agent.tasks)) == 30
-    assert len({row["rollout_id"] for row in rows(files.rows)}) == 30
-
-
-async def test_a_task_that_was_cancelled_carries_out_nothing_more(tmp_path: Path) -> None:
-    agent = Watched(deaf="t-0")
+    agent = Deaf("t-0")
     run, files = collector(tmp_path, agent, concurrency=2)
     going = asyncio.create_task(run.run(tasks(20)))
-    await until(lambda: len(agent.tasks) >= 2)
+    await until(lambda: len(agent.cancelled) >= 2)
     run.cancel_group("t-0")
     tally = await asyncio.wait_for(going, 60)
     assert (tally.completed, tally.failed) == (20, 0), "it came to its end all the same"
     assert agent.cancelled == [0] * 20
-    assert agent.tasks.count(agent.tasks[0]) == 1
     assert len(rows(files.rows)) == 20
+
+
+async def test_a_run_that_an_agent_cancels_while_it_ends_keeps_what_it_counts(
+    tmp_path: Path,
+) -> None:
+    """A task that has cancelled itself is cancelled at its next await, which may be late."""
+
+    class Canceller(ScriptedAgent):
+        async def RunRollout(
+            self, request: agent_pb2.RunRolloutRequest, *, timeout: float
+        ) -> AsyncGenerator[agent_pb2.RunRolloutResponse, None]:
+            for event in good(request):
+                if event.HasField("completed") and request.task.task_id == "t-3":
+                    run.cancel()
+                yield agent_pb2.RunRolloutResponse(event=event)
+
+    run, files = collector(tmp_path, Canceller(good), concurrency=2)
+    tally = await asyncio.wait_for(run.run(tasks(20)), 60)
+    written = [row["task_id"] for row in rows(files.rows)]
+    assert tally.completed == len(written) == len(set(written)) < 20
+    assert "t-3" in written
+    assert tally.failed == 0
+    assert run.why == "cancelled"

@@ -14,7 +14,7 @@ from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh.verify.v1 import verify_pb2
-from gymmesh_client.groups import GroupBook, Held, judged
+from gymmesh_client.groups.judging import HeldRollout, JudgedGroups, judged
 from gymmesh_runtime.errors import MeshError
 from tests.support.rollouts import (
     ScriptedAgent,
@@ -31,7 +31,7 @@ from tests.unit.client.test_collect_steering import until
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=6), st.data())
 def test_every_held_rollout_leaves_once(sizes: list[int], data: st.DataObject) -> None:
-    book = GroupBook()
+    book = JudgedGroups()
     ends = []
     for number, size in enumerate(sizes):
         book.expect(f"t-{number}", size)
@@ -39,7 +39,7 @@ def test_every_held_rollout_leaves_once(sizes: list[int], data: st.DataObject) -
     held, left = [], []
     for task_id, repeat in data.draw(st.permutations(ends)):
         if data.draw(st.booleans()):
-            one = Held(make_task(task_id), pb.Rollout(rollout_id=f"{task_id}/{repeat}"))
+            one = HeldRollout(make_task(task_id), pb.Rollout(rollout_id=f"{task_id}/{repeat}"))
             held.append(one.rollout.rollout_id)
             group = book.hold(one)
         else:
@@ -51,7 +51,7 @@ def test_every_held_rollout_leaves_once(sizes: list[int], data: st.DataObject) -
 
 
 def test_verdicts_must_be_those_of_the_members() -> None:
-    group = [Held(make_task(), pb.Rollout(rollout_id=one)) for one in "ab"]
+    group = [HeldRollout(make_task(), pb.Rollout(rollout_id=one)) for one in "ab"]
     swapped = [verify_pb2.GroupVerdict(rollout_id=one) for one in "ba"]
     with pytest.raises(ValueError, match="one for each member"):
         judged(group, agent_pb2.JudgeGroupResponse(verdicts=swapped))

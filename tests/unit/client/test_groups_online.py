@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import CollectOptions, Group, Order
-from gymmesh_client.shelf import GroupShelf
+from gymmesh_client.groups.store import GroupStore
 from gymmesh_runtime.errors import MeshError
 from tests.support.rollouts import (
     ScriptedAgent,
@@ -98,7 +98,7 @@ async def test_groups_of_old_weights_are_left_out_and_counted(tmp_path: Path) ->
     await run.run(tasks(10))
     fresh = [group.oldest_weights async for group in run.groups(max_staleness=2)]
     assert fresh == [7, 8, 9]
-    assert run.feed.shelf.counts() == {
+    assert run.group_stream.store.counts() == {
         "finished": 10,
         "not_acknowledged": 0,
         "stale": 7,
@@ -112,20 +112,31 @@ async def test_groups_that_an_earlier_session_began_are_in_the_rows_only(tmp_pat
     more, _ = collector(tmp_path, ScriptedAgent(good), resume=True, repeats=2, hand_out=8)
     await more.run(tasks(3))
     assert [group.task.task_id async for group in more.groups()] == ["t-2"]
-    assert more.feed.shelf.partial == 2
+    assert more.group_stream.store.partial == 2
     assert len(rows(files.rows)) == 6
+
+
+async def test_a_cancelled_group_is_not_handed_out_even_if_it_was_not_read_yet(
+    tmp_path: Path,
+) -> None:
+    run, files = collector(tmp_path, ScriptedAgent(good), concurrency=1, hand_out=100)
+    run.cancel_group("t-2")
+    tally = await run.run(tasks(4))
+    assert [group.task.task_id async for group in run.groups()] == ["t-0", "t-1", "t-3"]
+    assert (tally.completed, tally.failed) == (3, 1)
+    assert [row["task_id"] for row in rows(files.failures)] == ["t-2"]
 
 
 async def test_a_cursor_acknowledges_and_unknown_ones_are_refused(tmp_path: Path) -> None:
     run, _ = collector(tmp_path, ScriptedAgent(good), hand_out=8)
     await run.run(tasks(4))
-    feed = run.feed
-    assert [group.cursor async for group in feed.groups(2, None)] == [3, 4]
-    assert [group.cursor async for group in feed.groups(0, None)] == [3, 4]
-    assert [group.cursor async for group in feed.groups(4, None)] == []
-    assert feed.shelf.unacknowledged == 0
+    stream = run.group_stream
+    assert [group.cursor async for group in stream.groups(2, None)] == [3, 4]
+    assert [group.cursor async for group in stream.groups(0, None)] == [3, 4]
+    assert [group.cursor async for group in stream.groups(4, None)] == []
+    assert stream.store.unacknowledged == 0
     with pytest.raises(MeshError, match="after_cursor 5"):
-        await anext(feed.groups(5, None))
+        await anext(stream.groups(5, None))
 
 
 async def test_without_hand_out_there_are_none(tmp_path: Path) -> None:
@@ -141,7 +152,7 @@ async def test_without_hand_out_there_are_none(tmp_path: Path) -> None:
 def test_every_group_is_handed_out_once_or_dropped(
     sizes: list[int], most: int, data: st.DataObject
 ) -> None:
-    shelf = GroupShelf(most, concurrency=2, repeats=1)
+    shelf = GroupStore(most, concurrency=2, repeats=1)
     left: dict[str, int] = {}
     for number, size in enumerate(sizes):
         shelf.expect(make_task(f"t-{number}"), size, size)
@@ -181,7 +192,7 @@ def test_every_group_is_handed_out_once_or_dropped(
 
 
 def test_a_full_shelf_takes_no_new_group_but_the_rest_of_those_under_way() -> None:
-    shelf = GroupShelf(most=1, concurrency=6, repeats=2)
+    shelf = GroupStore(most=1, concurrency=6, repeats=2)
     for name in "abc":
         shelf.expect(make_task(name), 2, 2)
     shelf.began("a")

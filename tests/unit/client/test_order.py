@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymmesh_client import Order, TaskDefaults, TaskReader, UserError
-from gymmesh_client.order import arrange, length_from, prompt_length
-from gymmesh_client.task_file import TaskFile
+from gymmesh_client.collect.order import arrange, length_from, prompt_length
+from gymmesh_client.tasks import TaskFile
 from tests.support.rollouts import ScriptedAgent, make_task
 from tests.unit.client.test_collect import collector, good, tasks
 

@@ -342,10 +342,14 @@ async def test_a_retry_of_everything_that_is_killed_is_gone_on_with(tmp_path: Pa
     first = begin(files)
     await collect(first, THREE)
     resume(files, "failed", "task=t-1").abandon()
-    assert (files.rows.read_bytes(), files.failures.read_bytes()) == (b"", b"")
+    with open_run(files.rows) as run:
+        assert [*run.rows(), *run.failures()] == []
     again = resume(files)
     assert (again.run_id, again.outcomes) == (first.run_id, 0)
     assert await collect(again, THREE) == [2, 2, 2]
+    assert keys(files.rows) == [("t-1", 0, 2)]
+    assert sorted(keys(files.failures)) == [("t-1", 1, 2), ("t-2", 0, 2)]
+    assert sorted(keys(files.superseded)) == [("t-1", 0, 1), ("t-1", 1, 1), ("t-2", 0, 1)]
 
 
 # ---- outputs from before there was a journal ----------------------------------------------------

@@ -54,8 +54,8 @@ class Unreachable(Deaf):
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gymmesh_client.collect._TICK_S", 0.02)
-    monkeypatch.setattr("gymmesh_client.carrier.DEADLINE_SLACK_S", 0.05)
+    monkeypatch.setattr("gymmesh_client.collect.collector._SAMPLE_S", 0.02)
+    monkeypatch.setattr("gymmesh_client.collect.runner.DEADLINE_SLACK_S", 0.05)
     monkeypatch.setattr("gymmesh_client.attempt.DEADLINE_SLACK_S", 0.05)
 
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from gymmesh_client import OutputFiles, RunIdentity, TaskReader, UserError, prepare
 from gymmesh_client.shards import Shard
-from gymmesh_client.task_file import TaskFile
-from gymmesh_client.tasks import TaskDefaults
+from gymmesh_client.tasks import TaskDefaults, TaskFile
 
 ONE = RunIdentity("t", "c", "1.0")
 READER = TaskReader(TaskDefaults("math", "tool_loop"), number_repeated_ids=True)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymmesh_client import TaskDefaults, TaskProblem, TaskReader, TaskRow, UserError
-from gymmesh_client.task_file import TaskFile
+from gymmesh_client.tasks import TaskFile
 from gymmesh_responses import loads, params_to_dict
 
 READER = TaskReader(TaskDefaults("math", "tool_loop"), {"math", "sql"}, {"tool_loop"})
@@ -217,7 +217,7 @@ def test_blank_lines_and_a_byte_order_mark(tmp_path: Path) -> None:
 def test_a_line_that_is_too_long_is_skipped_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gymmesh_client.tasks.MAX_ROW_BYTES", 100)
+    monkeypatch.setattr("gymmesh_client.tasks.reader.MAX_ROW_BYTES", 100)
     entries = read(tmp_path / "t.jsonl", params(), b"x" * 350, {**params(), "x": 1})
     assert [type(entry) for entry in entries] == [TaskRow, TaskProblem, TaskRow]
     assert [entry.line for entry in entries] == [1, 2, 3]

@@ -18,13 +18,12 @@ from gymmesh_model.tokens import (
     Rewritten,
     Tail,
     View,
-    common_tokens,
     count,
     next_step,
     pack_ids,
-    unpack_ids,
 )
 from gymmesh_model.tokens.continuation import rendered
+from gymmesh_responses import common_tokens, unpack_ids
 from tests.support.vllm_server import END, Template, decode, encode, letters, render
 
 Json = dict[str, Any]

@@ -5,22 +5,19 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
-from collections.abc import Callable
 from typing import Any
-from unittest import mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymmesh_model.backends.base import Counted
 from gymmesh_model.backends.chat import ChatReader, read_answer, respond
 from gymmesh_model.backends.chat_stream import ChatFold
 from gymmesh_model.backends.progress import Progress
-from gymmesh_model.backends.read_response import ResponseReader, read_response
+from gymmesh_model.backends.read_response import read_response
 from gymmesh_model.backends.recording import Recording, RecordingError, read_row
 from gymmesh_model.convert import to_chat
-from gymmesh_responses import dumps, fill_usual, loads, response_to_json
+from gymmesh_responses import dumps, loads, response_to_json
 from gymmesh_runtime.errors import MeshError
 from tests.support import endpoint
 
@@ -93,22 +90,6 @@ RESPONSE: Json = {
     "output": [{"type": "message", "role": "assistant", "content": []}],
     "usage": {"input_tokens": 1},
 }
-USUAL: Json = {
-    **RESPONSE,
-    "model": "m",
-    "output": [
-        {
-            "type": "message",
-            "id": "m",
-            "role": "assistant",
-            "status": "completed",
-            "content": [{"type": "output_text", "text": "5", "annotations": [], "logprobs": []}],
-        },
-        {"type": "reasoning", "id": "r", "summary": [], "encrypted_content": None},
-    ],
-    "usage": {"input_tokens": 1, "output_tokens": 2, "total_tokens": 3},
-    "metadata": {"a": [1]},
-}
 ROW: Json = {
     "match": ["q"],
     "repeat": 0,
@@ -164,7 +145,7 @@ def test_whatever_the_policy_wrote_is_kept_as_it_is(
     wanted = [(name, arguments) for _, name, arguments in calls]
     whole = respond("policy", read_answer("policy", json.dumps(made).encode()), PARAMS)
     native = endpoint._responses_document({}, said, calls, None, finish, (1, 1))
-    read = [whole, read_response("policy", json.dumps(native).encode(), ()).answer.response]
+    read = [whole, read_response("policy", (), json.dumps(native).encode())]
     progress = Progress()
     reader = ChatReader("policy", ChatFold(progress), PARAMS, progress)
     for chunk in endpoint.chat_chunks(made, 900):
@@ -205,67 +186,7 @@ def test_requests(params: Any) -> None:
 @given(damaged(RESPONSE))
 def test_responses(answer: Any) -> None:
     with contextlib.suppress(MeshError):
-        read_response("policy", dumps(answer), ())
-
-
-def read_or_refused(answer: bytes) -> bytes | str:
-    """The response in the answer, or why there is none."""
-    try:
-        return read_response("policy", answer, ()).answer.SerializeToString(deterministic=True)
-    except MeshError as error:
-        return str(error)
-
-
-@given(damaged(RESPONSE))
-def test_what_is_plainly_a_response_is_one(answer: Any) -> None:
-    raw = dumps(answer)
-    read = read_or_refused(raw)
-    with mock.patch("gymmesh_model.backends.read_response._is_plain", return_value=False):
-        assert read_or_refused(raw) == read
-
-
-def content(read: Callable[[bytes], Counted], answer: bytes) -> Any:
-    """All that is read of an answer, or why nothing is."""
-    try:
-        made = read(answer)
-    except MeshError as error:
-        return str(error)
-    usage = made.answer.response.usage
-    assert (made.input_tokens, made.output_tokens) == (usage.input_tokens, usage.output_tokens)
-    return made.is_whole, loads(response_to_json(made.answer.response))
-
-
-@given(damaged(RESPONSE) | damaged(USUAL))
-def test_a_reader_says_the_same_with_every_answer(answer: Any) -> None:
-    raw = dumps(answer)
-    read = ResponseReader("policy", ()).read
-    said = content(lambda body: read_response("policy", body, ()), raw)
-    for _ in range(3):
-        assert content(read, raw) == said
-
-
-def test_one_pass_is_tried_less_often_where_it_will_not_do() -> None:
-    usual, other = dumps(USUAL), dumps({**USUAL, "x": 1})
-    read = ResponseReader("policy", ()).read
-    with mock.patch("gymmesh_model.backends.read_response.fill_usual", wraps=fill_usual) as tried:
-
-        def tries(answer: bytes, count: int) -> list[int]:
-            """After which of so many answers it was tried."""
-            made = []
-            for place in range(count):
-                before = tried.call_count
-                read(answer)
-                made += [place] * (tried.call_count - before)
-            return made
-
-        assert tries(usual, 3) == [0, 1, 2]
-        assert tries(other, 200) == [0, 2, 5, 10, 19, 36, 69, 134, 199]
-        assert tries(usual, 66) == [64, 65]
-
-
-@pytest.mark.parametrize("answer", [b'{"output":[]}', dumps(RESPONSE)])
-def test_a_response_is_there_even_if_nothing_is_in_it(answer: bytes) -> None:
-    assert read_response("policy", answer, ()).answer.HasField("response")
+        read_response("policy", (), dumps(answer))
 
 
 @given(damaged(ROW) | damaged(ROLLOUT), damaged(PARAMS))
@@ -277,6 +198,6 @@ def test_recordings(row: Any, params: Any) -> None:
 def test_undamaged_documents_are_fine() -> None:
     respond("policy", read_answer("policy", dumps(CHAT)), PARAMS)
     to_chat(PARAMS)
-    read_response("policy", dumps(RESPONSE), ())
+    read_response("policy", (), dumps(RESPONSE))
     read_row(ROW)
     read_row(ROLLOUT)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gymmesh_model.backends.sendable import Sendable, sendable
-from gymmesh_model.errors import invalid
-from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.errors import MeshError, field_invalid
 
 
 class Writer:
@@ -40,7 +39,7 @@ def test_a_short_body_is_kept() -> None:
 
 def test_what_cannot_be_sent_is_found_before_it_is_to_be() -> None:
     def refuse() -> bytes:
-        raise invalid("params.input", "must be text")
+        raise field_invalid("params.input", "must be text")
 
     with pytest.raises(MeshError, match=r"params\.input"):
         sendable(refuse)

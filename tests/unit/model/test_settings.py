@@ -12,8 +12,8 @@ from hypothesis import given
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.base import ModelCall
 from gymmesh_model.backends.responses import _written
+from gymmesh_model.backends.settings import _MOST, _MOST_BYTES, KnownSettings
 from gymmesh_model.config import merge_params
-from gymmesh_model.settings import _MOST, KnownSettings, _without_items
 from gymmesh_responses import CodecError, loads, params_from_json, params_to_dict
 from tests.unit.model import documents
 
@@ -50,31 +50,6 @@ def test_calls_share_what_is_the_same_and_nothing_else(one: Json, other: Json) -
     assert first is table.of(params_from_json(copy.deepcopy(one)))
     if first is second:
         assert one == other
-
-
-@given(documents.params)
-def test_the_items_are_left_out_and_nothing_else(document: Json) -> None:
-    params = params_from_json(document)
-    for raw in (params.SerializeToString(), params.SerializeToString() + UNKNOWN_FIELD):
-        params = responses_pb2.ResponseParams.FromString(raw)
-        found = _without_items(params.SerializeToString())
-        has_items = bool(params.input)
-        params.ClearField("input")
-        assert found == (params.SerializeToString() if has_items else None)
-
-
-@given(documents.params)
-def test_what_was_met_is_known_by_its_serialized_form(document: Json) -> None:
-    params = params_from_json(document)
-    table = known()
-    assert table.known(params.SerializeToString()) is None
-    met = table.of(params)
-    assert table.known(params.SerializeToString()) is met
-    # The same with text, or nothing, for an input is another matter.
-    params.ClearField("input")
-    assert table.known(params.SerializeToString()) is None
-    params.input_text = "hello"
-    assert table.known(params.SerializeToString()) is None
 
 
 def test_parameters_hold_no_map() -> None:
@@ -152,14 +127,23 @@ def test_only_so_many_are_kept() -> None:
         assert settings is not None
         assert settings.params["max_output_tokens"] == number
         assert table.of(params) is settings
-        assert len(table._known) <= _MOST
+        assert table._known.cache_info().currsize <= _MOST
 
 
-def test_large_ones_are_not_hoarded() -> None:
+def test_large_ones_are_not_kept() -> None:
     table = known()
-    for number in range(40):
-        table.of(params_from_json({**BASE, "instructions": f"{number}" * 1_000_000}))
-        assert table._bytes <= 8 * 1024 * 1024 or len(table._known) == 1
+    params = params_from_json({**BASE, "instructions": "a" * _MOST_BYTES})
+    settings = table.of(params)
+    assert settings is not None
+    assert table.of(params) is not settings
+    assert table._known.cache_info().currsize == 0
+
+
+def test_what_later_versions_of_the_contract_say_counts_too() -> None:
+    table = known()
+    params = params_from_json(BASE)
+    later = responses_pb2.ResponseParams.FromString(params.SerializeToString() + UNKNOWN_FIELD)
+    assert table.of(params) is not table.of(later)
 
 
 @given(documents.params)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 
 import pytest
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_resource import Session
+from gymmesh_resource import Session, Task, TaskInvalid
 from gymmesh_resource.serving.once import KEPT_ANSWERS, Once
 from gymmesh_responses import new_message
 from gymmesh_runtime.errors import MeshError
+from tests.unit.runtime.probe import until
 
 from .environments import Game, Notebook, Notes
-from .served import new_id, served, task
+from .served import Served, new_id, served, task
 
 
 async def test_state_does_not_leak_between_sessions() -> None:
@@ -50,6 +53,32 @@ async def test_a_request_id_for_another_task_is_refused() -> None:
         with pytest.raises(MeshError) as caught:
             await mesh.create(task("b"), request_id="r")
     assert caught.value.reason == errors_pb2.ERROR_REASON_REQUEST_ID_REUSED
+
+
+class Refusing(Notebook):
+    """Takes no task."""
+
+    def check_task(self, task: Task) -> None:
+        raise TaskInvalid("lines", "is wrong")
+
+
+async def test_the_error_of_a_create_is_not_held_by_it() -> None:
+    """Nor is the request, without the garbage collection that would break cycles up some day."""
+    gc.disable()
+    try:
+        async with served(Refusing()) as mesh:
+            errors = [await _error_of(mesh, task()) for _ in range(3)]
+            await until(lambda: [one() for one in errors] == [None] * 3)
+    finally:
+        gc.enable()
+
+
+async def _error_of(mesh: Served, of: rollout_pb2.Task) -> weakref.ref[MeshError]:
+    try:
+        await mesh.create(of)
+    except MeshError as error:
+        return weakref.ref(error)
+    raise AssertionError("it was made")
 
 
 async def test_a_create_that_failed_leaves_nothing_and_may_be_tried_again() -> None:

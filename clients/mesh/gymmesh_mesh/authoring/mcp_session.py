@@ -1,8 +1,8 @@
 """One session of an environment for an agent outside of the mesh, which works over MCP.
 
 The environment is one of a mesh that runs elsewhere, found through its registry, or opened in
-this process for the session alone. The session is opened as an agent of ours would open it;
-whoever has its id may have a token made for it (see `gymmesh_resource.mcp_server`).
+this process for the session alone. The session is opened as an agent of the mesh opens it;
+its id is enough to have a token made for it (see `gymmesh_resource.mcp_server`).
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ async def environment_at(
 ) -> AsyncIterator[OfferedEnvironment]:
     """An environment of a mesh that runs, found at its registry (`host:port`).
 
-    `security`: the certificates and the token to show, of one who may `serve`.
+    `security`: certificates and a token with the right to `serve`.
     Raises ConfigError when it is not there or does not offer its tools, MeshError.
     """
     directory = PeerDirectory(credentials=Credentials(security))

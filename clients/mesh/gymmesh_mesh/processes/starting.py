@@ -79,9 +79,9 @@ async def up(
 ) -> AsyncIterator[Up]:
     """Starts the processes and waits until all services are SERVING.
 
-    ``echo`` is given each line of the services' logs. ``prometheus`` is a program that is started
+    ``echo`` gets each line of the services' logs. ``prometheus`` is a program that is started
     beside them, on this machine alone, and watches them. Raises StartError, and ConfigError where
-    what others connect to cannot be told, the services would be open to others, or their
+    the address for others is not known, the services would be open to others, or their
     certificates cannot be used.
     """
     if prometheus is not None:

@@ -11,9 +11,9 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.discovery.v1 import discovery_pb2
+from gymmesh_client.collect.figures import AgentLoad
 from gymmesh_client.collect_stream.book import EventSink, Key, StreamLimits
 from gymmesh_client.collect_stream.stream import ASSUMED_CAPACITY, CollectStream
-from gymmesh_client.figures import AgentLoad
 
 AGENT: Final = "gymmesh.agent.v1.AgentService"
 _HELLO_S: Final = 10.0

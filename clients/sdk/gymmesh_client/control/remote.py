@@ -1,4 +1,4 @@
-"""Runs of this user's other processes: found by their notes, called with their tokens."""
+"""Runs of this user's other processes: found in the registry, called with their tokens."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.run.v1 import run_pb2
-from gymmesh_client.control.notes import Note, read_all
+from gymmesh_client.control.registry import RunEntry, read_entries
 from gymmesh_client.control.servicer import AUTHORIZATION, RUN_SERVICE
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
@@ -20,11 +20,11 @@ _CALL_S: Final = 20.0  # a collector that starts on a busy machine imports for s
 class RemoteRun:
     """A run that another process collects. Every method raises MeshError."""
 
-    def __init__(self, note: Note, peer: Any) -> None:
-        self.run_id = note.run_id
-        self.output = note.output
+    def __init__(self, entry: RunEntry, peer: Any) -> None:
+        self.run_id = entry.run_id
+        self.output = entry.output
         self._peer = peer
-        self._metadata = {AUTHORIZATION: f"Bearer {note.token}"}
+        self._metadata = {AUTHORIZATION: f"Bearer {entry.token}"}
 
     async def get(self) -> run_pb2.Run:
         """How far it is."""
@@ -70,7 +70,8 @@ async def open_runs() -> AsyncIterator[list[RemoteRun]]:
     directory = PeerDirectory()
     try:
         yield [
-            RemoteRun(note, directory.plain_peer(note.address, RUN_SERVICE)) for note in read_all()
+            RemoteRun(entry, directory.plain_peer(entry.address, RUN_SERVICE))
+            for entry in read_entries()
         ]
     finally:
         await directory.close()

@@ -1,7 +1,7 @@
 """The dispatcher: which rollout runs next, and what becomes of one that ended.
 
-Everything here is pure: no task, no socket, no clock. The collector tells what happened and when
-(seconds of any monotonic clock), and does what it is told.
+Everything here is pure: no task, no socket, no clock. The collector says what happened and when
+(seconds of any monotonic clock), and carries out what is decided.
 
     causes        what each kind of failure means for a further attempt
     gate          agents, models and environments that are away: what needs them waits
@@ -9,26 +9,22 @@ Everything here is pure: no task, no socket, no clock. The collector tells what 
     concurrency   how many rollouts in flight, adapted to what the mesh takes
     pace          how fast rollouts start
     backlog       what is asked for and not started, by environment, in its order
+    terms         the options, and what is decided
     dispatcher    the whole
 """
 
 from gymmesh_client.dispatch.backlog import Assignment, Work
 from gymmesh_client.dispatch.causes import Ended
-from gymmesh_client.dispatch.dispatcher import (
-    Dispatcher,
-    DispatchOptions,
-    RunStateError,
-    State,
-    Verdict,
-)
+from gymmesh_client.dispatch.dispatcher import Dispatcher
+from gymmesh_client.dispatch.terms import Decision, DispatchOptions, RunStateError, State
 
 __all__ = [
     "Assignment",
+    "Decision",
     "DispatchOptions",
     "Dispatcher",
     "Ended",
     "RunStateError",
     "State",
-    "Verdict",
     "Work",
 ]

@@ -14,7 +14,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
-from gymmesh_client.dispatch.gate import Lane
+from gymmesh_client.dispatch.gate import Route
 
 # So many rollouts are read ahead, so that each environment of a mix finds some of its own.
 _AHEAD: Final = 4096
@@ -88,7 +88,7 @@ class Backlog(Generic[W]):
         self._source = source
         self._takes_group = takes_group
         self._shares = dict(shares)
-        self._lanes: dict[Lane, deque[Assignment[W]]] = {}
+        self._queues: dict[Route, deque[Assignment[W]]] = {}
         self._passed: dict[str, float] = {}
         self._waiting = 0
         self._count = 0  # how many were read
@@ -106,13 +106,13 @@ class Backlog(Generic[W]):
         """Whether nothing waits and nothing is left to read."""
         return not self._waiting and self._exhausted
 
-    def take(self, admits: Callable[[Lane], bool] | None = None) -> Assignment[W] | None:
-        """The next assignment whose lane is admitted; None: all are."""
+    def take(self, admits: Callable[[Route], bool] | None = None) -> Assignment[W] | None:
+        """The next assignment whose route is admitted; None: all are."""
         if self._shares:
             # A few of each environment are needed for a choice.
             self._read_until(_AHEAD)
         elif not self._waiting and admits is None and self._takes_group is None:
-            return self._read()  # whatever comes is taken, so it need not wait in a lane
+            return self._read()  # whatever comes is taken, so it need not wait in a queue
         chosen, some = self._choose(admits) if self._waiting else (None, False)
         while not some and not self._exhausted and self._waiting < _AHEAD:
             self._read_one()
@@ -122,24 +122,24 @@ class Backlog(Generic[W]):
         if self._shares:
             self._move_on(chosen[0])
         self._waiting -= 1
-        return self._lanes[chosen].popleft()
+        return self._queues[chosen].popleft()
 
     def put_back(self, assignment: Assignment[W]) -> None:
         """It goes before the others of its environment."""
         if assignment.work.group in self._unwanted:
             self._dropped.append(assignment)
             return
-        self._lane(assignment.work).appendleft(assignment)
+        self._queue(assignment.work).appendleft(assignment)
         self._waiting += 1
 
     def drop_group(self, group: str) -> int:
         """Drop what waits of a group, and what is still to be read; how many waited."""
         self._unwanted.add(group)
         before = self._waiting
-        for key, lane in self._lanes.items():
-            self._dropped.extend(one for one in lane if one.work.group == group)
-            self._lanes[key] = deque(one for one in lane if one.work.group != group)
-        self._waiting = sum(map(len, self._lanes.values()))
+        for route, queue in self._queues.items():
+            self._dropped.extend(one for one in queue if one.work.group == group)
+            self._queues[route] = deque(one for one in queue if one.work.group != group)
+        self._waiting = sum(map(len, self._queues.values()))
         return before - self._waiting
 
     def dropped(self) -> list[Assignment[W]]:
@@ -151,22 +151,22 @@ class Backlog(Generic[W]):
         """Whether the group was dropped."""
         return group in self._unwanted
 
-    def _choose(self, admits: Callable[[Lane], bool] | None) -> tuple[Lane | None, bool]:
-        """Whose turn it is, if anybody's; and whether any waits whose lane is admitted."""
+    def _choose(self, admits: Callable[[Route], bool] | None) -> tuple[Route | None, bool]:
+        """The route whose turn it is, if any; and whether any waits whose route is admitted."""
         best: tuple[float, int] | None = None
-        chosen: Lane | None = None
+        chosen: Route | None = None
         some = False
         takes_group = self._takes_group
-        for key, lane in self._lanes.items():
-            if not lane or not (admits is None or admits(key)):
+        for route, queue in self._queues.items():
+            if not queue or not (admits is None or admits(route)):
                 continue
             some = True
-            first = lane[0]
+            first = queue[0]
             if takes_group is not None and not takes_group(first.work.group):
                 continue
-            rank = (self._passed.get(key[0], 0.0) if self._shares else 0.0, first.order)
+            rank = (self._passed.get(route[0], 0.0) if self._shares else 0.0, first.order)
             if best is None or rank < best:
-                best, chosen = rank, key
+                best, chosen = rank, route
         return chosen, some
 
     def _read_until(self, waiting: int) -> None:
@@ -177,7 +177,7 @@ class Backlog(Generic[W]):
     def _read_one(self) -> None:
         assignment = self._read()
         if assignment is not None:
-            self._lane(assignment.work).append(assignment)
+            self._queue(assignment.work).append(assignment)
             self._waiting += 1
 
     def _read(self) -> Assignment[W] | None:
@@ -191,15 +191,15 @@ class Backlog(Generic[W]):
         self._exhausted = True
         return None
 
-    def _lane(self, work: W) -> deque[Assignment[W]]:
-        key = (work.environment, work.agent)
-        lane = self._lanes.get(key)
-        if lane is None:
-            lane = self._lanes[key] = deque()
+    def _queue(self, work: W) -> deque[Assignment[W]]:
+        route = (work.environment, work.agent)
+        queue = self._queues.get(route)
+        if queue is None:
+            queue = self._queues[route] = deque()
             # One that comes late does not get the turns that it was not there for.
             if self._passed:
                 self._passed.setdefault(work.environment, min(self._passed.values()))
-        return lane
+        return queue
 
     def _move_on(self, environment: str) -> None:
         weight = self._shares.get(environment, _USUAL_WEIGHT)

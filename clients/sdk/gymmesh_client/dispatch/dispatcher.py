@@ -10,10 +10,8 @@ the run ends before it, by none, and then a resumed run runs it.
 
 from __future__ import annotations
 
-import enum
 import heapq
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from typing import Generic
 
 from msgspec.structs import replace
@@ -30,66 +28,11 @@ from gymmesh_client.dispatch.causes import (
 )
 from gymmesh_client.dispatch.concurrency import Concurrency
 from gymmesh_client.dispatch.faults import Faults, Streak
-from gymmesh_client.dispatch.gate import Gate, Lane, ServiceGates
+from gymmesh_client.dispatch.gate import AgentGates, Route, ServiceGates
 from gymmesh_client.dispatch.pace import Pace
+from gymmesh_client.dispatch.terms import Decision, DispatchOptions, RunStateError, State
 
-
-class State(enum.Enum):
-    """What a run does."""
-
-    RUNNING = "running"
-    PAUSED = "paused"
-    DRAINING = "draining"
-
-
-class Verdict(enum.Enum):
-    """What the collector does with an attempt that ended."""
-
-    RECORD = "record"
-    RETRY = "retry"
-    GIVE_UP = "give up"
-    PUT_BACK = "put back"
-    """It was never begun: the same attempt waits for its agent."""
-    LEAVE = "leave"
-    """The run ends, and what the rollout needs is away: it has no outcome."""
-
-
-class RunStateError(Exception):
-    """A command that the run's state does not allow; its text says why."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DispatchOptions:
-    """How to dispatch.
-
-    Attributes:
-        concurrency: the most rollouts in flight.
-        max_attempts: the most attempts of one rollout in one run, the first included.
-        retry_share: retries may be this share of the rollouts started, and 100 more.
-        rollout_s: no further attempt starts later than this after a rollout's first.
-        starts_per_s: the most starts a second; None: as they come.
-        shares: weights of environments in a mix; empty: the order of the tasks.
-        patience_s: how long an agent, a model or an environment may be away before the run
-            drains, and how long a rollout may be refused for want of room.
-        max_failures: the run drains after so many failed rollouts; None: however many fail.
-        max_alike: the run drains after so many rollouts that failed one after the other for the
-            same reason, which no retry mends; 0: it does not.
-        wait_factor: multiplies the waits before a further attempt, or probe of an agent.
-    """
-
-    concurrency: int = 64
-    max_attempts: int = 2
-    retry_share: float = 1.0
-    rollout_s: float = float("inf")
-    starts_per_s: float | None = None
-    shares: Mapping[str, float] = field(default_factory=dict)
-    patience_s: float = 300.0
-    max_failures: int | None = None
-    max_alike: int = 20
-    wait_factor: float = 1.0
-
-
-_LONGEST_WORDS = 300
+_LONGEST_SENTENCE = 300
 # A rollout that finds a service away so often, with others being served in between, may be what
 # brings it down: from then on its attempts count.
 _SPARED_MOST = 5
@@ -98,19 +41,6 @@ _LOST_WAIT_S = 1.0
 _MOST_DOUBLINGS = 4
 _RETRIES_AT_LEAST = 100
 _RUNNING = State.RUNNING
-
-
-class _Gates(dict[str, Gate]):
-    """The ways to agents, by name; one that is met for the first time is open."""
-
-    def __init__(self, patience_s: float, wait_factor: float) -> None:
-        super().__init__()
-        self._patience_s = patience_s
-        self._wait_factor = wait_factor
-
-    def __missing__(self, agent: str) -> Gate:
-        gate = self[agent] = Gate(self._patience_s, self._wait_factor)
-        return gate
 
 
 class Dispatcher(Generic[W]):
@@ -127,9 +57,9 @@ class Dispatcher(Generic[W]):
         self._concurrency = Concurrency(options.concurrency)
         per_s = options.starts_per_s
         self._pace = None if per_s is None else Pace(per_s)
-        self._gates = _Gates(options.patience_s, options.wait_factor)
+        self._gates = AgentGates(options.patience_s, options.wait_factor)
         self._services = ServiceGates(options.patience_s, options.wait_factor)
-        self._met: set[str] = set()  # environments in which a rollout was begun
+        self._known: set[str] = set()  # environments in which a rollout was begun
         self._faults = Faults()
         self._streak = Streak(options.max_alike)
         self._failures = 0
@@ -178,7 +108,7 @@ class Dispatcher(Generic[W]):
         agents = (
             f"agent '{name}'" for name, gate in self._gates.items() if gate.closed_since is not None
         )
-        services = (f"{gate.name} ({gate.told})" for gate in self._services)
+        services = (f"{gate.name} ({gate.message})" for gate in self._services)
         return list(dict.fromkeys((*agents, *services)))
 
     @property
@@ -214,7 +144,7 @@ class Dispatcher(Generic[W]):
         gate = self._gates[found.work.agent]
         if gate.closed_since is not None:  # else it is open, with nothing to be changed
             gate.started(found.order)
-        if closed and (service := closed.get(_lane(found))) is not None:
+        if closed and (service := closed.get(_route(found))) is not None:
             service.started(found.order)
         if pace is not None:
             pace.started(now)
@@ -235,40 +165,40 @@ class Dispatcher(Generic[W]):
         return min((at for at in times if at > now), default=None)
 
     def is_probe(self, assignment: Assignment[W]) -> bool:
-        """Whether it is to show that what it needs is there again; `heard` then tells so early."""
+        """Whether it is to show that what it needs is there again; see `event_came`."""
         if self._gates[assignment.work.agent].closed_since is not None:
             return True
-        service = self._services.closed.get(_lane(assignment))
+        service = self._services.closed.get(_route(assignment))
         return service is not None and service.probe == assignment.order
 
-    def heard(self, assignment: Assignment[W], kind: str) -> None:
+    def event_came(self, assignment: Assignment[W], kind: str) -> None:
         """The agent has sent an event of this kind: it is there, and perhaps more than that."""
         self._gates[assignment.work.agent].passed()
-        self._services.heard(_lane(assignment), assignment.order, kind)
+        self._services.event_came(_route(assignment), assignment.order, kind)
 
-    def completed(self, assignment: Assignment[W]) -> Verdict:
+    def completed(self, assignment: Assignment[W]) -> Decision:
         """An attempt ended with an outcome."""
         self._leave(assignment)
         gate = self._gates[assignment.work.agent]
         if gate.closed_since is not None:  # else it is open, with nothing to be changed
             gate.passed()
         if self._services.closed:
-            self._services.ended(_lane(assignment), assignment.order)
+            self._services.ended(_route(assignment), assignment.order)
         if assignment.fault:
             self._faults.mended(assignment.fault)
-        self._met.add(assignment.work.environment)
+        self._known.add(assignment.work.environment)
         self._streak.broken()
         self._concurrency.fitted()
-        return Verdict.RECORD
+        return Decision.RECORD
 
-    def failed(self, assignment: Assignment[W], now: float, ended: Ended) -> Verdict:
+    def failed(self, assignment: Assignment[W], now: float, ended: Ended) -> Decision:
         """An attempt failed."""
         gate = self._gates[assignment.work.agent]
         in_flight = self.in_flight
         self._leave(assignment)
         if agent_is_away(ended):
             gate.refused(now, assignment.order, ended.retry_after_s, ended.away_s)
-            self._services.abandoned(_lane(assignment), assignment.order)
+            self._services.abandoned(_route(assignment), assignment.order)
             if cause_of(ended).crowded:
                 self._concurrency.crowded(now, in_flight)
             if not assignment.failures:
@@ -276,13 +206,13 @@ class Dispatcher(Generic[W]):
                 assignment.first_at = None
             self._backlog.put_back(assignment)
             self._is_hopeless(now)
-            return Verdict.PUT_BACK
+            return Decision.PUT_BACK
         if not lost_its_agent(ended):
             gate.passed()
         if service_is_away(ended):
             return self._lost(assignment, now, ended)
-        self._services.ended(_lane(assignment), assignment.order, ended.reason)
-        self._met.add(assignment.work.environment)
+        self._services.ended(_route(assignment), assignment.order, ended.reason)
+        self._known.add(assignment.work.environment)
         cause = cause_of(ended)
         if cause.crowded:
             self._concurrency.crowded(now, in_flight)
@@ -305,7 +235,7 @@ class Dispatcher(Generic[W]):
         """An attempt was cancelled and has no outcome."""
         self._leave(assignment)
         self._gates[assignment.work.agent].abandoned(assignment.order)
-        self._services.abandoned(_lane(assignment), assignment.order)
+        self._services.abandoned(_route(assignment), assignment.order)
 
     def load(self, target: int | None) -> None:
         """What the agents together take at present; None: they say nothing."""
@@ -320,7 +250,7 @@ class Dispatcher(Generic[W]):
         """Go on. Raises RunStateError when the run is ending."""
         self._must_not_drain("resumed")
         if self._state is State.PAUSED:
-            # Nobody has tried for a while, so nobody knows what is still away.
+            # Nothing was tried for a while, so what is still away is not known.
             self._services.closed.clear()
             for gate in self._gates.values():
                 gate.passed()
@@ -337,7 +267,7 @@ class Dispatcher(Generic[W]):
         self._concurrency.tune(concurrency)
 
     def cancel_group(self, group: str) -> list[Assignment[W]]:
-        """Nobody wants the repeats of this task any more: none is started.
+        """Start no repeat of this task any more.
 
         Returns those in flight, for the collector to cancel; `dropped_work` gives the others.
         """
@@ -352,28 +282,28 @@ class Dispatcher(Generic[W]):
         dropped, self._dropped = self._dropped, []
         return dropped + self._backlog.dropped()
 
-    def _admits(self, now: float) -> Callable[[Lane], bool]:
-        """Whether rollouts of a lane may start."""
+    def _admits(self, now: float) -> Callable[[Route], bool]:
+        """Whether rollouts of a route may start."""
         gates, services = self._gates, self._services
 
-        def admits(lane: Lane) -> bool:
-            return services.admits(lane, now) and (
-                lane[1] not in gates or gates[lane[1]].admits(now)
+        def admits(route: Route) -> bool:
+            return services.admits(route, now) and (
+                route[1] not in gates or gates[route[1]].admits(now)
             )
 
         return admits
 
-    def _lost(self, assignment: Assignment[W], now: float, ended: Ended) -> Verdict:
+    def _lost(self, assignment: Assignment[W], now: float, ended: Ended) -> Decision:
         """An attempt found a model or an environment away: it costs nothing, and waits."""
-        lane = _lane(assignment)
-        if is_unknown(ended) and lane[0] not in self._met:
+        route = _route(assignment)
+        if is_unknown(ended) and route[0] not in self._known:
             self._end(ended.message)
-            return Verdict.LEAVE
-        gate = self._services.lost(lane, assignment.order, now, ended)
+            return Decision.LEAVE
+        gate = self._services.lost(route, assignment.order, now, ended)
         if not ended.retry_safe or self._backlog.unwanted(assignment.work.group):
             return self._give_up(ended, mendable=True)
         if self._is_hopeless(now) or self._state is State.DRAINING:
-            return Verdict.LEAVE
+            return Decision.LEAVE
         if gate.closed_since != assignment.lost_in:
             assignment.lost_in = gate.closed_since
             assignment.spared += 1
@@ -387,7 +317,7 @@ class Dispatcher(Generic[W]):
 
     def _again(
         self, assignment: Assignment[W], now: float, wait: float, *, counts: bool, fault: str = ""
-    ) -> Verdict:
+    ) -> Decision:
         """Another attempt follows."""
         self._retries += counts
         again = replace(
@@ -398,20 +328,20 @@ class Dispatcher(Generic[W]):
             fault=fault or assignment.fault,
         )
         heapq.heappush(self._later, (now + wait, again.order, again))
-        return Verdict.RETRY
+        return Decision.RETRY
 
-    def _give_up(self, ended: Ended, *, mendable: bool) -> Verdict:
+    def _give_up(self, ended: Ended, *, mendable: bool) -> Decision:
         """A rollout has failed; which may be one too many."""
         self._failures += 1
         if self._streak.failed(ended.boundary, ended.reason, mendable=mendable):
-            count, told = self._options.max_alike, " ".join(ended.message.split())
+            count, sentence = self._options.max_alike, " ".join(ended.message.split())
             self._end(
                 f"{count} rollouts in a row failed for the same reason and none completed "
-                f"meanwhile ({told[:_LONGEST_WORDS]})"
+                f"meanwhile ({sentence[:_LONGEST_SENTENCE]})"
             )
         if self._failures == self._options.max_failures:
             self._end(f"{self._failures} rollouts failed, which is the most allowed")
-        return Verdict.GIVE_UP
+        return Decision.GIVE_UP
 
     def _comes_back(self, assignment: Assignment[W], fault: str) -> bool:
         """Whether a further attempt would end in the same fault, as far as is known."""
@@ -459,7 +389,7 @@ class Dispatcher(Generic[W]):
         for service in self._services:
             if service.is_hopeless(now):
                 patience = f"{self._options.patience_s:g} s"
-                self._end(f"{service.name} was away for {patience} ({service.told})")
+                self._end(f"{service.name} was away for {patience} ({service.message})")
                 return True
         return False
 
@@ -474,6 +404,6 @@ class Dispatcher(Generic[W]):
             raise RunStateError(f"a run that is ending cannot be {wanted}")
 
 
-def _lane(assignment: Assignment[W]) -> Lane:
+def _route(assignment: Assignment[W]) -> Route:
     work = assignment.work
     return work.environment, work.agent

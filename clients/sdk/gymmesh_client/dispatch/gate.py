@@ -16,9 +16,9 @@ from gymmesh_client.dispatch.causes import Ended
 
 _FIRST_S: Final = 0.25
 _LONGEST_S: Final = 15.0
-_LONGEST_WORDS: Final = 300
+_LONGEST_MESSAGE: Final = 300
 
-Lane = tuple[str, str]
+Route = tuple[str, str]
 """The environment and the agent of a rollout."""
 
 
@@ -88,69 +88,82 @@ class Gate:
         return self.opens_at, self.closed_since + self.patience_s
 
 
+class AgentGates(dict[str, Gate]):
+    """The ways to agents, by name; one that is met for the first time is open."""
+
+    def __init__(self, patience_s: float, wait_factor: float) -> None:
+        super().__init__()
+        self._patience_s = patience_s
+        self._wait_factor = wait_factor
+
+    def __missing__(self, agent: str) -> Gate:
+        gate = self[agent] = Gate(self._patience_s, self._wait_factor)
+        return gate
+
+
 @dataclass(slots=True)
 class ServiceGate(Gate):
-    """The gate of the rollouts of one lane, while a service that they need is away.
+    """The gate of the rollouts of one route, while a service that they need is away.
 
     Attributes:
         name: what is away, in words.
-        told: what was said of it last.
+        message: what the last failure said of it.
         shown_by: the events of the probe that show that it is there again; its end does anyway.
     """
 
     name: str = ""
-    told: str = ""
+    message: str = ""
     shown_by: frozenset[str] = frozenset()
 
 
 class ServiceGates:
-    """The lanes whose rollouts lack a service at present."""
+    """The routes whose rollouts lack a service at present."""
 
     def __init__(self, patience_s: float, wait_factor: float) -> None:
         self._patience_s = patience_s
         self._wait_factor = wait_factor
         #: Closed ones only; one that opens is forgotten.
-        self.closed: dict[Lane, ServiceGate] = {}
+        self.closed: dict[Route, ServiceGate] = {}
 
     def __iter__(self) -> Iterator[ServiceGate]:
         return iter(self.closed.values())
 
-    def admits(self, lane: Lane, now: float) -> bool:
-        """Whether a rollout of the lane may start."""
-        gate = self.closed.get(lane)
+    def admits(self, route: Route, now: float) -> bool:
+        """Whether a rollout of the route may start."""
+        gate = self.closed.get(route)
         return gate is None or gate.admits(now)
 
-    def lost(self, lane: Lane, order: int, now: float, ended: Ended) -> ServiceGate:
-        """A rollout of the lane found a service away; gives the gate, which is closed."""
-        gate = self.closed.get(lane)
+    def lost(self, route: Route, order: int, now: float, ended: Ended) -> ServiceGate:
+        """A rollout of the route found a service away; gives the gate, which is closed."""
+        gate = self.closed.get(route)
         if gate is None:
-            gate = self.closed[lane] = ServiceGate(self._patience_s, self._wait_factor)
+            gate = self.closed[route] = ServiceGate(self._patience_s, self._wait_factor)
         if gate.probe in (None, order):
             # What started earlier may lack something else, which the probe would not show.
-            gate.name, gate.shown_by = _what_is_away(lane, ended)
-            gate.told = " ".join(ended.message.split())[:_LONGEST_WORDS]
+            gate.name, gate.shown_by = _what_is_away(route, ended)
+            gate.message = " ".join(ended.message.split())[:_LONGEST_MESSAGE]
         gate.refused(now, order, ended.retry_after_s)
         return gate
 
-    def heard(self, lane: Lane, order: int, kind: str) -> None:
+    def event_came(self, route: Route, order: int, kind: str) -> None:
         """An event of a rollout came."""
-        gate = self.closed.get(lane)
+        gate = self.closed.get(route)
         if gate is not None and gate.probe == order and kind in gate.shown_by:
-            del self.closed[lane]
+            del self.closed[route]
 
-    def ended(self, lane: Lane, order: int, reason: int | None = None) -> None:
+    def ended(self, route: Route, order: int, reason: int | None = None) -> None:
         """A rollout completed (no reason), or failed for another one than a service away."""
-        gate = self.closed.get(lane)
+        gate = self.closed.get(route)
         if gate is None:
             return
         if gate.probe == order and reason not in _SAY_NOTHING:
-            del self.closed[lane]
+            del self.closed[route]
         else:
             gate.abandoned(order)
 
-    def abandoned(self, lane: Lane, order: int) -> None:
+    def abandoned(self, route: Route, order: int) -> None:
         """A rollout was cancelled."""
-        gate = self.closed.get(lane)
+        gate = self.closed.get(route)
         if gate is not None:
             gate.abandoned(order)
 
@@ -165,14 +178,14 @@ _SAY_NOTHING: Final = frozenset(
 )
 
 
-def _what_is_away(lane: Lane, ended: Ended) -> tuple[str, frozenset[str]]:
+def _what_is_away(route: Route, ended: Ended) -> tuple[str, frozenset[str]]:
     """What a failure names, and the events that show that it is there again."""
     if ended.boundary == rollout_pb2.BOUNDARY_MODEL:
         model = ended.metadata.get("model") or ended.component
         # Of a model that the environment calls, such as a judge, no event speaks.
         own = model == ended.component
         return f"model '{model}'", frozenset(("model_call_completed",) if own else ())
-    name = f"environment '{lane[0]}'"
+    name = f"environment '{route[0]}'"
     if ended.boundary == rollout_pb2.BOUNDARY_RESOURCE:
         return name, frozenset(("started",))
     if ended.boundary == rollout_pb2.BOUNDARY_TOOL:

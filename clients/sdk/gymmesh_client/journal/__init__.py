@@ -1,6 +1,33 @@
-"""The journal of a run: which outcomes are on disk, and where. See docs/journal.md.
+"""The journal of a run: which outcomes are on disk, and where their rows are. See docs/journal.md.
 
-Pure: `keys`, `records`, `frames`, `state`. At the edge: `disk`, `lanes` (the files of rows),
-`store` (commits), `recognise` (whether files in the way are a run's), `writer` (many appends, one
-commit), `index` (SQLite: `index_schema`, `index_rows`, `index_build`) and `reader`.
+Pure: `keys`, `records` and `frames` (the log's bytes), `state` (what the log amounts to), `moves`
+(where rows are after a compaction). At the edge: `disk`, `layout` (the files' names), `row_files`,
+`log` (reading it), `journal` (commits), `writer` (many appends, one commit), `compaction`, `index`
+(SQLite, made by `index_build`) and `reader`; `migrate` and `foreign_files` look at what was there
+before.
 """
+
+from gymmesh_client.journal.compaction import compact_run
+from gymmesh_client.journal.disk import Disk, OutputError
+from gymmesh_client.journal.keys import rollout_id, rollout_key
+from gymmesh_client.journal.layout import OutputFiles
+from gymmesh_client.journal.log import latest_session
+from gymmesh_client.journal.reader import Attempt, RunReader, open_run
+from gymmesh_client.journal.records import is_run_id
+from gymmesh_client.journal.writer import Done, waited
+
+__all__ = [
+    "Attempt",
+    "Disk",
+    "Done",
+    "OutputError",
+    "OutputFiles",
+    "RunReader",
+    "compact_run",
+    "is_run_id",
+    "latest_session",
+    "open_run",
+    "rollout_id",
+    "rollout_key",
+    "waited",
+]

@@ -39,6 +39,11 @@ class Disk:
         """Make the file end there."""
         os.ftruncate(fd, size)
 
+    def replace(self, draft: Path, path: Path) -> None:
+        """Put a file, which is on disk under another name, in a file's place, for good."""
+        draft.replace(path)
+        self.sync_folder(path.parent)
+
     def sync_folder(self, folder: Path) -> None:
         """Put the entries of a folder's files on disk."""
         fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
@@ -58,6 +63,27 @@ def lock(fd: int, path: Path) -> None:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         raise UserError(f"{path}: another collector is writing to it") from None
+
+
+def lock_existing(path: Path) -> int:
+    """The journal at `path`, locked as by `lock`; -1 where there is none.
+
+    Raises:
+        OutputError: it cannot be opened for writing.
+        UserError: another collector is at work there.
+    """
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return -1
+    except OSError as error:
+        raise cannot_write(path, error) from None
+    try:
+        lock(fd, path)
+    except UserError:
+        os.close(fd)
+        raise
+    return fd
 
 
 def reason(error: OSError) -> str:

@@ -25,7 +25,7 @@ from urllib.parse import quote
 
 from gymmesh_client.journal.index_build import IndexBuilder
 from gymmesh_client.journal.index_rows import boundary_number
-from gymmesh_client.journal.index_schema import (
+from gymmesh_client.journal.index_tables import (
     APPLICATION_ID,
     INDEX_BEGIN,
     INDICES,
@@ -33,8 +33,8 @@ from gymmesh_client.journal.index_schema import (
     VERSION,
 )
 from gymmesh_client.journal.layout import OutputFiles
+from gymmesh_client.journal.log import mapped
 from gymmesh_client.journal.records import COMPLETED, FAILED, Place, checked_session
-from gymmesh_client.journal.store import mapped
 from gymmesh_client.problems import UserError
 
 _HEADER_BYTES: Final = 100
@@ -46,7 +46,7 @@ _MOST: Final = 1 << 32  # of what a place says but its offset
 _STATUS: Final = {"completed": COMPLETED, "failed": FAILED}
 _FIND: Final = """
     SELECT attempt, current, outcome, boundary, superseded, ended_at,
-           lane, shard, row_offset, row_inner, row_length, row_bytes, row_crc
+           row_kind, row_shard, row_offset, row_inner, row_length, row_bytes, row_crc
     FROM attempts WHERE rollout_key = ? ORDER BY rowid
 """
 
@@ -79,8 +79,9 @@ class Index:
 
     Attributes:
         info: what the journal said of the run: `session`, `ended`, `counts` (current outcomes by
-            status), `ends` (lane, shard and bytes of each file of rows), `to_erase` (places of
-            superseded rows that may still stand in their files); and which journal that was.
+            status), `ends` (kind, shard and bytes of each row file), `superseded` (places of
+            superseded rows that still stand in their files), `compacted` (kind, shard and the
+            number of the latest compaction); and which journal that was.
     """
 
     def __init__(self, path: Path) -> None:
@@ -198,11 +199,13 @@ def _check_info(info: dict[str, Any]) -> None:
         info["journal_bytes"],
         *info["next"],
         *(info["counts"][str(status)] for status in (COMPLETED, FAILED)),
-        *chain.from_iterable(info["ends"] + info["to_erase"]),
+        *chain.from_iterable(info["ends"] + info["superseded"] + info["compacted"]),
     ]
     if any(type(number) is not int or number < 0 for number in numbers):
         raise ValueError("a number is none")
-    if any(len(end) != 3 for end in info["ends"]) or any(len(at) != 7 for at in info["to_erase"]):
+    if any(len(file) != 3 for file in info["ends"] + info["compacted"]):
+        raise ValueError("a file is none")
+    if any(len(place) != 7 for place in info["superseded"]):
         raise ValueError("a place is none")
     if len(info["next"]) != 2:
         raise ValueError("it does not say where to go on")

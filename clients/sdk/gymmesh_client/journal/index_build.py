@@ -1,21 +1,26 @@
-"""Writes the index of a run from its journal and its rows. See `index`."""
+"""Writes the index of a run: first what the log says, then what the rows say. See `index`."""
 
 from __future__ import annotations
 
 import json
 import mmap
-import os
 import sqlite3
-import zlib
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from gymmesh_client.journal.frames import HEADER, Frame
-from gymmesh_client.journal.index_rows import boundary_name, columns_of
-from gymmesh_client.journal.index_schema import APPLICATION_ID, INDICES, TABLES, VERSION
-from gymmesh_client.journal.lanes import Packer
+from gymmesh_client.journal.index_rows import Columns, boundary_name, columns_of
+from gymmesh_client.journal.index_tables import (
+    APPLICATION_ID,
+    INDICES,
+    KEY_INDICES,
+    TABLES,
+    VERSION,
+)
 from gymmesh_client.journal.layout import OutputFiles
+from gymmesh_client.journal.log import frames_of
+from gymmesh_client.journal.moves import Moves
 from gymmesh_client.journal.records import (
     COMPLETED,
     FAILED,
@@ -23,8 +28,11 @@ from gymmesh_client.journal.records import (
     RELEASED_TYPE,
     RESERVED_TYPE,
     REWRITTEN_TYPE,
+    SUPERSEDED,
     AttemptFailed,
     BadRecord,
+    Blanked,
+    Compacted,
     Outcome,
     Place,
     Record,
@@ -33,68 +41,50 @@ from gymmesh_client.journal.records import (
     bodies,
     decode_one,
 )
+from gymmesh_client.journal.row_files import RowReader
 from gymmesh_client.journal.state import RunState
-from gymmesh_client.journal.store import frames_of
 from gymmesh_client.problems import UserError
 
 _OUTCOMES: Final = {COMPLETED: "completed", FAILED: "failed"}
 # Of no interest here; types from 128 on may be skipped by every reader.
 _NOT_INDEXED: Final = frozenset((RESERVED_TYPE, RELEASED_TYPE, REWRITTEN_TYPE, *range(128, 256)))
-_MOST_HELD: Final = 2000
+_AT_ONCE: Final = 2000
 _MOST: Final = 1 << 63  # SQLite's integers are below
-_SUPERSEDE: Final = """
-    UPDATE attempts SET current = 0, superseded = :why, row_file = :file, row_offset = :offset,
-        row_bytes = :extent, lane = :lane, shard = :shard, row_inner = :inner,
-        row_length = :length, row_crc = :crc, rollout_id = :rollout_id, task_id = :task_id,
-        repeat = :repeat, environment = :environment, reason = :reason, reward = :reward,
-        tokens = :tokens
-    WHERE rowid = (
-        SELECT min(rowid) FROM attempts WHERE rollout_key = :key AND current = 1
-    )
+
+_PLACE: Final = "row_kind, row_shard, row_offset, row_inner, row_length, row_bytes, row_crc"
+_INSERT: Final = f"""
+    INSERT INTO attempts (attempt, outcome, current, ended_at, rollout_key, boundary, {_PLACE})
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
+_NO_PLACE: Final = (None,) * len(Place._fields)
+_PLACES: Final = f"SELECT rowid, {_PLACE} FROM attempts"
+_IN_FILE: Final = (
+    f"{_PLACES} WHERE row_kind = ? AND row_shard = ? AND rowid > ? ORDER BY rowid LIMIT {_AT_ONCE}"
+)
+_NEW: Final = (
+    f"{_PLACES} WHERE rowid > ? AND row_kind IS NOT NULL "
+    "ORDER BY row_kind, row_shard, row_offset, row_inner"
+)
+_MOVE: Final = f"UPDATE attempts SET ({_PLACE}) = (?, ?, ?, ?, ?, ?, ?) WHERE rowid = ?"
+# Of a rollout at most one outcome is current at a time, so each takes the oldest that still is.
+_CURRENT: Final = "SELECT min(rowid) FROM attempts WHERE rollout_key = ? AND current = 1"
+_SUPERSEDE: Final = "UPDATE attempts SET current = 0, superseded = ? WHERE rowid = ?"
+_NAME_SUPERSEDED: Final = f"UPDATE attempts SET row_file = ? WHERE row_kind = {SUPERSEDED}"
+_SET_COLUMNS: Final = (
+    f"UPDATE attempts SET ({', '.join(Columns._fields)}, row_file) = (?, ?, ?, ?, ?, ?, ?, ?) "
+    "WHERE rowid = ?"
+)
 # An attempt that was tried again has no row; a later one of its rollout says what it was of.
 _NAME_FAILED: Final = """
     UPDATE attempts SET (rollout_id, task_id, repeat, environment) = (
         SELECT rollout_id, task_id, repeat, environment FROM attempts AS other
         WHERE other.rollout_key = attempts.rollout_key AND other.rollout_id IS NOT NULL LIMIT 1
-    ) WHERE rollout_id IS NULL AND row_file IS NULL
+    ) WHERE rollout_id IS NULL AND row_kind IS NULL
 """
 
 
-class _Attempt(NamedTuple):
-    """A row of the table `attempts`: its columns, of which docs/journal.md tells."""
-
-    attempt: int
-    outcome: str
-    current: int
-    ended_at: int
-    rollout_key: bytes
-    boundary: str | None
-    rollout_id: str | None = None
-    task_id: str | None = None
-    repeat: int | None = None
-    environment: str | None = None
-    reason: str | None = None
-    reward: float | None = None
-    tokens: int | None = None
-    row_file: str | None = None
-    lane: int | None = None
-    shard: int | None = None
-    row_offset: int | None = None
-    row_inner: int | None = None
-    row_length: int | None = None
-    row_bytes: int | None = None
-    row_crc: int | None = None
-
-
-_INSERT: Final = (
-    f"INSERT INTO attempts ({', '.join(_Attempt._fields)}) "
-    f"VALUES ({', '.join('?' * len(_Attempt._fields))})"
-)
-
-
 class IndexBuilder:
-    """Writes one index; a context manager. Memory grows with what was superseded, no more.
+    """Writes one index; a context manager.
 
     Args:
         files: the run's files.
@@ -106,9 +96,8 @@ class IndexBuilder:
         self._files = files
         self._end, self._sequence = len(HEADER), 0
         self._state = RunState()
-        self._rows = _Rows(files)
-        self._held: list[_Attempt] = []
-        self._superseded: list[Superseded] = []
+        self._held: list[tuple[Any, ...]] = []
+        self._indexed = older is not None  # whether there are the indices that superseding needs
         self._database = sqlite3.connect(path, isolation_level=None)
         run = self._database.execute
         # A draft that a crash leaves behind is never read, so nothing needs to be rolled back.
@@ -120,9 +109,10 @@ class IndexBuilder:
             self._database.executescript(TABLES)
         else:
             self._continue(older)
+        (self._older_rows,) = run("SELECT coalesce(max(rowid), 0) FROM attempts").fetchone()
 
     def take(self, data: bytes | mmap.mmap) -> int:
-        """Read the journal, from where the older index ends; the bytes of it that were there.
+        """Read the log, from where the older index ends; the bytes of it that were there.
 
         Raises:
             UserError: it is damaged.
@@ -143,10 +133,11 @@ class IndexBuilder:
         Raises as `take`.
         """
         self._flush()
+        self._read_rows()
         self._database.execute("COMMIT")
         self._database.executescript(INDICES)
         self._database.execute("BEGIN")
-        self._supersede()
+        self._database.execute(_NAME_SUPERSEDED, (self._files.superseded.name,))
         self._database.execute(_NAME_FAILED)
         current = dict(
             self._database.execute(
@@ -159,7 +150,8 @@ class IndexBuilder:
             "ended": state.ended,
             "counts": {str(status): current.get(name, 0) for status, name in _OUTCOMES.items()},
             "ends": [[*file, end] for file, end in sorted(state.ends.items())],
-            "to_erase": [list(place) for place in state.to_erase],
+            "superseded": [list(place) for place in state.superseded],
+            "compacted": [[*file, number] for file, number in sorted(state.compacted.items())],
             "next": [self._end, self._sequence],
         }
         values = [(key, json.dumps(value)) for key, value in info.items()]
@@ -176,142 +168,102 @@ class IndexBuilder:
         trace: TracebackType | None,
     ) -> None:
         self._database.close()
-        self._rows.close()
 
     def _continue(self, older: dict[str, Any]) -> None:
         state = self._state
         state.session, state.ended = older["session"], older["ended"]
-        state.ends = {(lane, shard): end for lane, shard, end in older["ends"]}
-        state.to_erase = [Place(*place) for place in older["to_erase"]]
+        state.ends = {(kind, shard): end for kind, shard, end in older["ends"]}
+        state.superseded = [Place._make(place) for place in older["superseded"]]
+        state.compacted = {(kind, shard): number for kind, shard, number in older["compacted"]}
         self._end, self._sequence = older["next"]
-        self._rows.files = _layout(self._files, state.session)
+        self._files = self._files.of_session(state.session)
+
+    # -- what the log says --------------------------------------------------------------------
 
     def _frame(self, frame: Frame) -> None:
         when = min(frame.time_unix_nano, _MOST - 1)
         for kind, body in bodies(frame.payload):
             if kind not in _NOT_INDEXED:
                 self._record(decode_one(kind, body), when)
-        if len(self._held) >= _MOST_HELD:
+        if len(self._held) >= _AT_ONCE:
             self._flush()
 
     def _record(self, record: Record, when: int) -> None:
         if isinstance(record, Outcome):
-            self._outcome(record, when)
+            key, attempt, status, boundary, place = record
+            if status not in _OUTCOMES:
+                raise BadRecord(f"an outcome of kind {status}")
+            _checked(place)
+            self._state.reach(place.file, place.offset + place.extent)
+            name = boundary_name(boundary)
+            self._held.append((attempt, _OUTCOMES[status], 1, when, key, name, *place))
         elif isinstance(record, AttemptFailed):
             name = boundary_name(record.boundary)
-            self._held.append(_Attempt(record.attempt, "failed", 0, when, record.key, name))
-        elif isinstance(record, Superseded):
-            self._superseded.append(record)
-            self._hold(record.kept)
-            self._state.to_erase.append(record.was)
+            self._held.append((record.attempt, "failed", 0, when, record.key, name, *_NO_PLACE))
+        elif isinstance(record, Superseded | Blanked):
+            self._supersede(record)
         else:
-            self._state.apply(record)
+            if isinstance(record, Compacted):
+                self._move(record)
+            self._state.apply_to_run(record)
             if isinstance(record, Session):
-                self._rows.files = _layout(self._files, record.info)
-
-    def _outcome(self, record: Outcome, when: int) -> None:
-        key, attempt, status, boundary, place = record
-        if status not in _OUTCOMES:
-            raise BadRecord(f"an outcome of kind {status}")
-        self._hold(place)
-        self._held.append(
-            _Attempt(
-                attempt,
-                _OUTCOMES[status],
-                1,
-                when,
-                key,
-                boundary_name(boundary),
-                *columns_of(self._rows.read(place)),
-                self._rows.name(place),
-                *place,
-            )
-        )
-
-    def _hold(self, place: Place) -> None:
-        """Note that a file has a row there."""
-        end = place.offset + place.extent
-        if end >= _MOST:
-            raise BadRecord("a row lies behind the end of any file")
-        self._state.hold(place[:2], end, 0)
+                self._files = self._files.of_session(record.info)
 
     def _flush(self) -> None:
         self._database.executemany(_INSERT, self._held)
         self._held.clear()
 
-    def _supersede(self) -> None:
-        """Mark the outcomes that were superseded, in that order: of a rollout at most one is
-        current at a time, so each takes the oldest one that is not marked.
-        """
-        for record in self._superseded:
-            kept = record.kept
-            changed = self._database.execute(
-                _SUPERSEDE,
-                {
-                    "key": record.key,
-                    "why": REASONS.get(record.reason, ""),
-                    "file": self._rows.name(kept),
-                    **kept._asdict(),
-                    **columns_of(self._rows.read(kept))._asdict(),
-                },
-            ).rowcount
-            if changed != 1:
-                raise UserError(
-                    f"{self._files.journal}: is damaged: an outcome is superseded that there was "
-                    "not"
-                )
+    def _supersede(self, record: Superseded | Blanked) -> None:
+        self._flush()
+        if not self._indexed:
+            for statement in KEY_INDICES.split(";"):
+                self._database.execute(statement)
+            self._indexed = True
+        (rowid,) = self._database.execute(_CURRENT, (record.key,)).fetchone()
+        if rowid is None:
+            raise UserError(
+                f"{self._files.journal}: is damaged: an outcome is superseded that there was not"
+            )
+        self._database.execute(_SUPERSEDE, (REASONS.get(record.reason, ""), rowid))
+        self._state.note_superseded(record)
+        if isinstance(record, Blanked):
+            self._database.execute(_MOVE, (*_checked(record.copy), rowid))
 
+    def _move(self, record: Compacted) -> None:
+        """Give the rows of a file that was compacted their new places."""
+        self._flush()
+        moves, after = Moves(record), 0
+        while rows := self._database.execute(
+            _IN_FILE, (record.kind, record.shard, after)
+        ).fetchall():
+            after = rows[-1][0]
+            moved = [(*_checked(moves.of(Place._make(at))), rowid) for rowid, *at in rows]
+            self._database.executemany(_MOVE, moved)
 
-class _Rows:
-    """Reads rows one after another, a compressed frame once."""
+    # -- what the rows say --------------------------------------------------------------------
 
-    def __init__(self, files: OutputFiles) -> None:
-        self.files = files
-        self._names: dict[tuple[int, int], str] = {}
-        self._file: tuple[int, int] | None = None
-        self._fd = -1
-        self._frame: tuple[tuple[int, int], int] | None = None
-        self._rows = b""
-        self._packer: Packer | None = None
-
-    def read(self, place: Place) -> bytes:
-        """A row with its newline; empty where it is gone or damaged, which its reader reports."""
+    def _read_rows(self) -> None:
+        """Fill in the columns that come from rows, of what was not in the older index."""
+        state = self._state
+        reader = RowReader(self._files, state.compacted)
+        rows = self._database.execute(_NEW, (self._older_rows,))
         try:
-            data = self._read(place)
-        except (OSError, ValueError, UserError):
-            return b""
-        return data if zlib.crc32(data) == place.crc else b""
+            while some := rows.fetchmany(_AT_ONCE):
+                columns = [self._columns(reader, rowid, Place._make(at)) for rowid, *at in some]
+                self._database.executemany(_SET_COLUMNS, columns)
+        finally:
+            reader.close()
 
-    def name(self, place: Place) -> str:
-        """The name of a row's file."""
-        file = (place.lane, place.shard)
-        if file not in self._names:
-            self._names[file] = self.files.lane(*file).name
-        return self._names[file]
-
-    def close(self) -> None:
-        """Close the file that is open."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-    def _read(self, place: Place) -> bytes:
-        file = (place.lane, place.shard)
-        if file != self._file:
-            self.close()
-            self._file = None
-            self._fd = os.open(self.files.lane(*file), os.O_RDONLY | os.O_CLOEXEC)
-            self._file, self._frame = file, None
-        if place.extent == place.length:
-            data = os.pread(self._fd, place.length, place.offset)
-            if not data.startswith(b"\x28\xb5\x2f\xfd"):
-                return data
-        if self._frame != (file, place.offset):
-            self._packer = self._packer or Packer()
-            frame = os.pread(self._fd, place.extent, place.offset)
-            self._rows, self._frame = self._packer.unpack(frame), (file, place.offset)
-        return self._rows[place.inner : place.inner + place.length]
+    def _columns(self, reader: RowReader, rowid: int, place: Place) -> tuple[Any, ...]:
+        try:
+            row = reader.read(place)
+        except (OSError, UserError):
+            row = b""  # gone or damaged, which its reader reports
+        return (*columns_of(row), self._files.row_file(*place.file).name, rowid)
 
 
-def _layout(files: OutputFiles, session: dict[str, Any]) -> OutputFiles:
-    return OutputFiles(files.rows, session.get("shard_rows"), bool(session.get("zstd")))
+def _checked(place: Place) -> Place:
+    """The place, if a row can be there; anybody may have written the journal."""
+    if place.offset < 0 or place.offset + place.extent >= _MOST:
+        raise BadRecord("a row lies where no file can have one")
+    return place

@@ -3,7 +3,7 @@
 rollouts.jsonl             completed rollouts; with shards rollouts-00000.jsonl …; compressed
                            ones end in .zst
 rollouts.failures.jsonl    rollouts given up
-rollouts.superseded.jsonl  rows that were in one of these and are no longer current
+rollouts.superseded.jsonl  rows that a compaction took out of these: no longer current
 rollouts.journal           which outcomes are current, and where their rows are
 rollouts.index             attempts in SQLite, derived from all of the above
 rollouts.trace             every event of every attempt, when asked for
@@ -14,9 +14,11 @@ rollouts.skipped.jsonl     the task file's rows that were left out, when asked f
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from gymmesh_client.journal.records import FAILURES, ROWS
 from gymmesh_client.replacing import draft_of
@@ -38,6 +40,10 @@ class OutputFiles:
     rows: Path
     shard_rows: int | None = None
     zstd: bool = False
+
+    def of_session(self, session: Mapping[str, Any]) -> OutputFiles:
+        """The same run's files, laid out as its journal says."""
+        return OutputFiles(self.rows, session.get("shard_rows"), bool(session.get("zstd")))
 
     @property
     def failures(self) -> Path:
@@ -105,11 +111,27 @@ class OutputFiles:
             return str(first)
         return str(first.with_name(first.name.replace("0" * _DIGITS, "*", 1)))
 
-    def lane(self, lane: int, shard: int) -> Path:
+    def row_file(self, kind: int, shard: int) -> Path:
         """The file that a place names."""
-        if lane == ROWS:
+        if kind == ROWS:
             return self.shard(shard)
-        return self.failures if lane == FAILURES else self.superseded
+        return self.failures if kind == FAILURES else self.superseded
+
+    def compaction_draft(self, kind: int, shard: int, number: int) -> Path:
+        """Where a row file is written without its superseded rows, before it takes its place."""
+        return draft_of(self.row_file(kind, shard), str(number))
+
+    def compaction_drafts(self) -> list[Path]:
+        """The drafts that compactions left; one is needed only if the journal names it."""
+        own = [*self.all_shards(), self.failures]
+        names = [re.compile(re.escape(path.name) + r"\.\d+\.tmp") for path in own]
+        if not self.rows.parent.is_dir():
+            return []
+        return sorted(
+            path
+            for path in self.rows.parent.iterdir()
+            if any(name.fullmatch(path.name) for name in names)
+        )
 
     def all_shards(self) -> list[Path]:
         """The files of rows that are there, however they are laid out.
@@ -127,6 +149,7 @@ class OutputFiles:
         own = [self.failures, self.superseded, self.journal, self.index, self.trace]
         own += [self.summary, self.skipped, self.log, self.run]
         drafts = [draft_of(path) for path in (self.journal, self.summary, self.skipped)]
+        drafts += self.compaction_drafts()
         return [*{self.shard(0): None, **dict.fromkeys(self.all_shards())}, *own, *drafts]
 
     def shard_numbers(self) -> list[int]:

@@ -1,9 +1,11 @@
-"""Reading a run: its rows one after another, or one of a million by its id."""
+"""Reading a run: its rows one after another, or one of a million by its id.
+
+Built on the index (`index`), which says where each row is; used by `open_run`'s callers: `merge`,
+`gym-cli data show`, exports and people's own scripts.
+"""
 
 from __future__ import annotations
 
-import os
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +15,10 @@ from typing import Any, Final
 from gymmesh_client.journal.disk import reason
 from gymmesh_client.journal.index import Entry, Index, open_index
 from gymmesh_client.journal.keys import rollout_id, rollout_key
-from gymmesh_client.journal.lanes import read_row
 from gymmesh_client.journal.layout import OutputFiles
-from gymmesh_client.journal.records import COMPLETED, FAILED, FAILURES, ROWS, Place
-from gymmesh_client.journal.reservations import first_reserved
-from gymmesh_client.journal.row_files import read_lines
+from gymmesh_client.journal.log import first_reserved
+from gymmesh_client.journal.records import COMPLETED, FAILED, FAILURES, ROWS, Place, RowFile
+from gymmesh_client.journal.row_files import RowReader, read_rows
 from gymmesh_client.problems import UserError
 from gymmesh_responses import loads
 
@@ -54,12 +55,10 @@ class RunReader:
     def __init__(self, files: OutputFiles, index: Index) -> None:
         self.files = files
         self._index = index
-        self._fds: dict[Path, int] = {}
-        self._ends = {(lane, shard): end for lane, shard, end in index.info["ends"]}
-        self._gone: dict[tuple[int, int], set[tuple[int, int]]] = defaultdict(set)
-        for raw in index.info["to_erase"]:
-            place = Place(*raw)
-            self._gone[place.lane, place.shard].add((place.length, place.crc))
+        self._ends = {(kind, shard): end for kind, shard, end in index.info["ends"]}
+        self._compacted = {(kind, shard): at for kind, shard, at in index.info["compacted"]}
+        self._superseded = [Place._make(place) for place in index.info["superseded"]]
+        self._rows = RowReader(files, self._compacted)
 
     @property
     def run_id(self) -> str:
@@ -83,13 +82,13 @@ class RunReader:
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """The completed rollouts' rows, in the order in which they ended."""
-        for lane, shard in sorted(self._ends):
-            if lane == ROWS:
-                yield from self._lines(lane, shard)
+        for file in sorted(self._ends):
+            if file[0] == ROWS:
+                yield from self._lines(file)
 
     def failures(self) -> Iterator[dict[str, Any]]:
         """The failed rollouts' rows, in the order in which they ended."""
-        yield from self._lines(FAILURES, 0)
+        yield from self._lines((FAILURES, 0))
 
     def rollout_id(self, task_id: str, repeat_index: int) -> str:
         """The id of a task's repeat in this run."""
@@ -142,11 +141,9 @@ class RunReader:
         return [self._attempt(entry) for entry in self._index.find(rollout_key(rollout))]
 
     def close(self) -> None:
-        """Let the files go."""
+        """Close the files."""
         self._index.close()
-        for fd in self._fds.values():
-            os.close(fd)
-        self._fds.clear()
+        self._rows.close()
 
     def __enter__(self) -> RunReader:
         return self
@@ -170,16 +167,15 @@ class RunReader:
             self._read(entry.place) if entry.place else None,
         )
 
-    def _lines(self, lane: int, shard: int) -> Iterator[dict[str, Any]]:
-        path = self.files.lane(lane, shard)
-        compressed = lane == ROWS and self.files.compressed
-        end = self._ends.get((lane, shard), 0)
-        try:
-            gone = self._gone.get((lane, shard), ())
-            for line in read_lines(path, end, compressed=compressed, without=gone):
-                yield loads(line)
-        except OSError as error:
-            raise UserError(f"{path}: cannot be read: {reason(error)}") from None
+    def _lines(self, file: RowFile) -> Iterator[dict[str, Any]]:
+        rows = read_rows(
+            self.files,
+            file,
+            self._ends.get(file, 0),
+            compacted=self._compacted,
+            superseded=self._superseded,
+        )
+        yield from map(loads, rows)
 
     def _row(self, entry: Entry) -> bytes:
         """The row of a current outcome."""
@@ -188,13 +184,10 @@ class RunReader:
         return self._read(entry.place)
 
     def _read(self, place: Place) -> bytes:
-        path = self.files.lane(place.lane, place.shard)
         try:
-            fd = self._fds.get(path)
-            if fd is None:
-                fd = self._fds[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            return read_row(fd, place, str(path)).rstrip(b"\n")
+            return self._rows.read(place).rstrip(b"\n")
         except OSError as error:
+            path = self.files.row_file(*place.file)
             raise UserError(f"{path}: cannot be read: {reason(error)}") from None
 
 
@@ -212,6 +205,4 @@ def open_run(path: str | Path) -> RunReader:
         index = open_index(files)
     except OSError as error:
         raise UserError(f"{files.journal}: cannot be read: {reason(error)}") from None
-    session = index.info["session"]
-    layout = OutputFiles(files.rows, session.get("shard_rows"), bool(session.get("zstd")))
-    return RunReader(layout, index)
+    return RunReader(files.of_session(index.info["session"]), index)

@@ -10,15 +10,15 @@ from __future__ import annotations
 import json
 import re
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import starmap
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from gymmesh_client.journal.keys import KEY_BYTES
 
 FORMAT: Final = 1
 
-# Lanes: the files that rows are in.
+# Kinds of row files.
 ROWS: Final = 0
 FAILURES: Final = 1
 SUPERSEDED: Final = 2
@@ -40,25 +40,26 @@ REASONS: Final = {
 _HEAD: Final = struct.Struct("<BI")
 _PLACE: Final = struct.Struct("<B3xIQIIII")
 _OUTCOME: Final = struct.Struct(f"<{KEY_BYTES}sIBB2x")
-# An outcome's head, body and place in one, because it is most frequent.
-_OUTCOME_RECORD: Final = struct.Struct(f"<BI{KEY_BYTES}sIBB2xB3xIQIIII")
-_OUTCOME_BYTES: Final = _OUTCOME.size + _PLACE.size
 _SUPERSEDED: Final = struct.Struct(f"<{KEY_BYTES}sIB3x")
 _RESERVED: Final = struct.Struct(f"<{KEY_BYTES}sI")
 _ATTEMPT: Final = struct.Struct(f"<{KEY_BYTES}sIB3x")
-_END: Final = struct.Struct("<B3xIQ")
+_SIZE: Final = struct.Struct("<B3xIQ")
+_COMPACTED: Final = struct.Struct("<B3xIIQQ")
+_REMOVED: Final = struct.Struct("<QIIII")
 
 (
     _SESSION,
     RESERVED_TYPE,
     _FAILED_ATTEMPT,
-    OUTCOME_TYPE,
-    _SUPERSEDE,
-    _ERASE,
+    _OUTCOME_TYPE,
+    _BLANKED,
+    _ERASED,
     _RUN_ENDED,
     RELEASED_TYPE,
     REWRITTEN_TYPE,
-) = range(1, 10)
+    _SUPERSEDED_TYPE,
+    _COMPACTED_TYPE,
+) = range(1, 12)
 SESSION_TYPE: Final = bytes([_SESSION])
 _IGNORABLE: Final = 128
 
@@ -80,8 +81,8 @@ class Place(NamedTuple):
     """Where a row is.
 
     Attributes:
-        lane: ROWS, FAILURES or SUPERSEDED.
-        shard: the number of the lane's file.
+        kind: of its file: ROWS, FAILURES or SUPERSEDED.
+        shard: the number of its file among those of the kind.
         offset: bytes from the file's start to the row, or to the compressed frame that holds it.
         inner: bytes from the start of what the frame holds to the row; 0 when not compressed.
         length: bytes of the row, its newline included.
@@ -89,7 +90,7 @@ class Place(NamedTuple):
         crc: CRC-32 of the row, its newline included.
     """
 
-    lane: int
+    kind: int
     shard: int
     offset: int
     inner: int
@@ -97,9 +98,14 @@ class Place(NamedTuple):
     extent: int
     crc: int
 
+    @property
+    def file(self) -> RowFile:
+        """The file that it is in."""
+        return self.kind, self.shard
 
-PlaceNumbers: TypeAlias = tuple[int, int, int, int, int, int, int]
-"""What a Place holds; a tuple of no name is made, and packed, at a fraction of the cost."""
+
+RowFile: TypeAlias = tuple[int, int]
+"""A row file: its kind, and its number among those of the kind."""
 
 
 class Session(NamedTuple):
@@ -138,52 +144,77 @@ class Outcome(NamedTuple):
     place: Place
 
 
-class SomeOutcome(Protocol):
-    """An outcome, wherever its row is."""
-
-    @property
-    def key(self) -> bytes: ...
-    @property
-    def attempt(self) -> int: ...
-    @property
-    def status(self) -> int: ...
-    @property
-    def boundary(self) -> int: ...
-
-
 class Superseded(NamedTuple):
-    """An outcome is no longer current: where its row was, and where a copy of it is kept."""
+    """An outcome is no longer current; its row stays in its file until that is compacted."""
 
     key: bytes
     attempt: int
     reason: int
-    was: Place
-    kept: Place
+    place: Place
 
 
-class Rewritten(NamedTuple):
-    """A compressed frame as it is to be without its superseded rows.
+class Removed(NamedTuple):
+    """A superseded row that a compaction dropped.
 
-    It is on disk here before it is written in its place, where a power cut in the middle would
-    damage the frame's other rows. Without data the file is to end where the frame began.
+    Attributes:
+        offset: where it was; `inner`, `length` and `extent` likewise (see Place).
+        left: bytes of the compressed frame without the row, or rows; 0 when nothing is left of it,
+            as always in a file that is not compressed.
     """
 
-    lane: int
-    shard: int
     offset: int
-    data: bytes
+    inner: int
+    length: int
+    extent: int
+    left: int
 
 
-class Erased(NamedTuple):
-    """The rows superseded so far are gone from their files; `ends` are those files' sizes."""
+class Compacted(NamedTuple):
+    """A row file is replaced by one without its superseded rows.
 
-    ends: tuple[tuple[int, int, int], ...]
+    The new file is on disk beside the old one before this is written, and is renamed after.
+
+    Attributes:
+        kind: of the file.
+        shard: its number.
+        number: of this compaction in the run, from 1; part of the new file's temporary name.
+        size: bytes of the new file.
+        kept_at: where the rows that were dropped are now in the SUPERSEDED file, one after another.
+        removed: these rows, in the order of the old file.
+    """
+
+    kind: int
+    shard: int
+    number: int
+    size: int
+    kept_at: int
+    removed: tuple[Removed, ...]
 
 
 class RunEnded(NamedTuple):
     """The collector closed the run, as JSON values."""
 
     info: dict[str, Any]
+
+
+class Blanked(NamedTuple):
+    """As Superseded, by an earlier version: the row is copied, and then blanked in its file."""
+
+    key: bytes
+    attempt: int
+    reason: int
+    place: Place
+    copy: Place
+
+
+class Erased(NamedTuple):
+    """By an earlier version: the rows superseded so far are blank; the sizes of their files."""
+
+    sizes: tuple[tuple[int, int, int], ...]
+
+
+class Rewritten(NamedTuple):
+    """By an earlier version: a compressed frame was about to be written anew in its place."""
 
 
 Record: TypeAlias = (
@@ -193,43 +224,34 @@ Record: TypeAlias = (
     | AttemptFailed
     | Outcome
     | Superseded
-    | Rewritten
-    | Erased
+    | Compacted
     | RunEnded
+    | Blanked
+    | Erased
+    | Rewritten
 )
 
 
-def encode_outcomes(outcomes: Iterable[SomeOutcome], places: Iterable[PlaceNumbers]) -> bytes:
-    """The bytes of the records of outcomes, whose rows are in these places."""
-    # Written out, since a run consists of them.
-    pack, kind, size = _OUTCOME_RECORD.pack, OUTCOME_TYPE, _OUTCOME_BYTES
-    records = [
-        pack(kind, size, one.key, one.attempt, one.status, one.boundary, *place)
-        for one, place in zip(outcomes, places, strict=True)
-    ]
-    return b"".join(records)
-
-
 def encode(record: Record) -> bytes:
-    """A record's bytes."""
+    """A record's bytes. Records of earlier versions are read only."""
     if isinstance(record, Outcome):
-        return encode_outcomes((record,), (record.place,))
-    if isinstance(record, Reserved):
+        kind, body = _OUTCOME_TYPE, _OUTCOME.pack(*record[:4]) + _PLACE.pack(*record.place)
+    elif isinstance(record, Reserved):
         kind, body = RESERVED_TYPE, b"".join(starmap(_RESERVED.pack, record.attempts))
     elif isinstance(record, Released):
         kind, body = RELEASED_TYPE, b"".join(starmap(_RESERVED.pack, record.attempts))
     elif isinstance(record, AttemptFailed):
         kind, body = _FAILED_ATTEMPT, _ATTEMPT.pack(*record)
     elif isinstance(record, Superseded):
-        places = _PLACE.pack(*record.was) + _PLACE.pack(*record.kept)
-        kind, body = _SUPERSEDE, _SUPERSEDED.pack(*record[:3]) + places
-    elif isinstance(record, Rewritten):
-        kind, body = REWRITTEN_TYPE, _END.pack(*record[:3]) + record.data
-    elif isinstance(record, Erased):
-        kind, body = _ERASE, b"".join(_END.pack(*end) for end in record.ends)
-    else:
+        kind, body = _SUPERSEDED_TYPE, _SUPERSEDED.pack(*record[:3]) + _PLACE.pack(*record.place)
+    elif isinstance(record, Compacted):
+        removed = b"".join(starmap(_REMOVED.pack, record.removed))
+        kind, body = _COMPACTED_TYPE, _COMPACTED.pack(*record[:5]) + removed
+    elif isinstance(record, Session | RunEnded):
         kind = _SESSION if isinstance(record, Session) else _RUN_ENDED
         body = json.dumps(record.info, sort_keys=True, separators=(",", ":")).encode()
+    else:
+        raise TypeError(f"{type(record).__name__} is no longer written")
     return _HEAD.pack(kind, len(body)) + body
 
 
@@ -261,39 +283,43 @@ def bodies(payload: bytes) -> Iterator[tuple[int, bytes]]:
 def decode_one(kind: int, body: bytes) -> Record:
     """A record of its type and body; raises BadRecord as `decode`."""
     try:
-        if kind == OUTCOME_TYPE:
-            key, attempt, status, boundary = _OUTCOME.unpack_from(body)
-            return Outcome(
-                key, attempt, status, boundary, Place(*_PLACE.unpack_from(body, _OUTCOME.size))
-            )
-        return _rare(kind, body)
+        if kind == _OUTCOME_TYPE:
+            return Outcome._make((*_OUTCOME.unpack_from(body), _place(body, _OUTCOME.size)))
+        return _decode_other(kind, body)
     except (struct.error, ValueError, TypeError) as error:
         raise error if isinstance(error, BadRecord) else BadRecord(str(error)) from None
 
 
-def _rare(kind: int, body: bytes) -> Record:
+def _decode_other(kind: int, body: bytes) -> Record:
     if kind == RESERVED_TYPE:
         return Reserved(tuple(_RESERVED.iter_unpack(body)))
     if kind == RELEASED_TYPE:
         return Released(tuple(_RESERVED.iter_unpack(body)))
     if kind == _FAILED_ATTEMPT:
         return AttemptFailed(*_ATTEMPT.unpack(body))
-    if kind == _SUPERSEDE:
-        key, attempt, reason = _SUPERSEDED.unpack_from(body)
-        was = Place(*_PLACE.unpack_from(body, _SUPERSEDED.size))
-        kept = Place(*_PLACE.unpack_from(body, _SUPERSEDED.size + _PLACE.size))
-        return Superseded(key, attempt, reason, was, kept)
-    if kind == REWRITTEN_TYPE:
-        lane, shard, offset = _END.unpack_from(body)
-        return Rewritten(lane, shard, offset, body[_END.size :])
-    if kind == _ERASE:
-        return Erased(tuple(_END.iter_unpack(body)))
+    if kind == _SUPERSEDED_TYPE:
+        place = _place(body, _SUPERSEDED.size)
+        return Superseded._make((*_SUPERSEDED.unpack_from(body), place))
+    if kind == _COMPACTED_TYPE:
+        removed = map(Removed._make, _REMOVED.iter_unpack(body[_COMPACTED.size :]))
+        return Compacted._make((*_COMPACTED.unpack_from(body), tuple(removed)))
     if kind in (_SESSION, _RUN_ENDED):
         info = json.loads(body)
         if type(info) is not dict:
             raise BadRecord("a session is not a JSON object")
         return Session(checked_session(info)) if kind == _SESSION else RunEnded(info)
+    if kind == _BLANKED:
+        places = _place(body, _SUPERSEDED.size), _place(body, _SUPERSEDED.size + _PLACE.size)
+        return Blanked._make((*_SUPERSEDED.unpack_from(body), *places))
+    if kind == _ERASED:
+        return Erased(tuple(_SIZE.iter_unpack(body)))
+    if kind == REWRITTEN_TYPE:
+        return Rewritten()
     raise BadRecord(f"a record of type {kind}, which a later version of gymmesh wrote")
+
+
+def _place(body: bytes, start: int) -> Place:
+    return Place._make(_PLACE.unpack_from(body, start))
 
 
 def is_run_id(value: Any) -> bool:
@@ -325,8 +351,3 @@ def checked_session(info: dict[str, Any]) -> dict[str, Any]:
 def _is_shard(value: Any) -> bool:
     whole = type(value) is list and [type(one) for one in value] == [int, int]
     return whole and 0 <= value[0] < value[1]
-
-
-def encode_all(records: Iterable[Record]) -> bytes:
-    """Several records' bytes."""
-    return b"".join(map(encode, records))

@@ -1,60 +1,353 @@
-"""Reading files of rows from their beginning to where the journal says they end."""
+"""The row files: appended to by the journal, read at a place or from their beginning.
+
+A plain file is JSON lines. A compressed one is a sequence of zstd frames, one for each commit. A
+row that is superseded stays until its file is compacted (`compaction`), so readers skip rows
+that the journal does not name.
+"""
 
 from __future__ import annotations
 
-import io
+import contextlib
+import os
 import zlib
-from collections.abc import Collection, Iterator
-from pathlib import Path
-from typing import BinaryIO, Final
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO, Final
 
-from gymmesh_client.journal.lanes import load_zstandard
+from gymmesh_client.journal.disk import Disk, reason
+from gymmesh_client.journal.layout import OutputFiles
+from gymmesh_client.journal.records import FAILURES, ROWS, SUPERSEDED, Place, RowFile
+from gymmesh_client.problems import UserError
 
+_ZSTD_LEVEL: Final = 3
+ZSTD_FRAME: Final = b"\x28\xb5\x2f\xfd"
+"""How a compressed frame begins, and no JSON does."""
 _CHUNK: Final = 1 << 17
 
 
-def read_lines(
-    path: Path, end: int, *, compressed: bool, without: Collection[tuple[int, int]] = ()
+class RowFiles:
+    """The row files of one run, open for appending.
+
+    Args:
+        ends: bytes of each file that hold rows.
+        rows_in: rows ever put into each shard of ROWS.
+
+    Attributes:
+        ends: as given, and as far as rows were written since.
+    """
+
+    def __init__(
+        self,
+        files: OutputFiles,
+        disk: Disk,
+        ends: Mapping[RowFile, int],
+        rows_in: Mapping[int, int],
+    ) -> None:
+        self.files = files
+        self.ends = dict(ends)
+        self._disk = disk
+        self._shard = max(rows_in, default=0)
+        self._in_shard = rows_in.get(self._shard, 0)
+        self._fds: dict[RowFile, int] = {}
+        self._before: dict[
+            RowFile, int
+        ] = {}  # of files written to since `settle`: where they ended
+        self._new_entry = False
+        self._zstd = Zstd() if files.compressed else None
+
+    def append(self, rows: Sequence[tuple[int, bytes]]) -> list[Place]:
+        """Append rows (each a kind of file, and a line with its newline); not yet on disk.
+
+        Raises:
+            OSError: it failed; `undo` takes back all that was written since the last `settle`.
+        """
+        places: list[Place | None] = [None] * len(rows)
+        by_file: dict[RowFile, list[int]] = defaultdict(list)
+        for number, (kind, _) in enumerate(rows):
+            by_file[kind, self._next_shard() if kind == ROWS else 0].append(number)
+        for file, numbers in by_file.items():
+            lines = [rows[number][1] for number in numbers]
+            for number, place in zip(numbers, self._append(file, lines), strict=True):
+                places[number] = place
+        return [place for place in places if place is not None]
+
+    def sync(self) -> None:
+        """Put on disk what was written. Raises OSError."""
+        for file in self._before:
+            self._disk.sync(self._fds[file])
+        if self._new_entry:
+            self._disk.sync_folder(self.files.rows.parent)
+            self._new_entry = False
+
+    def settle(self) -> None:
+        """The journal names what was written; it is not taken back any more."""
+        self._before.clear()
+        for file in [one for one in self._fds if one[0] == ROWS and one[1] != self._shard]:
+            self.release(file)
+
+    def undo(self) -> None:
+        """Take back what was written since the last `settle`, as far as the disk lets us."""
+        for file, end in self._before.items():
+            self.ends[file] = end
+            with contextlib.suppress(OSError):
+                self._disk.cut(self._fds[file], end)
+        self._before.clear()
+
+    def repair(self) -> None:
+        """Cut off what the journal does not name.
+
+        Raises:
+            OSError: a file cannot be written.
+            UserError: a file is shorter than it must be.
+        """
+        last = max((shard for kind, shard in self.ends if kind == ROWS), default=0)
+        for number in self.files.shard_numbers():
+            if number > last:
+                self.files.shard(number).unlink()
+        for file in {*self.ends, (ROWS, last), (FAILURES, 0), (SUPERSEDED, 0)}:
+            path, end = self.files.row_file(*file), self.ends.get(file, 0)
+            size = path.stat().st_size if path.exists() else -1
+            if max(size, 0) < end:
+                raise UserError(_shorter(path, size, end))
+            if size > end:
+                self._disk.cut(self._fd(file), end)
+                self._disk.sync(self._fd(file))
+
+    def create(self) -> None:
+        """Make the first file of rows, so that there is one however the run goes. OSError."""
+        self._fd((ROWS, self._shard))
+        self._disk.sync_folder(self.files.rows.parent)
+
+    def release(self, file: RowFile) -> None:
+        """Close a file until it is needed again."""
+        if file in self._fds:
+            os.close(self._fds.pop(file))
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in list(self._fds):
+            self.release(file)
+
+    def _append(self, file: RowFile, lines: list[bytes]) -> list[Place]:
+        kind, shard = file
+        data, offset = b"".join(lines), self.ends.get(file, 0)
+        packed = self._zstd is not None and kind == ROWS
+        out = self._zstd.compress(data) if self._zstd is not None and packed else data
+        fd = self._fd(file)
+        self._before.setdefault(file, offset)
+        self._disk.write(fd, out, offset)
+        self.ends[file] = offset + len(out)
+        places, inner = [], 0
+        for line in lines:
+            size, crc = len(line), zlib.crc32(line)
+            if packed:
+                places.append(Place(kind, shard, offset, inner, size, len(out), crc))
+            else:
+                places.append(Place(kind, shard, offset + inner, 0, size, size, crc))
+            inner += size
+        return places
+
+    def _next_shard(self) -> int:
+        most = self.files.shard_rows
+        if most is not None and self._in_shard >= most:
+            self._shard, self._in_shard = self._shard + 1, 0
+        self._in_shard += 1
+        return self._shard
+
+    def _fd(self, file: RowFile) -> int:
+        fd = self._fds.get(file)
+        if fd is None:
+            path = self.files.row_file(*file)
+            self._new_entry = self._new_entry or not path.exists()
+            fd = self._fds[file] = self._disk.open(path)
+        return fd
+
+
+class RowReader:
+    """Reads rows at their places; the latest compressed frame is kept.
+
+    Args:
+        compacted: the number of the latest compaction of each file (see `open_row_file`).
+    """
+
+    def __init__(self, files: OutputFiles, compacted: Mapping[RowFile, int]) -> None:
+        self._files = files
+        self._compacted = compacted
+        self._fds: dict[RowFile, int] = {}
+        self._frame: tuple[RowFile, int] | None = None
+        self._content = b""
+        self._zstd: Zstd | None = None
+
+    def read(self, place: Place) -> bytes:
+        """The row at a place, with its newline.
+
+        Raises:
+            UserError: it is not what was written there.
+            OSError: the file cannot be read.
+        """
+        row = self.read_unchecked(place)
+        if zlib.crc32(row) != place.crc:
+            path = self._files.row_file(*place.file)
+            raise UserError(f"{path}: the row at byte {place.offset} is damaged")
+        return row
+
+    def read_unchecked(self, place: Place) -> bytes:
+        """As `read`; what stands there now, whatever it is."""
+        if self._frame == (place.file, place.offset):
+            return self._content[place.inner : place.inner + place.length]
+        data = os.pread(self._fd(place.file), place.extent, place.offset)
+        if place.extent == place.length and not data.startswith(ZSTD_FRAME):
+            return data
+        self._zstd = self._zstd or Zstd()
+        try:
+            self._content = self._zstd.decompress(data)
+        except ValueError:
+            self._content = b""
+        self._frame = (place.file, place.offset)
+        return self._content[place.inner : place.inner + place.length]
+
+    def close(self) -> None:
+        """Close the files."""
+        for fd in self._fds.values():
+            os.close(fd)
+        self._fds.clear()
+
+    def _fd(self, file: RowFile) -> int:
+        if file not in self._fds:
+            self._fds[file] = open_row_file(self._files, file, self._compacted)
+        return self._fds[file]
+
+
+def open_row_file(files: OutputFiles, file: RowFile, compacted: Mapping[RowFile, int]) -> int:
+    """Open a row file for reading, as the journal knows it. Raises OSError.
+
+    After a kill a compacted one may not have taken its place yet.
+
+    Args:
+        compacted: the number of the latest compaction of each file.
+    """
+    flags = os.O_RDONLY | os.O_CLOEXEC
+    if file in compacted:
+        with contextlib.suppress(FileNotFoundError):
+            return os.open(files.compaction_draft(*file, compacted[file]), flags)
+    return os.open(files.row_file(*file), flags)
+
+
+def read_rows(
+    files: OutputFiles,
+    file: RowFile,
+    end: int,
+    *,
+    compacted: Mapping[RowFile, int],
+    superseded: Collection[Place],
 ) -> Iterator[bytes]:
-    """The rows of a file, without their newlines and without the spaces of blanked ones.
+    """The current rows of a file, in their order and without their newlines.
 
     Args:
         end: bytes of the file that count.
-        without: (length, CRC-32) of superseded rows that still stand there.
+        compacted: as for `open_row_file`.
+        superseded: places of rows to leave out, of this and other files.
 
     Raises:
-        OSError: it cannot be read.
+        UserError: it cannot be read, or a compressed frame is damaged.
     """
     if not end:
         return
-    with path.open("rb") as file:
-        source: BinaryIO = io.BufferedReader(_Limited(file, end), _CHUNK)
-        if compressed:
-            decompressor = load_zstandard().ZstdDecompressor()
-            unpacked = decompressor.stream_reader(source, read_across_frames=True)
-            source = io.BufferedReader(unpacked, _CHUNK)
-        for raw in source:
-            line = raw.lstrip(b" ")
-            if without and (len(line), zlib.crc32(line)) in without:
-                continue
-            row = line.strip()
-            if row:
-                yield row
+    compressed = file[0] == ROWS and files.compressed
+    without = {(place.offset, place.inner) for place in superseded if place.file == file}
+    path = files.row_file(*file)
+    try:
+        fd = open_row_file(files, file, compacted)
+        yield from _read_rows(fd, end, compressed, without)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {reason(error)}") from None
 
 
-class _Limited(io.RawIOBase):
-    """The beginning of a file."""
+def _read_rows(
+    fd: int, end: int, compressed: bool, without: Collection[tuple[int, int]]
+) -> Iterator[bytes]:
+    with open(fd, "rb", _CHUNK) as file:
+        offset = 0
+        for content, size in _frames(file, end) if compressed else _lines(file, end):
+            inner = 0
+            for line in content.splitlines(keepends=True):
+                # An earlier version left spaces where a row was, its newline included.
+                row = line.lstrip(b" ")
+                at = inner + len(line) - len(row)
+                where = (offset, at) if compressed else (offset + at, 0)
+                if where not in without and row.strip():
+                    yield row.strip()
+                inner += len(line)
+            offset += size
 
-    def __init__(self, file: BinaryIO, size: int) -> None:
-        super().__init__()
-        self._file = file
-        self._left = size
 
-    def readable(self) -> bool:
-        return True
+def _lines(file: BinaryIO, end: int) -> Iterator[tuple[bytes, int]]:
+    """Each line, and its bytes."""
+    left = end
+    while left > 0 and (line := file.readline(left)):
+        yield line, len(line)
+        left -= len(line)
 
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override] # narrower than any buffer
-        data = self._file.read(min(len(buffer), self._left))
-        buffer[: len(data)] = data
-        self._left -= len(data)
-        return len(data)
+
+def _frames(file: BinaryIO, end: int) -> Iterator[tuple[bytes, int]]:
+    """What each compressed frame holds, and the frame's bytes."""
+    zstandard = load_zstandard()
+    decompressor = zstandard.ZstdDecompressor()
+    left, data = end, b""
+    while left > 0 or data:
+        frame, pieces, size = decompressor.decompressobj(), [], 0
+        while not frame.eof:
+            if not data:
+                data = file.read(min(_CHUNK, left))
+                left -= len(data)
+                if not data:
+                    raise OSError(0, "its last compressed frame is cut short")
+            try:
+                pieces.append(frame.decompress(data))
+            except zstandard.ZstdError as error:
+                raise OSError(0, f"a compressed frame is damaged: {error}") from None
+            size += len(data) - len(frame.unused_data)
+            data = frame.unused_data
+        yield b"".join(pieces), size
+
+
+class Zstd:
+    """Compresses and decompresses frames of rows. Raises UserError where zstandard is missing."""
+
+    def __init__(self) -> None:
+        zstandard = load_zstandard()
+        self._error = zstandard.ZstdError
+        self._compress = zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress
+        self._decompressor = zstandard.ZstdDecompressor()
+
+    def compress(self, data: bytes) -> bytes:
+        """A frame that holds the data."""
+        frame: bytes = self._compress(data)
+        return frame
+
+    def decompress(self, frame: bytes) -> bytes:
+        """What a frame holds. Raises ValueError when it is damaged."""
+        try:
+            data: bytes = self._decompressor.decompressobj().decompress(frame)
+            return data
+        except self._error as error:
+            raise ValueError(str(error)) from None
+
+
+def load_zstandard() -> Any:
+    """The module; UserError where it is not installed."""
+    try:
+        import zstandard
+    except ImportError:
+        raise UserError(
+            "compressed output needs the package zstandard; install it, or leave out --zstd"
+        ) from None
+    return zstandard
+
+
+def _shorter(path: object, size: int, end: int) -> str:
+    is_now = "is gone" if size < 0 else f"has {size} bytes"
+    return (
+        f"{path}: {is_now}, but its journal knows of {end}; put the file back as it was, or start "
+        "anew with --overwrite"
+    )

@@ -1,69 +1,74 @@
-"""What a journal amounts to: the run, which rollouts have an outcome, how long files are. Pure."""
+"""What a journal amounts to: the run, which rollouts have an outcome, how long files are. Pure.
+
+Replayed from the log when a run is opened for writing, and kept up to date by each commit. It
+holds a dict entry for each rollout (about 100 bytes, a tenth of a GB for a million); where rows
+are is the index's to know.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gymmesh_client.journal.keys import KeyTable, Slot, read_slot, write_slot
 from gymmesh_client.journal.records import (
     COMPLETED,
     FAILED,
     ROWS,
+    SUPERSEDED,
     AttemptFailed,
     BadRecord,
+    Blanked,
+    Compacted,
     Erased,
     Outcome,
     Place,
     Record,
     Released,
     Reserved,
-    Rewritten,
+    RowFile,
     RunEnded,
     Session,
-    SomeOutcome,
     Superseded,
 )
 
+# What is kept of a rollout: its status, and above it the highest attempt.
 _ATTEMPT_SHIFT: Final = 2
-_STATUS: Final = 3  # within a slot's first byte
+_STATUS: Final = 3
 
 
 @dataclass(slots=True)
 class RunState:
-    """The journal's records, applied in order. About 25 bytes per rollout.
+    """The journal's records, applied in order.
 
     Attributes:
         session: what the latest session said of the run.
         ended: what the latest session said at its end; None when it did not end well.
         counts: current outcomes, by status.
-        ends: bytes of each file of rows, by lane and shard.
-        rows_in: rows ever put into each shard of the ROWS lane.
-        to_erase: superseded rows that may still stand in their files.
-        rewrites: the compressed frames that those rows are in, as they are to be.
+        ends: bytes of each row file.
+        rows_in: rows ever put into each shard of ROWS.
+        superseded: places of superseded rows that no compaction has dropped yet.
+        compacted: the number of the latest compaction of each row file.
+        blanking: an earlier version was about to blank superseded rows.
     """
 
     session: dict[str, Any] = field(default_factory=dict)
     ended: dict[str, Any] | None = None
     counts: dict[int, int] = field(default_factory=lambda: {COMPLETED: 0, FAILED: 0})
-    ends: dict[tuple[int, int], int] = field(default_factory=dict)
+    ends: dict[RowFile, int] = field(default_factory=dict)
     rows_in: dict[int, int] = field(default_factory=dict)
-    to_erase: list[Place] = field(default_factory=list)
-    rewrites: list[Rewritten] = field(default_factory=list)
-    _rollouts: KeyTable = field(default_factory=KeyTable)
+    superseded: list[Place] = field(default_factory=list)
+    compacted: dict[RowFile, int] = field(default_factory=dict)
+    blanking: bool = False
+    _rollouts: dict[bytes, int] = field(default_factory=dict)
 
     def status(self, key: bytes) -> int:
         """COMPLETED or FAILED when the rollout has a current outcome, else 0."""
-        return self._rollouts.get(key) & _STATUS
+        return self._rollouts.get(key, 0) & _STATUS
 
     def attempt(self, key: bytes) -> int:
         """The highest attempt of a rollout that may have been sent; 0: none."""
-        return self._rollouts.get(key) >> _ATTEMPT_SHIFT
-
-    def attempts(self, keys: Sequence[bytes]) -> list[int]:
-        """`attempt` of each of these rollouts."""
-        return [value >> _ATTEMPT_SHIFT for value in self._rollouts.values(keys)]
+        return self._rollouts.get(key, 0) >> _ATTEMPT_SHIFT
 
     def apply(self, record: Record) -> None:
         """Take one record in.
@@ -73,84 +78,75 @@ class RunState:
                 is not current.
         """
         if isinstance(record, Outcome):
-            place = record.place
-            self.add_outcomes((record,), self.slots((record.key,)))
-            self.hold(place[:2], place.offset + place.extent, 1)
+            self._outcome(record)
         elif isinstance(record, Reserved):
             self._used(record.attempts)
         elif isinstance(record, Released):
             for key, attempt in record.attempts:
                 if self.attempt(key) == attempt and not self.status(key):
-                    self._rollouts.set(key, (attempt - 1) << _ATTEMPT_SHIFT)
+                    self._rollouts[key] = (attempt - 1) << _ATTEMPT_SHIFT
         elif isinstance(record, AttemptFailed):
             self._used(((record.key, record.attempt),))
-        elif isinstance(record, Superseded):
-            self._superseded(record)
-        elif isinstance(record, Rewritten):
-            self.rewrites.append(record)
+        elif isinstance(record, Superseded | Blanked):
+            self._no_longer_current(record.key)
+            self.note_superseded(record)
+        else:
+            self.apply_to_run(record)
+
+    def apply_to_run(self, record: Record) -> None:
+        """Take in a record that says something of the run or of its files, and not of a rollout."""
+        if isinstance(record, Compacted):
+            file = (record.kind, record.shard)
+            self.ends[file] = record.size
+            self.compacted[file] = record.number
+            self.superseded = [place for place in self.superseded if place.file != file]
+            self.reach((SUPERSEDED, 0), record.kept_at + sum(one.length for one in record.removed))
         elif isinstance(record, Erased):
-            self.to_erase.clear()
-            self.rewrites.clear()
-            for lane, shard, end in record.ends:
-                self.ends[lane, shard] = end
+            self.blanking = False
+            self.superseded.clear()
+            for kind, shard, size in record.sizes:
+                self.ends[kind, shard] = size
         elif isinstance(record, Session):
             self.session, self.ended = record.info, None
         elif isinstance(record, RunEnded):
             self.ended = record.info
 
-    def slots(self, keys: Iterable[bytes]) -> list[Slot]:
-        """Where the table keeps these rollouts, for `add_outcomes`."""
-        return self._rollouts.slots(keys)
+    def note_superseded(self, record: Superseded | Blanked) -> None:
+        """Note where the row of a superseded outcome still stands."""
+        self.superseded.append(record.place)
+        if isinstance(record, Blanked):
+            self.reach(record.copy.file, record.copy.offset + record.copy.extent)
+            self.blanking = True
 
-    def none_current(self, slots: Iterable[Slot]) -> bool:
-        """Whether none of the rollouts in these slots has a current outcome."""
-        together = 0
-        for bucket, at in slots:
-            together |= bucket[at]  # the byte that has the status
-        return not together & _STATUS
-
-    def add_outcomes(self, outcomes: Iterable[SomeOutcome], slots: Iterable[Slot]) -> None:
-        """The rollouts that are kept in these slots have a current outcome from now on; where their
-        rows are, `hold` is told.
-
-        Raises:
-            BadRecord: as `apply`.
-        """
-        counts = self.counts
-        for one, (bucket, at) in zip(outcomes, slots, strict=True):
-            status = one.status
-            if bucket[at] & _STATUS:
-                raise BadRecord("a rollout has a second outcome, and the first was not superseded")
-            if status not in counts:
-                raise BadRecord(f"an outcome of kind {status}")
-            attempt = one.attempt
-            if attempt > read_slot(bucket, at)[0] >> _ATTEMPT_SHIFT:
-                write_slot(bucket, at, (attempt << _ATTEMPT_SHIFT) | status)
-            else:
-                bucket[at] |= status
-            counts[status] += 1
-
-    def hold(self, file: tuple[int, int], end: int, rows: int) -> None:
-        """A file, of a lane and shard, holds so many rows more, and ends there or behind it."""
+    def reach(self, file: RowFile, end: int) -> None:
+        """A row file ends there or behind it."""
         if end > self.ends.get(file, 0):
             self.ends[file] = end
-        lane, shard = file
-        if rows and lane == ROWS:
-            self.rows_in[shard] = self.rows_in.get(shard, 0) + rows
 
-    def _superseded(self, record: Superseded) -> None:
-        value = self._rollouts.get(record.key)
-        if not value & _STATUS:
+    def _outcome(self, record: Outcome) -> None:
+        key, attempt, status, _, place = record
+        was = self._rollouts.get(key, 0)
+        if was & _STATUS:
+            raise BadRecord("a rollout has a second outcome, and the first was not superseded")
+        if status not in self.counts:
+            raise BadRecord(f"an outcome of kind {status}")
+        self._rollouts[key] = max(attempt, was >> _ATTEMPT_SHIFT) << _ATTEMPT_SHIFT | status
+        self.counts[status] += 1
+        kind, shard, offset, _, _, extent, _ = place
+        self.reach((kind, shard), offset + extent)
+        if kind == ROWS:
+            self.rows_in[shard] = self.rows_in.get(shard, 0) + 1
+
+    def _no_longer_current(self, key: bytes) -> None:
+        was = self._rollouts.get(key, 0)
+        if not was & _STATUS:
             raise BadRecord("an outcome is superseded that is not current")
-        self.counts[value & _STATUS] -= 1
-        self._rollouts.set(record.key, value & ~_STATUS)
-        kept = record.kept
-        self.hold(kept[:2], kept.offset + kept.extent, 0)
-        self.to_erase.append(record.was)
+        self.counts[was & _STATUS] -= 1
+        self._rollouts[key] = was & ~_STATUS
 
-    def _used(self, attempts: Sequence[tuple[bytes, int]]) -> None:
-        slots = self.slots([key for key, _ in attempts])
-        for (_, attempt), (bucket, at) in zip(attempts, slots, strict=True):
-            value = read_slot(bucket, at)[0]
-            if attempt > value >> _ATTEMPT_SHIFT:
-                write_slot(bucket, at, (attempt << _ATTEMPT_SHIFT) | (value & _STATUS))
+    def _used(self, attempts: Iterable[tuple[bytes, int]]) -> None:
+        rollouts = self._rollouts
+        for key, attempt in attempts:
+            was = rollouts.get(key, 0)
+            if attempt > was >> _ATTEMPT_SHIFT:
+                rollouts[key] = attempt << _ATTEMPT_SHIFT | was & _STATUS

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import model_pb2, tokens_pb2
+from gymmesh_responses import TOKEN_BYTES, common_tokens
 from gymmesh_runtime.errors import MeshError
-
-_WIDTH = 4  # token ids are little-endian int32
 
 
 @dataclass(slots=True)
@@ -83,8 +82,8 @@ class TokenLedger:
         settled, above = _check(above, capture)
         before = above.total if above is not None else 0
         own = settled.capture.prompt_token_ids + capture.output_token_ids
-        prompt = before + len(settled.capture.prompt_token_ids) // _WIDTH
-        total = before + len(own) // _WIDTH
+        prompt = before + len(settled.capture.prompt_token_ids) // TOKEN_BYTES
+        total = before + len(own) // TOKEN_BYTES
         self._calls[call_id] = _Call(above, own, prompt, total, prompt_items, output_items)
         return settled
 
@@ -203,7 +202,7 @@ def _check(
         return SettledTokens(capture, "", min(prefix, above.total)), None
     known = above.tokens()
     if not capture.prompt_token_ids.startswith(known):
-        return SettledTokens(capture, "", _common(known, capture.prompt_token_ids)), None
+        return SettledTokens(capture, "", common_tokens(known, capture.prompt_token_ids)), None
     # It came whole: what the parent has is not repeated.
     short = tokens_pb2.TokenCapture()
     short.CopyFrom(capture)
@@ -220,15 +219,3 @@ def _fork(capture: tokens_pb2.TokenCapture) -> str:
     except ValueError:
         return "OTHER"  # of a later contract
     return name.removeprefix("FORK_REASON_")
-
-
-def _common(one: bytes, other: bytes) -> int:
-    """How many leading tokens agree."""
-    low, high = 0, min(len(one), len(other)) // _WIDTH
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[low * _WIDTH : middle * _WIDTH] == other[low * _WIDTH : middle * _WIDTH]:
-            low = middle
-        else:
-            high = middle - 1
-    return low

@@ -22,7 +22,7 @@ class Subscription(Protocol):
 
 
 class RegistryBackend(Protocol):
-    """Keeps leases and tells watchers of changes. Raises MeshError for every failure."""
+    """Keeps leases and notifies watchers of changes. Raises MeshError for every failure."""
 
     @property
     def shared(self) -> bool:

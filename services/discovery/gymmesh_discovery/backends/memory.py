@@ -25,7 +25,7 @@ class MemoryRegistry:
         self._leases = Leases(clock)
         self._watchers = Watchers()
         self._sweeper: asyncio.Task[None] | None = None
-        self._counted = 0  # the version that the metric tells of
+        self._counted = 0  # the version that the metric counts
 
     async def open(self) -> None:
         """Starts the sweeper."""

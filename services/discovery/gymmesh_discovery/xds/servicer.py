@@ -125,6 +125,9 @@ class XdsEdge:
             metrics.XDS_STREAMS.set(self._streams)
             reader.cancel()
             await asyncio.gather(reader, return_exceptions=True)
+            # The traceback of its error holds this frame, and the request that was refused: with
+            # the reader in the frame they would hold one another until all garbage is collected.
+            del reader
 
     async def _read(
         self,

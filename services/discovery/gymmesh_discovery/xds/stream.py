@@ -140,7 +140,7 @@ class ClientStream:
 
     @property
     def is_owed(self) -> bool:
-        """Whether it has subscribed to something that it was not told of yet."""
+        """Whether it has subscribed to something that was not sent to it yet."""
         return any(known.owed for known in self._types.values())
 
     def due(self, catalog: Catalog) -> list[Push]:

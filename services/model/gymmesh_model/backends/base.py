@@ -3,34 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import msgspec
 
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.progress import Progress
+from gymmesh_model.backends.settings import Settings
 from gymmesh_model.routing import Pool
-from gymmesh_model.settings import Settings
 from gymmesh_model.tokens.record import Prefix, TokenRecord
-
-
-class Counted(msgspec.Struct, eq=False):
-    """A response whose tokens were counted when it was read.
-
-    answer: the answer around it, with nothing else in it, which is the service's from then on.
-    is_whole: whether its status is not `incomplete`. input_tokens, output_tokens: 0 where it does
-    not say.
-    """
-
-    answer: model_pb2.CreateResponseResponse
-    is_whole: bool
-    input_tokens: int
-    output_tokens: int
-
-
-Made: TypeAlias = responses_pb2.Response | Counted
-"""What a backend makes of a call: the response, which the service copies, or a counted one."""
 
 
 class ModelCall(msgspec.Struct, eq=False):
@@ -106,13 +88,13 @@ class Backend(Protocol):
     async def close(self) -> None:
         """Releases it. Bounded, and harmless when called twice or before `open`."""
 
-    async def create(self, call: ModelCall) -> Made:
-        """The model's answer, whole. A response may be shared with others: nobody changes it.
+    async def create(self, call: ModelCall) -> responses_pb2.Response:
+        """The model's answer, whole. It may be shared with other calls, so it is never changed.
 
         Raises MeshError with PARAMETER_UNSUPPORTED, FIELD_INVALID or a MODEL_* reason.
         """
 
-    async def stream(self, call: ModelCall, progress: Progress) -> Made:
+    async def stream(self, call: ModelCall, progress: Progress) -> responses_pb2.Response:
         """As `create`, and on the way hands what comes to `progress`.
 
         A backend without the capability `streaming` only answers.

@@ -12,7 +12,6 @@ import msgspec
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.base import Features, ModelCall
-from gymmesh_model.backends.chat_settings import chat_body, chat_echo
 from gymmesh_model.backends.chat_stream import ChatFold
 from gymmesh_model.backends.classify import http_failure
 from gymmesh_model.backends.http import HttpEndpoint
@@ -24,7 +23,8 @@ from gymmesh_model.convert import (
     from_chat,
     lift_thinking,
     lower_thinking,
-    plain_response,
+    settings_to_chat,
+    to_chat,
     write_whole,
 )
 from gymmesh_model.errors import AnswerInvalid, answer_invalid, options_of
@@ -95,7 +95,8 @@ class ChatBackend:
 
     def create(self, call: ModelCall) -> Coroutine[Any, Any, responses_pb2.Response]:
         body = sendable(lambda: write_whole(self._body(call)))  # a short one alone is kept
-        read = partial(self._respond, call.params, chat_echo(call, self._options))
+        params = call.params if call.settings is None else call.settings.params
+        read = partial(self._respond, params)
         return self._http.post(_PATH, body, call.timeout, read, key=call.rollout_id)
 
     async def stream(self, call: ModelCall, progress: Progress) -> responses_pb2.Response:
@@ -116,17 +117,25 @@ class ChatBackend:
         )
         return read.respond()
 
-    def _respond(
-        self, params: Mapping[str, Any], echo: bytes | None, raw: bytes
-    ) -> responses_pb2.Response:
+    def _respond(self, params: Mapping[str, Any], raw: bytes) -> responses_pb2.Response:
         answer = read_answer(self._name, raw, self._http.secrets)
         if self._lifts:
             answer = lift_thinking(answer)
-        return respond(self._name, answer, params, echo=echo)
+        return respond(self._name, answer, params)
 
     def _body(self, call: ModelCall) -> dict[str, Any]:
         body = chat_body(call, self._options)
         return lower_thinking(body) if self._lowers else body
+
+
+def chat_body(call: ModelCall, options: ChatOptions) -> dict[str, Any]:
+    """The chat request of a call, a dict of its own. Raises MeshError as `to_chat`."""
+    settings, shared = call.settings, None
+    if settings is not None:
+        if settings.made is None:
+            settings.made = settings_to_chat(settings.params, options)
+        shared = settings.made
+    return to_chat(call.params, options, seed=call.seed, items=call.items, shared=shared)
 
 
 class ChatReader:
@@ -225,19 +234,14 @@ def respond(
     answer: Mapping[str, Any],
     params: Mapping[str, Any],
     in_order: Callable[[list[Any]], list[Any]] | None = None,
-    echo: bytes | None = None,
 ) -> responses_pb2.Response:
     """The response for a chat answer. Raises MeshError MODEL_ANSWER_INVALID.
 
-    in_order: puts the output items into their order. echo: see `plain_response`.
+    params: of the call; their input does not count. in_order: puts the output items into their
+    order.
     """
-    now = int(time.time())
-    if in_order is None:
-        plain = plain_response(answer, params, new_id=new_id, now=now, echo=echo)
-        if plain is not None:
-            return plain
     try:
-        document = from_chat(answer, params, new_id=new_id, now=now)
+        document = from_chat(answer, params, new_id=new_id, now=int(time.time()))
         if in_order is not None:
             document["output"] = in_order(document["output"])
         return response_from_json(document)

@@ -14,8 +14,7 @@ from gymmesh_model.backends.remedies import excerpt, explain
 from gymmesh_model.backends.sse import EventStream
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.errors import answer_invalid, misconfigured, unreachable
-from gymmesh_model.load_poll import LoadPoll, wants_metrics
-from gymmesh_model.routing import Endpoint, Pool
+from gymmesh_model.routing import Endpoint, LoadPoll, Pool, wants_metrics
 from gymmesh_model.transport import (
     Answer,
     Body,

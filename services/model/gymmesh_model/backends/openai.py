@@ -16,8 +16,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from gymmesh.model.v1 import model_pb2
+from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.attempts import Attempts
-from gymmesh_model.backends.base import Features, Made, ModelCall
+from gymmesh_model.backends.base import Features, ModelCall
 from gymmesh_model.backends.classify import http_failure
 from gymmesh_model.backends.concealed import secret_texts
 from gymmesh_model.backends.progress import Progress
@@ -28,10 +29,11 @@ from gymmesh_model.backends.responses_stream import ResponsesReader
 from gymmesh_model.backends.sse import EventStream
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.convert import whole
-from gymmesh_model.errors import answer_invalid, invalid, misconfigured, options_of, unreachable
+from gymmesh_model.errors import answer_invalid, misconfigured, options_of, unreachable
 from gymmesh_model.routing import Endpoint, Pool
 from gymmesh_model.transport import MAX_BODY
 from gymmesh_responses import TOOL_NAME_RULE, is_tool_name
+from gymmesh_runtime.errors import field_invalid
 from gymmesh_runtime.extras import Extra
 
 if TYPE_CHECKING:
@@ -96,20 +98,20 @@ class OpenAIBackend:
         if client is not None:
             await client.close()
 
-    async def create(self, call: ModelCall) -> Made:
+    async def create(self, call: ModelCall) -> responses_pb2.Response:
         body = whole(_body(call.params, self.backend))
 
-        async def once(_: Endpoint) -> Made:
+        async def once(_: Endpoint) -> responses_pb2.Response:
             async with self._posted(body) as response:
                 answer = b"".join([piece async for piece in self._pieces(response)])
-            return read_response(self._name, answer, self._secrets)
+            return read_response(self._name, self._secrets, answer)
 
         return await self._attempts.run(once, call.timeout, key=call.rollout_id)
 
-    async def stream(self, call: ModelCall, progress: Progress) -> Made:
+    async def stream(self, call: ModelCall, progress: Progress) -> responses_pb2.Response:
         body = {**whole(_body(call.params, self.backend)), "stream": True}
 
-        async def once(_: Endpoint) -> Made:
+        async def once(_: Endpoint) -> responses_pb2.Response:
             reader = ResponsesReader(self._name, self._secrets, progress)
             async with self._posted(body) as response:
                 await self._feed(reader, response)
@@ -190,7 +192,9 @@ class OpenAIBackend:
             error = unreachable(self._name, cause, sent=not _is_unconnected(failure))
             raise explain(error, str(failure.request.url), said=cause) from None
         except UnicodeEncodeError:
-            raise invalid("params", "has an unpaired surrogate, which cannot be sent") from None
+            raise field_invalid(
+                "params", "has an unpaired surrogate, which cannot be sent"
+            ) from None
 
     async def _pieces(self, response: Any) -> AsyncGenerator[bytes, None]:
         pieces, size = response.iter_bytes(), 0
@@ -237,7 +241,7 @@ def _body(params: Mapping[str, Any], backend: str) -> dict[str, Any]:
     for index, tool in enumerate(tools if isinstance(tools, list) else ()):
         name = tool.get("name") if isinstance(tool, Mapping) else None
         if isinstance(name, str) and not is_tool_name(name):
-            raise invalid(
+            raise field_invalid(
                 f"params.tools[{index}].name",
                 f"is {name!r:.200}, which this endpoint refuses: it takes {TOOL_NAME_RULE}; rename "
                 "the tool in the task",

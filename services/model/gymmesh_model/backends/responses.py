@@ -15,10 +15,10 @@ import msgspec
 
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.base import Features, Made, ModelCall
+from gymmesh_model.backends.base import Features, ModelCall
 from gymmesh_model.backends.http import HttpEndpoint
 from gymmesh_model.backends.progress import Progress
-from gymmesh_model.backends.read_response import ResponseReader
+from gymmesh_model.backends.read_response import read_response
 from gymmesh_model.backends.responses_stream import ResponsesReader
 from gymmesh_model.backends.sendable import SHORT, Sendable, exactly
 from gymmesh_model.config import ModelConfig
@@ -47,7 +47,7 @@ class ResponsesBackend:
         options: ResponsesOptions = options_of(name, config.options, ResponsesOptions)
         self._name = name
         self._http = HttpEndpoint(name, config)
-        self._read = ResponseReader(name, self._http.secrets).read
+        self._read = partial(read_response, name, self._http.secrets)
         self.features = Features(
             takes_items=True,
             keep_aborted=options.keep_aborted,
@@ -65,12 +65,12 @@ class ResponsesBackend:
     async def close(self) -> None:
         await self._http.close()
 
-    def create(self, call: ModelCall) -> Coroutine[Any, Any, Made]:
+    def create(self, call: ModelCall) -> Coroutine[Any, Any, responses_pb2.Response]:
         written = _written(call)
         body = written if len(written) <= SHORT else Sendable(partial(_written, call), written)
         return self._http.post(_PATH, body, call.timeout, self._read, key=call.rollout_id)
 
-    async def stream(self, call: ModelCall, progress: Progress) -> Made:
+    async def stream(self, call: ModelCall, progress: Progress) -> responses_pb2.Response:
         body = _written(call, streamed=True)
 
         def reader() -> ResponsesReader:

@@ -74,7 +74,7 @@ class ResponsesReader:
             raise answer_invalid(self._name, "its stream ended before the answer did")
 
     def whole(self, body: bytes) -> None:
-        self.response = read_response(self._name, body, self._secrets).answer.response
+        self.response = read_response(self._name, self._secrets, body)
         for index, (_, halves) in self._halves.items():
             kind: Kind = _DELTAS[self._halves[index][0]]
             self._progress.delta(index, kind, halves.end())

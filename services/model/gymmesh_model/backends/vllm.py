@@ -23,10 +23,10 @@ from gymmesh_model.backends.base import Features, ModelCall
 from gymmesh_model.backends.chat import (
     STREAMED,
     ChatBackendOptions,
+    chat_body,
     read_answer,
     respond,
 )
-from gymmesh_model.backends.chat_settings import chat_body, chat_echo
 from gymmesh_model.backends.chat_stream import ChatFold
 from gymmesh_model.backends.http import HttpEndpoint
 from gymmesh_model.backends.progress import Progress
@@ -39,8 +39,8 @@ from gymmesh_model.config import ModelConfig
 from gymmesh_model.convert import lift_thinking, lower_thinking, write_whole
 from gymmesh_model.errors import options_of, timed_out
 from gymmesh_model.ids import new_id
-from gymmesh_model.tokens import Prefix, TokenRecord, unpack_ids
-from gymmesh_responses import dumps_clean
+from gymmesh_model.tokens import Prefix, TokenRecord
+from gymmesh_responses import dumps_clean, unpack_ids
 from gymmesh_runtime.errors import MeshError
 
 Json = dict[str, Any]
@@ -258,7 +258,7 @@ class VllmBackend:
             take_answer(self._name, sample, answer)
         if self._lifts:
             answer = lift_thinking(answer)
-        return respond(self._name, answer, call.params, echo=chat_echo(call, self._options))
+        return respond(self._name, answer, call.params)
 
     def _read(self, raw: bytes) -> Json:
         return read_answer(self._name, raw, self._http.secrets)

@@ -16,13 +16,11 @@ from gymmesh_model.errors import AnswerInvalid, answer_invalid
 from gymmesh_model.tokens import (
     Prefix,
     TokenRecord,
-    common_tokens,
     count,
     pack_ids,
     pack_logprobs,
-    unpack_ids,
 )
-from gymmesh_model.tokens.arrays import WIDTH
+from gymmesh_responses import TOKEN_BYTES, common_tokens, unpack_ids
 
 Json = dict[str, Any]
 _ENDED: Final = ("stop", "tool_calls", "function_call")
@@ -110,7 +108,8 @@ class Sample:
         tokens, logprobs = sum(map(len, record.output)), sum(map(len, record.logprobs))
         if tokens != logprobs:
             raise AnswerInvalid(
-                f"it has {logprobs // WIDTH} log probabilities for {tokens // WIDTH} tokens"
+                f"it has {logprobs // TOKEN_BYTES} log probabilities "
+                f"for {tokens // TOKEN_BYTES} tokens"
             )
 
 

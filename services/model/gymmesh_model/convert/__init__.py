@@ -9,21 +9,18 @@ from gymmesh_model.convert.calls import with_sent_calls
 from gymmesh_model.convert.from_chat import from_chat, items_from_message
 from gymmesh_model.convert.messages import messages_from_input, messages_from_items
 from gymmesh_model.convert.options import ChatOptions
-from gymmesh_model.convert.plain import echo_of, plain_response
 from gymmesh_model.convert.thinking import lift_thinking, lower_thinking
 from gymmesh_model.convert.to_chat import settings_to_chat, to_chat
 from gymmesh_model.convert.whole import whole, write_whole
 
 __all__ = [
     "ChatOptions",
-    "echo_of",
     "from_chat",
     "items_from_message",
     "lift_thinking",
     "lower_thinking",
     "messages_from_input",
     "messages_from_items",
-    "plain_response",
     "settings_to_chat",
     "to_chat",
     "whole",

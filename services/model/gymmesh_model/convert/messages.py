@@ -19,20 +19,14 @@ from typing import Any, Final
 from gymmesh.responses.v1 import responses_pb2 as pb
 from gymmesh_model.convert.calls import sent_arguments, sent_name
 from gymmesh_model.convert.options import DEFAULT, ChatOptions
-from gymmesh_model.convert.parts import (
-    check_keys,
-    content_of,
-    message_text,
-    plain_text,
-    text_content,
-)
-from gymmesh_model.errors import invalid, unreadable, unsupported
-from gymmesh_responses import CodecError, item_to_dict
+from gymmesh_model.convert.parts import check_keys, content_of, text_content
+from gymmesh_model.errors import unreadable, unsupported
+from gymmesh_responses import CodecError, items_to_list
+from gymmesh_runtime.errors import field_invalid
 
 Json = dict[str, Any]
 
 _PLAIN_ROLES: Final = ("user", "system")
-_PLAIN: Final = frozenset(("assistant", *_PLAIN_ROLES))
 # Token captures that a trainer's rows carry along; they are not part of what the model reads.
 _CAPTURE: Final = (
     "prompt_token_ids",
@@ -59,14 +53,11 @@ def messages_from_input(
     if isinstance(value, str):
         return [*messages, {"role": "user", "content": value}]
     if not isinstance(value, list):
-        raise invalid("params.input", "must be text or a list of items")
+        raise field_invalid("params.input", "must be text or a list of items")
     transcript = _Transcript(options, value, tools)
     for index, item in enumerate(value):
-        text = plain_text(item)
-        if text is not None and transcript.add_plain(item["role"], text):
-            continue
         if not isinstance(item, Mapping):
-            raise invalid(f"params.input[{index}]", "must be an object")
+            raise field_invalid(f"params.input[{index}]", "must be an object")
         transcript.add(item, f"input[{index}]")
     return messages + transcript.finished()
 
@@ -77,31 +68,12 @@ def messages_from_items(
     options: ChatOptions = DEFAULT,
     tools: object = None,
 ) -> list[Json]:
-    """`messages_from_input` of items that are messages still: the same, without the way there.
-
-    Raises as that, and FIELD_INVALID for an item that cannot be read.
-    """
-    messages = _instructed(instructions)
-    transcript = _Transcript(options, items, tools)
-    index = 0
+    """`messages_from_input` of items that are messages of the contract still; raises as that."""
     try:
-        for index, item in enumerate(items):
-            # An item that is none has an empty message, without a role.
-            message = item.message
-            role = message.role
-            if role in _PLAIN:
-                text = message_text(message)
-                if text and transcript.add_plain(role, text):
-                    continue
-            elif not role and transcript.add_tool(item):
-                continue
-            document = item_to_dict(item)
-            if not isinstance(document, Mapping):
-                raise invalid(f"params.input[{index}]", "must be an object")
-            transcript.add(document, f"input[{index}]")
+        value = items_to_list(items)
     except CodecError as error:
-        raise unreadable(error.within(index).within("input")) from None
-    return messages + transcript.finished()
+        raise unreadable(error.within("input")) from None
+    return messages_from_input(value, instructions, options, tools)
 
 
 def _instructed(instructions: object) -> list[Json]:
@@ -109,7 +81,7 @@ def _instructed(instructions: object) -> list[Json]:
     if isinstance(instructions, str):
         return [{"role": "system", "content": instructions}]
     if instructions is not None:
-        raise invalid("params.instructions", "must be text")
+        raise field_invalid("params.instructions", "must be text")
     return []
 
 
@@ -120,23 +92,20 @@ def reasoning_text(item: Mapping[str, Any], place: str) -> str:
     check_keys(item, _ITEM | {"summary", "content", "encrypted_content"}, place)
     parts = item.get("content") or item.get("summary") or []
     if not isinstance(parts, list):
-        raise invalid(f"params.{place}", "must hold its reasoning in a list of texts")
+        raise field_invalid(f"params.{place}", "must hold its reasoning in a list of texts")
     texts = [part.get("text") if isinstance(part, Mapping) else None for part in parts]
     if not all(isinstance(text, str) for text in texts):
-        raise invalid(f"params.{place}", "must hold its reasoning in a list of texts")
+        raise field_invalid(f"params.{place}", "must hold its reasoning in a list of texts")
     return "\n\n".join(map(str, texts))
 
 
 def _answered(items: Sequence[Any]) -> frozenset[str]:
     """The ids of the calls whose outputs are in the conversation."""
-    ids: list[object] = []
-    for item in items:
-        if isinstance(item, pb.Item):
-            if item.WhichOneof("kind") != "function_call_output":
-                continue
-            item = item_to_dict(item)
-        if isinstance(item, Mapping) and item.get("type") == "function_call_output":
-            ids.append(item.get("call_id"))
+    ids = [
+        item.get("call_id")
+        for item in items
+        if isinstance(item, Mapping) and item.get("type") == "function_call_output"
+    ]
     return frozenset(one for one in ids if isinstance(one, str))
 
 
@@ -162,40 +131,6 @@ class _Transcript:
         if self._ids is None:
             self._ids = _answered(self._items)
         return self._ids
-
-    def add_plain(self, role: object, text: str) -> bool:
-        """As `add` for a message of which only role and text count; False for other roles."""
-        if role == "assistant":
-            if self._open is None:
-                self._open = {"role": role, "content": text}
-                self.messages.append(self._open)
-                return True
-            message = self._joinable("content", "refusal")
-            message["content"] = _joined(message.get("content"), text)
-        elif role == "user" or role == "system":
-            self._close_with({"role": role, "content": text})
-        else:
-            return False
-        return True
-
-    def add_tool(self, item: pb.Item) -> bool:
-        """As `add` for a tool's call or its output with nothing unusual in it; False for others."""
-        call = item.function_call
-        try:
-            if call.name:
-                arguments = call.arguments.decode()
-                if not arguments or not call.call_id or call.overlay_json:
-                    return False
-                self._called(call.call_id, call.name, arguments)
-                return True
-            output = item.function_call_output
-            text = output.text.decode()
-            if not text or not output.call_id or output.overlay_json:
-                return False
-        except UnicodeDecodeError:  # an unpaired surrogate, perhaps
-            return False
-        self._close_with({"role": "tool", "tool_call_id": output.call_id, "content": text})
-        return True
 
     def add(self, item: Mapping[str, Any], place: str) -> None:
         kind = item.get("type", "message" if "role" in item else None)
@@ -236,20 +171,17 @@ class _Transcript:
         check_keys(item, _ITEM | {"call_id", "name", "arguments"}, place)
         for key in ("call_id", "name", "arguments"):
             if not isinstance(item.get(key), str):
-                raise invalid(f"params.{place}.{key}", "must be text")
-        self._called(item["call_id"], item["name"], item["arguments"])
-
-    def _called(self, call_id: str, name: str, arguments: str) -> None:
+                raise field_invalid(f"params.{place}.{key}", "must be text")
         message = self._open or self._begin()
-        name = sent_name(name, self._tools)
-        function = {"name": name, "arguments": sent_arguments(arguments)}
-        call = {"id": call_id, "type": "function", "function": function}
+        name = sent_name(item["name"], self._tools)
+        function = {"name": name, "arguments": sent_arguments(item["arguments"])}
+        call = {"id": item["call_id"], "type": "function", "function": function}
         message.setdefault("tool_calls", []).append(call)
 
     def _output(self, item: Mapping[str, Any], place: str) -> None:
         check_keys(item, _ITEM | {"call_id", "output"}, place)
         if not isinstance(item.get("call_id"), str):
-            raise invalid(f"params.{place}.call_id", "must be text")
+            raise field_invalid(f"params.{place}.call_id", "must be text")
         content = content_of(item.get("output"), place, "output")
         self._close_with({"role": "tool", "tool_call_id": item["call_id"], "content": content})
 

@@ -5,60 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gymmesh.responses.v1 import responses_pb2 as pb
-from gymmesh_model.errors import invalid, unsupported
+from gymmesh_model.errors import unsupported
+from gymmesh_runtime.errors import field_invalid
 
 Json = dict[str, Any]
 
 _TEXT: Final = ("input_text", "output_text", "text", "summary_text")
 _TEXT_KEYS: Final = frozenset(("type", "text", "annotations", "logprobs"))
-
-
-_PLAIN: Final = frozenset(("type", "role", "content", "id", "status"))
-
-
-def plain_text(item: Any) -> str | None:
-    """The text of a message in which only role and text count; None: look at it closely.
-
-    A shortcut for most items of most conversations, so it has to be sure, never complete.
-    """
-    if type(item) is not dict or not item.keys() <= _PLAIN or "role" not in item:
-        return None
-    if item.get("type", "message") != "message":
-        return None
-    content = item.get("content")
-    if type(content) is list:
-        if len(content) != 1:
-            return None
-        (part,) = content
-        if type(part) is not dict or part.get("type") not in _TEXT or not part.keys() <= _TEXT_KEYS:
-            return None
-        content = part.get("text")
-    return content if type(content) is str else None
-
-
-def message_text(message: pb.Message) -> str:
-    """`plain_text` of a message that is not converted to JSON; empty: look at it closely.
-
-    A text that is there says by itself which of the alternatives is set: to ask for that would
-    cost more.
-    """
-    if message.overlay_json:
-        return ""
-    text = message.text
-    if text:
-        return text
-    parts = message.parts.parts
-    if len(parts) != 1:
-        return ""
-    part = parts[0]
-    said: pb.OutputText | pb.InputText = part.output_text
-    text = said.text
-    if not text:
-        said = part.input_text
-        text = said.text
-    # Whatever else the part has stands in its overlay, a text that fits no field as well.
-    return "" if said.overlay_json else text
 
 
 def check_keys(item: Mapping[str, Any], known: frozenset[str] | set[str], place: str) -> None:
@@ -76,7 +29,7 @@ def content_of(value: object, place: str, key: str = "content") -> str | list[Js
     if isinstance(value, str):
         return value
     if not isinstance(value, list):
-        raise invalid(f"params.{place}.{key}", "must be text or a list of parts")
+        raise field_invalid(f"params.{place}.{key}", "must be text or a list of parts")
     parts = [_part(part, f"{place}.{key}[{index}]") for index, part in enumerate(value)]
     if len(parts) == 1 and parts[0]["type"] == "text":
         return str(parts[0]["text"])
@@ -91,7 +44,7 @@ def text_content(value: object, place: str) -> tuple[str | list[Json] | None, st
     if value is None or isinstance(value, str):
         return value, None
     if not isinstance(value, list):
-        raise invalid(f"params.{place}.content", "must be text or a list of parts")
+        raise field_invalid(f"params.{place}.content", "must be text or a list of parts")
     refusals: list[str] = []
     rest: list[object] = []
     for index, part in enumerate(value):
@@ -106,7 +59,7 @@ def text_content(value: object, place: str) -> tuple[str | list[Json] | None, st
 
 def _part(part: object, place: str) -> Json:
     if not isinstance(part, Mapping):
-        raise invalid(f"params.{place}", "must be an object")
+        raise field_invalid(f"params.{place}", "must be an object")
     kind = part.get("type")
     if kind in _TEXT:
         check_keys(part, _TEXT_KEYS, place)
@@ -138,5 +91,5 @@ def _file(part: Mapping[str, Any], place: str) -> Json:
 def _text(part: Mapping[str, Any], key: str, place: str) -> str:
     value = part.get(key)
     if not isinstance(value, str):
-        raise invalid(f"params.{place}.{key}", "must be text")
+        raise field_invalid(f"params.{place}.{key}", "must be text")
     return value

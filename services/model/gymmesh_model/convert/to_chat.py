@@ -22,7 +22,8 @@ from typing import Any, Final
 from gymmesh.responses.v1 import responses_pb2 as pb
 from gymmesh_model.convert.messages import messages_from_input, messages_from_items
 from gymmesh_model.convert.options import DEFAULT, ChatOptions
-from gymmesh_model.errors import invalid, unsupported
+from gymmesh_model.errors import unsupported
+from gymmesh_runtime.errors import field_invalid
 
 Json = dict[str, Any]
 
@@ -100,7 +101,7 @@ def _require_off(key: str, value: object) -> None:
 
 def _tools(value: object, options: ChatOptions) -> Json:
     if not isinstance(value, list):
-        raise invalid("params.tools", "must be a list")
+        raise field_invalid("params.tools", "must be a list")
     tools = [_tool(tool, f"tools[{index}]") for index, tool in enumerate(value)]
     # Endpoints refuse an empty list, and without one no tool is offered either.
     return {"tools": tools} if tools else {}
@@ -108,11 +109,11 @@ def _tools(value: object, options: ChatOptions) -> Json:
 
 def _tool(tool: object, place: str) -> Json:
     if not isinstance(tool, Mapping):
-        raise invalid(f"params.{place}", "must be an object")
+        raise field_invalid(f"params.{place}", "must be an object")
     if tool.get("type") != "function":
         raise unsupported(f"{place}.type", f"only function tools, not '{tool.get('type')}'")
     if not isinstance(tool.get("name"), str):
-        raise invalid(f"params.{place}.name", "must be text")
+        raise field_invalid(f"params.{place}.name", "must be text")
     function = {key: value for key, value in tool.items() if key != "type" and value is not None}
     return {"type": "function", "function": function}
 
@@ -145,7 +146,7 @@ def _max_tokens(value: object, options: ChatOptions) -> Json:
 
 def _text(value: object, options: ChatOptions) -> Json:
     if not isinstance(value, Mapping):
-        raise invalid("params.text", "must be an object")
+        raise field_invalid("params.text", "must be an object")
     body: Json = {}
     for key, member in value.items():
         if member is None:
@@ -176,7 +177,7 @@ def _format(value: object) -> Json:
 
 def _reasoning(value: object, options: ChatOptions) -> Json:
     if not isinstance(value, Mapping):
-        raise invalid("params.reasoning", "must be an object")
+        raise field_invalid("params.reasoning", "must be an object")
     for key, member in value.items():
         if key != "effort" and member is not None:
             raise unsupported(f"reasoning.{key}", "only the effort can be asked for")
@@ -186,7 +187,7 @@ def _reasoning(value: object, options: ChatOptions) -> Json:
 
 def _include(value: object, options: ChatOptions) -> Json:
     if not isinstance(value, list):
-        raise invalid("params.include", "must be a list")
+        raise field_invalid("params.include", "must be a list")
     for index, wanted in enumerate(value):
         if wanted != _LOGPROBS:
             raise unsupported(f"include[{index}]", f"'{wanted}' cannot be had there")
@@ -203,7 +204,7 @@ def _without_idle_tool_keys(body: Json) -> Json:
         return body
     body.pop("parallel_tool_calls", None)
     if body.pop("tool_choice", "auto") not in ("auto", "none"):
-        raise invalid("params.tool_choice", "asks for a tool, but there are no tools")
+        raise field_invalid("params.tool_choice", "asks for a tool, but there are no tools")
     return body
 
 

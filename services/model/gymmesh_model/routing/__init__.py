@@ -1,4 +1,4 @@
-"""Which endpoint gets a call, and how many calls run at a time. No I/O and no tasks.
+"""Which endpoint gets a call, and how many calls run at a time. LoadPoll alone does I/O.
 
 Limiter      admits calls to the model service, first come, first served
 Pool         the endpoints of a model: picks one per call, learns from how calls end
@@ -6,12 +6,14 @@ Router       ranks the endpoints for a rollout, so that its prefix stays cached
 Breaker      leaves an endpoint alone after failures; RetryBudget bounds retries
 Aimd         adapts the number of calls that an endpoint is given
 LoadReport   what an endpoint's metrics say of its load
+LoadPoll     reads them every few seconds
 """
 
 from gymmesh_model.routing.breaker import Breaker, RetryBudget
 from gymmesh_model.routing.concurrency import Aimd
 from gymmesh_model.routing.limiter import Limiter
 from gymmesh_model.routing.load import LoadReport, Targets, overloaded, parse_load
+from gymmesh_model.routing.load_poll import LoadPoll, wants_metrics
 from gymmesh_model.routing.pool import Endpoint, Pool, identity
 from gymmesh_model.routing.router import Router, ranking
 
@@ -20,6 +22,7 @@ __all__ = [
     "Breaker",
     "Endpoint",
     "Limiter",
+    "LoadPoll",
     "LoadReport",
     "Pool",
     "RetryBudget",
@@ -29,4 +32,5 @@ __all__ = [
     "overloaded",
     "parse_load",
     "ranking",
+    "wants_metrics",
 ]

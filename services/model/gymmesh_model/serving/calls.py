@@ -66,8 +66,6 @@ class _Running(msgspec.Struct, eq=False):
 # An answer that is kept: its request_id, the digest, the answer serialised, which takes a fraction
 # of a message's memory, and when it was given.
 _Done = tuple[str, Hashable, bytes, float]
-# Of the class, since a message looks through the names of its fields to find its methods.
-_SERIALIZED: Final[Callable[[Answer], bytes]] = Answer.SerializeToString
 
 
 class CallTable:
@@ -154,7 +152,7 @@ class CallTable:
 
     def _answered(self, request_id: str, running: _Running, answer: Answer) -> None:
         self._remove(request_id, running)
-        kept = _SERIALIZED(answer)
+        kept = answer.SerializeToString()
         now = self._clock()
         done = self._done[request_id] = (request_id, running.digest, kept, now)
         self._oldest.append(done)

@@ -17,11 +17,10 @@ from typing import Any, Final
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.errors import invalid
-from gymmesh_model.tokens.arrays import WIDTH, count
+from gymmesh_model.tokens.arrays import count
 from gymmesh_model.tokens.record import Prefix, Rendered, TokenRecord
-from gymmesh_responses import items_to_list
-from gymmesh_runtime.errors import MeshError
+from gymmesh_responses import TOKEN_BYTES, items_to_list
+from gymmesh_runtime.errors import MeshError, field_invalid
 from gymmesh_runtime.security.ownership import owned
 
 Json = dict[str, Any]
@@ -211,7 +210,7 @@ def _has_tokens(ref: model_pb2.ConversationRef) -> bool:
 def _sent_prefix(sent: model_pb2.PrefixTokens, items: int) -> Prefix:
     """What a caller that sends a conversation whole says of its tokens."""
     ends, total = list(sent.item_ends), count(sent.token_ids)
-    if len(sent.token_ids) % WIDTH:
+    if len(sent.token_ids) % TOKEN_BYTES:
         raise _invalid("token_ids", "is not a whole number of int32")
     if len(ends) > items:
         raise _invalid("item_ends", f"has {len(ends)} ends for {items} items")
@@ -280,4 +279,4 @@ def _unknown(ref: model_pb2.ConversationRef, why: str) -> MeshError:
 
 
 def _invalid(field_name: str, why: str) -> MeshError:
-    return invalid(f"conversation.prefix_tokens.{field_name}", why)
+    return field_invalid(f"conversation.prefix_tokens.{field_name}", why)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from gymmesh.model.v1 import tokens_pb2
-from gymmesh_model.errors import invalid
 from gymmesh_runtime import metrics
+from gymmesh_runtime.errors import field_invalid
 
 
 class WeightsClock:
@@ -26,7 +26,9 @@ class WeightsClock:
         """
         previous = self.version
         if previous is not None and version < previous:
-            raise invalid("version", f"is {version}, but version {previous} is in place already")
+            raise field_invalid(
+                "version", f"is {version}, but version {previous} is in place already"
+            )
         if version != previous:
             self.version = version
             metrics.MODEL_WEIGHTS_VERSION.labels(self._model).set(version)

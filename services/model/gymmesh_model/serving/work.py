@@ -7,10 +7,8 @@ from collections.abc import Sequence
 import msgspec
 
 from gymmesh.model.v1 import model_pb2
-from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.progress import Progress
 from gymmesh_model.serving.conversations import Turn
-from gymmesh_model.settings import Settings
 from gymmesh_model.tokens.record import TokenRecord
 
 
@@ -20,8 +18,6 @@ class Work(msgspec.Struct, eq=False):
     Attributes:
         request: as it came; given up once the backend's call is made of it, since thousands of
             calls may wait for their answers.
-        params: the request's, and given up with it.
-        settings: the parameters without the input, where they were met before.
         request_id: the request's.
         call_id: the request's.
         model: the name of the model that it asks for, where the endpoint has none of its own.
@@ -41,8 +37,6 @@ class Work(msgspec.Struct, eq=False):
     # A Struct, as every call makes one: it is filled without a step in Python.
 
     request: model_pb2.CreateResponseRequest | None
-    params: responses_pb2.ResponseParams | None
-    settings: Settings | None
     request_id: str
     call_id: str
     model: str

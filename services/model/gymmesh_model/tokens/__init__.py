@@ -1,11 +1,9 @@
 """Exact tokens: what the model read and wrote, and how a conversation goes on from there. Pure."""
 
 from gymmesh_model.tokens.arrays import (
-    common_tokens,
     count,
     pack_ids,
     pack_logprobs,
-    unpack_ids,
 )
 from gymmesh_model.tokens.continuation import (
     Known,
@@ -25,10 +23,8 @@ __all__ = [
     "Tail",
     "TokenRecord",
     "View",
-    "common_tokens",
     "count",
     "next_step",
     "pack_ids",
     "pack_logprobs",
-    "unpack_ids",
 ]

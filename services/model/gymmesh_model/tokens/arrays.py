@@ -1,4 +1,4 @@
-"""Token ids and log probabilities as bytes: little-endian int32 and float32. Pure.
+"""Token ids and log probabilities of parsed JSON as the contract's bytes, and places in them. Pure.
 
 Lists of Python numbers exist only where JSON is read or written.
 """
@@ -8,12 +8,10 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from gymmesh_model.errors import AnswerInvalid
-
-WIDTH: Final = 4  # bytes of one token id, and of one log probability
-_SWAP: Final = sys.byteorder == "big"
+from gymmesh_responses import TOKEN_BYTES
 
 
 def pack_ids(ids: Any) -> bytes:
@@ -26,39 +24,15 @@ def pack_logprobs(values: Any) -> bytes:
     return _packed("f", values, "log probabilities")
 
 
-def unpack_ids(ids: bytes) -> list[int]:
-    """Token ids as a list, for JSON. ids: a whole number of them."""
-    made = array("i")
-    made.frombytes(ids)
-    if _SWAP:
-        made.byteswap()
-    return made.tolist()
-
-
 def count(ids: bytes) -> int:
     """How many there are."""
-    return len(ids) // WIDTH
-
-
-def common_tokens(one: bytes, other: bytes) -> int:
-    """How many leading tokens agree."""
-    most = min(len(one), len(other)) // WIDTH
-    left, right = memoryview(one), memoryview(other)
-    low, high = 0, most
-    while low < high:
-        middle = (low + high + 1) // 2
-        # Only the part not known to agree is compared again.
-        if left[low * WIDTH : middle * WIDTH] == right[low * WIDTH : middle * WIDTH]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    return len(ids) // TOKEN_BYTES
 
 
 def last_index(ids: bytes, token: bytes, start: int) -> int:
     """The place of the last `token` at or after the place `start`, or -1."""
     for place in range(count(ids) - 1, start - 1, -1):
-        if ids[place * WIDTH : (place + 1) * WIDTH] == token:
+        if ids[place * TOKEN_BYTES : (place + 1) * TOKEN_BYTES] == token:
             return place
     return -1
 
@@ -70,6 +44,6 @@ def _packed(kind: str, values: Any, what: str) -> bytes:
         made = array(kind, values)
     except (TypeError, ValueError, OverflowError):
         raise AnswerInvalid(f"its {what} are not numbers of 32 bits") from None
-    if _SWAP:
+    if sys.byteorder == "big":
         made.byteswap()
     return made.tobytes()

@@ -30,8 +30,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from gymmesh.model.v1 import tokens_pb2
-from gymmesh_model.tokens.arrays import WIDTH, common_tokens, count, last_index
+from gymmesh_model.tokens.arrays import count, last_index
 from gymmesh_model.tokens.record import Prefix, Rendered
+from gymmesh_responses import TOKEN_BYTES, common_tokens
 
 
 class View(Enum):
@@ -150,14 +151,14 @@ def _seam(known: Known, renders: Renders) -> View | Tail | Rewritten:
     """The tail, what the template puts after the answer's stop token first."""
     prefix, closed = known.prefix, renders.get(View.CLOSED)
     added = renders.get(View.PROMPT)[len(closed) :]
-    last = prefix.tokens[-WIDTH:]
+    last = prefix.tokens[-TOKEN_BYTES:]
     if prefix.closed:
         stop = last_index(closed, last, count(_answer_begins(known, renders)))
         if stop >= 0:
-            return Tail(closed[(stop + 1) * WIDTH :] + added)
+            return Tail(closed[(stop + 1) * TOKEN_BYTES :] + added)
         if added.startswith(last):
             # The template ends an answer only where another message follows.
-            return Tail(added[WIDTH:])
+            return Tail(added[TOKEN_BYTES:])
     if View.OPEN not in renders:
         return View.OPEN
     unfinished = renders.views[View.OPEN]
@@ -166,10 +167,10 @@ def _seam(known: Known, renders: Renders) -> View | Tail | Rewritten:
     ending = closed[len(unfinished) :]
     if prefix.closed:
         # The model's own stop token stands for the template's.
-        return Tail(ending[WIDTH:] + added)
+        return Tail(ending[TOKEN_BYTES:] + added)
     rest = ending + added
     if prefix.closed is None and rest.startswith(last):
-        return Tail(rest[WIDTH:])
+        return Tail(rest[TOKEN_BYTES:])
     return Tail(rest)
 
 
@@ -190,7 +191,7 @@ def _begins_rendered(tokens: bytes, prefix: Prefix) -> int:
     known = prefix.rendered
     if known is None or count(tokens) < known.tokens:
         return 0
-    size = known.tokens * WIDTH
+    size = known.tokens * TOKEN_BYTES
     return size if rendered(tokens[:size]) == known else 0
 
 

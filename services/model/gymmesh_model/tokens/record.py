@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gymmesh.model.v1 import tokens_pb2
-from gymmesh_model.tokens.arrays import WIDTH, count
+from gymmesh_model.tokens.arrays import count
+from gymmesh_responses import TOKEN_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +48,12 @@ class Prefix:
     @property
     def prompt(self) -> bytes:
         """What the parent call read."""
-        return self.tokens[: len(self.tokens) - self.output_tokens * WIDTH]
+        return self.tokens[: len(self.tokens) - self.output_tokens * TOKEN_BYTES]
 
     @property
     def output(self) -> bytes:
         """What the parent call sampled."""
-        return self.tokens[len(self.tokens) - self.output_tokens * WIDTH :]
+        return self.tokens[len(self.tokens) - self.output_tokens * TOKEN_BYTES :]
 
 
 @dataclass(slots=True)

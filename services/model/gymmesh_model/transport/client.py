@@ -227,10 +227,11 @@ class HttpTransport:
     def _check_head(self, response: aiohttp.ClientResponse) -> None:
         if response.status < 200:
             raise ProtocolViolated(f"its status {response.status} is none of an answer")
-        codings = response.headers.getall("Transfer-Encoding", ["chunked"])
-        if [coding.lower() for coding in codings] != ["chunked"]:
+        headers = response.headers
+        codings = headers.getall("Transfer-Encoding", None)
+        if codings is not None and [coding.lower() for coding in codings] != ["chunked"]:
             raise ProtocolViolated("its Transfer-Encoding is not 'chunked'")
-        if response.headers.get("Content-Encoding", "identity").lower() not in ("", "identity"):
+        if headers.get("Content-Encoding", "").lower() not in ("", "identity"):
             raise ProtocolViolated("it is compressed, which it was asked not to be")
         if sum(len(name) + len(value) + 4 for name, value in response.raw_headers) > self._max_head:
             raise TooLarge(f"its head is larger than {self._max_head} bytes")

@@ -88,8 +88,11 @@ class CheckedConnector(aiohttp.TCPConnector):
                 raise ConnectionLost("connection closed by the endpoint")
             link = current_link.get()
             link.protocol, link.transport = protocol, transport
-            link.kept = protocol in self._recent
-            link.recent = self._recent.setdefault(protocol, deque(maxlen=_REMEMBERED))
+            recent = self._recent.get(protocol)
+            link.kept = recent is not None
+            if recent is None:
+                recent = self._recent[protocol] = deque(maxlen=_REMEMBERED)
+            link.recent = recent
             # A new one over TLS may have to read what belongs to its handshake.
             looks = link.kept or transport.get_extra_info("sslcontext") is None
             if not protocol.should_close and not (looks and _is_readable(transport)):

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from multidict import CIMultiDict
 from yarl import URL
 
 from gymmesh_model.transport.proxies import proxy_of
@@ -35,11 +36,12 @@ class Target:
         except ValueError:
             raise ValueError("the URL cannot be read") from None
         self.proxy = proxy_of(url)
-        self._headers = {**_with_auth(checked(headers), parts), "Accept-Encoding": "identity"}
+        fixed = {**_with_auth(checked(headers), parts), "Accept-Encoding": "identity"}
+        self._headers = CIMultiDict(fixed)  # what aiohttp takes without a copy
 
-    def headers(self, more: Mapping[str, str] | None) -> dict[str, str]:
+    def headers(self, more: Mapping[str, str] | None) -> CIMultiDict[str]:
         """A request's headers. more: those of this request alone. Raises ValueError."""
-        return {**self._headers, **checked(more)} if more else self._headers
+        return CIMultiDict({**self._headers, **checked(more)}) if more else self._headers
 
 
 def checked(headers: Mapping[str, str]) -> dict[str, str]:

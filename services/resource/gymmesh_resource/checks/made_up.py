@@ -1,4 +1,4 @@
-"""Makes arguments up for a tool, from its JSON Schema: valid ones, of which nobody claims sense."""
+"""Makes up arguments for a tool from its JSON Schema: valid, but without meaning."""
 
 from __future__ import annotations
 

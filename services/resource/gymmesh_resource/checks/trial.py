@@ -189,14 +189,16 @@ class _Trial:
         task = (await self._calls.some_tasks())[0]
         async with self._calls.session(task) as opened:
             names = [tool.function.name for tool in opened.tools]
-        told = []
+        outcomes = []
         for name in names:
             # A session for each, so that no call spoils the next one's.
             async with self._calls.session(task) as opened:
                 tool = next((one for one in opened.tools if one.function.name == name), None)
                 if tool is not None:
-                    told.append(f"{name} {await self._called(opened.session_id, tool.function)}")
-        return ", ".join(told) or "no tools"
+                    outcomes.append(
+                        f"{name} {await self._called(opened.session_id, tool.function)}"
+                    )
+        return ", ".join(outcomes) or "no tools"
 
     async def _called(self, session_id: str, function: responses_pb2.FunctionTool) -> str:
         """What came of a valid call, in a few words."""
@@ -260,15 +262,15 @@ class _Trial:
 
     async def _judged(self, transcript: Sequence[responses_pb2.Item], what: str) -> str:
         """The verdicts on one transcript, for each task."""
-        told: dict[str, int] = {}
+        counts: dict[str, int] = {}
         paid = ""
         for task in await self._calls.some_tasks():
             async with self._calls.session(task) as opened:
                 kind = await self._calls.judge(opened.session_id, task, transcript)
-            told[kind] = told.get(kind, 0) + 1
+            counts[kind] = counts.get(kind, 0) + 1
             if not paid and _pays(kind):
                 paid = task.task_id
-        said = ", ".join(f"{count} x {kind}" for kind, count in told.items())
+        said = ", ".join(f"{count} x {kind}" for kind, count in counts.items())
         if paid:
             raise Warned(
                 f"{said}: {what} is rewarded, first for the task {paid!r}; a policy learns that"
@@ -300,7 +302,7 @@ class _Trial:
             arguments = dumps(made_up(loads(function.parameters_json or b"{}")))
             answer = await self._calls.call(session_id, function.name, arguments)
         except (CannotMakeUp, MeshError):
-            return []  # told by the check of calls
+            return []  # the check of calls reports it
         call = responses_pb2.FunctionCall(
             name=function.name, call_id=call_id, arguments=arguments, status="completed"
         )

@@ -70,7 +70,7 @@ class _Server(uvicorn.Server):
 
 
 class _Connection(H11Protocol):
-    """Hangs up on a caller that says nothing, for whom the library would wait for ever, and on one
+    """Hangs up on a caller that says nothing, for which the library would wait for ever, and on one
     that spoils a request which is being answered, where the library's two answers would meet.
     """
 

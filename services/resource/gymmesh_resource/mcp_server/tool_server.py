@@ -5,7 +5,7 @@ as the session's agent would; one without is answered 401 and learns nothing. Th
 is streamable HTTP without MCP sessions: the token is the session.
 
 The client that opened the session, and so knows its id, is its owner: with the id as the token,
-`POST /session/tokens` mints a token, `GET /session` tells whether the episode is over, and
+`POST /session/tokens` mints a token, `GET /session` says whether the episode is over, and
 `GET /session/items` what was called so far, as Responses items. Asking keeps it from being idle.
 """
 

@@ -37,8 +37,8 @@ _T = TypeVar("_T")
 class Launch:
     """How a program is started.
 
-    `descriptors` are passed on to the launcher and closed here; on `status` the launcher tells
-    of the program's process and of its end; -1 where it does not.
+    `descriptors` are passed on to the launcher and closed here; on `status` the launcher writes
+    the program's process id and its end; -1 if it does not.
     """
 
     argv: list[str]
@@ -245,11 +245,11 @@ async def _settled(work: asyncio.Task[_T]) -> tuple[_T, bool]:
 
 
 class _Status:
-    """What the launcher tells: JSON documents with the program's process id and exit code."""
+    """What the launcher writes: JSON documents with the program's process id and exit code."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self._told = b""
+        self._written = b""
 
     def failed(self) -> bool:
         """Whether the launcher ended without having run the program."""
@@ -263,7 +263,7 @@ class _Status:
         """
         child = re.search(rb'"child-pid": *([0-9]+)', self._read())
         with contextlib.suppress(ProcessLookupError):
-            if child and b'"exit-code"' not in self._told:
+            if child and b'"exit-code"' not in self._written:
                 os.kill(int(child[1]), signal.SIGKILL)
             elif not child:
                 os.killpg(launcher.pid, signal.SIGKILL)
@@ -271,8 +271,8 @@ class _Status:
     def _read(self) -> bytes:
         if self._descriptor >= 0:
             with contextlib.suppress(BlockingIOError):
-                self._told += os.read(self._descriptor, 4096)
-        return self._told
+                self._written += os.read(self._descriptor, 4096)
+        return self._written
 
 
 def _spawn(launch: Launch) -> subprocess.Popen[bytes]:

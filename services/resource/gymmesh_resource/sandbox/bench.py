@@ -23,7 +23,7 @@ __all__ = ["Figures", "measure", "measure_in", "measure_neighbour"]
 class Figures:
     """Milliseconds from request to result, and CPU of the programs with their launchers.
 
-    `handed_over`: how many were started before they were asked for.
+    `handed_over`: how many were started ahead.
     """
 
     executions: int
@@ -34,11 +34,11 @@ class Figures:
     handed_over: int = 0
 
     def __str__(self) -> str:
-        told = (
+        line = (
             f"{self.executions} executions, {self.in_flight} in flight: median"
             f" {self.median_ms:.1f} ms, p99 {self.p99_ms:.1f} ms, {self.cpu_ms:.1f} ms CPU each"
         )
-        return told + (f", {self.handed_over} started ahead" if self.handed_over else "")
+        return line + (f", {self.handed_over} started ahead" if self.handed_over else "")
 
 
 async def measure(

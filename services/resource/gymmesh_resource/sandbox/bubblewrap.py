@@ -33,7 +33,7 @@ _LOGGER = logging.getLogger("gymmesh.resource")
 _FIRST_UID = 1_879_048_192
 _INSIDE_UID = "1000"
 _PATH = "/usr/local/bin:/usr/bin:/bin"
-# What the kernel tells about its host and nobody inside needs; each costs a mount.
+# What the kernel shows of its host, and no program inside needs; each costs a mount.
 _HIDDEN = ("/proc/cmdline", "/proc/keys")
 _ETC = ("/etc/ld.so.cache", "/etc/alternatives", "/etc/localtime")
 _PROBE_S = 10.0
@@ -44,7 +44,7 @@ class BubblewrapSandbox(LocalSandbox):
 
     `concurrency`: programs at a time; more wait. `python`: the interpreter for programs, by
     default the service's own where programs can reach it, else the system's. `warm`: programs
-    that are started before they are asked for, at most; 0 is none. `warm_idle_s`: seconds without
+    that are started ahead, at most; 0 is none. `warm_idle_s`: seconds without
     a request after which they are ended.
     """
 

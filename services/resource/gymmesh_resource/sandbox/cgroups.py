@@ -64,7 +64,7 @@ class Group:
                 _write(folder / "cpu.max", f"{_QUOTA_US} {_QUOTA_US}")
 
     def kill(self) -> bool:
-        """Kill what is still in the group; tells whether it was empty."""
+        """Kill what is still in the group; returns whether it was empty."""
         empty = True
         for member in self.members:
             for pid in member.read_text().split():
@@ -149,7 +149,7 @@ def _parents(root: Path, own: Path) -> Sequence[tuple[str, Path]]:
 
 
 def _existing(mount: Path, path: str) -> Path:
-    # In a container the path may be told from outside: the mount is then the own group.
+    # In a container the path may be the one outside: the mount is then the own group.
     folder = mount / path.lstrip("/")
     return folder if folder.is_dir() else mount
 

@@ -111,7 +111,7 @@ class PipeWriter:
         self._closed = False
 
     async def write(self, data: bytes) -> None:
-        """Write all of it. Raises OSError when nobody reads any more, or it was closed."""
+        """Write all of it. Raises OSError when the reader is gone, or it was closed."""
         view = memoryview(data)
         while view:
             if self._closed:

@@ -27,7 +27,7 @@ _CHUNK = 65_536
 class Process:
     """A program that runs.
 
-    `failed`: tells, after the end, whether it never ran because its surroundings could not be
+    `failed`: says, after the end, whether it never ran because its surroundings could not be
     made. `kill`: kills it, and all that it started.
     """
 
@@ -73,7 +73,7 @@ class Process:
         return await self._stdout.until_readable()
 
     def begin(self) -> None:
-        """Its time counts from now on: it was started ahead, and is asked for now."""
+        """Start its time limit: it was started ahead, and is used from now on."""
         self._started = time.perf_counter()
 
     async def write(self, data: bytes) -> None:
@@ -138,7 +138,7 @@ class Process:
             self._detach()
 
     async def _until_closed(self) -> None:
-        """Wait until nobody holds the output pipes: then no process is left to write to them."""
+        """Wait until no process holds the output pipes, so that none can write to them."""
         for stream in (self._stdout, self._stderr):
             while await stream.read(_CHUNK):
                 pass

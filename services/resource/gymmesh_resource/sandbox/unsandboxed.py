@@ -1,4 +1,4 @@
-"""Programs without a sandbox, for machines that have none and users who said so knowingly.
+"""Programs without a sandbox, for machines that have none, where the user allowed it.
 
 Limits of single processes hold; nothing else is kept from a program that the service may do.
 """

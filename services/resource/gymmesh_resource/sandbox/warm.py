@@ -1,7 +1,8 @@
-"""Programs started before they are asked for, each for one use.
+"""Programs started ahead of a request, each for one use.
 
-The pool holds what the last requests asked for, and fills up in the background: one start at a
-time, and only while there is a processor to spare. It knows nothing of how programs are started.
+The pool holds programs of the kinds that the last requests wanted, and fills up in the background:
+one start at a time, and only while there is a processor to spare. It knows nothing of how programs
+are started.
 
 Invariant: a spare is in the pool, or was given to one request, which ends it: none comes back.
 """
@@ -122,7 +123,7 @@ class Spare:
 class WarmPool:
     """At most `size` spares, for the kinds that the last `size` requests were of.
 
-    `start` starts one and raises SandboxError; `may_start` tells whether now is a time to.
+    `start` starts one and raises SandboxError; `may_start` says whether to start one now.
     All are ended when there was no request for `idle_s` seconds.
     """
 
@@ -205,7 +206,7 @@ class WarmPool:
             self._ready.setdefault(kind, deque()).append(spare)
 
     def _lacking(self) -> Kind | None:
-        """The kind that was asked for last of those of which there are too few."""
+        """Of the kinds with too few spares, the one that was requested last."""
         wanted = Counter(self._asked)
         for kind in reversed(self._asked):
             if self.waiting(kind) < wanted[kind]:
@@ -213,7 +214,7 @@ class WarmPool:
         return None
 
     async def _end_surplus(self) -> None:
-        """End what is dead, and what is beyond what the last requests asked for."""
+        """End spares that are dead, and those beyond what the last requests wanted."""
         wanted = Counter(self._asked)
         surplus, self._dead = self._dead, []
         for kind, spares in list(self._ready.items()):

@@ -62,8 +62,8 @@ class Method:
     ) -> Any:
         """The method's result.
 
-        `deadline`: the end on the monotonic clock of a call whose answer nobody can fetch later;
-        it bounds the models that the method calls. `usage`: where those are counted; the
+        `deadline`: when the caller gives up, in monotonic seconds, if it cannot fetch the answer
+        later; it bounds the model calls of the method. `usage`: where those are counted; the
         session's by default.
 
         Raises `TookTooLong`, QUEUE_FULL (no thread was free within the limit; nothing was run),

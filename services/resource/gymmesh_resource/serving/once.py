@@ -142,15 +142,20 @@ class Once:
 
 
 def digest_of(request: Request) -> int:
-    """A hash of the whole request, which tells a repeat from a reused id."""
+    """A hash of the whole request: the same for a repeat, another for a reused id."""
     return hash(request.SerializeToString(deterministic=True))
 
 
 async def until_done(task: asyncio.Task[Any]) -> None:
     """Wait for a task's end. Unlike `await task`, a cancelled caller leaves the task running."""
-    ended = asyncio.Event()
-    task.add_done_callback(lambda _: ended.set())
-    await ended.wait()
+    ended = asyncio.get_running_loop().create_future()
+
+    def end(_: asyncio.Task[Any]) -> None:
+        if not ended.done():
+            ended.set_result(None)
+
+    task.add_done_callback(end)
+    await ended
 
 
 def session_not_found(session_id: str) -> MeshError:

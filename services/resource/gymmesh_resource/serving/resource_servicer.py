@@ -53,6 +53,13 @@ class ResourceServicer:
         self._opening = served.method(environment.opening, limit_s)
         self._next_turn = served.method(environment.next_turn, limit_s)
         self._description = _description(served)
+        #: What all answers to CreateSession have in common.
+        self._session_answer = resource_pb2.CreateSessionResponse(
+            instance_id=served.instance_id,
+            tools=self._tools.offered,
+            multi_turn=served.multi_turn,
+            environment_version=environment.version,
+        )
 
     async def GetEnvironment(
         self, request: resource_pb2.GetEnvironmentRequest, context: CallContext
@@ -119,15 +126,12 @@ class ResourceServicer:
             except BaseException:
                 await served.end_session(session)
                 raise
-        answer = resource_pb2.CreateSessionResponse(
-            session_id=session.id,
-            instance_id=served.instance_id,
-            seed=session.seed,
-            tools=[*self._tools.offered, *tools],
-            items=items,
-            multi_turn=served.multi_turn,
-            environment_version=served.environment.version,
-        )
+        answer = resource_pb2.CreateSessionResponse()
+        answer.CopyFrom(self._session_answer)
+        answer.session_id = session.id
+        answer.seed = session.seed
+        answer.tools.extend(tools)
+        answer.items.extend(items)
         return self._sessions.add(session, request.request_id, identity, answer)
 
     async def _session_tools(self, session: Session[Any]) -> Sequence[responses_pb2.Tool]:

@@ -138,7 +138,12 @@ class SessionStore(Generic[S]):
         await until_done(task)
         if task.cancelled():
             raise _draining()
-        return task.result()
+        try:
+            return task.result()
+        finally:
+            # The traceback of its error holds this frame: they would hold one another, and the
+            # request, until all garbage is collected.
+            del task, known
 
     def add(
         self,

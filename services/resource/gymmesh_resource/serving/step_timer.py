@@ -2,7 +2,7 @@
 
 No timer can interrupt a method that blocks where it should await, and all other calls of the
 process stand still meanwhile. Timing each step from one await to the next, and not the call as a
-whole, tells the method that blocked from those that had to wait for it.
+whole, finds the method that blocked among those that had to wait for it.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class _Call:
 
 
 class _UnknownTool(Exception):
-    """There is no such tool; the text tells the model which there are."""
+    """There is no such tool; the text lists for the model which there are."""
 
 
 class ToolCalls:

@@ -2,8 +2,8 @@
 
     watch(environment, name)   called by the service when it opens; returns what ends it
 
-A step of a method is timed when it ends (see `host`). Until then nothing in the loop can speak:
-so a thread looks now and then whether the loop has turned, and if not, at what it is doing.
+A step of a method is timed when it ends (see `step_timer`). Until then nothing in the loop can run:
+so a thread checks now and then whether the loop has turned, and if not, what it is doing.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class _Watchdog:
         seconds, seen = now - self._turned, self._seen
         self._turned, self._seen = now, None
         if seen is not None and not stalls_within(_LOOK_S):
-            note_stall(*seen, seconds)  # a task of the method's own, whose steps nobody times
+            note_stall(*seen, seconds)  # a task of the method's own, whose steps are not timed
         self._timer = self._loop.call_later(_BEAT_S, self._turn)
 
     def _main(self) -> None:

@@ -1,6 +1,6 @@
 """From the arguments that a model wrote to the values that a tool takes.
 
-Invariant: the model's mistakes become a `BadArguments` whose text tells it what to correct; they
+Invariant: the model's mistakes become a `BadArguments` whose text says what to correct; they
 are never an exception of another kind, and never reach the tool.
 """
 

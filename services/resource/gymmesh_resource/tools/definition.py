@@ -76,7 +76,7 @@ class Toolset(Mapping[str, Tool]):
     ) -> None:
         """Read the marked methods. `types_by_tool` replaces parameters' types.
 
-        Raises `DefinitionError`, which names the tool and what is to be mended.
+        Raises `DefinitionError`, which names the tool and what to correct.
         """
         types_by_tool = types_by_tool or {}
         self._tools: dict[str, Tool] = {}

@@ -24,7 +24,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 # Seconds by the clock for one second of processor time: on a busier machine the work is given up,
-# which is nobody's verdict. The time that a verdict may take ends most earlier.
+# which is no verdict. The time that a verdict may take ends most earlier.
 PATIENCE = 20.0
 # The exit status of a worker without memory left: no number that Python or a shell uses.
 _NO_MEMORY = 86

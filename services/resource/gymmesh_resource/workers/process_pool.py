@@ -5,7 +5,7 @@ Invariant: every call ends, with the function's result, the function's exception
 
 The standard library's executors cannot end one worker, and pools with one queue for all
 workers break when a worker dies at the wrong moment; here each worker has its own two pipes and
-does one call at a time, so killing it concerns nobody else. Workers are started with a fresh
+does one call at a time, so killing it affects no other call. Workers are started with a fresh
 interpreter, never forked: gRPC's threads do not survive a fork.
 """
 
@@ -210,7 +210,7 @@ class ProcessPool:
         `function` must be found by its module and name (no lambda, no closure, not from a
         script's main module), and arguments and result must pickle. `timeout` is in seconds and
         counts from when a warm worker takes the call. What the function raises is raised here;
-        otherwise a `PoolError` tells what went wrong. A cancelled call kills its worker.
+        otherwise a `PoolError` says what went wrong. A cancelled call kills its worker.
         """
         reference = _reference(function)
         payload = (reference, arguments)

@@ -1,4 +1,4 @@
-"""What runs inside a worker process of `process_pool`: one call at a time, until told to end.
+"""What runs inside a worker process of `process_pool`: one call at a time, until its input ends.
 
 Invariant: whenever the parent is gone, however it went, so is the worker soon after.
 
@@ -93,7 +93,7 @@ def _perform(reference: str, arguments: tuple[Any, ...]) -> bytes:
     except MemoryError:
         raise  # what is left of the process is not to be trusted: end, and be replaced
     except SystemExit:
-        raise  # the function asked for the process to end
+        raise  # the function wants the process to end
     except BaseException as error:
         return pickle.dumps(_describe(error), PROTOCOL)
 

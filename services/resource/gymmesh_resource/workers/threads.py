@@ -1,4 +1,4 @@
-"""Runs blocking code in threads, so that it holds up nobody else.
+"""Runs blocking code in threads, so that it does not block the event loop.
 
 Invariant: a caller that gives up gets its place back at once, whatever its thread still does.
 
@@ -44,7 +44,7 @@ class _Job:
         except BaseException as raised:
             result, error = None, raised
         self.ended.set()
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits any more
             self.loop.call_soon_threadsafe(self._finish, result, error)
 
     def _finish(self, result: Any, error: BaseException | None) -> None:

@@ -1,4 +1,4 @@
-"""Runs are found by notes and steered by those who hold the token, over real gRPC."""
+"""Runs are found by the registry and steered by callers that hold the token, over real gRPC."""
 
 from __future__ import annotations
 
@@ -14,8 +14,14 @@ import pytest
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.run.v1 import run_pb2
-from gymmesh_client.control import RunDesk, RunServicer, find_run, open_runs
-from gymmesh_client.control.notes import Note, leave, notes_folder, read_all, take_away
+from gymmesh_client.control import RunServer, RunServicer, find_run, open_runs
+from gymmesh_client.control.registry import (
+    RunEntry,
+    read_entries,
+    registry_folder,
+    remove_entry,
+    write_entry,
+)
 from gymmesh_client.control.servicer import AUTHORIZATION
 from gymmesh_client.dispatch import RunStateError
 from gymmesh_runtime.context import CallContext
@@ -84,9 +90,9 @@ COMMANDS = [
 
 async def test_a_run_is_found_looked_at_and_steered() -> None:
     one, other = TinyRun("run-aa1"), TinyRun("run-ab2")
-    async with RunDesk() as desk:
-        desk.add(one, "one.jsonl")
-        desk.add(other, "other.jsonl")
+    async with RunServer() as server:
+        server.add(one, "one.jsonl")
+        server.add(other, "other.jsonl")
         async with open_runs() as runs:
             assert sorted((run.run_id, run.output) for run in runs) == [
                 ("run-aa1", "one.jsonl"),
@@ -108,8 +114,8 @@ async def test_a_run_is_found_looked_at_and_steered() -> None:
 async def test_what_is_not_allowed_or_not_said_is_refused() -> None:
     one = TinyRun("run-1")
     one.ending = True
-    async with RunDesk() as desk:
-        desk.add(one, "")
+    async with RunServer() as server:
+        server.add(one, "")
         async with open_runs() as runs:
             for request, reason in (
                 (run_pb2.ControlRunRequest(pause=run_pb2.PauseRun()), "RUN_STATE"),
@@ -129,10 +135,10 @@ async def test_what_is_not_allowed_or_not_said_is_refused() -> None:
 async def test_without_the_token_nothing_is_said(metadata: dict[str, str]) -> None:
     one = TinyRun("run-1")
     directory = PeerDirectory()
-    async with RunDesk() as desk:
-        desk.add(one, "")
-        (note,) = read_all()
-        peer: Any = directory.plain_peer(note.address, "gymmesh.run.v1.RunService")
+    async with RunServer() as server:
+        server.add(one, "")
+        (entry,) = read_entries()
+        peer: Any = directory.plain_peer(entry.address, "gymmesh.run.v1.RunService")
         calls = [
             peer.ListRuns(run_pb2.ListRunsRequest(), timeout=5, metadata=metadata),
             peer.GetRun(run_pb2.GetRunRequest(run_id="run-1"), timeout=5, metadata=metadata),
@@ -151,19 +157,19 @@ async def test_without_the_token_nothing_is_said(metadata: dict[str, str]) -> No
             with pytest.raises(MeshError) as caught:
                 await call
             assert caught.value.reason == Reason.ERROR_REASON_CREDENTIAL_INVALID
-            assert note.token not in str(caught.value)
+            assert entry.token not in str(caught.value)
         await directory.close()
     assert not one.told
 
 
 async def test_runs_are_listed_newest_first_a_page_at_a_time() -> None:
     directory = PeerDirectory()
-    async with RunDesk() as desk:
+    async with RunServer() as server:
         for number in range(5):
-            desk.add(TinyRun(f"run-{number}"), "")
-        note = next(read_all())
-        peer: Any = directory.plain_peer(note.address, "gymmesh.run.v1.RunService")
-        shown = {"authorization": f"Bearer {note.token}"}
+            server.add(TinyRun(f"run-{number}"), "")
+        entry = next(read_entries())
+        peer: Any = directory.plain_peer(entry.address, "gymmesh.run.v1.RunService")
+        shown = {"authorization": f"Bearer {entry.token}"}
         seen, token = [], ""
         while True:
             request = run_pb2.ListRunsRequest(page_size=2, page_token=token)
@@ -187,15 +193,15 @@ async def test_runs_are_listed_newest_first_a_page_at_a_time() -> None:
 
 
 async def test_which_run_is_meant_must_be_clear() -> None:
-    async with RunDesk() as desk, open_runs() as none:
+    async with RunServer() as server, open_runs() as none:
         with pytest.raises(MeshError, match="no run is being collected"):
             find_run(none, "")
-        desk.add(TinyRun("run-aa"), "")
+        server.add(TinyRun("run-aa"), "")
         async with open_runs() as runs:
             assert find_run(runs, "").run_id == "run-aa"
             with pytest.raises(MeshError, match="no run 'x' is being collected; there are: run-aa"):
                 find_run(runs, "x")
-        desk.add(TinyRun("run-ab"), "")
+        server.add(TinyRun("run-ab"), "")
         async with open_runs() as runs:
             assert find_run(runs, "run-ab").run_id == "run-ab"
             with pytest.raises(MeshError, match="2 runs fit 'run-a'; say which of"):
@@ -204,56 +210,56 @@ async def test_which_run_is_meant_must_be_clear() -> None:
                 find_run(runs, "")
 
 
-def test_a_note_is_its_owners_alone() -> None:
-    note = Note("run-1", "127.0.0.1:1", "secret", os.getpid(), "out.jsonl")
-    path = leave(note)
+def test_an_entry_is_its_owners_alone() -> None:
+    entry = RunEntry("run-1", "127.0.0.1:1", "secret", os.getpid(), "out.jsonl")
+    path = write_entry(entry)
     assert path.stat().st_mode & 0o777 == 0o600
-    assert notes_folder().stat().st_mode & 0o777 == 0o700
-    assert list(read_all()) == [note]
+    assert registry_folder().stat().st_mode & 0o777 == 0o700
+    assert list(read_entries()) == [entry]
     path.chmod(0o644)
-    assert not list(read_all()), "others could have written or read it"
-    notes_folder().chmod(0o777)
-    leave(note)
-    assert notes_folder().stat().st_mode & 0o777 == 0o700
-    assert notes_folder().parent.stat().st_mode & 0o022 == 0
+    assert not list(read_entries()), "others could have written or read it"
+    registry_folder().chmod(0o777)
+    write_entry(entry)
+    assert registry_folder().stat().st_mode & 0o777 == 0o700
+    assert registry_folder().parent.stat().st_mode & 0o022 == 0
 
 
-def test_notes_of_dead_processes_and_damaged_ones_are_passed_over() -> None:
+def test_entries_of_dead_processes_and_damaged_ones_are_passed_over() -> None:
     with subprocess.Popen(["true"]) as child:
         child.wait(10)
-    dead = leave(Note("run-1", "127.0.0.1:1", "t", child.pid, ""))
-    damaged = leave(Note("run-2", "127.0.0.1:1", "t", os.getpid(), ""))
+    dead = write_entry(RunEntry("run-1", "127.0.0.1:1", "t", child.pid, ""))
+    damaged = write_entry(RunEntry("run-2", "127.0.0.1:1", "t", os.getpid(), ""))
     damaged.write_text("{")
-    assert not list(read_all())
+    assert not list(read_entries())
     assert not dead.exists()
 
 
-def test_a_note_written_anew_is_not_taken_away() -> None:
-    first = Note("run-1", "127.0.0.1:1", "old", os.getpid(), "")
-    leave(first)
-    second = Note("run-1", "127.0.0.1:2", "new", os.getpid(), "")
-    leave(second)
-    take_away(first)
-    assert list(read_all()) == [second]
-    take_away(second)
-    assert not list(read_all())
+def test_an_entry_written_anew_is_not_removed() -> None:
+    first = RunEntry("run-1", "127.0.0.1:1", "old", os.getpid(), "")
+    write_entry(first)
+    second = RunEntry("run-1", "127.0.0.1:2", "new", os.getpid(), "")
+    write_entry(second)
+    remove_entry(first)
+    assert list(read_entries()) == [second]
+    remove_entry(second)
+    assert not list(read_entries())
 
 
 @pytest.mark.parametrize("run_id", ["../../evil", "/tmp/evil", "", ".x", "a/b", "a\x1b[2J"])
 def test_an_id_from_elsewhere_leads_out_of_no_folder(run_id: str, tmp_path: Path) -> None:
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(ValueError, match="is no run's id"):
-        leave(Note(run_id, "127.0.0.1:1", "t", os.getpid(), "out.jsonl"))
+        write_entry(RunEntry(run_id, "127.0.0.1:1", "t", os.getpid(), "out.jsonl"))
     assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize(
     "changed", [{"run_id": "../x"}, {"pid": -1}, {"pid": "1"}, {"token": 7}, {"address": None}]
 )
-def test_a_note_of_other_kinds_is_passed_over(changed: dict[str, Any]) -> None:
-    path = leave(Note("run-1", "127.0.0.1:1", "t", os.getpid(), "out.jsonl"))
+def test_an_entry_of_other_kinds_is_passed_over(changed: dict[str, Any]) -> None:
+    path = write_entry(RunEntry("run-1", "127.0.0.1:1", "t", os.getpid(), "out.jsonl"))
     path.write_text(json.dumps(json.loads(path.read_text()) | changed))
-    assert list(read_all()) == []
+    assert list(read_entries()) == []
 
 
 async def test_a_stream_of_groups_that_is_closed_closes_the_runs_own() -> None:

@@ -11,11 +11,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from gymmesh_client.dispatch import (
     Assignment,
+    Decision,
     Dispatcher,
     DispatchOptions,
     Ended,
     State,
-    Verdict,
 )
 from tests.unit.client.dispatch.endings import (
     ENDINGS,
@@ -77,9 +77,9 @@ class Runs(RuleBasedStateMachine):
             verdict = self.one.completed(assignment)
         else:
             verdict = self.one.failed(assignment, self.now, ended)
-        if verdict is Verdict.PUT_BACK:
+        if verdict is Decision.PUT_BACK:
             self.put_back.add(order)
-        elif verdict is not Verdict.RETRY:
+        elif verdict is not Decision.RETRY:
             self.left[order] += 1
 
     @precondition(lambda self: self.flying)

@@ -10,12 +10,12 @@ import pytest
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_client.dispatch import (
+    Decision,
     Dispatcher,
     DispatchOptions,
     Ended,
     RunStateError,
     State,
-    Verdict,
 )
 from tests.unit.client.dispatch.endings import (
     FAULT,
@@ -36,29 +36,29 @@ def test_starts_as_many_as_may_be_in_flight() -> None:
     first = [started(one, 0.0) for _ in range(3)]
     assert one.next(0.0) is None
     assert one.wake_at() is None
-    assert one.completed(first[0]) is Verdict.RECORD
+    assert one.completed(first[0]) is Decision.RECORD
     assert started(one, 0.0).work.group == "3"
 
 
 def test_a_failed_attempt_is_tried_again_after_a_while_with_the_next_number() -> None:
     one = dispatcher(1, max_attempts=3)
     first = started(one, 0.0)
-    assert one.failed(first, 1.0, TIMEOUT) is Verdict.RETRY
+    assert one.failed(first, 1.0, TIMEOUT) is Decision.RETRY
     assert one.next(1.0) is None
     assert one.wake_at() == 1.5
     second = started(one, 1.5)
     assert (second.attempt, second.tries) == (2, 2)
-    assert one.failed(second, 2.0, TIMEOUT) is Verdict.RETRY
+    assert one.failed(second, 2.0, TIMEOUT) is Decision.RETRY
     assert one.wake_at() == 3.0  # twice as long
     third = started(one, 3.0)
-    assert one.failed(third, 4.0, TIMEOUT) is Verdict.GIVE_UP
+    assert one.failed(third, 4.0, TIMEOUT) is Decision.GIVE_UP
     assert one.next(100.0) is None
     assert one.done
 
 
 def test_what_is_not_safe_to_retry_is_given_up_at_once() -> None:
     one = dispatcher(1, max_attempts=9)
-    assert one.failed(started(one, 0.0), 0.0, INVALID) is Verdict.GIVE_UP
+    assert one.failed(started(one, 0.0), 0.0, INVALID) is Decision.GIVE_UP
     assert one.next(99.0) is None
     assert one.done
 
@@ -74,19 +74,19 @@ def test_an_environment_that_nobody_knows_ends_the_run_at_once() -> None:
         message="no resource service named 'math' is serving; known: code",
         metadata={"name": "math", "known": "code"},
     )
-    assert [one.failed(each, 5.0, unknown) for each in first] == [Verdict.LEAVE] * 3
+    assert [one.failed(each, 5.0, unknown) for each in first] == [Decision.LEAVE] * 3
     assert one.complaint == unknown.message
     assert one.done
     later = dispatcher(100, concurrency=3)
     later.completed(started(later, 0.0))
-    assert later.failed(started(later, 0.0), 5.0, unknown) is Verdict.RETRY, "it was there"
+    assert later.failed(started(later, 0.0), 5.0, unknown) is Decision.RETRY, "it was there"
 
 
 def test_a_run_ends_after_so_many_failures() -> None:
     one = dispatcher(100, concurrency=1, max_attempts=1, max_failures=3)
     for number in range(3):
         assert one.state is State.RUNNING, number
-        assert one.failed(started(one, 0.0), 0.0, TIMEOUT) is Verdict.GIVE_UP
+        assert one.failed(started(one, 0.0), 0.0, TIMEOUT) is Decision.GIVE_UP
         if number < 2:
             one.completed(started(one, 0.0))
     assert one.complaint == "3 rollouts failed, which is the most allowed"
@@ -98,7 +98,7 @@ def test_a_run_all_of_whose_rollouts_are_refused_ends(options: Any, failed: int)
     one = dispatcher(100, concurrency=1, **options)
     for _ in range(failed):
         assert not one.complaint
-        assert one.failed(started(one, 0.0), 0.0, REFUSED) is Verdict.GIVE_UP
+        assert one.failed(started(one, 0.0), 0.0, REFUSED) is Decision.GIVE_UP
     assert f"{failed} rollouts in a row failed for the same reason" in one.complaint
     assert "HTTP 401" in one.complaint
     assert one.done
@@ -136,7 +136,7 @@ def test_a_fault_that_comes_back_is_not_paid_for_again() -> None:
 def test_a_fault_that_a_retry_mends_is_retried_as_ever() -> None:
     one = dispatcher(50, concurrency=1)
     now = 0.0
-    verdicts: Counter[Verdict] = Counter()
+    verdicts: Counter[Decision] = Counter()
     while not one.done:
         found = one.next(now)
         if found is None:
@@ -145,25 +145,25 @@ def test_a_fault_that_a_retry_mends_is_retried_as_ever() -> None:
             verdicts[one.failed(found, now, FAULT)] += 1
         else:
             verdicts[one.completed(found)] += 1
-    assert verdicts == {Verdict.RETRY: 50, Verdict.RECORD: 45, Verdict.GIVE_UP: 5}
+    assert verdicts == {Decision.RETRY: 50, Decision.RECORD: 45, Decision.GIVE_UP: 5}
 
 
 def test_want_of_room_costs_no_attempt_and_makes_the_run_narrower() -> None:
     one = dispatcher(100, concurrency=10, max_attempts=1, patience_s=30.0)
     first = [started(one, 0.0) for _ in range(10)]
     refused = [one.failed(each, 1.0, NO_ROOM) for each in first[:3]]
-    assert refused == [Verdict.RETRY] * 3
+    assert refused == [Decision.RETRY] * 3
     assert one.limit == 7
     again = first[3]
-    assert one.completed(again) is Verdict.RECORD
+    assert one.completed(again) is Decision.RECORD
     late = started(one, 29.5)
     assert late.attempt == 2
-    assert one.failed(late, 29.5, NO_ROOM) is Verdict.GIVE_UP, "it was refused for too long"
+    assert one.failed(late, 29.5, NO_ROOM) is Decision.GIVE_UP, "it was refused for too long"
 
 
 def test_retries_of_a_run_have_a_budget() -> None:
     one = dispatcher(1000, concurrency=1000, max_attempts=50, retry_share=0.1)
-    verdicts: Counter[Verdict] = Counter()
+    verdicts: Counter[Decision] = Counter()
     now = 0.0
     while not one.done:
         found = one.next(now)
@@ -171,14 +171,14 @@ def test_retries_of_a_run_have_a_budget() -> None:
             now = one.wake_at() or pytest.fail("it waits for nothing")
             continue
         verdicts[one.failed(found, now, TIMEOUT)] += 1
-    assert verdicts[Verdict.GIVE_UP] == 1000
-    assert 150 <= verdicts[Verdict.RETRY] <= 250
+    assert verdicts[Decision.GIVE_UP] == 1000
+    assert 150 <= verdicts[Decision.RETRY] <= 250
 
 
 def test_no_attempt_starts_after_a_rollouts_time() -> None:
     one = dispatcher(1, max_attempts=50, rollout_s=10.0)
-    assert one.failed(started(one, 0.0), 9.0, TIMEOUT) is Verdict.RETRY
-    assert one.failed(started(one, 9.6), 9.8, TIMEOUT) is Verdict.GIVE_UP
+    assert one.failed(started(one, 0.0), 9.0, TIMEOUT) is Decision.RETRY
+    assert one.failed(started(one, 9.6), 9.8, TIMEOUT) is Decision.GIVE_UP
 
 
 def test_pause_resume_tune_and_drain() -> None:
@@ -193,7 +193,7 @@ def test_pause_resume_tune_and_drain() -> None:
     with pytest.raises(RunStateError, match="at least 1"):
         one.tune(0)
     one.drain()
-    assert one.failed(first, 0.0, TIMEOUT) is Verdict.GIVE_UP
+    assert one.failed(first, 0.0, TIMEOUT) is Decision.GIVE_UP
     for command in (one.pause, one.resume):
         with pytest.raises(RunStateError, match="ending"):
             command()
@@ -205,7 +205,7 @@ def test_a_cancelled_group_gives_back_what_is_in_flight_and_starts_no_more() -> 
     first = [started(one, 0.0) for _ in range(3)]
     assert one.cancel_group("a") == [first[0], first[2]]
     one.dropped(first[0])
-    assert one.failed(first[2], 0.0, TIMEOUT) is Verdict.GIVE_UP
+    assert one.failed(first[2], 0.0, TIMEOUT) is Decision.GIVE_UP
     rest = []
     while (found := one.next(0.0)) is not None:
         rest.append(found.work.group)

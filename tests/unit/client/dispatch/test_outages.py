@@ -10,10 +10,10 @@ import pytest
 
 from gymmesh_client.dispatch import (
     Assignment,
+    Decision,
     Dispatcher,
     DispatchOptions,
     State,
-    Verdict,
 )
 from tests.unit.client.dispatch.endings import (
     AWAY,
@@ -27,7 +27,7 @@ from tests.unit.client.dispatch.test_parts import Rollout
 def test_an_agent_that_is_away_costs_no_attempts_and_is_probed() -> None:
     one = dispatcher(100, concurrency=50, max_attempts=1)
     first = [started(one, 0.0) for _ in range(50)]
-    assert {one.failed(each, 0.1, AWAY) for each in first} == {Verdict.PUT_BACK}
+    assert {one.failed(each, 0.1, AWAY) for each in first} == {Decision.PUT_BACK}
     assert one.next(0.1) is None
     at = one.wake_at()
     assert at is not None
@@ -35,7 +35,7 @@ def test_an_agent_that_is_away_costs_no_attempts_and_is_probed() -> None:
     assert one.is_probe(probe)
     assert (probe.attempt, probe.tries) == (1, 1)
     assert one.next(at) is None, "one probe at a time"
-    one.heard(probe, "started")
+    one.event_came(probe, "started")
     assert len([started(one, at) for _ in range(49)]) == 49
     assert not one.complaint
 
@@ -47,7 +47,7 @@ def test_a_run_whose_agent_stays_away_drains_and_says_why() -> None:
         if found is None:
             now = one.wake_at(now) or pytest.fail("it waits for nothing")
         else:
-            assert one.failed(found, now, AWAY) is Verdict.PUT_BACK
+            assert one.failed(found, now, AWAY) is Decision.PUT_BACK
     assert now == 60.0
     assert "tool_loop" in one.complaint
     assert one.done
@@ -65,7 +65,7 @@ class Outage:
         self.now = 0.0
         self.ends: list[tuple[float, int, Assignment[Rollout]]] = []
         self.starts: list[float] = []
-        self.verdicts: Counter[Verdict] = Counter()
+        self.verdicts: Counter[Decision] = Counter()
 
     def run(self) -> None:
         """Let it go to its end."""
@@ -104,8 +104,8 @@ def test_an_outage_of_a_model_fails_no_rollout_and_starts_little_meanwhile(
     one = dispatcher(400, concurrency=50, max_attempts=max_attempts)
     mesh = Outage(one, 5.0, 25.0)
     mesh.run()
-    assert mesh.verdicts[Verdict.RECORD] == 400
-    assert set(mesh.verdicts) == {Verdict.RECORD, Verdict.RETRY}
+    assert mesh.verdicts[Decision.RECORD] == 400
+    assert set(mesh.verdicts) == {Decision.RECORD, Decision.RETRY}
     meanwhile = sum(mesh.is_away(at) for at in mesh.starts)
     assert meanwhile <= 10, "one probe at a time, ever less often"
     assert mesh.now < 25.0 + 15.0 + 20.0
@@ -123,8 +123,8 @@ def test_attempts_that_cost_nothing_wait_longer_each_time() -> None:
         starts.append(now)
         if one.is_probe(found):
             # As where one of two instances is away: others are served, and this one never.
-            one.heard(found, "model_call_completed")
-        assert one.failed(found, now, MODEL_AWAY) is Verdict.RETRY
+            one.event_came(found, "model_call_completed")
+        assert one.failed(found, now, MODEL_AWAY) is Decision.RETRY
     waits = [later - earlier for earlier, later in itertools.pairwise(starts)]
     assert all(after > 1.5 * before for before, after in itertools.pairwise(waits)), waits
     assert sum(waits) > 15.0  # the lease of an instance that was killed
@@ -134,7 +134,7 @@ def test_after_an_outage_of_a_second_a_run_is_as_fast_as_before_within_seconds()
     one = dispatcher(400, concurrency=50)
     mesh = Outage(one, 5.0, 6.0)
     mesh.run()
-    assert mesh.verdicts[Verdict.RECORD] == 400
+    assert mesh.verdicts[Decision.RECORD] == 400
     assert one.limit == 50
     assert mesh.now < 16.0 + 6.0
 
@@ -143,7 +143,7 @@ def test_a_model_that_stays_away_ends_the_run_and_leaves_its_rollouts_without_ou
     one = dispatcher(400, concurrency=50, patience_s=60.0)
     mesh = Outage(one, 5.0, float("inf"))
     mesh.run()
-    assert set(mesh.verdicts) <= {Verdict.RECORD, Verdict.RETRY, Verdict.LEAVE}
+    assert set(mesh.verdicts) <= {Decision.RECORD, Decision.RETRY, Decision.LEAVE}
     assert mesh.now - 6.0 == pytest.approx(60.0, abs=1.0)
     assert "model 'policy' was away for 60 s" in one.complaint
     assert "cannot be reached" in one.complaint
@@ -152,9 +152,9 @@ def test_a_model_that_stays_away_ends_the_run_and_leaves_its_rollouts_without_ou
 def test_what_comes_to_its_end_after_patience_has_no_outcome_either() -> None:
     one = dispatcher(2, concurrency=2, patience_s=0.0)
     first, second = started(one, 0.0), started(one, 0.0)
-    assert one.failed(first, 1.0, MODEL_AWAY) is Verdict.LEAVE
+    assert one.failed(first, 1.0, MODEL_AWAY) is Decision.LEAVE
     assert one.state is State.DRAINING
-    assert one.failed(second, 2.0, MODEL_AWAY) is Verdict.LEAVE
+    assert one.failed(second, 2.0, MODEL_AWAY) is Decision.LEAVE
     assert one.done
 
 
@@ -162,7 +162,7 @@ def test_an_outage_holds_back_only_those_that_need_what_is_away() -> None:
     work = iter([(Rollout(str(n), "ab"[n % 2]), 1) for n in range(20)])
     one: Dispatcher[Rollout] = Dispatcher(work, DispatchOptions(concurrency=2))
     first, second = started(one, 0.0), started(one, 0.0)
-    assert one.failed(first, 1.0, MODEL_AWAY) is Verdict.RETRY
+    assert one.failed(first, 1.0, MODEL_AWAY) is Decision.RETRY
     one.completed(second)
     now = [started(one, 1.0) for _ in range(2)]
     assert {each.work.environment for each in now} == {"b"}
@@ -178,7 +178,7 @@ def test_a_rollout_that_brings_a_model_down_is_not_handed_round_for_ever() -> No
             continue
         attempts += 1
         if one.is_probe(found):
-            one.heard(found, "model_call_completed")  # it is there, until the next call
+            one.event_came(found, "model_call_completed")  # it is there, until the next call
         one.failed(found, now, MODEL_AWAY)
     assert 5 < attempts < 10
     assert one.state is State.RUNNING

@@ -199,36 +199,36 @@ VERIFIER_AWAY = ended(Reason.ERROR_REASON_PEER_UNAVAILABLE, rollout_pb2.BOUNDARY
 def test_a_service_is_there_again_when_its_own_part_of_a_probe_succeeds(
     away: Ended, name: str, shown_by: str | None
 ) -> None:
-    lane, gates = ("math", "tool_loop"), ServiceGates(100, 1.0)
-    gate = gates.lost(lane, 1, 0.0, away)
+    route, gates = ("math", "tool_loop"), ServiceGates(100, 1.0)
+    gate = gates.lost(route, 1, 0.0, away)
     assert gate.name == name
-    gates.ended(lane, 2)  # began before it went away: says nothing
-    assert not gates.admits(lane, 0.1)
+    gates.ended(route, 2)  # began before it went away: says nothing
+    assert not gates.admits(route, 0.1)
     assert gates.admits(("code", "tool_loop"), 0.1)
     gate.started(3)
     for kind in ("started", "model_call_completed", "tool_call_completed", "verified"):
         if kind == shown_by:
             break
-        gates.heard(lane, 3, kind)
+        gates.event_came(route, 3, kind)
         assert gates.closed or kind == shown_by
     if shown_by is not None:
-        gates.heard(lane, 2, shown_by)
+        gates.event_came(route, 2, shown_by)
         assert gates.closed, "not the probe"
-        gates.heard(lane, 3, shown_by)
+        gates.event_came(route, 3, shown_by)
     else:
-        gates.ended(lane, 3)
+        gates.ended(route, 3)
     assert not gates.closed
 
 
 def test_a_probe_that_times_out_leaves_a_gate_closed_for_the_next_one() -> None:
-    lane, gates = ("math", "tool_loop"), ServiceGates(100, 1.0)
-    gate = gates.lost(lane, 1, 0.0, MODEL_AWAY)
+    route, gates = ("math", "tool_loop"), ServiceGates(100, 1.0)
+    gate = gates.lost(route, 1, 0.0, MODEL_AWAY)
     gate.started(2)
-    gates.ended(lane, 2, Reason.ERROR_REASON_MODEL_TIMEOUT)
+    gates.ended(route, 2, Reason.ERROR_REASON_MODEL_TIMEOUT)
     assert gates.closed
-    assert gates.admits(lane, 1.0)
+    assert gates.admits(route, 1.0)
     gate.started(3)
-    gates.ended(lane, 3, Reason.ERROR_REASON_MODEL_ANSWER_INVALID)
+    gates.ended(route, 3, Reason.ERROR_REASON_MODEL_ANSWER_INVALID)
     assert not gates.closed, "it answered"
 
 
@@ -404,10 +404,10 @@ def test_shares_are_kept_whatever_the_order_of_the_tasks() -> None:
 def test_a_closed_agent_does_not_hold_up_another() -> None:
     rollouts = [Rollout("a", agent="away"), Rollout("b"), Rollout("c", agent="away")]
     backlog = Backlog(_source(*rollouts), {})
-    taken = backlog.take(lambda lane: lane[1] != "away")
+    taken = backlog.take(lambda route: route[1] != "away")
     assert taken is not None
     assert taken.work.group == "b"
-    assert backlog.take(lambda lane: lane[1] != "away") is None
+    assert backlog.take(lambda route: route[1] != "away") is None
     assert not backlog.empty
     again = backlog.take(lambda _: True)
     assert again is not None

@@ -36,11 +36,17 @@ class CrashingDisk(Disk):
         super().sync(fd)
         path = self._paths.get(fd)
         if path is not None:
-            self._durable[_now(path)] = _now(path).read_bytes()
+            self._durable[path] = path.read_bytes()
 
     def cut(self, fd: int, size: int) -> None:
         self._tick()
         super().cut(fd, size)
+
+    def replace(self, draft: Path, path: Path) -> None:
+        self._tick()
+        super().replace(draft, path)
+        self._durable[path] = self._durable.pop(draft, path.read_bytes())
+        self._paths = {fd: path if at == draft else at for fd, at in self._paths.items()}
 
     def lose_power(self, keep: Callable[[int], int], *, backwards: bool) -> None:
         """Leave of each file a mixture of what is on disk and what was written since.
@@ -71,8 +77,3 @@ class CrashingDisk(Disk):
             half()
             raise PowerCut
         self.stop_after -= 1
-
-
-def _now(path: Path) -> Path:
-    """Where a file is that was made beside its place and then renamed."""
-    return path if path.exists() else path.with_suffix("")

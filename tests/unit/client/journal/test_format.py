@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from gymmesh_client.journal import records as rec
 from gymmesh_client.journal.frames import HEADER, Damage, encode_frame, scan
-from gymmesh_client.journal.keys import KeyTable, rollout_id, rollout_key
+from gymmesh_client.journal.keys import rollout_id, rollout_key
+from gymmesh_client.journal.moves import Moves
 from gymmesh_client.journal.state import RunState
 
 KEYS = st.binary(min_size=16, max_size=16)
@@ -32,21 +33,32 @@ RECORDS = st.one_of(
     st.builds(rec.Released, PAIRS),
     st.builds(rec.AttemptFailed, KEYS, U32, BYTE),
     st.builds(rec.Outcome, KEYS, U32, BYTE, BYTE, PLACES),
-    st.builds(rec.Superseded, KEYS, U32, BYTE, PLACES, PLACES),
-    st.builds(rec.Rewritten, BYTE, U32, U32, st.binary(max_size=20)),
-    st.builds(rec.Erased, st.lists(st.tuples(BYTE, U32, U32), max_size=3).map(tuple)),
+    st.builds(rec.Superseded, KEYS, U32, BYTE, PLACES),
+    st.builds(
+        rec.Compacted,
+        BYTE,
+        U32,
+        U32,
+        U32,
+        U32,
+        st.lists(st.builds(rec.Removed, U32, U32, U32, U32, U32), max_size=3).map(tuple),
+    ),
     st.builds(rec.RunEnded, INFO),
 )
 
 
+def encoded(records: list[rec.Record]) -> bytes:
+    return b"".join(map(rec.encode, records))
+
+
 @given(st.lists(RECORDS, max_size=6))
 def test_records_come_back(records: list[rec.Record]) -> None:
-    assert list(rec.decode(rec.encode_all(records))) == records
+    assert list(rec.decode(encoded(records))) == records
 
 
 @given(st.lists(RECORDS, min_size=1, max_size=3), st.data())
 def test_a_record_cut_short_is_told(records: list[rec.Record], data: st.DataObject) -> None:
-    payload = rec.encode_all(records)
+    payload = encoded(records)
     cut = data.draw(st.integers(1, len(payload) - 1))
     try:
         got = list(rec.decode(payload[:cut]))
@@ -89,20 +101,6 @@ def test_damage_before_the_tail_is_refused(payloads: list[bytes], data: st.DataO
         list(scan(bytes(whole)))
 
 
-@given(st.lists(st.tuples(st.integers(0, 40), U32), max_size=60))
-def test_the_table_is_a_dictionary(pairs: list[tuple[int, int]]) -> None:
-    # Few buckets, so that keys share them.
-    table, model = KeyTable(buckets=2), dict[bytes, int]()
-    for number, value in pairs:
-        key = rollout_key(str(number))
-        table.set(key, value)
-        model[key] = value
-    assert len(table) == len(model)
-    keys = [rollout_key(str(number)) for number in range(41)]
-    known = [model.get(key, 0) for key in keys]
-    assert [table.get(key) for key in keys] == table.values(keys) == known
-
-
 PLACE = rec.Place(rec.ROWS, 0, 0, 0, 10, 10, 1)
 KEY = rollout_key(rollout_id("r", "t", 0))
 
@@ -112,10 +110,10 @@ def test_a_second_outcome_is_a_contradiction() -> None:
     state.apply(rec.Outcome(KEY, 1, rec.COMPLETED, 0, PLACE))
     with pytest.raises(rec.BadRecord, match="second outcome"):
         state.apply(rec.Outcome(KEY, 2, rec.COMPLETED, 0, PLACE))
-    state.apply(rec.Superseded(KEY, 1, rec.RETRY, PLACE, PLACE._replace(lane=rec.SUPERSEDED)))
+    state.apply(rec.Superseded(KEY, 1, rec.RETRY, PLACE))
     assert (state.status(KEY), state.counts[rec.COMPLETED]) == (0, 0)
     with pytest.raises(rec.BadRecord, match="not current"):
-        state.apply(rec.Superseded(KEY, 1, rec.RETRY, PLACE, PLACE))
+        state.apply(rec.Superseded(KEY, 1, rec.RETRY, PLACE))
     state.apply(rec.Outcome(KEY, 2, rec.FAILED, 1, PLACE))
     assert (state.status(KEY), state.attempt(KEY)) == (rec.FAILED, 2)
 
@@ -131,3 +129,33 @@ def test_attempts_count_on_whatever_became_of_them() -> None:
     state.apply(rec.Reserved(((KEY, 2),)))
     state.apply(rec.Released(((KEY, 1),)))  # an old one changes nothing
     assert (state.attempt(KEY), state.status(KEY)) == (2, 0)
+
+
+def test_rows_move_up_when_others_are_removed() -> None:
+    row = rec.Place(rec.FAILURES, 0, 0, 0, 10, 10, 1)
+    rows = [row._replace(offset=10 * number) for number in range(5)]
+    removed = tuple(rec.Removed(at, 0, 10, 10, 0) for at in (10, 30))
+    moves = Moves(rec.Compacted(rec.FAILURES, 0, 1, 30, 100, removed))
+    kept = row._replace(kind=rec.SUPERSEDED)
+    assert [moves.of(one) for one in rows] == [
+        row,
+        kept._replace(offset=100),
+        row._replace(offset=10),
+        kept._replace(offset=110),
+        row._replace(offset=20),
+    ]
+
+
+def test_rows_move_within_a_compressed_frame() -> None:
+    first = rec.Place(rec.ROWS, 2, 0, 0, 10, 50, 1)
+    frame = [first._replace(inner=10 * number) for number in range(3)]
+    behind = first._replace(offset=50, extent=70)
+    removed = tuple(rec.Removed(0, inner, 10, 50, 20) for inner in (0, 10))
+    moves = Moves(rec.Compacted(rec.ROWS, 2, 1, 90, 0, removed))
+    copy = first._replace(kind=rec.SUPERSEDED, shard=0, extent=10)
+    assert [moves.of(one) for one in (*frame, behind)] == [
+        copy,
+        copy._replace(offset=10),
+        first._replace(extent=20),
+        behind._replace(offset=20),
+    ]

@@ -12,7 +12,9 @@ import pytest
 
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_client import UserError, open_run
+from gymmesh_client.journal.compaction import compact
 from gymmesh_client.journal.frames import encode_frame, scan
+from gymmesh_client.journal.journal import Journal, NewOutcome
 from gymmesh_client.journal.keys import rollout_id, rollout_key
 from gymmesh_client.journal.layout import OutputFiles
 from gymmesh_client.journal.records import (
@@ -25,9 +27,8 @@ from gymmesh_client.journal.records import (
     Outcome,
     Place,
     Superseded,
-    encode_all,
+    encode,
 )
-from gymmesh_client.journal.store import Journal, NewOutcome, Replace
 
 
 def name(number: int) -> str:
@@ -43,6 +44,10 @@ def begun(folder: Path, **layout: Any) -> tuple[OutputFiles, Journal]:
     files = OutputFiles(folder / "out.jsonl", **layout)
     info = {"run_id": "r", "shard_rows": files.shard_rows, "zstd": files.compressed, "repeats": 1}
     return files, Journal.create(files, info)
+
+
+def replace(journal: Journal, old: Outcome, *entries: NewOutcome) -> None:
+    journal.commit([Superseded(old.key, old.attempt, NEW_VERIFICATION, old.place), *entries])
 
 
 @pytest.mark.parametrize("layout", [{}, {"shard_rows": 40}, {"zstd": True}])
@@ -100,12 +105,8 @@ def test_a_torn_tail_is_left_alone_by_readers(tmp_path: Path) -> None:
 def test_a_new_verdict_takes_the_place_of_the_old_one(tmp_path: Path, zstd: bool) -> None:
     files, journal = begun(tmp_path, zstd=zstd)
     journal.commit([new(1, "pending"), new(2, "other")])
-    (old,) = [
-        one
-        for one in journal.outcomes()
-        if isinstance(one, Outcome) and one.key == rollout_key(name(1))
-    ]
-    journal.commit([Replace(old, NEW_VERIFICATION, new(1, "judged"))])
+    (old,) = journal.current(lambda one: one.key == rollout_key(name(1)))
+    replace(journal, old, new(1, "judged"))
     for _ in range(2):  # before the old row is gone from its file, and then
         with open_run(files.rows) as run:
             assert sorted(row["text"] for row in run.rows()) == ["judged", "other"]
@@ -114,7 +115,7 @@ def test_a_new_verdict_takes_the_place_of_the_old_one(tmp_path: Path, zstd: bool
                 ("", True),
             ]
             assert b'"pending"' in (run.attempts(name(1))[0].row or b"")
-        journal.erase()
+        compact(journal)
     journal.close()
 
 
@@ -188,14 +189,15 @@ def test_an_index_goes_on_where_it_ended(tmp_path: Path) -> None:
     open_run(files.rows).close()
     with closing(sqlite3.connect(files.index)) as database, database:
         database.execute("UPDATE attempts SET environment = 'mark'")
-    old = next(one for one in journal.outcomes() if isinstance(one, Outcome))
-    journal.commit([Replace(old, NEW_VERIFICATION, new(1, "judged")), new(3)])
+    old, _ = journal.current(lambda one: True)
+    replace(journal, old, new(1, "judged"), new(3))
+    compact(journal)
     journal.close()
     with open_run(files.rows) as run:
         assert run.completed == 3
         assert [one.superseded for one in run.attempts(name(1))] == ["a new verification", ""]
     assert attempts(files.index, "rollout_id, current, environment") == [
-        (name(1), 0, None),  # its columns are those of the row's copy
+        (name(1), 0, "mark"),
         (name(2), 1, "mark"),
         (name(1), 1, None),
         (name(3), 1, None),
@@ -265,11 +267,10 @@ def test_what_was_never_current_cannot_be_superseded(tmp_path: Path) -> None:
     files, journal = begun(tmp_path)
     journal.commit([new(1)])
     journal.close()
-    place = Place(ROWS, 0, 0, 0, 1, 1, 0)
-    records = [Superseded(rollout_key(name(2)), 1, RETRY, place, place)]
+    record = Superseded(rollout_key(name(2)), 1, RETRY, Place(ROWS, 0, 0, 0, 1, 1, 0))
     whole = files.journal.read_bytes()
     sequence = sum(1 for _ in scan(whole))
-    frame = encode_frame(sequence, 0, encode_all(records))
+    frame = encode_frame(sequence, 0, encode(record))
     files.journal.write_bytes(whole + frame)
     with pytest.raises(UserError, match="superseded that there was not"):
         open_run(files.rows)

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from gymmesh_client.journal.disk import Disk, OutputError
+from gymmesh_client.journal.journal import Journal, NewOutcome
 from gymmesh_client.journal.keys import rollout_key
 from gymmesh_client.journal.layout import OutputFiles
 from gymmesh_client.journal.records import COMPLETED
-from gymmesh_client.journal.store import Journal, NewOutcome
-from gymmesh_client.journal.writer import GroupWriter
+from gymmesh_client.journal.writer import JournalWriter
 
 
 class FailingDisk(Disk):
@@ -55,7 +55,7 @@ async def test_a_group_shares_two_syncs(tmp_path: Path) -> None:
     disk = FailingDisk()
     files, journal = opened(tmp_path, disk)
     before = disk.syncs
-    writer = GroupWriter(journal)
+    writer = JournalWriter(journal)
     await asyncio.gather(*(writer.append(new(f"r-{number}")) for number in range(100)))
     assert disk.syncs - before == 2
     assert len(files.rows.read_bytes().splitlines()) == 100
@@ -66,7 +66,7 @@ async def test_a_group_shares_two_syncs(tmp_path: Path) -> None:
 
 async def test_append_returns_when_the_row_is_there(tmp_path: Path) -> None:
     files, journal = opened(tmp_path)
-    writer = GroupWriter(journal, delay_s=0.0)
+    writer = JournalWriter(journal, delay_s=0.0)
     for number in range(3):
         await writer.append(new(f"r-{number}"))
         assert journal.state.counts[COMPLETED] == number + 1
@@ -77,7 +77,7 @@ async def test_append_returns_when_the_row_is_there(tmp_path: Path) -> None:
 
 async def test_what_waits_is_written_at_the_close(tmp_path: Path) -> None:
     files, journal = opened(tmp_path)
-    writer = GroupWriter(journal, delay_s=3600.0)
+    writer = JournalWriter(journal, delay_s=3600.0)
     waiting = asyncio.create_task(writer.append(new("r-1")))
     await asyncio.sleep(0)
     await writer.close()
@@ -90,7 +90,7 @@ async def test_what_waits_is_written_at_the_close(tmp_path: Path) -> None:
 
 async def test_who_is_cancelled_spoils_nothing_for_others(tmp_path: Path) -> None:
     files, journal = opened(tmp_path)
-    writer = GroupWriter(journal)
+    writer = JournalWriter(journal)
     works = [asyncio.create_task(writer.append(new(f"r-{number}"))) for number in range(3)]
     await asyncio.sleep(0)
     works[1].cancel()
@@ -103,7 +103,7 @@ async def test_who_is_cancelled_spoils_nothing_for_others(tmp_path: Path) -> Non
 
 async def test_a_second_outcome_is_refused_and_harms_nobody(tmp_path: Path) -> None:
     files, journal = opened(tmp_path)
-    writer = GroupWriter(journal)
+    writer = JournalWriter(journal)
     done = await asyncio.gather(
         writer.append(new("r-1")),
         writer.append(new("r-1")),
@@ -143,7 +143,7 @@ async def test_a_failing_disk_ends_the_run_and_it_goes_on_later(
 ) -> None:
     disk = FailingDisk()
     files, journal = opened(tmp_path, disk)
-    writer = GroupWriter(journal)
+    writer = JournalWriter(journal)
     await writer.append(new("r-1"))
     before = files.rows.read_bytes(), files.journal.read_bytes()
     spoil(disk)
@@ -166,7 +166,7 @@ async def test_a_failing_disk_ends_the_run_and_it_goes_on_later(
 
 async def test_a_file_that_may_grow_no_more(tmp_path: Path) -> None:
     files, journal = opened(tmp_path)
-    writer = GroupWriter(journal)
+    writer = JournalWriter(journal)
     await writer.append(new("r-1"))
     before = files.rows.read_bytes()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -183,15 +183,15 @@ async def test_a_file_that_may_grow_no_more(tmp_path: Path) -> None:
     journal.close()
 
 
-def test_a_reservation_is_on_disk_when_its_ticket_says_so(tmp_path: Path) -> None:
+def test_a_reservation_is_on_disk_when_its_result_is_there(tmp_path: Path) -> None:
     disk = FailingDisk()
     _, journal = opened(tmp_path, disk)
-    writer = GroupWriter(journal)
+    writer = JournalWriter(journal)
     before = disk.syncs
-    writer.submit([]).wait()
+    writer.submit([]).result()
     assert disk.syncs == before + 1
     disk.sync_fails_at = 0
     with pytest.raises(OutputError):
-        writer.submit([]).wait()
+        writer.submit([]).result()
     asyncio.run(writer.close())
     journal.close()

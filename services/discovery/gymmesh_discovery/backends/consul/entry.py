@@ -74,7 +74,7 @@ def read_service_name(prefix: str, text: str) -> tuple[str, str] | None:
 
 
 def lease_mark(lease_id: str) -> str:
-    """What of a lease may be read by others: it tells leases apart and is no key to them."""
+    """The public part of a lease: it identifies the lease and gives no right to it."""
     return hashlib.sha256(lease_id.encode()).hexdigest()[:16]
 
 

@@ -33,7 +33,7 @@ class ConsulView:
     _grace_until: float = 0.0
 
     def interrupted(self, now: float) -> None:
-        """Consul was away, or its index went back: it may have forgotten whom it knew."""
+        """Consul was away, or its index went back: it may have forgotten instances."""
         self._grace_until = now + self.grace_s
 
     def names(self, names: Collection[str], now: float) -> list[Change]:

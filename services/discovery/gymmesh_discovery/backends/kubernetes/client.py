@@ -221,7 +221,7 @@ async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
 
 
 def refusal(message: str) -> MeshError:
-    """The error for a caller whom the API server does not let in."""
+    """The error for a caller that the API server refuses."""
     return MeshError(errors_pb2.ERROR_REASON_NOT_PERMITTED, message)
 
 

@@ -163,7 +163,7 @@ def _at(host: str, port: int) -> str:
 
 
 def _check(instance: Instance) -> None:
-    """Raises EntryError for texts that are too long or that nobody can see."""
+    """Raises EntryError for texts that are too long or invisible."""
     where = instance.locality
     try:
         for field in ("id", "name", "address", "contract_version"):

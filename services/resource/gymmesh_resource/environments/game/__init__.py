@@ -1,4 +1,4 @@
-"""The game environment: puzzles, and games against an opponent who plays by chance."""
+"""The game environment: puzzles, and games against an opponent that plays at random."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Game(ABC):
     """One game in progress.
 
     `rules`: a sentence or two for the model. `example`: a move as it is written.
-    `solo`: nobody plays against the model. `max_moves`: the model's moves after which a game
+    `solo`: there is no opponent. `max_moves`: the model's moves after which a game
     without a result is lost; 0 where the rules end it anyway.
     """
 
@@ -52,7 +52,7 @@ class Game(ABC):
 
     @abstractmethod
     def start(self) -> str:
-        """Set up, let an opponent who begins move; one line on it, or nothing. Called once."""
+        """Set up, let an opponent that begins move; one line on it, or nothing. Called once."""
 
     @abstractmethod
     def play(self, move: str) -> str:

@@ -1,7 +1,7 @@
 """Games that a model plays turn by turn.
 
-Task rows have `game` (a name of `GAMES`), and may have `level` (1 to 3) and `first` (who begins
-against an opponent). The session's seed decides everything that chance does.
+Task rows have `game` (a name of `GAMES`), and may have `level` (1 to 3) and `first` (which side
+begins against an opponent). The session's seed decides everything that chance does.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class GameEnvironment(Environment[Match]):
         self._scoring = Scoring(draw_reward, progress_reward, illegal_penalty)
 
     def check_task(self, task: Task) -> None:
-        """The row must name a game, and may have its level and who begins."""
+        """The row must name a game, and may have its level and which side begins."""
         name = task.require("game", str)
         if name not in GAMES:
             raise TaskInvalid("game", f"is {name[:40]!r}; the games are {', '.join(GAMES)}")

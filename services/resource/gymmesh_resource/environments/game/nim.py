@@ -1,4 +1,4 @@
-"""Nim: stones are taken from piles, and who takes the last one wins."""
+"""Nim: players take stones from piles, and the one that takes the last wins."""
 
 from __future__ import annotations
 

@@ -143,18 +143,18 @@ def last_word_of_sentences(text: str, last_word: str) -> bool:
 
 @instruction("language:response_language", language=text)
 def response_language(text: str, language: str) -> bool:
-    """The language is the one asked for; where none is detected, it passes."""
+    """The language is the wanted one; where none is detected, it passes."""
     found = language_of(text)
     return found is None or found == language or found.partition("-")[0] == language
 
 
 @instruction("change_case:english_capital")
 def english_capitals(text: str) -> bool:
-    """All letters are capitals, and the language is English or cannot be told."""
+    """All letters are capitals, and the language is English or is not detected."""
     return text.isupper() and language_of(text) in ("en", None)
 
 
 @instruction("change_case:english_lowercase")
 def english_lower_case(text: str) -> bool:
-    """No letter is a capital, and the language is English or cannot be told."""
+    """No letter is a capital, and the language is English or is not detected."""
     return text.islower() and language_of(text) in ("en", None)

@@ -100,7 +100,7 @@ class Judge:
         labels: str,
         replies: list[str],
     ) -> Decision[T] | None:
-        """The verdict, asked for at most twice; adds the ends of the replies."""
+        """The verdict, in at most two calls; adds the ends of the replies."""
         conversation: list[dict[str, Any]] = [{"role": "user", "content": question.prompt}]
         for attempt in (1, 2):
             async with self._places:

@@ -47,7 +47,7 @@ def expected(task: Task) -> str | None:
 
 
 def instructions(task: Task) -> str:
-    """What the row tells the judge to look at; empty where it says nothing."""
+    """What the row wants the judge to look at; empty where it says nothing."""
     value = task.payload.get("judge_instructions", "")
     if not isinstance(value, str):
         raise TaskInvalid("judge_instructions", "must be text")

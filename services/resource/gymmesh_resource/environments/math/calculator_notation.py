@@ -73,7 +73,7 @@ def to_python(expression: str) -> str:
 
 
 def _tokens(text: str) -> list[_Token]:
-    """The tokens of a text, its brackets balanced and its commas told apart."""
+    """The tokens of a text, its brackets balanced and the two kinds of commas separated."""
     tokens: list[_Token] = []
     calls: list[bool] = []  # for each open bracket: does it hold a function's arguments?
     position = 0

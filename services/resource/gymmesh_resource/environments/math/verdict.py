@@ -42,7 +42,7 @@ _FRAME = "\\fbox"
 
 
 class ExpectedAnswerError(ValueError):
-    """The task's expected answer cannot be judged against; the task is to be mended."""
+    """The task's expected answer cannot be judged against; the task is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Verdict:
 
 def warm_up() -> None:
     """Import the library, build its parsers and judge once, so that later calls are quick."""
-    # With its time-outs off it warns that somebody else must see to them: the pool does.
+    # With its time-outs off it warns that the caller must bound it: the pool does.
     logging.getLogger("math_verify").setLevel(logging.ERROR)
     judge("1", "\\boxed{\\frac{2}{2}}")
 

@@ -122,7 +122,7 @@ class Connection:
                 ready.set_exception(ServerLost(problem))
 
     async def _stop_start(self, scope: Any, ready: asyncio.Future[None]) -> None:
-        """While the server still starts, being told to stop ends the attempt."""
+        """While the server still starts, a stop ends the attempt."""
         await self._stop.wait()
         if self._client is None:
             scope.cancel()

@@ -105,19 +105,19 @@ def verdict_of(answer: object, sent: Mapping[str, Any]) -> Verdict:
     reward = _number(answer.get("reward"))
     if reward is None:
         raise BadVerdict("it has no finite number as its reward")
-    told = {
+    answered = {
         key: value
         for key, value in answer.items()
         if key not in ("reward", _PARAMS, _RESPONSE) and not (key in sent and sent[key] == value)
     }
-    components = {key: number for key, value in told.items() if (number := _number(value, bool))
+    components = {key: number for key, value in answered.items() if (number := _number(value, bool))
                   is not None}  # fmt: skip
-    parts = told.get("reward_components")
+    parts = answered.get("reward_components")
     if isinstance(parts, dict):
         components |= {
             key: number for key, value in parts.items() if (number := _number(value)) is not None
         }
-    return Verdict(reward, components, told)
+    return Verdict(reward, components, answered)
 
 
 def _number(value: object, *more: type) -> float | None:

@@ -23,7 +23,7 @@ _SEEDS = 2**32
 
 
 class GenerateError(ValueError):
-    """What was asked for cannot be generated; one sentence."""
+    """The request cannot be generated; one sentence."""
 
 
 def generate_rows(

@@ -57,7 +57,7 @@ def score(dataset: str, answer: str, entry: dict[str, Any], corrected: bool) -> 
         if correction is not None:
             return Score(float(correction(scorer, answer, entry)))
         return Score(float(scorer(answer=answer, entry=entry)))
-    except Exception as error:  # scorers raise all kinds; who is to blame is decided outside
+    except Exception as error:  # scorers raise all kinds; the caller decides which is at fault
         return Score(0.0, f"{type(error).__name__}: {error}"[:_TEXT])
 
 

@@ -1,7 +1,7 @@
 """Types for the values of XML and CSV, which are text all of them.
 
 Invariant: a value that cannot be read as its schema's type stays the text it was, so that the
-validation tells what is wrong with it. The rules are those of NeMo Gym's structured_outputs.
+validation says what is wrong with it. The rules are those of NeMo Gym's structured_outputs.
 """
 
 from __future__ import annotations

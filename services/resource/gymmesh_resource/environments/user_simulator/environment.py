@@ -1,4 +1,4 @@
-"""Support chats with a customer whom a second model plays.
+"""Support chats with a customer that a second model plays.
 
 Task rows have `user` (the customer's part, hidden from the policy), `state` and `expected` (what
 must have come of it); `tool_answers` where the row brings tools of its own.

@@ -30,7 +30,7 @@ Think briefly, then end with one of two labels: {_MET} when the criterion is met
 def judge_prompt(criteria: str, items: Sequence[responses_pb2.Item]) -> str:
     """The criterion, and the conversation as JSON lines, the end of a very long one."""
     lines = "\n".join(line for item in items if (line := _line(item)))[-_LONGEST:]
-    # A label in the conversation is nobody's verdict.
+    # A label in the conversation is no verdict.
     lines = _DOUBLE.sub("[ ", lines)
     return f"The criterion:\n{criteria}\n\nThe conversation:\n{lines}\n\nIs the criterion met?"
 

@@ -32,7 +32,7 @@ from .verdict import differing_tables
 
 __all__ = ["WorkplaceEnvironment"]
 
-# Failed calls that are kept as evidence, and characters of what they were told.
+# Failed calls that are kept as evidence, and characters of their answers.
 _SHOWN = 10
 _TOLD = 200
 _CHANGING = ("_send_", "_delete_", "_forward_", "_reply_", "_create_", "_update_", "_add_")

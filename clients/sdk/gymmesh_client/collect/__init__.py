@@ -1,0 +1,21 @@
+"""Collecting: tasks in, rows out.
+
+collector   the run: starts workers, each for one attempt; steering; how far it is
+workers     the tasks of a run, in a group
+attempts    an attempt in flight, and when it may be cancelled
+runner      runs an attempt at an agent
+recorder    records how rollouts end
+requests    the rollouts without an outcome, and the request for an attempt of one (pure)
+order       the order in which rollouts are started (pure)
+options     how to collect
+figures     how far a run is (pure)
+metrics     the same for Prometheus
+turns       spreads work over the turns of the event loop
+"""
+
+from gymmesh_client.collect.collector import Collector
+from gymmesh_client.collect.figures import AgentLoad, Figures
+from gymmesh_client.collect.options import CollectOptions
+from gymmesh_client.collect.order import Order
+
+__all__ = ["AgentLoad", "CollectOptions", "Collector", "Figures", "Order"]

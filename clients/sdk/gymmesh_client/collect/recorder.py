@@ -1,0 +1,94 @@
+"""Records how rollouts end: rows on disk, counted, and given to the stream of groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client.attempt import failed_recording
+from gymmesh_client.collect import metrics
+from gymmesh_client.collect.turns import Turns
+from gymmesh_client.groups.stream import GroupStream
+from gymmesh_client.output import RunOutput
+from gymmesh_client.parts import RolloutParts
+from gymmesh_client.reading import read
+from gymmesh_client.rows import FailedAttempt, RowWriter, failure_row, row_to_json
+from gymmesh_client.summary import Tally
+
+# Rows made in one turn of the loop; one takes a fraction of a millisecond.
+_ROWS_A_TURN: Final = 64
+
+
+class Recorder:
+    """Writes a run's outcomes. Each method returns when what it records is on disk and counted.
+
+    All raise OutputError when the disk takes nothing more.
+
+    Args:
+        stored: called with a rollout's id and attempt once how that attempt ended is on disk.
+        groups: takes the outcomes for a trainer; None: there is none.
+    """
+
+    def __init__(
+        self,
+        output: RunOutput,
+        tally: Tally,
+        stored: Callable[[str, int], None],
+        groups: GroupStream | None,
+    ) -> None:
+        self._output = output
+        self._tally = tally
+        self._stored = stored
+        self._groups = groups
+        self._rows = RowWriter()
+        self._turns = Turns(_ROWS_A_TURN)
+
+    async def completed(self, task: pb.Task, parts: RolloutParts) -> None:
+        """Record a completed rollout; as a failure where it cannot be written as a row."""
+        await self._turns.take()
+        try:
+            reading = read(parts)
+            line, counted = self._rows.line(task, reading)
+        except ValueError as error:  # CodecError is one: what the agent sent is not JSON
+            await self.failed(task, failed_recording(parts, task.agent, error))
+            return
+        self._tally.add_waits(reading)
+        rollout_id, attempt = parts.rollout_id, parts.attempt
+        rollout = None if self._groups is None else parts.message()
+        del parts, reading  # as large as the row, and not needed while that goes to disk
+        await self._output.completed(rollout_id, attempt, line)
+        self._stored(rollout_id, attempt)
+        self._tally.add(counted)
+        metrics.count_completed(counted)
+        if self._groups is not None and rollout is not None:
+            self._groups.add(task.task_id, rollout)
+
+    async def failed(self, task: pb.Task, failed: FailedAttempt) -> None:
+        """Record the failure of a rollout that is not tried again."""
+        rollout, boundary = failed.partial, failed.failure.boundary
+        row = failure_row(task, failed)
+        line = row_to_json(row)
+        await self._output.failed(rollout.rollout_id, rollout.attempt, boundary, line)
+        self._stored(rollout.rollout_id, rollout.attempt)
+        self._tally.add_failure(row)
+        metrics.count_failed(boundary)
+        if self._groups is not None:
+            if not rollout.HasField("failed"):
+                rollout.failed.failure.CopyFrom(failed.failure)  # the partial one is our own
+            self._groups.add(task.task_id, rollout)
+
+    async def tried(self, failed: FailedAttempt) -> None:
+        """Record that an attempt failed and that this is not the rollout's outcome."""
+        rollout = failed.partial
+        await self._output.tried(rollout.rollout_id, rollout.attempt, failed.failure.boundary)
+        self._stored(rollout.rollout_id, rollout.attempt)
+
+    def retried(self, boundary: int, reason: str) -> None:
+        """Count an attempt that failed for this reason and is followed by another one."""
+        self._tally.add_retry(boundary, reason)
+        metrics.count_retry(boundary, reason)
+
+    def put_back(self) -> None:
+        """Count an attempt that was never begun, and waits for its agent."""
+        self._tally.put_back += 1

@@ -1,0 +1,62 @@
+"""What the dispatcher is asked for, and what it answers."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+class State(enum.Enum):
+    """What a run does."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    DRAINING = "draining"
+
+
+class Decision(enum.Enum):
+    """What the collector does with an attempt that ended."""
+
+    RECORD = "record"
+    RETRY = "retry"
+    GIVE_UP = "give up"
+    PUT_BACK = "put back"
+    """It was never begun: the same attempt waits for its agent."""
+    LEAVE = "leave"
+    """The run ends, and what the rollout needs is away: it has no outcome."""
+
+
+class RunStateError(Exception):
+    """A command that the run's state does not allow; its text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DispatchOptions:
+    """How to dispatch.
+
+    Attributes:
+        concurrency: the most rollouts in flight.
+        max_attempts: the most attempts of one rollout in one run, the first included.
+        retry_share: retries may be this share of the rollouts started, and 100 more.
+        rollout_s: no further attempt starts later than this after a rollout's first.
+        starts_per_s: the most starts a second; None: as they come.
+        shares: weights of environments in a mix; empty: the order of the tasks.
+        patience_s: how long an agent, a model or an environment may be away before the run
+            drains, and how long a rollout may be refused for want of room.
+        max_failures: the run drains after so many failed rollouts; None: however many fail.
+        max_alike: the run drains after so many rollouts that failed one after the other for the
+            same reason, which no retry mends; 0: it does not.
+        wait_factor: multiplies the waits before a further attempt, or probe of an agent.
+    """
+
+    concurrency: int = 64
+    max_attempts: int = 2
+    retry_share: float = 1.0
+    rollout_s: float = float("inf")
+    starts_per_s: float | None = None
+    shares: Mapping[str, float] = field(default_factory=dict)
+    patience_s: float = 300.0
+    max_failures: int | None = None
+    max_alike: int = 20
+    wait_factor: float = 1.0

@@ -1,0 +1,11 @@
+"""Groups: all repeats of a task.
+
+judging   groups whose repeats are judged together (pure)
+store     finished groups on their way to a trainer (pure)
+stream    hands them out, and waits for more
+"""
+
+from gymmesh_client.groups.store import Group, GroupStore
+from gymmesh_client.groups.stream import GroupStream
+
+__all__ = ["Group", "GroupStore", "GroupStream"]

@@ -1,0 +1,130 @@
+"""Groups that are judged together: which repeats are still to end, and the verdicts. Pure.
+
+A rollout whose verdict awaits its group is held until every repeat of its task that this run
+asked for has ended, completed or not. Then the held ones are judged together, and each has
+its outcome. What cannot be judged, because judging failed or the run ended first, keeps its
+PENDING verdict with the reason: never a reward of 0, and never lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from gymmesh.agent.v1 import agent_pb2
+from gymmesh.responses.v1 import responses_pb2
+from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh.verify.v1 import verify_pb2
+from gymmesh_client.conversation import continuation, final_call
+from gymmesh_client.parts import RolloutParts
+
+
+class HeldRollout(NamedTuple):
+    """A completed rollout that awaits its group."""
+
+    task: pb.Task
+    rollout: pb.Rollout
+
+
+@dataclass(slots=True)
+class _Group:
+    outstanding: int
+    held: list[HeldRollout] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class JudgedGroups:
+    """The groups of a run whose repeats have not all ended, by task."""
+
+    _groups: dict[str, _Group] = field(default_factory=dict)
+
+    def expect(self, task_id: str, repeats: int) -> None:
+        """This many rollouts of the task are to end in this run."""
+        if repeats:
+            self._groups[task_id] = _Group(repeats)
+
+    def hold(self, held: HeldRollout) -> list[HeldRollout]:
+        """A rollout has ended and awaits its group; the whole group, if that was the last."""
+        self._groups[held.task.task_id].held.append(held)
+        return self.ended(held.task.task_id)
+
+    def ended(self, task_id: str) -> list[HeldRollout]:
+        """A rollout of the task has ended; the group to judge, if it was the last and any wait."""
+        group = self._groups[task_id]
+        group.outstanding -= 1
+        if group.outstanding:
+            return []
+        del self._groups[task_id]
+        return sorted(group.held, key=lambda held: held.rollout.repeat_index)
+
+    def rest(self) -> list[HeldRollout]:
+        """Every rollout that still waits, once the run has ended; none waits after that."""
+        held = [one for group in self._groups.values() for one in group.held]
+        self._groups.clear()
+        return held
+
+
+def awaits_group(parts: RolloutParts) -> bool:
+    """Whether a completed rollout is judged with its group."""
+    return parts.verified is not None and parts.verification.awaits_group
+
+
+def group_request(group: Sequence[HeldRollout]) -> agent_pb2.JudgeGroupRequest:
+    """The request that has a group judged."""
+    members = [
+        verify_pb2.GroupMember(
+            rollout_id=held.rollout.rollout_id,
+            attempt=held.rollout.attempt,
+            transcript=_transcript(held.rollout),
+            stop_reason=held.rollout.completed.stop_reason,
+            verification=held.rollout.verified.verification,
+        )
+        for held in group
+    ]
+    task = group[0].task
+    return agent_pb2.JudgeGroupRequest(
+        group=verify_pb2.VerifyGroupRequest(task=task, members=members)
+    )
+
+
+def judged(group: Sequence[HeldRollout], reply: agent_pb2.JudgeGroupResponse) -> list[HeldRollout]:
+    """The group with its verdicts.
+
+    Raises:
+        ValueError: the verdicts are not those of the members, one each, in their order.
+    """
+    if [one.rollout_id for one in reply.verdicts] != [one.rollout.rollout_id for one in group]:
+        raise ValueError("the verdicts are not one for each member, in their order")
+    together = [
+        _with_verdict(held, verdict.verification)
+        for held, verdict in zip(group, reply.verdicts, strict=True)
+    ]
+    for now, before in zip(together, group, strict=True):
+        # What was asked before the group was judged was asked for the rollout, too.
+        earlier = before.rollout.verified.verification.model_usage
+        now.rollout.verified.verification.model_usage.extend(earlier)
+    return together
+
+
+def unjudged(group: Sequence[HeldRollout], reason: str) -> list[HeldRollout]:
+    """The group with its pending verdicts, which say why they still are."""
+    changed = []
+    for held in group:
+        verdict = pb.Verification()
+        verdict.CopyFrom(held.rollout.verified.verification)
+        verdict.reason = f"{verdict.reason}; {reason}" if verdict.reason else reason
+        changed.append(_with_verdict(held, verdict))
+    return changed
+
+
+def _transcript(rollout: pb.Rollout) -> list[responses_pb2.Item]:
+    last = final_call(rollout)
+    return [] if last is None else continuation(rollout, last.call_id)
+
+
+def _with_verdict(held: HeldRollout, verdict: pb.Verification) -> HeldRollout:
+    rollout = pb.Rollout()
+    rollout.CopyFrom(held.rollout)
+    rollout.verified.verification.CopyFrom(verdict)
+    return HeldRollout(held.task, rollout)

@@ -1,0 +1,117 @@
+"""Hands finished groups out as they come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from typing import Final
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client.groups.store import Group, GroupStore
+from gymmesh_runtime import metrics
+from gymmesh_runtime.errors import MeshError
+
+# A reader that was sent everything may have left before it read it all: it comes back for the rest.
+_COMES_BACK_S: Final = 5.0
+
+
+class GroupStream:
+    """Finished groups, for any number of readers.
+
+    Args:
+        store: what keeps them.
+        on_room: called when there may be room for new groups.
+    """
+
+    def __init__(self, store: GroupStore, on_room: Callable[[], None]) -> None:
+        self.store = store
+        #: Whether the last reader was sent everything, after the last group came.
+        self.delivered = False
+        self._on_room = on_room
+        self._changed = asyncio.Event()
+
+    def add(self, task_id: str, rollout: pb.Rollout) -> None:
+        """Take a rollout of a task whose outcome is on disk."""
+        if self.store.ended(task_id, rollout):
+            metrics.GROUPS.labels("finished").inc()
+            self.wake()
+
+    async def groups(self, after: int, max_staleness: int | None) -> AsyncGenerator[Group, None]:
+        """The groups after a cursor, which acknowledges all up to it; ends with the run.
+
+        Raises:
+            MeshError: FIELD_INVALID; the cursor is none of this session's.
+        """
+        store = self.store
+        if after > store.last_cursor:
+            raise MeshError(
+                errors_pb2.ERROR_REASON_FIELD_INVALID,
+                f"after_cursor {after} is none that this session gave (the last is "
+                f"{store.last_cursor}); begin at 0 after a collector was started anew",
+                metadata={"field": "after_cursor"},
+            )
+        self.delivered = False
+        self.acknowledge(after)
+        cursor = after
+        while True:
+            group = store.after(cursor)
+            if group is None:
+                if store.closed:
+                    self.delivered = True
+                    self.wake()
+                    return
+                await self._changed.wait()
+                continue
+            cursor = group.cursor
+            if store.is_stale(group, max_staleness):
+                store.discard_stale(group)
+                metrics.GROUPS.labels("stale").inc()
+                self._on_room()
+            else:
+                yield group
+
+    def acknowledge(self, cursor: int) -> None:
+        """Let go of all groups up to a cursor: the trainer has them."""
+        before = self.store.unacknowledged
+        self.store.acknowledge(cursor)
+        metrics.GROUPS.labels("acknowledged").inc(before - self.store.unacknowledged)
+        self.wake()
+        self._on_room()
+
+    def wake(self) -> None:
+        """Let all readers look again: a group came, one left, or no more will come."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def close(self) -> None:
+        """No more groups will come."""
+        self.store.closed = True
+        self.wake()
+
+    async def emptied(self, timeout_s: float) -> bool:
+        """Wait until a trainer has all groups; False when time is up.
+
+        It has those that it acknowledged, and all when they were sent to a reader that does not
+        come back for any.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self.store.unacknowledged:
+                    if await self._no_reader_returns():
+                        return True
+        except TimeoutError:
+            return False
+        return True
+
+    async def _no_reader_returns(self) -> bool:
+        """Wait for a change; True: a reader was sent everything, and none came since."""
+        patience = asyncio.timeout(_COMES_BACK_S if self.delivered else None)
+        try:
+            async with patience:
+                await self._changed.wait()
+        except TimeoutError:
+            if patience.expired():
+                return True
+            raise
+        return False

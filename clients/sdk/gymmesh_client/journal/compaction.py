@@ -1,0 +1,164 @@
+"""Compaction: row files without their superseded rows, each swapped in as a whole.
+
+1. The superseded rows are appended to NAME.superseded.jsonl, and synced.
+2. The others are written to a draft beside the file, and the draft is synced.
+3. One commit says that the file is compacted, where the dropped rows were, and the draft's number.
+4. The draft is renamed.
+
+A kill before 3 leaves the file as it was (`Journal.resume` drops the draft and cuts the
+superseded rows off); a kill after it leaves the draft, which `Journal.resume` renames and readers
+open in the file's stead (`row_files.open_row_file`).
+
+Called at a run's end (`output`) and by `gym-cli data compact`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from gymmesh_client.journal.index import open_index
+from gymmesh_client.journal.journal import Journal
+from gymmesh_client.journal.layout import OutputFiles
+from gymmesh_client.journal.records import SUPERSEDED, Compacted, Place, Removed, RowFile
+from gymmesh_client.journal.row_files import ZSTD_FRAME, RowReader, Zstd
+from gymmesh_client.problems import UserError
+
+_CHUNK: Final = 1 << 20
+_ROWS_AT_ONCE: Final = 256
+
+
+def compact_run(path: Path) -> int:
+    """Compact a run's row files, and bring its index up to date; how many rows were dropped.
+
+    Args:
+        path: what was given to `--output`.
+
+    Raises:
+        OutputError: the disk takes nothing more; nothing is lost.
+        UserError: there is no run, it is damaged, or a collector is at work in it.
+    """
+    files = OutputFiles(path)
+    if not files.journal.exists():
+        raise UserError(f"{files.journal}: is missing, so there is no run to compact")
+    journal = Journal.resume(files)
+    try:
+        dropped = compact(journal)
+    finally:
+        journal.close()
+    try:
+        open_index(files).close()
+    except OSError as error:
+        raise UserError(f"{files.index}: cannot be written: {error}") from None
+    return dropped
+
+
+def compact(journal: Journal) -> int:
+    """Take the superseded rows out of a journal's row files; how many there were.
+
+    Raises:
+        OutputError: the disk takes nothing more.
+        UserError: a compressed row is damaged.
+    """
+    by_file: dict[RowFile, list[Place]] = defaultdict(list)
+    for place in journal.state.superseded:
+        by_file[place.file].append(place)
+    for number, (file, places) in enumerate(by_file.items(), _next_number(journal)):
+        try:
+            _compact_file(journal, file, sorted(places), number)
+        except OSError as error:
+            raise journal.fail(error) from None
+    return sum(map(len, by_file.values()))
+
+
+def _next_number(journal: Journal) -> int:
+    return max(journal.state.compacted.values(), default=0) + 1
+
+
+def _compact_file(journal: Journal, file: RowFile, places: Sequence[Place], number: int) -> None:
+    disk, rows, path = journal.disk, journal.row_files, journal.files.row_file(*file)
+    kept_at = rows.ends.get((SUPERSEDED, 0), 0)
+    reader = RowReader(journal.files, {})
+    try:
+        for first in range(0, len(places), _ROWS_AT_ONCE):
+            some = places[first : first + _ROWS_AT_ONCE]
+            rows.append([(SUPERSEDED, reader.read_unchecked(place)) for place in some])
+        rows.sync()
+    finally:
+        reader.close()
+    draft = journal.files.compaction_draft(*file, number)
+    removed, size = _write_draft(journal, draft, path, rows.ends[file], places)
+    disk.sync_folder(draft.parent)
+    journal.commit([Compacted(*file, number, size, kept_at, removed)])
+    rows.release(file)
+    rows.ends[file] = size
+    disk.replace(draft, path)
+
+
+def _write_draft(
+    journal: Journal, draft: Path, path: Path, end: int, places: Sequence[Place]
+) -> tuple[tuple[Removed, ...], int]:
+    """Write a file without the rows at these places; what was removed, and the draft's size."""
+    disk, size, at = journal.disk, 0, 0
+    removed: list[Removed] = []
+    source = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    target = disk.open(draft)
+    try:
+        os.fchmod(target, os.fstat(source).st_mode & 0o777)
+        disk.cut(target, 0)
+        for offset, extent, rows in _frames(places):
+            size += _copy(journal, source, at, offset, target, size)
+            left = _without(os.pread(source, extent, offset), rows, path)
+            disk.write(target, left, size)
+            removed += [
+                Removed(row.offset, row.inner, row.length, extent, len(left)) for row in rows
+            ]
+            at, size = offset + extent, size + len(left)
+        size += _copy(journal, source, at, end, target, size)
+        disk.sync(target)
+    finally:
+        os.close(source)
+        os.close(target)
+    return tuple(removed), size
+
+
+def _frames(places: Sequence[Place]) -> Iterator[tuple[int, int, list[Place]]]:
+    """Rows by the compressed frame that they are in (a plain row is one): its offset and extent."""
+    frames: dict[tuple[int, int], list[Place]] = defaultdict(list)
+    for place in places:
+        frames[place.offset, place.extent].append(place)
+    for (offset, extent), rows in frames.items():
+        yield offset, extent, rows
+
+
+def _copy(journal: Journal, source: int, begin: int, end: int, target: int, offset: int) -> int:
+    """Copy bytes from one file to an offset in another; how many."""
+    at = begin
+    while at < end:
+        data = os.pread(source, min(_CHUNK, end - at), at)
+        if not data:
+            raise UserError(f"{journal.files.rows}: a file of rows became shorter meanwhile")
+        journal.disk.write(target, data, offset + at - begin)
+        at += len(data)
+    return end - begin
+
+
+def _without(frame: bytes, rows: Sequence[Place], path: Path) -> bytes:
+    """A compressed frame without some of its rows; nothing where no row is left."""
+    if not frame.startswith(ZSTD_FRAME):
+        return b""  # a plain row
+    zstd = Zstd()
+    try:
+        content = zstd.decompress(frame)
+    except ValueError as error:
+        raise UserError(f"{path}: the rows at byte {rows[0].offset} are damaged: {error}") from None
+    kept, at = [], 0
+    for row in rows:
+        kept.append(content[at : row.inner])
+        at = row.inner + row.length
+    kept.append(content[at:])
+    left = b"".join(kept)
+    return zstd.compress(left) if left.strip() else b""

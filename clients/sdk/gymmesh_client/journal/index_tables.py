@@ -1,0 +1,50 @@
+"""The tables of the index, as docs/journal.md describes them for anyone's SQL."""
+
+from __future__ import annotations
+
+from typing import Final
+
+INDEX_BEGIN: Final = b"SQLite format 3\0"
+"""How every SQLite file begins."""
+APPLICATION_ID: Final = 0x474D5849  # "GMXI": tells the index from anyone else's database
+VERSION: Final = 2
+"""Of the tables; an index of another version is made anew."""
+
+TABLES: Final = """
+    CREATE TABLE run (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+    CREATE TABLE attempts (
+        rollout_id TEXT,
+        attempt INTEGER NOT NULL,
+        task_id TEXT,
+        repeat INTEGER,
+        environment TEXT,
+        outcome TEXT NOT NULL,
+        current INTEGER NOT NULL,
+        superseded TEXT,
+        boundary TEXT,
+        reason TEXT,
+        reward REAL,
+        tokens INTEGER,
+        row_file TEXT,
+        row_offset INTEGER,
+        row_bytes INTEGER,
+        ended_at INTEGER NOT NULL,
+        rollout_key BLOB NOT NULL,
+        row_kind INTEGER,
+        row_shard INTEGER,
+        row_inner INTEGER,
+        row_length INTEGER,
+        row_crc INTEGER
+    );
+"""
+# Made after the attempts are in, which is faster than keeping them up to date meanwhile. The first
+# are those that superseding and moving rows needs.
+KEY_INDICES: Final = """
+    CREATE INDEX IF NOT EXISTS attempts_key ON attempts (rollout_key);
+    CREATE INDEX IF NOT EXISTS attempts_file ON attempts (row_kind, row_shard);
+"""
+INDICES: Final = f"""
+    {KEY_INDICES}
+    CREATE INDEX IF NOT EXISTS attempts_task ON attempts (task_id, repeat);
+    CREATE INDEX IF NOT EXISTS attempts_environment ON attempts (environment, outcome, reward);
+"""

@@ -1,0 +1,292 @@
+"""A run's journal, open for writing: commits of rows and records, and the repair of torn tails.
+
+The order of a commit is the law: rows are written and on disk before the log names them, and
+the commit is done when the log is on disk. Whatever is cut off in between, a row that the log
+does not name was never an outcome.
+
+Called by `writer`, `output`, `merge` and `compaction`; the log's bytes are `frames` and `records`,
+rows go through `row_files`, and what it all amounts to is `state`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gymmesh_client.journal.disk import (
+    Disk,
+    OutputError,
+    cannot_write,
+    lock,
+    lock_existing,
+    reason,
+)
+from gymmesh_client.journal.frames import HEADER, Frame, encode_frame
+from gymmesh_client.journal.layout import OutputFiles
+from gymmesh_client.journal.log import frames_of, mapped, unnamed_run
+from gymmesh_client.journal.moves import Moves
+from gymmesh_client.journal.records import (
+    COMPLETED,
+    FAILURES,
+    FORMAT,
+    ROWS,
+    BadRecord,
+    Blanked,
+    Compacted,
+    Outcome,
+    Record,
+    Session,
+    Superseded,
+    decode,
+    encode,
+)
+from gymmesh_client.journal.row_files import RowFiles
+from gymmesh_client.journal.state import RunState
+from gymmesh_client.problems import UserError
+from gymmesh_client.replacing import draft_of
+
+
+class NewOutcome(msgspec.Struct, gc=False):
+    """An outcome to write. `row` is its line of JSON, without the newline."""
+
+    key: bytes
+    attempt: int
+    status: int
+    boundary: int
+    row: bytes
+
+
+Entry = NewOutcome | Record
+
+
+class Journal:
+    """One run's journal and row files; used by one thread at a time.
+
+    Get one from `create` or `resume`. After an OutputError nothing more is written.
+    """
+
+    def __init__(self, files: OutputFiles, disk: Disk, fd: int) -> None:
+        self.files = files
+        self.state = RunState()
+        self.disk = disk
+        self._fd = fd
+        self._end = 0
+        self._sequence = 0
+        self._broken: OutputError | None = None
+        self.row_files = RowFiles(files, disk, {}, {})
+
+    @staticmethod
+    def create(files: OutputFiles, session: dict[str, Any], disk: Disk | None = None) -> Journal:
+        """Begin a run; what was there is gone.
+
+        Raises:
+            OutputError: the disk takes nothing.
+            UserError: another collector is at work there.
+        """
+        disk = disk or Disk()
+        locked = lock_existing(files.journal)
+        fd = -1
+        try:
+            fd = disk.open(draft_of(files.journal))
+            lock(fd, files.journal)
+            disk.cut(fd, 0)
+            disk.write(fd, HEADER, 0)
+            journal = Journal(files, disk, fd)
+            journal._end = len(HEADER)
+            journal._write([Session({"format": FORMAT, **session})])
+            # The old journal goes first: rows without one belong to no run.
+            leftovers = _leftovers(files)
+            files.journal.unlink(missing_ok=True)
+            disk.sync_folder(files.journal.parent)
+            for path in leftovers:
+                path.unlink(missing_ok=True)
+            journal.row_files.create()
+            disk.replace(draft_of(files.journal), files.journal)
+        except OSError as error:
+            _close(fd)
+            raise cannot_write(files.journal, error) from None
+        except UserError:
+            _close(fd)
+            raise
+        finally:
+            _close(locked)
+        return journal
+
+    @staticmethod
+    def resume(files: OutputFiles, disk: Disk | None = None) -> Journal:
+        """Go on with a run: repairs torn tails, and finishes a compaction.
+
+        Raises:
+            OutputError: the disk takes nothing.
+            UserError: there is no journal, it or a row file is damaged, or another collector is at
+                work there.
+        """
+        disk = disk or Disk()
+        try:
+            fd = os.open(files.journal, os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            raise UserError(f"{files.journal}: cannot be opened: {reason(error)}") from None
+        try:
+            lock(fd, files.journal)
+            journal = Journal(files, disk, fd)
+            journal._replay()
+            return journal
+        except OSError as error:
+            os.close(fd)
+            raise cannot_write(files.journal, error) from None
+        except BaseException:
+            os.close(fd)
+            raise
+
+    def commit(self, entries: Sequence[Entry]) -> None:
+        """Put entries on disk, all or none.
+
+        Raises:
+            OutputError: it could not be done; nothing more will be.
+            ValueError: a rollout would have two current outcomes; nothing was done.
+        """
+        if self._broken is not None:
+            raise self._broken
+        self._check(entries)
+        before = self._end
+        try:
+            rows = [_line(entry) for entry in entries if isinstance(entry, NewOutcome)]
+            places = iter(self.row_files.append(rows))
+            self.row_files.sync()
+            self._write(
+                [
+                    Outcome(one.key, one.attempt, one.status, one.boundary, next(places))
+                    if isinstance(one, NewOutcome)
+                    else one
+                    for one in entries
+                ]
+            )
+            self.row_files.settle()
+        except OSError as error:
+            self.row_files.undo()
+            with contextlib.suppress(OSError):
+                self.disk.cut(self._fd, before)
+            raise self.fail(error) from None
+
+    def supersede(self, outcomes: Iterable[Outcome], why: int) -> None:
+        """Make outcomes no longer current; rows stay until a compaction. Raises OutputError."""
+        records = [Superseded(one.key, one.attempt, why, one.place) for one in outcomes]
+        if records:
+            self.commit(records)
+
+    def fail(self, error: OSError) -> OutputError:
+        """The error for a disk that takes nothing more; nothing is written from now on."""
+        self._broken = cannot_write(self.files.rows, error)
+        return self._broken
+
+    def current(self, matches: Callable[[Outcome], bool]) -> list[Outcome]:
+        """The current outcomes that match, with the places where their rows are now."""
+        found: dict[bytes, Outcome] = {}
+        with mapped(self._fd) as data:
+            for frame in frames_of(data, self.files):
+                for record in decode(frame.payload):
+                    if isinstance(record, Outcome) and matches(record):
+                        found[record.key] = record
+                    elif isinstance(record, Superseded | Blanked):
+                        found.pop(record.key, None)
+                    elif isinstance(record, Compacted):
+                        moves = Moves(record)
+                        for key, one in found.items():
+                            found[key] = one._replace(place=moves.of(one.place))
+        return list(found.values())
+
+    def close(self) -> None:
+        """Close the files; commits nothing."""
+        self.row_files.close()
+        _close(self._fd)
+        self._fd = -1
+
+    # -- writing ------------------------------------------------------------------------------
+
+    def _check(self, entries: Sequence[Entry]) -> None:
+        """Raise ValueError where a rollout would have two outcomes, or lose one that is not."""
+        changed: dict[bytes, bool] = {}
+        for entry in entries:
+            if isinstance(entry, NewOutcome | Superseded):
+                has, key = isinstance(entry, Superseded), entry.key
+                if changed.get(key, bool(self.state.status(key))) != has:
+                    raise ValueError(
+                        "a rollout would have two outcomes, or lose one that it does not have"
+                    )
+                changed[key] = not has
+
+    def _write(self, records: Sequence[Record]) -> None:
+        """Put a commit on disk, and take it in."""
+        payload = b"".join(map(encode, records))
+        frame = encode_frame(self._sequence, time.time_ns(), payload)
+        self.disk.write(self._fd, frame, self._end)
+        self.disk.sync(self._fd)
+        self._end += len(frame)
+        self._sequence += 1
+        for record in records:
+            self.state.apply(record)
+
+    # -- reading again ------------------------------------------------------------------------
+
+    def _replay(self) -> None:
+        with mapped(self._fd) as data:
+            self._end = len(HEADER)
+            for frame in frames_of(data, self.files):
+                self._apply(frame)
+                self._end, self._sequence = frame.end, frame.sequence + 1
+            torn = len(data) > self._end
+        state = self.state
+        if not state.session:
+            raise unnamed_run(self.files)
+        if state.blanking:
+            raise UserError(
+                f"{self.files.journal}: an earlier version of gymmesh was stopped while it took "
+                "superseded rows out of their files; go on with --resume once with that version"
+            )
+        if torn:
+            self.disk.cut(self._fd, self._end)
+        # The last commit may have been written and not yet on disk when the collector was killed.
+        self.disk.sync(self._fd)
+        self.files = self.files.of_session(state.session)
+        self._finish_compaction()
+        self.row_files = RowFiles(self.files, self.disk, state.ends, state.rows_in)
+        self.row_files.repair()
+        self.row_files.create()
+
+    def _apply(self, frame: Frame) -> None:
+        try:
+            for record in decode(frame.payload):
+                self.state.apply(record)
+        except BadRecord as error:
+            raise UserError(
+                f"{self.files.journal}: commit {frame.sequence} cannot be understood: {error}"
+            ) from None
+
+    def _finish_compaction(self) -> None:
+        """Put files in their places whose compaction is committed, and drop other drafts."""
+        for file, number in self.state.compacted.items():
+            draft = self.files.compaction_draft(*file, number)
+            if draft.exists():
+                self.disk.replace(draft, self.files.row_file(*file))
+        for draft in self.files.compaction_drafts():
+            draft.unlink()
+
+
+def _line(new: NewOutcome) -> tuple[int, bytes]:
+    return (ROWS if new.status == COMPLETED else FAILURES, new.row + b"\n")
+
+
+def _leftovers(files: OutputFiles) -> list[Path]:
+    own = [files.failures, files.superseded, files.index, files.trace, files.run, files.skipped]
+    return [*files.all_shards(), *own, *files.compaction_drafts()]
+
+
+def _close(fd: int) -> None:
+    if fd >= 0:
+        os.close(fd)

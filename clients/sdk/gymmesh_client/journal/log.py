@@ -1,0 +1,160 @@
+"""Reading a journal's log: its commits, its latest session, the order in which rollouts began.
+
+Nothing here changes a file. `journal` writes the log; `frames` and `records` know its bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Final
+
+from gymmesh_client.journal.disk import lock, reason
+from gymmesh_client.journal.frames import HEADER, Damage, Frame, scan
+from gymmesh_client.journal.layout import OutputFiles
+from gymmesh_client.journal.records import (
+    RELEASED_TYPE,
+    RESERVED_TYPE,
+    SESSION_TYPE,
+    BadRecord,
+    Released,
+    Reserved,
+    Session,
+    bodies,
+    decode,
+    decode_one,
+)
+from gymmesh_client.problems import UserError
+
+_PAGES_KEPT: Final = 1 << 22
+
+
+@contextlib.contextmanager
+def mapped(fd: int) -> Iterator[bytes | mmap.mmap]:
+    """A file's bytes, as they are now."""
+    size = os.fstat(fd).st_size
+    if not size:
+        yield b""
+        return
+    with mmap.mmap(fd, size, access=mmap.ACCESS_READ) as data:
+        yield data
+
+
+def frames_of(
+    data: bytes | mmap.mmap, files: OutputFiles, start: int = len(HEADER), sequence: int = 0
+) -> Iterator[Frame]:
+    """The whole commits of a journal, in order; memory does not grow with it.
+
+    Args:
+        start: where the first commit to read begins.
+        sequence: that commit's number.
+
+    Raises:
+        UserError: it is no journal, or damaged elsewhere than at its end.
+    """
+    if data[: len(HEADER)] != HEADER:
+        raise UserError(
+            f"{files.journal}: is not a journal of this version of gymmesh, or its beginning is "
+            "damaged"
+        )
+    try:
+        kept_from = start - start % mmap.PAGESIZE
+        for frame in scan(data, start, sequence):
+            yield frame
+            if frame.end - kept_from > _PAGES_KEPT:
+                kept_from = _forget(data, kept_from, frame.end)
+    except Damage as damage:
+        raise UserError(
+            f"{files.journal}: {damage}, and good ones follow it; nothing was changed. Bring the "
+            "file back from a copy, or start anew with --overwrite"
+        ) from None
+
+
+def latest_session(files: OutputFiles) -> dict[str, Any] | None:
+    """What the latest session said of a run; None where there is no journal.
+
+    Raises:
+        UserError: the journal is damaged, or another collector is at work there.
+    """
+    try:
+        fd = os.open(files.journal, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UserError(f"{files.journal}: cannot be opened: {reason(error)}") from None
+    try:
+        lock(fd, files.journal)
+        found: dict[str, Any] | None = None
+        with mapped(fd) as data:
+            for frame in frames_of(data, files):
+                # A session is always the first record of its commit.
+                if frame.payload[:1] == SESSION_TYPE:
+                    record = next(decode(frame.payload))
+                    found = record.info if isinstance(record, Session) else found
+    except BadRecord as error:
+        raise UserError(f"{files.journal}: is damaged: {error}") from None
+    finally:
+        os.close(fd)
+    if found is None:
+        raise unnamed_run(files)
+    return found
+
+
+def unnamed_run(files: OutputFiles) -> UserError:
+    """The error for a journal without a session."""
+    return UserError(f"{files.journal}: is damaged: it does not say what run it is of")
+
+
+def first_reserved(files: OutputFiles) -> Iterator[bytes]:
+    """The key of each rollout that was begun, once, in the order of their first attempts.
+
+    Attempts that were reserved and not sent, as at a session's end, count where they were reserved
+    again. In memory are those of such sessions, a few hundred each.
+
+    Raises:
+        UserError: the journal cannot be read, or is damaged.
+    """
+    given_back: Counter[bytes] = Counter()
+    for record in _reservations(files):
+        if isinstance(record, Released):
+            given_back.update(key for key, attempt in record.attempts if attempt == 1)
+    for record in _reservations(files):
+        if isinstance(record, Released):
+            continue
+        for key, attempt in record.attempts:
+            if attempt != 1:
+                continue
+            if given_back[key]:
+                given_back[key] -= 1
+            else:
+                yield key
+
+
+def _reservations(files: OutputFiles) -> Iterator[Reserved | Released]:
+    try:
+        fd = os.open(files.journal, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise UserError(f"{files.journal}: cannot be read: {reason(error)}") from None
+    try:
+        with mapped(fd) as data:
+            for frame in frames_of(data, files):
+                for kind, body in bodies(frame.payload):
+                    if kind in (RESERVED_TYPE, RELEASED_TYPE):
+                        record = decode_one(kind, body)
+                        if isinstance(record, Reserved | Released):
+                            yield record
+    except BadRecord as error:
+        raise UserError(f"{files.journal}: is damaged: {error}") from None
+    finally:
+        os.close(fd)
+
+
+def _forget(data: bytes | mmap.mmap, start: int, end: int) -> int:
+    """Give back the memory of pages that were read; where the pages kept begin."""
+    end -= end % mmap.PAGESIZE
+    if isinstance(data, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        data.madvise(mmap.MADV_DONTNEED, start, end - start)
+    return end

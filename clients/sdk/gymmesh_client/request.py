@@ -1,0 +1,110 @@
+"""What a row holds of its task, read once for the repeats that share it. Pure."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+from gymmesh.responses.v1 import responses_pb2
+from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_responses import JsonValue, items_to_list, loads, params_to_dict, text_of
+
+# What is no larger, in bytes, is kept for the next rollout that has the same.
+_KNOWN_BYTES: Final = 64 * 1024
+# What the API echoes of a request in every response, with its defaults.
+_ECHOED: Final[dict[str, JsonValue]] = {
+    "background": None,
+    "instructions": None,
+    "max_output_tokens": None,
+    "max_tool_calls": None,
+    "metadata": None,
+    "parallel_tool_calls": True,
+    "previous_response_id": None,
+    "prompt": None,
+    "reasoning": None,
+    "service_tier": None,
+    "temperature": None,
+    "text": None,
+    "tool_choice": "auto",
+    "tools": [],
+    "top_logprobs": None,
+    "top_p": None,
+    "truncation": None,
+    "user": None,
+}
+
+
+def request_of(
+    task: pb.Task, started: pb.Started | None
+) -> tuple[dict[str, JsonValue], dict[str, JsonValue]]:
+    """A row's `responses_create_params`, and what its response repeats of them; both shared.
+
+    They are the task's own parameters, but for the input as the rollout began with them; its own
+    alone for a rollout that never started. Raises ValueError when they are not JSON.
+    """
+    # The repeats of a task have the same parameters, and a run's tasks mostly the same tools.
+    used = None
+    if started is not None and started.HasField("params"):
+        used = started.params.SerializeToString()
+    own = task.params.SerializeToString()
+    known = len(own) + len(used or b"") <= _KNOWN_BYTES
+    return _known_params(own, used) if known else _params_of(own, used)
+
+
+def first_items(task: pb.Task, started: pb.Started | None) -> list[JsonValue] | None:
+    """What the conversation began with; None where that is the task's input alone."""
+    if started is None or _begins_with_input(task, started):
+        return None
+    return items_to_list(started.items)
+
+
+def extras_of(task: pb.Task) -> dict[str, JsonValue]:
+    """The further keys of the task's row; shared. Raises ValueError when they are not JSON."""
+    payload = task.payload_json
+    return _known_extras(payload) if len(payload) <= _KNOWN_BYTES else _read_extras(payload)
+
+
+def _begins_with_input(task: pb.Task, started: pb.Started) -> bool:
+    items, params = started.items, task.params
+    if params.HasField("input_text"):
+        return (
+            len(items) == 1
+            and items[0].message.role == "user"
+            and text_of(items[0]) == params.input_text
+        )
+    same: bool = items == params.input
+    return same
+
+
+def _params_of(own: bytes, used: bytes | None) -> tuple[dict[str, JsonValue], dict[str, JsonValue]]:
+    in_force = {} if used is None else _document_of(used)
+    asked = _document_of(own)
+    document = asked | in_force
+    if "input" in asked:
+        document["input"] = asked["input"]
+    else:
+        document.pop("input", None)
+    # A null stands for the default, which the API then echoes.
+    echoed = {
+        key: default if in_force.get(key) is None else in_force[key]
+        for key, default in _ECHOED.items()
+    }
+    return document, echoed
+
+
+def _document_of(params: bytes) -> dict[str, JsonValue]:
+    return _known_document(params) if len(params) <= _KNOWN_BYTES else _read_document(params)
+
+
+def _read_document(params: bytes) -> dict[str, JsonValue]:
+    return params_to_dict(responses_pb2.ResponseParams.FromString(params))
+
+
+def _read_extras(payload_json: bytes) -> dict[str, JsonValue]:
+    extras: dict[str, JsonValue] = loads(payload_json) if payload_json else {}
+    return extras
+
+
+_known_params = lru_cache(maxsize=256)(_params_of)
+_known_document = lru_cache(maxsize=256)(_read_document)
+_known_extras = lru_cache(maxsize=256)(_read_extras)

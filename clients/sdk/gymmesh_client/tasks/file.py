@@ -1,0 +1,113 @@
+"""The tasks of a file as a sequence: read when they are needed, any number of times."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import overload
+
+from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_client.problems import TaskProblem, UserError
+from gymmesh_client.shards import WHOLE, Shard
+from gymmesh_client.tasks.reader import TaskReader
+
+
+class TaskFile(Sequence[rollout_pb2.Task]):
+    """Tasks by index; in memory is what finds their rows, 8 bytes each, once that is asked for.
+
+    Everything raises UserError where the file cannot be read, or a row is wrong.
+
+    Args:
+        limit: only so many tasks from the beginning.
+        without: lines (from 1) that are left out, whatever is wrong with them.
+        shard: only this part of the tasks that are left.
+    """
+
+    def __init__(
+        self,
+        reader: TaskReader,
+        path: Path,
+        limit: int | None = None,
+        without: Collection[int] = (),
+        shard: Shard = WHOLE,
+    ) -> None:
+        self._without = without
+        self._shard = shard
+        self._reader = reader
+        self._path = path
+        self._limit = limit
+        self._offsets: array[int] | None = None
+        self._copies: dict[int, str] = {}
+
+    def __iter__(self) -> Iterator[rollout_pb2.Task]:
+        read = (one for one in self._reader.read(self._path) if one.line not in self._without)
+        for position, entry in enumerate(islice(read, self._limit)):
+            if isinstance(entry, TaskProblem):
+                raise self._changed(entry)
+            if not self._shard.takes(position):
+                continue
+            if entry.renamed:  # which the row alone does not show
+                self._copies[position // self._shard.of] = entry.task.task_id
+            yield entry.task
+
+    def __len__(self) -> int:
+        return len(self._found())
+
+    @overload
+    def __getitem__(self, index: int) -> rollout_pb2.Task: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[rollout_pb2.Task]: ...
+    def __getitem__(self, index: int | slice) -> rollout_pb2.Task | Sequence[rollout_pb2.Task]:
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(len(self)))]
+        offset = self._found()[index]
+        try:
+            with self._path.open("rb") as file:
+                file.seek(offset)
+                raw = file.readline()
+        except OSError as error:
+            raise self._unreadable(error) from None
+        entry = self._reader.row(0, raw.removeprefix(b"\xef\xbb\xbf"))
+        if isinstance(entry, TaskProblem):
+            raise self._changed(replace(entry, line=self._line_at(offset)))
+        task = entry.task
+        task.task_id = self._copies.get(index % len(self), task.task_id)
+        return task
+
+    def _found(self) -> array[int]:
+        """Where each row begins."""
+        if self._offsets is None:
+            for _ in self:  # which rows are copies of others
+                pass
+            offsets = array("Q")
+            place = position = 0
+            try:
+                with self._path.open("rb") as file:
+                    for line, raw in enumerate(file, start=1):
+                        blank = not raw.removeprefix(b"\xef\xbb\xbf").strip()
+                        if not blank and line not in self._without:
+                            if self._shard.takes(position):
+                                offsets.append(place)
+                            position += 1
+                            if position == self._limit:
+                                break
+                        place += len(raw)
+            except OSError as error:
+                raise self._unreadable(error) from None
+            self._offsets = offsets
+        return self._offsets
+
+    def _line_at(self, offset: int) -> int:
+        """The line, from 1, that begins there."""
+        with self._path.open("rb") as file:
+            return 1 + file.read(offset).count(b"\n")
+
+    def _changed(self, problem: TaskProblem) -> UserError:
+        return UserError(f"{problem.at(self._path)} (the file changed while it was being read)")
+
+    def _unreadable(self, error: OSError) -> UserError:
+        reason = (error.strerror or str(error)).lower()
+        return UserError(f"{self._path}: cannot be read: {reason}")

@@ -1,0 +1,222 @@
+"""Task files: JSON lines, one task each, read one at a time.
+
+A row is NeMo Gym's: `responses_create_params` and any other keys, which go to the verifier as
+the task's payload. Five optional keys are read by gymmesh and are not part of the payload:
+`task_id`, `environment`, `agent`, `seed` and `tags`. A `task_id` that is a whole number is an id
+as text, and stays in the payload as it was; an `environment` or `agent` that is an object or a list
+names nothing here and is the verifier's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_client.problems import TaskProblem, UserError
+from gymmesh_client.tasks.checks import (
+    NAMING_KEYS,
+    check_names,
+    check_params,
+    check_row,
+    named,
+)
+from gymmesh_responses import CodecError, JsonValue, dumps, loads, params_from_json
+
+OWN_KEYS: Final = ("task_id", "environment", "agent", "seed", "tags")
+PARAMS_KEY: Final = "responses_create_params"
+MAX_ROW_BYTES: Final = 64 * 1024 * 1024
+"""A longer line would not fit a message of the mesh."""
+# What identical rows that name no id are told apart by.
+_COPY: Final = re.compile(r"t-[0-9a-f]{32}-\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRow:
+    """A task, the line (from 1) that it was read from, and whether its id depends on the rows
+    before it.
+    """
+
+    line: int
+    task: rollout_pb2.Task
+    renamed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TaskDefaults:
+    """What stands in where a row names no environment or agent; empty: the row must."""
+
+    environment: str = ""
+    agent: str = ""
+
+
+@dataclass(slots=True)
+class TaskReader:
+    """Reads task files.
+
+    Attributes:
+        defaults: the environment and agent of rows that name none.
+        environments: the names that exist; None: not known here, so not checked.
+        agents: likewise.
+        number_repeated_ids: a row whose id another one had before gets `-2`, `-3` … behind it,
+            rather than being a mistake.
+    """
+
+    defaults: TaskDefaults = field(default_factory=TaskDefaults)
+    environments: Collection[str] | None = None
+    agents: Collection[str] | None = None
+    number_repeated_ids: bool = False
+
+    def read(self, path: Path) -> Iterator[TaskRow | TaskProblem]:
+        """Yield each row's task, or each of its problems.
+
+        Holds one row at a time and, of the rows before it, 16 bytes each (their ids' digests),
+        so memory does not grow with the rows' size. Blank lines are skipped.
+
+        Raises:
+            UserError: the file cannot be read.
+        """
+        seen: dict[bytes, int] = {}
+        copies: dict[bytes, int] = {}
+        try:
+            with path.open("rb") as file:
+                for line, raw in _lines(file):
+                    yield from self._row(line, raw, seen, copies)
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise UserError(f"{path}: cannot be read: {reason}") from None
+
+    def row(self, line: int, raw: bytes) -> TaskRow | TaskProblem:
+        """One row by itself, or the first of its problems; it is not compared with others."""
+        return next(self._row(line, raw, {}, {}))
+
+    def _row(
+        self, line: int, raw: bytes, seen: dict[bytes, int], copies: dict[bytes, int]
+    ) -> Iterator[TaskRow | TaskProblem]:
+        try:
+            row = _parse(raw)
+            problems = [TaskProblem(line, key, text) for key, text in self._problems(row)]
+            if problems:
+                yield from problems
+                return
+            task = self._task(row, raw, copies)
+        except CodecError as error:
+            yield TaskProblem(line, "", f"{error}; every line must hold one JSON object")
+            return
+        name = task.task_id
+        first = seen.setdefault(_digest(name.encode()), line)
+        if first != line and not self.number_repeated_ids:
+            sentence = (
+                f"{name!r} is the id of line {first} already; ids must be unique, or number them "
+                "with --number-repeated-ids"
+            )
+            yield TaskProblem(line, "task_id", sentence)
+            return
+        renamed = bool(_COPY.fullmatch(name))
+        if first != line:
+            task.task_id, renamed = _numbered(name, line, seen, copies), True
+        yield TaskRow(line, task, renamed)
+
+    def _problems(self, row: JsonValue) -> Iterator[tuple[str, str]]:
+        found = list(check_row(row))
+        yield from found
+        if found and any(key in ("", PARAMS_KEY) for key, _ in found):
+            return
+        yield from check_params(row[PARAMS_KEY])
+        for key, default, known in (
+            ("environment", self.defaults.environment, self.environments),
+            ("agent", self.defaults.agent, self.agents),
+        ):
+            if not any(bad == key for bad, _ in found):
+                yield from check_names(key, named(row, key) or default, known)
+
+    def _task(
+        self, row: dict[str, JsonValue], raw: bytes, copies: dict[bytes, int]
+    ) -> rollout_pb2.Task:
+        payload = {
+            key: value
+            for key, value in row.items()
+            if key != PARAMS_KEY and (key not in OWN_KEYS or _is_verifiers(key, value))
+        }
+        given = row.get("task_id")
+        task = rollout_pb2.Task(
+            task_id=_content_id(row, copies) if given is None else str(given),
+            environment=named(row, "environment") or self.defaults.environment,
+            agent=named(row, "agent") or self.defaults.agent,
+            params=params_from_json(row[PARAMS_KEY]),
+            payload_json=dumps(payload),
+            tags=row.get("tags") or {},
+        )
+        if row.get("seed") is not None:
+            task.seed = row["seed"]
+        return task
+
+
+def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    number = 0
+    while raw := file.readline(MAX_ROW_BYTES + 1):
+        number += 1
+        if number == 1:
+            raw = raw.removeprefix(b"\xef\xbb\xbf")
+        while len(raw) > MAX_ROW_BYTES and not raw.endswith(b"\n"):
+            rest = file.readline(MAX_ROW_BYTES)
+            if not rest or rest.endswith(b"\n"):
+                break
+        if raw.strip():
+            yield number, raw
+
+
+def _parse(raw: bytes) -> JsonValue:
+    if len(raw) > MAX_ROW_BYTES:
+        raise CodecError(f"longer than {MAX_ROW_BYTES // 2**20} MiB")
+    try:
+        return loads(raw.strip())
+    except CodecError as error:
+        # Each row is a document of its own, so its only line says nothing.
+        problem = error.problem.replace("at line 1 column", "at column")
+        raise CodecError(problem) from None
+
+
+def _is_verifiers(key: str, value: JsonValue) -> bool:
+    """Whether one of our own keys has a value that the verifier is to see as it is."""
+    if key == "task_id":
+        return type(value) is int
+    return key in NAMING_KEYS and type(value) in (dict, list)
+
+
+def _numbered(name: str, line: int, seen: dict[bytes, int], copies: dict[bytes, int]) -> str:
+    """The next id for a row whose own was there before; no row before it has it."""
+    digest = _digest(b"\0" + name.encode())  # apart from the digests of rows
+    copy = copies.get(digest, 1)
+    while True:
+        copy += 1
+        numbered = f"{name}-{copy}"
+        if seen.setdefault(_digest(numbered.encode()), line) == line:
+            copies[digest] = copy
+            return numbered
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=16).digest()
+
+
+def _content_id(row: dict[str, JsonValue], copies: dict[bytes, int]) -> str:
+    """An id made of the row's content; identical rows are told apart by a suffix."""
+    digest = _digest(dumps(_sorted(row)))
+    copy = copies.get(digest, 0)
+    copies[digest] = copy + 1
+    name = f"t-{digest.hex()}"
+    return f"{name}-{copy + 1}" if copy else name
+
+
+def _sorted(value: JsonValue) -> JsonValue:
+    """The value with its objects' keys in order, so that equal rows give equal bytes."""
+    if type(value) is dict:
+        return {key: _sorted(value[key]) for key in sorted(value)}
+    if type(value) is list:
+        return [_sorted(element) for element in value]
+    return value

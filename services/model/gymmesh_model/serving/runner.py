@@ -1,0 +1,278 @@
+"""A model's calls, each from its request to its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import monotonic
+from typing import Any, Final
+
+from gymmesh.errors.v1 import errors_pb2 as errors
+from gymmesh.model.v1 import model_pb2
+from gymmesh.responses.v1 import responses_pb2
+from gymmesh_model.answer_cache import AnswerCache, AnswerKeys
+from gymmesh_model.backends.base import Backend, ModelCall
+from gymmesh_model.backends.progress import Progress
+from gymmesh_model.backends.settings import KnownSettings, Settings
+from gymmesh_model.config import ModelConfig, merge_params
+from gymmesh_model.errors import unreadable
+from gymmesh_model.ids import new_id
+from gymmesh_model.routing import Limiter
+from gymmesh_model.serving.calls import Answer, CallTable
+from gymmesh_model.serving.conversations import Conversations
+from gymmesh_model.serving.counts import CallCounts
+from gymmesh_model.serving.weights import WeightsClock, spans
+from gymmesh_model.serving.work import Work
+from gymmesh_model.tokens.record import TokenRecord
+from gymmesh_responses import CodecError, items_to_list, params_to_dict
+from gymmesh_runtime.context import CallContext
+from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.security.ownership import owned
+
+# So much of the caller's time is kept back that the typed error still reaches it: more than the
+# two sixteenths of a second by which a time limit may be late.
+_MARGIN_SECONDS: Final = 0.15
+_NAMED_BY_CONFIG: Final = ("responses", "chat", "openai", "azure", "vllm")
+
+
+class CallRunner:
+    """Runs the calls of one model over its opened backend.
+
+    cache: where answers are kept, if anywhere.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        backend: Backend,
+        cache: AnswerCache | None,
+        limiter: Limiter,
+        weights: WeightsClock,
+        conversations: Conversations,
+        counts: CallCounts,
+    ) -> None:
+        self._config = config
+        self._backend = backend
+        # The model's name at the endpoint, put in place of the request's.
+        self._model = config.model if config.backend in _NAMED_BY_CONFIG else None
+        self._limiter = limiter
+        self._weights = weights
+        self._conversations = conversations
+        self._counts = counts
+        self._cache = cache
+        self._keys = AnswerKeys(config, backend.endpoint_model)
+        self._settings = KnownSettings(config.params, self._model)
+        self._calls = CallTable()
+        self._converses = config.max_conversations > 0
+        self._gives_tokens = backend.capabilities.token_ids
+        # Answers are kept by the whole of the parameters.
+        self._takes_items = backend.features.takes_items and cache is None
+
+    async def close(self) -> None:
+        """Stop all calls; they fail with DRAINING."""
+        await self._calls.close()
+
+    def runs(self, own_id: str) -> bool:
+        """Whether a call runs under this request_id, which is its caller's own."""
+        return self._calls.runs(own_id)
+
+    def abort(self, own_id: str) -> None:
+        """Stop the call under this request_id; it is answered with what it has."""
+        self._calls.abort(own_id)
+
+    async def answer(
+        self,
+        request: model_pb2.CreateResponseRequest,
+        context: CallContext,
+        progress: Progress | None,
+    ) -> Answer:
+        """The answer to a request, or to an earlier one with the same request_id.
+
+        progress: of a call that is to be streamed, None for one that is not.
+        """
+        seed = request.seed if request.HasField("seed") else None
+        work = Work(
+            request,
+            request.request_id,
+            request.call_id,
+            "" if self._backend.endpoint_model else request.params.model,
+            seed,
+            request.HasField("conversation"),
+            _seconds_for(context, self._config.timeout_s),
+            progress,
+            context.identity,
+        )
+        if not work.request_id:
+            return await self._generate(work)
+        parent = request.conversation.parent_call_id if work.has_conversation else ""
+        # Of all that decides the answer; the rest may differ in a retry. Python's own hash will do:
+        # it never leaves this process, and nothing but a caller's mistake is to be found with it.
+        digest = hash((request.params.SerializeToString(), seed, parent))
+        own_id = owned(context.identity, work.request_id)
+        return await self._calls.ask(own_id, digest, work, self._generate, self._aborted)
+
+    async def _generate(self, work: Work) -> Answer:
+        """One coroutine for all of it: thousands of calls wait here, each frame in memory."""
+        arrived = started = monotonic()
+        limiter, waiting = self._limiter, self._counts.waiting
+        try:
+            if not limiter.enter():
+                self._check_conversation(work)
+                waiting.inc()
+                try:
+                    await limiter.wait(work.timeout)
+                finally:
+                    waiting.dec()
+                started = monotonic()
+                work.queue_s = started - arrived
+            work.versions = versions = self._weights.begin()
+            try:
+                if self._cache is not None:
+                    made = await self._kept_or_made(self._cache, self._call_of(work), work)
+                elif work.progress is None:
+                    made = await self._backend.create(self._call_of(work))
+                else:
+                    made = await self._backend.stream(self._call_of(work), work.progress)
+            finally:
+                if versions:
+                    self._weights.end(versions)
+                limiter.leave()
+        except MeshError as error:
+            self._counts.failed(error.reason_name)
+            raise
+        self._counts.made(work, started, monotonic())
+        return self._answered(work, made)
+
+    def _check_conversation(self, work: Work) -> None:
+        """Raises CONVERSATION_UNKNOWN before the wait for a place rather than after it."""
+        request = work.request
+        if request is not None and work.has_conversation and request.conversation.parent_call_id:
+            try:
+                self._conversations.check(request, work.identity)
+            except MeshError:
+                self._counts.unknown.inc()
+                raise
+
+    async def _kept_or_made(
+        self, cache: AnswerCache, call: ModelCall, work: Work
+    ) -> responses_pb2.Response:
+        key = self._keys.key(call, self._weights.version)
+        kept = None if key is None else await cache.get(key)
+        if kept is not None:
+            work.from_cache = True
+            return kept
+        if work.progress is None:
+            made = await self._backend.create(call)
+        else:
+            made = await self._backend.stream(call, work.progress)
+        if key is not None:
+            await cache.put(key, made)
+        return made
+
+    def _call_of(self, work: Work) -> ModelCall:
+        request, work.request = work.request, None
+        assert request is not None  # a call is made once
+        work.rollout_id = request.rollout_id
+        goes_on = work.has_conversation and self._converses
+        params, items, settings = self._read(request.params, apart=not goes_on)
+        if goes_on:
+            self._take_up(work, request, params)
+        capture = request.capture
+        if self._gives_tokens and (capture.token_ids or capture.logprobs):
+            work.record = TokenRecord(logprobs_asked=capture.logprobs)
+        return ModelCall(
+            params,
+            work.rollout_id,
+            work.request_id,
+            work.seed,
+            work.timeout - work.queue_s,
+            work.record,
+            work.turn.prefix if work.turn is not None and work.record is not None else None,
+            items,
+            settings,
+        )
+
+    def _read(
+        self, params: responses_pb2.ResponseParams, *, apart: bool
+    ) -> tuple[dict[str, Any], Sequence[responses_pb2.Item] | None, Settings | None]:
+        """The parameters with the configured ones, and what of them may be shared.
+
+        apart: whether the input may stand apart from them, as items. The parameters are then the
+        shared ones, else the call's own.
+        """
+        try:
+            settings = self._settings.of(params)
+            if settings is None:
+                whole = merge_params(self._config.params, params_to_dict(params), self._model)
+                return whole, None, None
+            # A backend that takes items needs no JSON of them, which is most of a call's cost.
+            if apart and self._takes_items:
+                return settings.params, params.input, settings
+            return {**settings.params, "input": items_to_list(params.input)}, None, settings
+        except CodecError as error:
+            raise unreadable(error) from None
+
+    def _take_up(
+        self, work: Work, request: model_pb2.CreateResponseRequest, params: dict[str, Any]
+    ) -> None:
+        """Finds the call's conversation, and puts all of it into its parameters."""
+        try:
+            work.turn = self._conversations.find(request, params, work.identity)
+        except MeshError as error:
+            if error.reason == errors.ERROR_REASON_CONVERSATION_UNKNOWN:
+                self._counts.unknown.inc()
+            raise
+        if work.turn.items is not None:
+            self._counts.continued.inc()
+            params["input"] = work.turn.items
+
+    def _answered(self, work: Work, made: responses_pb2.Response) -> Answer:
+        usage = made.usage  # without one there are none
+        self._counts.answered(
+            whole=made.status != "incomplete",
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            from_cache=work.from_cache,
+        )
+        answer = Answer(call_id=work.call_id or new_id("call-"))
+        answer.response.CopyFrom(made)
+        if work.queue_s:
+            answer.queue_us = int(work.queue_s * 1e6)
+        if work.from_cache:
+            answer.from_cache = True
+        record = work.record
+        if record is not None and record.known:
+            answer.tokens.CopyFrom(record.capture())
+            if record.weights:
+                self._weights.follow(record.weights[-1].version)
+        if work.versions and not answer.tokens.weights:
+            written = len(answer.tokens.output_token_ids) // 4
+            written = written or max(0, usage.output_tokens)
+            answer.tokens.weights.extend(spans(work.versions, written))
+        if work.turn is not None:
+            self._conversations.keep(work.turn, answer, record)
+        return answer
+
+    def _aborted(self, work: Work) -> Answer:
+        """What there is of an aborted answer: of one that is not streamed, nothing."""
+        partial = work.progress.partial if work.progress is not None else None
+        response = partial() if partial is not None else None
+        if response is None:
+            response = responses_pb2.Response(
+                id=new_id("resp_"),
+                model=self._backend.endpoint_model or work.model,
+                status="incomplete",
+                incomplete_details=responses_pb2.IncompleteDetails(reason="aborted"),
+            )
+        return self._answered(work, response)
+
+
+def _seconds_for(context: CallContext, most: float) -> float:
+    """Seconds that a call may take, `most` of them at most."""
+    if context.deadline is None:
+        return most
+    left = context.deadline - monotonic()
+    if left > 10 * _MARGIN_SECONDS:
+        left -= _MARGIN_SECONDS
+    else:
+        left = max(0.0, left - left / 10)
+    return min(left, most)
