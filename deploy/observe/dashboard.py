@@ -28,7 +28,7 @@ from grafana_foundation_sdk.models.heatmap import HeatmapColorMode
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from deploy.observe.promql import Metric, Scope
-from gymmesh_runtime.instruments import Histogram
+from gymmesh_runtime.telemetry.instruments import Histogram
 
 #: How a panel is drawn: lines, areas on top of one another, one large number, a histogram's
 #: buckets over time.

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gymmesh_runtime.instruments import Family, Histogram
+from gymmesh_runtime.telemetry.instruments import Family, Histogram
 
 Metric = Family[Any]
 

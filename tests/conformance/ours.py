@@ -43,7 +43,7 @@ from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.security import IdentityConfig, SecurityConfig
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.serve import ServeOptions, serving
-from gymmesh_runtime.service import Service
+from gymmesh_runtime.serving.service import Service
 from tests.conformance.capitals_sdk import (
     Capitals,
     CapitalsInTurns,

@@ -162,14 +162,13 @@ def _more_credit(frame: mux_pb2.Frame) -> None:
 
 def _forgiving() -> Change:
     """Breaks nothing off."""
-    receive = CallTable.receive
+    receive = exchange.Exchange._receive
 
-    def tolerant(self: CallTable, frame: mux_pb2.Frame) -> Event | None:
+    def tolerant(self: exchange.Exchange, data: bytes) -> None:
         with suppress(Violation):
-            return receive(self, frame)
-        return None
+            receive(self, data)
 
-    return _replaced(CallTable, "receive", tolerant)
+    return _replaced(exchange.Exchange, "_receive", tolerant)
 
 
 def _unreadable_for_nothing() -> Change:

@@ -26,7 +26,7 @@ from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.serve import ServeOptions, serving
-from gymmesh_runtime.service import Service
+from gymmesh_runtime.serving.service import Service
 from tests.consul.agent import Agent
 from tests.unit.runtime.probe import MODEL, until
 from tests.unit.runtime.probe_service import ProbeService

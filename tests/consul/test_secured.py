@@ -24,7 +24,7 @@ from gymmesh_discovery.service import DiscoveryService
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.security import SecurityConfig
 from gymmesh_runtime.serve import ServeOptions, serving
-from gymmesh_runtime.service import Service
+from gymmesh_runtime.serving.service import Service
 from tests.consul.agent import Agent, Secured, running
 from tests.consul.test_up import up
 from tests.support.certificates import Authority

@@ -41,8 +41,8 @@ from gymmesh_model.vllm import EngineConfig, ServeConfig
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_runtime import metrics
 from gymmesh_runtime.config import load_config
-from gymmesh_runtime.instruments import Family
 from gymmesh_runtime.security import IdentityConfig, LimitsConfig, SecurityConfig, TlsConfig
+from gymmesh_runtime.telemetry.instruments import Family
 from tests.support.cli import run
 from tests.support.docs import (
     ANSWERS,
@@ -85,7 +85,7 @@ def test_links_lead_somewhere(page: Page) -> None:
             assert anchor in read_page(path).anchors(), link
 
 
-@pytest.mark.parametrize("name", ["contributing.md"])
+@pytest.mark.parametrize("name", ["architecture.md", "contributing.md"])
 def test_the_files_that_a_page_names_are_there(name: str) -> None:
     named = re.findall(
         r"`((?:proto|services|clients|deploy|tests|tools)/[^` ]+)`", BY_NAME[name].text
@@ -396,8 +396,9 @@ def test_every_reason_is_documented() -> None:
     assert table in BY_NAME["errors.md"].text, f"put this table into docs/errors.md:\n{table}"
 
 
-def test_the_picture_is_well_formed() -> None:
-    assert ElementTree.parse(ROOT / "docs/flow.svg").getroot().get("aria-label")
+@pytest.mark.parametrize("name", ["flow.svg", "house.svg"])
+def test_a_picture_is_well_formed(name: str) -> None:
+    assert ElementTree.parse(ROOT / "docs" / name).getroot().get("aria-label")
 
 
 def test_the_changelog_begins_with_this_version() -> None:

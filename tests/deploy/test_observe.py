@@ -15,12 +15,12 @@ import yaml
 
 from gymmesh_mesh import MeshConfig
 from gymmesh_runtime.config import load_config
-from gymmesh_runtime.exposition import MetricsEndpoint
-from gymmesh_runtime.logs import formatter
 from gymmesh_runtime.security import SecurityConfig
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.security.readers import Readers
-from gymmesh_runtime.tracing import active, tracing
+from gymmesh_runtime.telemetry.exposition import MetricsEndpoint
+from gymmesh_runtime.telemetry.logs import formatter
+from gymmesh_runtime.telemetry.tracing import active, tracing
 from tests.deploy.chart import VALUE_FILES, Chart, Rendered
 from tests.support.certificates import Authority, Pair
 

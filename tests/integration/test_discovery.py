@@ -14,13 +14,13 @@ from gymmesh.discovery.v1 import discovery_pb2 as pb
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_discovery.backends.memory import MemoryRegistry
 from gymmesh_discovery.service import DiscoveryService
-from gymmesh_runtime import directory_watch
-from gymmesh_runtime import registration as registration_module
-from gymmesh_runtime.directory_watch import DirectoryWatch
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
-from gymmesh_runtime.registration import DiscoveryPeer, Registration
 from gymmesh_runtime.serve import ServeOptions, serving
+from gymmesh_runtime.serving import directory_watch
+from gymmesh_runtime.serving import registration as registration_module
+from gymmesh_runtime.serving.directory_watch import DirectoryWatch
+from gymmesh_runtime.serving.registration import DiscoveryPeer, Registration
 from tests.unit.runtime.probe import DISCOVERY, MODEL, instance_at, served, until
 from tests.unit.runtime.probe_service import ProbeService
 

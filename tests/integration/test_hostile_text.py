@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gymmesh_runtime.plain_text import laid_out
+from gymmesh_runtime.text.plain_text import laid_out
 from tests.support import endpoint as fake
 from tests.support.cli import BOUND_S, sums, write_tasks
 from tests.support.endpoint import FakeEndpoint

@@ -15,10 +15,10 @@ from gymmesh_discovery.backends.memory import MemoryRegistry
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.service import ModelService
 from gymmesh_resource import EnvironmentConfig, ResourceService
-from gymmesh_runtime.directory_watch import DirectoryWatch
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.serve import Served, ServeOptions, serving
-from gymmesh_runtime.service import Service
+from gymmesh_runtime.serving.directory_watch import DirectoryWatch
+from gymmesh_runtime.serving.service import Service
 from tests.unit.runtime.probe import DISCOVERY, instance_at, until
 from tests.unit.runtime.registry import registering
 

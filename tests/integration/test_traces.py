@@ -16,10 +16,10 @@ from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_mesh import MeshConfig, MeshSettings, embedded, remote, up
 from gymmesh_model import ModelConfig
 from gymmesh_responses import params_from_json
-from gymmesh_runtime import tracing as tracing_module
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.context import CallContext
-from gymmesh_runtime.tracing import active, trace_id_of, tracing
+from gymmesh_runtime.telemetry import tracing as tracing_module
+from gymmesh_runtime.telemetry.tracing import active, trace_id_of, tracing
 from tests.integration.agent.words import Reason, fixed, policy, raising
 from tests.support.otlp import Receiver, receiving
 from tests.unit.agent.mesh import ask, running

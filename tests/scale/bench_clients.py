@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import orjson
 
-from gymmesh_runtime.loop import run
+from gymmesh_runtime.serving.loop import run
 from tests.scale.clients_bench.collectors import (
     LANGUAGES,
     OURS,

@@ -29,8 +29,8 @@ from gymmesh_client.attempt import run_attempt
 from gymmesh_client.collect_stream import AgentPool
 from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.context import CallContext
-from gymmesh_runtime.loop import run
 from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.serving.loop import run
 from gymmesh_runtime.wire.direct import DirectPeer
 from gymmesh_runtime.wire.server import MeshServer
 from tests.support.collecting import AGENT, CollectAgent, agent_at, ask

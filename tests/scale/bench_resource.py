@@ -30,8 +30,8 @@ from gymmesh_resource.sandbox import SandboxUnavailable
 from gymmesh_resource.sandbox.bench import measure
 from gymmesh_resource.service import RESOURCE_SERVICE, VERIFY_SERVICE, ResourceService
 from gymmesh_responses import new_message
-from gymmesh_runtime.loop import run
 from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.serving.loop import run
 
 PAIR_TARGET_US = 60.0
 SESSIONS, SESSIONS_TARGET_MB = 5_000, 600.0

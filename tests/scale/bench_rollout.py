@@ -35,7 +35,7 @@ from typing import Final
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from gymmesh_mesh.layout import usual_cells
-from gymmesh_runtime.processors import usable_processors
+from gymmesh_runtime.serving.processors import usable_processors
 from tests.scale.report import machine, table, write_section
 from tests.scale.rollout_bench import counters
 from tests.scale.rollout_bench.contender import ROOT, Contender, ContenderFailed, Cost

@@ -38,7 +38,7 @@ from gymmesh_model.config import ModelConfig
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_responses import params_from_json
 from gymmesh_runtime.config import Secret
-from gymmesh_runtime.loop import run
+from gymmesh_runtime.serving.loop import run
 
 GOAL: Final = 0.98
 _WORDS: Final = ("river", "stone", "seven", "cloud", "lamp", "green", "under", "paper", "north")

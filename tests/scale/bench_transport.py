@@ -26,8 +26,8 @@ from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.context import CallContext
-from gymmesh_runtime.loop import run
 from gymmesh_runtime.peers import PeerDirectory, Transport
+from gymmesh_runtime.serving.loop import run
 from gymmesh_runtime.wire.server import MeshServer
 
 MODEL: Final = "gymmesh.model.v1.ModelService"

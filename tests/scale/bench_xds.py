@@ -37,8 +37,8 @@ from gymmesh_discovery.backends.consul import ConsulRegistry
 from gymmesh_discovery.config import ConsulConfig
 from gymmesh_discovery.service import DiscoveryService
 from gymmesh_discovery.xds.servicer import XdsEdge
-from gymmesh_runtime.loop import run
 from gymmesh_runtime.serve import Served, ServeOptions, serve
+from gymmesh_runtime.serving.loop import run
 from tests.scale.report import machine, table, write_section
 from tests.scale.xds_bench import consul
 from tests.scale.xds_bench.streams import Stream, calling

@@ -42,9 +42,9 @@ from gymmesh_client.tasks import TaskFile
 from gymmesh_mesh import Mesh
 from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.exposition import MetricsEndpoint
-from gymmesh_runtime.logs import LogFormat
-from gymmesh_runtime.loop import run as run_loop
+from gymmesh_runtime.serving.loop import run as run_loop
+from gymmesh_runtime.telemetry.exposition import MetricsEndpoint
+from gymmesh_runtime.telemetry.logs import LogFormat
 
 _HAND_OVER_S: Final = 60.0
 

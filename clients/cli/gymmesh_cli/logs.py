@@ -21,8 +21,8 @@ from typing import Final, TextIO
 import click
 
 from gymmesh_cli.terminal import echo
-from gymmesh_runtime.conceal import conceal
-from gymmesh_runtime.logs import Concealing, LogFormat, OneOfEach, formatter
+from gymmesh_runtime.telemetry.logs import Concealing, LogFormat, OneOfEach, formatter
+from gymmesh_runtime.text.secrets import mask_secrets
 
 _TERMINAL: Final = "gym-cli: %(message)s"
 # The log's first line, which a file of the user's does not have.
@@ -125,7 +125,7 @@ class _RunLog(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         message = record.getMessage()
         if getattr(record, "urgent", False):
-            echo(f"gym-cli: {conceal(message)}", err=True)
+            echo(f"gym-cli: {mask_secrets(message)}", err=True)
         if not self._kinds.filter(record):
             return
         first = message == record.getMessage()
@@ -137,7 +137,7 @@ class _RunLog(logging.Handler):
         for count, said in self._kinds.repeated():
             text = f"{count} times in all: {said}"
             record = logging.LogRecord("gymmesh", logging.INFO, "", 0, text, None, None)
-            self._write(self.format(record) if not self._title else conceal(text))
+            self._write(self.format(record) if not self._title else mask_secrets(text))
 
     def close(self) -> None:
         if self._file is not None:

@@ -10,9 +10,9 @@ from gymmesh_agent.config import AgentConfig
 from gymmesh_discovery.config import DiscoveryConfig as DiscoveryConfig
 from gymmesh_model.config import ModelConfig
 from gymmesh_resource.config import EnvironmentConfig
-from gymmesh_runtime.logs import LogFormat
 from gymmesh_runtime.peers import Transport
 from gymmesh_runtime.security import SecurityConfig
+from gymmesh_runtime.telemetry.logs import LogFormat
 
 _Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Layout = Literal["embedded", "cell", "mesh"]

@@ -24,12 +24,12 @@ from gymmesh_mesh.compose import registry_service
 from gymmesh_mesh.config import Defaults
 from gymmesh_mesh.mesh import Mesh
 from gymmesh_runtime.config import ConfigError
-from gymmesh_runtime.directory_watch import DirectoryWatch
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.security import SecurityConfig
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.serve import close_bounded, instance_of
+from gymmesh_runtime.serving.directory_watch import DirectoryWatch
 
 AGENT: Final = "gymmesh.agent.v1.AgentService"
 SCHEMES: Final = ("consul://", "kubernetes://", "discovery://")

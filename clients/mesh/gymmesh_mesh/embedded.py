@@ -13,9 +13,9 @@ from gymmesh_mesh.compose import make_service, specs_of
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_mesh.mesh import Mesh
 from gymmesh_runtime.peers import PeerDirectory
-from gymmesh_runtime.registration import DiscoveryPeer, Registration
 from gymmesh_runtime.serve import DISCOVERY, close_bounded, instance_of
-from gymmesh_runtime.tracing import tracing
+from gymmesh_runtime.serving.registration import DiscoveryPeer, Registration
+from gymmesh_runtime.telemetry.tracing import tracing
 
 
 @asynccontextmanager

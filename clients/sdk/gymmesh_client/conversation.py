@@ -15,7 +15,7 @@ from gymmesh_client.parts import ToolKey
 Item: TypeAlias = responses_pb2.Item
 
 Answered: TypeAlias = tuple[pb.ModelCallCompleted, responses_pb2.Response]
-"""A model call, and its answer, which is dear to be looked up in it again."""
+"""A model call, and its answer, which is expensive to look up in it again."""
 
 Thread: TypeAlias = tuple[list[Item], list[tuple[int, str]], bool]
 """The conversation that leads to a model call, without the items of `started`: its items, which are

@@ -31,7 +31,7 @@ from gymmesh_agent.telemetry.spans import (
 )
 from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import from_status
-from gymmesh_runtime.in_rollout import RolloutRef, in_rollout
+from gymmesh_runtime.telemetry.current_rollout import RolloutRef, current_rollout
 
 T = TypeVar("T")
 Outcome: TypeAlias = Completion | rollout_pb2.Failure
@@ -72,7 +72,7 @@ async def run_attempt(attempt: Attempt) -> None:
     attempt that is stopped has no terminal event. Raises nothing that a rollout can cause.
     """
     agent, session, events = attempt.agent, attempt.session, attempt.events
-    in_rollout.set(RolloutRef(attempt.id.rollout_id, attempt.id.run_id))
+    current_rollout.set(RolloutRef(attempt.id.rollout_id, attempt.id.run_id))
 
     async def steps() -> Completion:
         await session.open()

@@ -27,8 +27,8 @@ import grpc
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_runtime.errors import RULES, MeshError, to_status, unforeseen
-from gymmesh_runtime.faults import told
-from gymmesh_runtime.stalls import stalls_within
+from gymmesh_runtime.telemetry.stalls import stalls_within
+from gymmesh_runtime.text.faults import describe
 
 Reason = errors_pb2.ErrorReason
 Boundary = rollout_pb2.Boundary
@@ -140,7 +140,7 @@ def step_failed(error: Exception, agent: str) -> StepFailed:
     if isinstance(error, MeshError):
         return StepFailed(error, Stage.AGENT, agent)
     logged = unforeseen(error, f"agent '{agent}'")
-    about = told(error)
+    about = describe(error)
     place = f" at {about['at']}" if "at" in about else ""
     fault = MeshError(
         Reason.ERROR_REASON_AGENT_FAULT,

@@ -18,7 +18,7 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh_agent.config import AgentConfig
 from gymmesh_agent.loop import LoopLimits
 from gymmesh_agent.params import invalid, merge_params, read_override, task_items, with_tools
-from gymmesh_runtime.names import check_name
+from gymmesh_runtime.text.names import check_name
 
 _ALL_TOKENS = tokens_pb2.CaptureOptions(token_ids=True, logprobs=True)
 # The most plans that are kept, and as many with a session's tools; the last used stay. A task's

@@ -23,13 +23,12 @@ from typing import Any
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime import metrics
-from gymmesh_runtime.alarm import Alarm
 from gymmesh_runtime.context import NO_METADATA, CallContext
 from gymmesh_runtime.contract import MethodSpec, methods_of, required_fields
 from gymmesh_runtime.errors import MeshError, deadline_passed, unforeseen
-from gymmesh_runtime.instruments import FOLDED_AT_ONCE, CounterChild
-from gymmesh_runtime.timers import MAX_TIMEOUT_S, Limit, Wheel, running_wheel
-from gymmesh_runtime.tracing import active
+from gymmesh_runtime.telemetry.instruments import CounterChild
+from gymmesh_runtime.telemetry.tracing import active
+from gymmesh_runtime.timers import MAX_TIMEOUT_S, Limit
 from gymmesh_runtime.wire.sizes import read_request
 
 
@@ -47,7 +46,6 @@ class BoundMethod:
         "_ok",
         "_push",
         "_seconds",
-        "_wheel",
         "spec",
     )
 
@@ -61,7 +59,6 @@ class BoundMethod:
         #: The counter for a status code.
         self._counts = cache(partial(metrics.RPCS.labels, spec.full_name))
         self._ok: CounterChild | None = None  # of those, the one that nearly all calls want
-        self._wheel: Wheel | None = None
 
     def wrap(self, wrapper: Callable[[MethodSpec, Any], Any]) -> None:
         """Puts what ``wrapper`` makes of the method and its handler in the handler's place."""
@@ -119,7 +116,7 @@ class BoundMethod:
                 serving = self._push(request, context, send)
             del request  # not to be kept for as long as the call takes
             if timeout is not None:
-                limit = Limit(min(timeout, MAX_TIMEOUT_S), self._wheel or self._in_loop())
+                limit = Limit(min(timeout, MAX_TIMEOUT_S))
             return await serving
         except (Exception, asyncio.CancelledError) as failure:
             failure = self._ending(failure, limit)
@@ -131,11 +128,8 @@ class BoundMethod:
                 limit.leave()
             if count is None:
                 count = self._ok = self._counts("OK")
-            count.value += 1.0
-            new = (seconds := self._seconds).new  # see HistogramChild
-            new.append(monotonic() - started)
-            if len(new) >= FOLDED_AT_ONCE:
-                seconds.fold()
+            count.inc()
+            self._seconds.observe(monotonic() - started)
 
     async def stream(
         self,
@@ -173,11 +167,6 @@ class BoundMethod:
             if responses is not None:
                 await responses.aclose()
 
-    def _in_loop(self) -> Wheel:
-        """The wheel of the loop that all its calls belong to."""
-        self._wheel = running_wheel()
-        return self._wheel
-
     def _ending(
         self, exc: Exception | asyncio.CancelledError, limit: Limit | None
     ) -> MeshError | asyncio.CancelledError:
@@ -198,23 +187,22 @@ async def _until_deadline(responses: Any, context: CallContext) -> AsyncIterator
         async for response in responses:
             yield response
         return
-    alarm = Alarm(remaining)
     iterator = aiter(responses)
-    try:
-        # A servicer that never waits would not notice an alarm: so the clock is asked, too.
-        while context.time_remaining() > 0:
-            try:
-                response = await alarm.wait(anext(iterator))
-            except StopAsyncIteration:
-                return
-            except TimeoutError:
-                if alarm.rang:
-                    break
-                raise
-            yield response
-        raise deadline_passed(context.method)
-    finally:
-        alarm.stop()
+    while remaining > 0:
+        # One for each wait: a limit may not stay open across a yield.
+        limit = Limit(min(remaining, MAX_TIMEOUT_S))
+        try:
+            with limit:
+                response = await anext(iterator)
+        except StopAsyncIteration:
+            return
+        except TimeoutError:
+            if limit.expired:
+                break
+            raise
+        yield response
+        remaining = context.time_remaining()
+    raise deadline_passed(context.method)
 
 
 class Binding:

@@ -24,7 +24,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_runtime.faults import place_of, traceback_id
+from gymmesh_runtime.text.faults import place_of, traceback_id
 from gymmesh_runtime.timers import MAX_TIMEOUT_S
 
 DOMAIN: Final = "gymmesh"

@@ -15,7 +15,7 @@ from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory, Transport
 from gymmesh_runtime.serve import ServeOptions, serving
-from gymmesh_runtime.wire.channels import Connection, Line
+from gymmesh_runtime.wire.channels import OpenChannel, PeerChannel
 from gymmesh_runtime.wire.mux.connection import MuxConnection
 from gymmesh_runtime.wire.mux.frames import (
     EXCHANGE,
@@ -105,28 +105,28 @@ async def test_attempts_to_connect_are_shared_and_paced(monkeypatch: pytest.Monk
     monkeypatch.setattr("gymmesh_runtime.wire.mux.connection._FIRST_PAUSE_S", 0.5)
     with socket.socket() as nobody:  # bound, but it does not listen
         nobody.bind(("127.0.0.1", 0))
-        line = CountingLine(f"127.0.0.1:{nobody.getsockname()[1]}")
-        connection = MuxConnection(line)
+        channel = CountingChannel(f"127.0.0.1:{nobody.getsockname()[1]}")
+        connection = MuxConnection(channel)
         for attempts in (1, 2):
-            while line.attempts < attempts:  # until the pause after the last one is over
+            while channel.attempts < attempts:  # until the pause after the last one is over
                 errors = [failure(connection.open(20.0, "s/M")) for _ in range(50)]
                 for error in await asyncio.gather(*errors):
                     assert error.reason == Reason.ERROR_REASON_PEER_UNAVAILABLE
-                    assert error.message.startswith(line.address)
+                    assert error.message.startswith(channel.address)
                 await asyncio.sleep(0.02)
-            assert line.attempts == attempts
+            assert channel.attempts == attempts
             await failure(connection.open(20.0, "s/M"))
-            assert line.attempts == attempts  # it failed at once, without another
+            assert channel.attempts == attempts  # it failed at once, without another
         await connection.close()
-        await line.close(None)
+        await channel.close(None)
 
 
-class CountingLine(Line):
+class CountingChannel(PeerChannel):
     """Counts the streams that were tried."""
 
     attempts = 0
 
-    def enter(self) -> Connection:
+    def enter(self) -> OpenChannel:
         self.attempts += 1
         return super().enter()
 

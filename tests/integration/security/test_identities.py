@@ -20,10 +20,10 @@ from gymmesh.model.v1 import model_pb2
 from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.one_per_second import OnePerSecond
 from gymmesh_runtime.peers import PeerDirectory, Transport
 from gymmesh_runtime.security import IdentityConfig, LimitsConfig, SecurityConfig, audit
 from gymmesh_runtime.security.credentials import Credentials
+from gymmesh_runtime.telemetry.log_limit import LogLimit
 from gymmesh_runtime.wire.mux.frames import EXCHANGE
 from gymmesh_runtime.wire.server import MeshServer
 from tests.support.certificates import Authority
@@ -295,7 +295,7 @@ async def test_actions_and_refusals_leave_a_line(
     outcome: str,
 ) -> None:
     caplog.set_level(logging.INFO, "gymmesh.audit")
-    monkeypatch.setattr(audit, "_denials", OnePerSecond(clock=lambda: 0.0))
+    monkeypatch.setattr(audit, "_denials", LogLimit(clock=lambda: 0.0))
     async with (
         served(known, Model()) as address,
         calling(address, by_token(TRAINERS), "auto") as peer,

@@ -31,7 +31,7 @@ from gymmesh_runtime.peers import PeerDirectory, Transport
 from gymmesh_runtime.security import IdentityConfig, SecurityConfig
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.serve import ServeOptions, serving
-from gymmesh_runtime.service import Service
+from gymmesh_runtime.serving.service import Service
 
 Reason = errors_pb2.ErrorReason
 BOUND_S = 60.0

@@ -23,8 +23,8 @@ from gymmesh.model.v1 import model_pb2, tokens_pb2
 from gymmesh_model import ModelConfig, ModelService
 from gymmesh_model.service import KIND
 from gymmesh_responses import params_from_json
-from gymmesh_runtime.loop import run
 from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.serving.loop import run
 from tests.scale.model_bench.endpoint import OUTPUT_TOKENS, PROMPT_TOKENS
 
 Call = Callable[[], Awaitable[None]]

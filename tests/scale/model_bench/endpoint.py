@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import orjson
 
-from gymmesh_runtime.loop import run
+from gymmesh_runtime.serving.loop import run
 
 PROMPT_TOKENS, OUTPUT_TOKENS = 256, 8_000
 _USAGE = {"prompt_tokens": PROMPT_TOKENS, "total_tokens": PROMPT_TOKENS}

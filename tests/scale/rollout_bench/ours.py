@@ -28,8 +28,8 @@ from gymmesh_mesh.config import Defaults, MeshSettings
 from gymmesh_model.config import ModelConfig
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_responses import params_from_json
-from gymmesh_runtime.loop import run
 from gymmesh_runtime.security import IdentityConfig, SecurityConfig, TlsConfig
+from gymmesh_runtime.serving.loop import run
 from tests.scale.rollout_bench import talk
 
 HERE = Path(__file__).parent

@@ -25,7 +25,7 @@ from gymmesh_client import CollectOptions, Collector, OutputFiles, RunIdentity, 
 from gymmesh_mesh import remote
 from gymmesh_responses import params_from_json
 from gymmesh_runtime.binding import Binding
-from gymmesh_runtime.loop import run
+from gymmesh_runtime.serving.loop import run
 from gymmesh_runtime.wire.server import MeshServer
 from tests.scale.report import table
 from tests.scale.rollout_bench import usage

@@ -27,7 +27,7 @@ from gymmesh_mesh import embedded
 from gymmesh_model import backends, service
 from gymmesh_model.backends.base import Features, ModelCall
 from gymmesh_responses import response_from_json
-from gymmesh_runtime.loop import run
+from gymmesh_runtime.serving.loop import run
 from tests.scale.report import table
 from tests.scale.rollout_bench.ours import configuration, task
 

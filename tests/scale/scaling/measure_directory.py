@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from gymmesh_client.collect_stream.pool import AgentPool, _least_busy
-from gymmesh_runtime.loop import run
 from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.serving.loop import run
 from tests.scale.scaling.measure_registry import instance
 
 #: The model is fitted to the first and the last, and held to the one between.

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_runtime.binding import Binding
-from gymmesh_runtime.loop import run
 from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.serving.loop import run
 from gymmesh_runtime.wire.server import MeshServer
 from tests.scale.bench_transport import MODEL, Echo
 from tests.scale.bench_transport import _request as request

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gymmesh_mesh import up
-from gymmesh_runtime.loop import run
+from gymmesh_runtime.serving.loop import run
 from tests.scale.rollout_bench import usage
 from tests.scale.rollout_bench.contender import ROOT
 from tests.scale.rollout_bench.model import endpoint

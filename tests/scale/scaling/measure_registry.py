@@ -21,8 +21,8 @@ import grpc
 from gymmesh.discovery.v1 import discovery_pb2 as pb
 from gymmesh.discovery.v1 import discovery_pb2_grpc
 from gymmesh_discovery.service import DiscoveryService
-from gymmesh_runtime.loop import run
 from gymmesh_runtime.serve import Served, ServeOptions, serve
+from gymmesh_runtime.serving.loop import run
 from tests.scale.rollout_bench import usage
 from tests.scale.rollout_bench.contender import ROOT
 

@@ -17,7 +17,7 @@ from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_client import CollectOptions, Collector, OutputFiles, RunIdentity, prepare
 from gymmesh_client.shards import Shard
 from gymmesh_mesh import remote
-from gymmesh_runtime.loop import run
+from gymmesh_runtime.serving.loop import run
 from tests.scale.rollout_bench.ours import task
 
 #: Seconds for which a lost agent's attempts are waited for; the product's own is 30.

@@ -14,7 +14,7 @@ from typing import Final
 from tests.scale.scaling.fits import RegistryCosts
 
 _STEP_S: Final = 0.05
-#: Within which all that lost their connection come again (`gymmesh_runtime.registration`).
+#: Within which all that lost their connection come again (`gymmesh_runtime.serving.registration`).
 BACK_S: Final = 2.0
 #: After which a call is given up.
 CALL_S: Final = 5.0

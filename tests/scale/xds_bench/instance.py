@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from gymmesh_discovery.backends.consul import ConsulRegistry
 from gymmesh_discovery.config import ConsulConfig
 from gymmesh_discovery.service import DiscoveryService
-from gymmesh_runtime.loop import run
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.serve import ServeOptions, serve
+from gymmesh_runtime.serving.loop import run
 from tests.xds.plane import MODEL, Model
 
 

@@ -16,7 +16,7 @@ from gymmesh_agent.service import AGENT_SERVICE, AgentService
 from gymmesh_responses import params_from_json
 from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.peers import PeerDirectory
-from gymmesh_runtime.service import Service
+from gymmesh_runtime.serving.service import Service
 from gymmesh_runtime.wire.server import MeshServer
 from tests.unit.agent.servicers import ScriptedModel, TinyEnvironment
 from tests.unit.agent.streams import check_law, check_requests

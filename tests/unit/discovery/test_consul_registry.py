@@ -21,9 +21,9 @@ from gymmesh_discovery.backends.consul.leases import check_kind
 from gymmesh_discovery.config import ConsulConfig
 from gymmesh_discovery.service import DiscoveryService
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.logs import Concealing
 from gymmesh_runtime.peers import PeerDirectory
-from gymmesh_runtime.registration import Registration
+from gymmesh_runtime.serving.registration import Registration
+from gymmesh_runtime.telemetry.logs import Concealing
 from tests.unit.runtime.probe import MODEL, until
 
 NAME = "gymmesh-model-policy"

@@ -15,7 +15,7 @@ from gymmesh_mesh.config import Defaults
 from gymmesh_model.config import ModelConfig
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_runtime.config import ConfigError, Secret
-from gymmesh_runtime.service import Service
+from gymmesh_runtime.serving.service import Service
 
 SCHEMAS: dict[str, type[msgspec.Struct]] = {
     "model": ModelConfig,

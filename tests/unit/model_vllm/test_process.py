@@ -16,7 +16,7 @@ import pytest
 from gymmesh_model.vllm.config import ServeConfig
 from gymmesh_model.vllm.process import ServeError, VllmProcess
 from gymmesh_runtime.config import Secret
-from gymmesh_runtime.turns import patient_turns
+from gymmesh_runtime.serving.scheduling import batch_scheduling
 from tests.support.fake_vllm import gone, install, processes
 
 Make = Callable[..., VllmProcess]
@@ -71,7 +71,7 @@ async def test_its_end_takes_all_of_its_processes(make: Make, tmp_path: Path) ->
 async def test_it_does_not_wait_for_its_turn_as_a_service_does(make: Make, tmp_path: Path) -> None:
     log = tmp_path / "log"
     process = make("serve", log=str(log), stop_s=5.0)
-    with patient_turns():
+    with batch_scheduling():
         assert os.sched_getscheduler(0) == os.SCHED_BATCH
         await process.start()
         assert [os.sched_getscheduler(one) for one in processes(log)] == [os.SCHED_OTHER] * 2

@@ -10,7 +10,7 @@ from deploy.observe.dashboard import Dashboard, Panel, Query, Row, to_json
 from deploy.observe.promql import Scope
 from deploy.observe.rewards import mean_reward
 from gymmesh_runtime import metrics as m
-from gymmesh_runtime.instruments import Histogram
+from gymmesh_runtime.telemetry.instruments import Histogram
 
 FIVE = Scope("5m")
 CHOSEN = Scope("5m", {"agent": '=~"$agent"', "model": '=~"$model"', "instance": '="a:1"'})

@@ -19,7 +19,7 @@ from deploy.observe.dashboards import ALL
 from deploy.observe.rules import Times, recordings
 from gymmesh_mesh.prometheus import RULES
 from gymmesh_runtime import metrics
-from gymmesh_runtime.instruments import Family
+from gymmesh_runtime.telemetry.instruments import Family
 from tests.support.docs import ROOT, read_page
 
 NAMES = {one.name for one in vars(metrics).values() if isinstance(one, Family)}

@@ -15,8 +15,8 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh_agent.failures import Stage, StepFailed, failure_of
 from gymmesh_resource import Environment, Rollout, Session, Task, ToolError, tool
 from gymmesh_resource.serving import step_timer
-from gymmesh_runtime import stalls
 from gymmesh_runtime.errors import MeshError, from_status
+from gymmesh_runtime.telemetry import stalls
 
 from .served import served, task
 

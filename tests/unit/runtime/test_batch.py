@@ -82,30 +82,6 @@ def test_the_laws_of_a_coalescer(steps: list[Add | Take | Wait]) -> None:
     assert taken == added
 
 
-@given(STEPS)
-def test_an_item_that_may_wait_can_join_what_waits(steps: list[Add | Take | Wait]) -> None:
-    joining: Coalescer[int] = Coalescer(LIMITS)
-    adding: Coalescer[int] = Coalescer(LIMITS)
-    now = 100.0
-    for number, step in enumerate(steps):
-        if isinstance(step, Wait):
-            now += step.seconds
-        elif isinstance(step, Add):
-            delay_s = step.delay_s or 0.0
-            ripe = adding.add(number, step.size, now, delay_s=delay_s)
-            if delay_s >= joining.patience and joining.join(number, step.size):
-                due = joining.due()
-                assert due is not None
-                assert ripe == (due <= now)
-            else:
-                assert joining.add(number, step.size, now, delay_s=delay_s) == ripe
-        else:
-            assert joining.take(now) == adding.take(now)
-        assert (len(joining.items), joining.size) == (len(adding.items), adding.size)
-        dues = joining.due(), adding.due()
-        assert dues[0] == dues[1] or max(due or math.inf for due in dues) <= now
-
-
 def test_a_lone_item_in_a_quiet_stream_leaves_at_once() -> None:
     coalescer: Coalescer[str] = Coalescer(LIMITS)
     assert coalescer.add("a", 1, 10.0)

@@ -7,11 +7,11 @@ import logging
 
 import pytest
 
-from gymmesh_runtime.conceal import conceal
 from gymmesh_runtime.config import Secret
-from gymmesh_runtime.faults import place_of, told, traceback_id, words_of
-from gymmesh_runtime.in_rollout import RolloutRef, for_rollout, in_rollout
-from gymmesh_runtime.logs import Concealing, JsonLines, OneOfEach
+from gymmesh_runtime.telemetry.current_rollout import RolloutRef, current_rollout, for_rollout
+from gymmesh_runtime.telemetry.logs import Concealing, JsonLines, OneOfEach
+from gymmesh_runtime.text.faults import describe, place_of, traceback_id, words_of
+from gymmesh_runtime.text.secrets import mask_secrets
 
 
 def _raised(text: str) -> Exception:
@@ -61,7 +61,7 @@ def test_secrets_are_masked(monkeypatch: pytest.MonkeyPatch) -> None:
         "team-9876-hidden from-the-environment Bearer abc.def.ghi sk-0123456789 "
         "http://me:word@host/ api_key='abcdef' password=abcdef"
     )
-    shown = conceal(text)
+    shown = mask_secrets(text)
     for secret in ("9876", "from-the", "abc.def", "0123456789", "word@", "abcdef"):
         assert secret not in shown
     assert Concealing("%(message)s").format(_record(text)) == shown
@@ -90,7 +90,7 @@ def test_a_json_line_names_the_rollout() -> None:
         line = json.loads(JsonLines().format(record))
         return {key: value for key, value in line.items() if key.endswith("_id")}
 
-    token = in_rollout.set(RolloutRef("r-1", "run-1"))
+    token = current_rollout.set(RolloutRef("r-1", "run-1"))
     try:
         assert ids(_record("x")) == {"rollout_id": "r-1", "run_id": "run-1"}
         with for_rollout("r-1"):  # an agent has said more
@@ -101,7 +101,7 @@ def test_a_json_line_names_the_rollout() -> None:
         record.rollout_id = "r-3"  # what `extra=` does
         assert ids(record)["rollout_id"] == "r-3"
     finally:
-        in_rollout.reset(token)
+        current_rollout.reset(token)
     with for_rollout("r-4"):
         assert ids(_record("x")) == {"rollout_id": "r-4"}
     assert ids(_record("x")) == {}
@@ -116,9 +116,9 @@ def test_words_are_one_bounded_line() -> None:
 def test_a_fault_names_the_file_and_line_and_has_one_id() -> None:
     first, again, other = _raised("1"), _raised("2"), _elsewhere("1")
     assert place_of(first).startswith("tests/unit/runtime/test_logs.py:")
-    assert told(first)["at"] == place_of(again) != place_of(other)
+    assert describe(first)["at"] == place_of(again) != place_of(other)
     assert traceback_id(first) == traceback_id(again) != traceback_id(other)
-    assert "at" not in told(LookupError("never raised"))
+    assert "at" not in describe(LookupError("never raised"))
 
 
 def test_the_place_is_the_authors_though_a_library_raised_it() -> None:

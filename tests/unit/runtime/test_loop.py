@@ -10,7 +10,7 @@ from tests.support.optional import Require
 
 _RUN = """
 import gc
-from gymmesh_runtime.loop import run
+from gymmesh_runtime.serving.loop import run
 
 async def main():
     print(gc.get_freeze_count() > 0, gc.get_threshold()[0])

@@ -13,7 +13,7 @@ from gymmesh.model.v1 import model_pb2
 from gymmesh.mux.v1 import mux_pb2
 from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import from_status
-from gymmesh_runtime.one_per_second import OnePerSecond
+from gymmesh_runtime.telemetry.log_limit import LogLimit
 from gymmesh_runtime.wire.mux import exchange
 from gymmesh_runtime.wire.mux.frames import (
     Begin,
@@ -245,7 +245,7 @@ async def test_a_peer_that_breaks_the_protocol_over_and_over_is_logged_once_and_
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     now = 0.0
-    monkeypatch.setattr(exchange, "_warnings", OnePerSecond(clock=lambda: now))
+    monkeypatch.setattr(exchange, "_warnings", LogLimit(clock=lambda: now))
     before = _broken()
     for _ in range(20):
         await _break_one()

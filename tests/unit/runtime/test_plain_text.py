@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymmesh_runtime.plain_text import PlainFormatter, laid_out, one_line, plain_json
+from gymmesh_runtime.text.plain_text import PlainFormatter, laid_out, one_line, plain_json
 
 ACTS = [*map(chr, range(0x20)), *map(chr, range(0x7F, 0xA0)), *"\u202a\u202e\u2066\u2069\u061c"]
 ACTS += ["\u2028", "\u2029", "\u200b", "\u200e", "\ufeff", "\U000e0041", "\ud800"]

@@ -10,7 +10,7 @@ import pytest
 
 _SCRIPT = """
 import os
-from gymmesh_runtime.processors import usable_processors
+from gymmesh_runtime.serving.processors import usable_processors
 print(usable_processors())
 os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
 print(usable_processors())

@@ -10,7 +10,7 @@ import pytest
 _SCRIPT = """
 import asyncio
 from pathlib import Path
-from gymmesh_runtime import spare_memory
+from gymmesh_runtime.serving import spare_memory
 
 spare_memory._EVERY_S = 0.05
 MIB = 2**20

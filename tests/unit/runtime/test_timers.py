@@ -1,114 +1,91 @@
-"""Timers ring once, in order and not before their time; a limit ends a block as asyncio's does."""
+"""A limit ends its block as asyncio's timeout does, not before its time."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import math
-import threading
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from gymmesh_runtime.timers import Limit, Timer, Wheel, call_within
-from tests.unit.runtime.probe import until
+from gymmesh_runtime import timers
+from gymmesh_runtime.timers import Limit
 
-_SHORT = 0.02  # the loop's own timers
+_SHORT = 0.02  # a timer of its own
 _LONG = 1.3  # a bucket
 
 
-@pytest.mark.parametrize("delay", [_SHORT, _LONG])
-async def test_rings_once_and_not_too_early(delay: float) -> None:
+async def _expired(delay: float) -> float:
+    """Waits for a limit; returns how long it took."""
     loop = asyncio.get_running_loop()
-    rung: list[float] = []
     start = loop.time()
-    call_within(delay, lambda: rung.append(loop.time() - start))
-    await until(lambda: rung)
-    await asyncio.sleep(0.1)
-    assert len(rung) == 1
-    assert rung[0] >= delay - 0.01
+    with pytest.raises(TimeoutError), Limit(delay):
+        await asyncio.sleep(30)
+    return loop.time() - start
+
+
+@pytest.mark.parametrize("delay", [_SHORT, _LONG])
+async def test_a_limit_is_not_early(delay: float) -> None:
+    assert await _expired(delay) >= delay - 0.01
 
 
 async def test_a_delay_without_an_end_is_refused() -> None:
     with pytest.raises(ValueError, match="finite"):
-        call_within(math.inf, lambda: None)
+        Limit(math.inf)
 
 
-async def test_those_of_one_bucket_ring_together_but_for_the_stopped() -> None:
-    rung: list[int] = []
+async def test_limits_of_one_bucket_end_their_own_blocks_but_for_those_left() -> None:
+    async def work(number: int) -> int:
+        limit = Limit(_LONG)
+        if number % 2:
+            limit.leave()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(_LONG + 0.3)
+        if not number % 2:
+            limit.leave()
+        return limit.expired
 
-    def ring(number: int) -> Callable[[], None]:
-        return lambda: rung.append(number)
-
-    timers = [call_within(_LONG, ring(number)) for number in range(20)]
-    for timer in timers[::2]:
-        timer.stop()
-    timers[0].stop()  # harmless
-    await asyncio.sleep(_LONG + 0.3)
-    timers[1].stop()  # harmless, too
-    assert sorted(rung) == list(range(1, 20, 2))
-
-
-async def test_a_wheel_that_rang_is_empty() -> None:
-    wheel = Wheel(asyncio.get_running_loop())
-    timers = [Limit(_LONG, wheel), Limit(_LONG + 0.2, wheel)]
-    for timer in timers:
-        timer.leave()
-    await asyncio.sleep(_LONG + 0.3)
-    assert not any(timer.expired for timer in timers)
-    assert not wheel.buckets
+    assert await asyncio.gather(*map(work, range(20))) == [True, False] * 10
 
 
-async def test_an_earlier_timer_set_later_rings_first() -> None:
-    rung: list[str] = []
-    call_within(_LONG + 0.4, lambda: rung.append("late"))
-    call_within(_LONG, lambda: rung.append("early"))
-    await until(lambda: len(rung) == 2)
-    assert rung == ["early", "late"]
+async def test_an_earlier_limit_set_later_ends_first() -> None:
+    late = asyncio.create_task(_expired(_LONG + 0.4))
+    early = asyncio.create_task(_expired(_LONG))
+    done, _ = await asyncio.wait({late, early}, return_when=asyncio.FIRST_COMPLETED)
+    assert done == {early}
+    await late
 
 
-async def test_a_timer_stopped_by_one_that_rings_with_it_stays_silent() -> None:
-    rung: list[str] = []
-    pair: list[Timer] = []
-
-    def ring() -> None:
-        rung.append("one of them")
-        for timer in pair:
-            timer.stop()
-
-    pair += [call_within(_LONG, ring), call_within(_LONG, ring)]
-    await until(lambda: rung)
-    await asyncio.sleep(0.1)
-    assert len(rung) == 1
+@pytest.mark.parametrize("delay", [_SHORT, _LONG])
+async def test_a_stopped_limit_may_be_set_again(delay: float) -> None:
+    with Limit(delay) as limit:
+        limit.stop()
+        await asyncio.sleep(delay + 0.3)
+    limit = Limit(delay)
+    limit.stop()
+    limit.set(_SHORT)
+    with pytest.raises(TimeoutError), limit:
+        await asyncio.sleep(30)
 
 
-async def test_one_that_fails_does_not_silence_the_others() -> None:
-    loop = asyncio.get_running_loop()
-    reported: list[dict[str, object]] = []
-    loop.set_exception_handler(lambda _, context: reported.append(context))
-    rung: list[int] = []
-    call_within(_LONG, lambda: 1 // 0)
-    call_within(_LONG, lambda: rung.append(1))
-    await asyncio.sleep(_LONG + 0.3)
-    assert rung == [1]
-    assert isinstance(reported[0]["exception"], ZeroDivisionError)
+async def test_buckets_that_ended_are_gone() -> None:
+    limits = [Limit(_LONG), Limit(_LONG + 0.2)]
+    for limit in limits:
+        limit.leave()
+    await asyncio.sleep(_LONG + 0.4)
+    assert not any(limit.expired for limit in limits)
+    assert not timers._running_buckets()._limits
 
 
 def test_loops_of_two_threads_have_their_own() -> None:
-    rung: list[str] = []
+    async def wait() -> None:
+        took = await asyncio.gather(*(_expired(_LONG) for _ in range(5)))
+        assert min(took) >= _LONG - 0.01
 
-    async def wait(name: str) -> None:
-        for _ in range(5):
-            call_within(_LONG, lambda: rung.append(name))
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(_LONG + 0.3)
-
-    threads = [threading.Thread(target=lambda n=n: asyncio.run(wait(n))) for n in "ab"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=30)
-    assert sorted(rung) == ["a"] * 5 + ["b"] * 5
+    with ThreadPoolExecutor() as threads:
+        for done in [threads.submit(asyncio.run, wait()) for _ in "ab"]:
+            done.result(timeout=30)
 
 
 @pytest.mark.parametrize("delay", [_SHORT, _LONG])
@@ -138,7 +115,7 @@ async def test_a_block_that_swallows_the_cancellation_ends_as_it_likes() -> None
     assert not task.cancelling()
 
 
-async def test_the_inner_of_two_limits_rings_for_itself_alone() -> None:
+async def test_the_inner_of_two_limits_ends_its_own_block() -> None:
     with Limit(60.0) as outer, pytest.raises(TimeoutError), Limit(_SHORT):
         await asyncio.sleep(30)
     assert not outer.expired
@@ -150,7 +127,7 @@ async def test_a_cancellation_from_elsewhere_stays_one() -> None:
             try:
                 await asyncio.sleep(30)
             finally:
-                # Both: the limit rang, and somebody cancelled the task as well.
+                # Both: the time is up, and somebody cancelled the task as well.
                 task = asyncio.current_task()
                 assert task is not None
                 task.cancel()

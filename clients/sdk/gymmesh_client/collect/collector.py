@@ -109,16 +109,17 @@ class Collector:
 
         The tasks are read as they are needed; some orders need more than an iterator, see
         `gymmesh_client.collect.order.arrange`. Ends when every rollout has an outcome, or `why`
-        says why not; a paused run, and one whose groups nobody takes, goes on until `deadline_s`.
+        says why not. A paused run, and one whose groups no trainer takes, goes on until its
+        `deadline_s`.
 
         Raises:
             OutputError: outcomes cannot be written.
             UserError: what reading the tasks raises.
         """
         self._tasks = tasks
-        self._later("deadline", self.options.deadline_s, self._out_of_time)
-        self._sample()
         try:
+            self._later("deadline", self.options.deadline_s, self._out_of_time)
+            self._sample()
             async with self._workers:
                 while (assignment := await self._next()) is not None:
                     self._start(assignment)
@@ -142,9 +143,7 @@ class Collector:
     async def _next(self) -> Assignment[RolloutRequest] | None:
         """The next attempt to start, once it may; None: no more will."""
         dispatcher = self._dispatcher
-        while True:
-            if self._stopped:
-                return None
+        while not self._stopped:
             now = time.monotonic()
             waiting = len(self._workers.attempts) - dispatcher.in_flight
             if waiting <= _MOST_WAITING + dispatcher.limit:
@@ -154,9 +153,10 @@ class Collector:
             for dropped in dispatcher.dropped_work():
                 self._give_up(dropped)
             if dispatcher.done:
-                return None
+                break
             at = dispatcher.wake_at(now)
             await self._workers.wait(None if at is None else at - now)
+        return None
 
     def _start(self, assignment: Assignment[RolloutRequest]) -> None:
         if self._groups is not None:
@@ -210,7 +210,7 @@ class Collector:
         self._workers.wake()
 
     def cancel_group(self, task_id: str) -> None:
-        """Nobody wants the repeats of this task any more.
+        """Collect no more repeats of this task.
 
         Those without an outcome fail (CANCELLED), once, whether in flight or not started yet;
         the group is not handed out. Raises RunStateError when the run is over.

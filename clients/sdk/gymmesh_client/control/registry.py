@@ -44,8 +44,8 @@ def registry_folder() -> Path:
     if own:
         return Path(own) / "runs"
     with warnings.catch_warnings():
-        # Where no session manager has made a folder (containers), another one does, and a user
-        # who asked for rollouts need not hear of it.
+        # Where no session manager has made a folder (in containers), another one does as well,
+        # and the warning would help no user.
         warnings.simplefilter("ignore", UserWarning)
         return platformdirs.user_runtime_path("gymmesh") / "runs"
 

@@ -13,7 +13,7 @@ from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.wire.server import MeshServer
 
 _LOOPBACK: Final = "127.0.0.1"
-# For streams of groups, which end once their run has: longer only where nobody reads them.
+# For streams of groups, which end with their run unless their readers are slow.
 _STOP_S: Final = 5.0
 _TOKEN_BYTES: Final = 32
 

@@ -1,4 +1,6 @@
-"""Spans of attempts, after OpenTelemetry's conventions for GenAI; see gymmesh_runtime.tracing.
+"""Spans of attempts, after OpenTelemetry's conventions for GenAI.
+
+See gymmesh_runtime.telemetry.tracing.
 
     invoke_agent AGENT        the attempt, from its start until its session is closed
       chat MODEL              each model call
@@ -22,11 +24,11 @@ from gymmesh_agent.loop import Completion
 from gymmesh_agent.plan import AttemptId
 from gymmesh_agent.telemetry.measures import Tally
 from gymmesh_runtime.errors import from_status
-from gymmesh_runtime.tracing import Attributes, Kind, active, mark_failed
+from gymmesh_runtime.telemetry.tracing import Attributes, Kind, active, mark_failed
 
 MaybeSpan: TypeAlias = Any
 """The span under way; None where the process is not traced. Its class is OpenTelemetry's, which
-gymmesh_runtime.tracing alone imports."""
+gymmesh_runtime.telemetry.tracing alone imports."""
 
 
 def attempt_span(

@@ -12,7 +12,7 @@ from gymmesh_model.errors import timed_out
 from gymmesh_model.routing import Endpoint, Pool, RetryBudget
 from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.timers import Limit, Wheel, running_wheel
+from gymmesh_runtime.timers import Limit
 
 T = TypeVar("T")
 
@@ -42,7 +42,6 @@ class Attempts:
         self._policy = RetryPolicy(max_retries=max_retries, base_s=base_s)
         self._budget = budget or RetryBudget()
         self._rng = random.Random()
-        self._wheel: Wheel | None = None
 
     async def run(
         self,
@@ -71,7 +70,7 @@ class Attempts:
                 error = pool.left_alone()
             else:
                 # Without a `with`, which would add a quarter to the limit's cost.
-                limit = Limit(deadline - started, self._wheel or self._in_loop())
+                limit = Limit(deadline - started)
                 endpoint.begin()
                 try:
                     answer = await once(endpoint)
@@ -101,11 +100,6 @@ class Attempts:
             if delay > 0.0:
                 await asyncio.sleep(delay)
             started = clock()
-
-    def _in_loop(self) -> Wheel:
-        """The wheel of the loop that all its calls belong to."""
-        self._wheel = running_wheel()
-        return self._wheel
 
     def _delay(
         self, tries: int, error: MeshError, remaining: float, tried: set[int]

@@ -9,7 +9,7 @@ from collections import deque
 from pathlib import Path
 from typing import IO, Final
 
-from gymmesh_runtime.plain_text import one_line
+from gymmesh_runtime.text.plain_text import one_line
 
 _TAIL_LINES: Final = 30
 _log = logging.getLogger("gymmesh.model.vllm")

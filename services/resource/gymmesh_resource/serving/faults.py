@@ -16,9 +16,9 @@ from typing import NoReturn
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_responses import CodecError, item_to_dict
-from gymmesh_runtime.conceal import conceal
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.faults import shown_place, told, traceback_id
+from gymmesh_runtime.text.faults import describe, shown_place, traceback_id
+from gymmesh_runtime.text.secrets import mask_secrets
 
 from ..errors import Blocked, DefinitionError, TaskInvalid, TookTooLong, WrongResult
 from ..task import Task
@@ -123,7 +123,7 @@ def _first_problem(field: str, items: _Items) -> tuple[str, str] | None:
 
 
 def _about(error: BaseException) -> dict[str, str]:
-    about = told(error)
+    about = describe(error)
     if isinstance(error, Blocked):
         about["at"] = error.place
     elif isinstance(error, WrongResult):
@@ -139,7 +139,7 @@ def _about(error: BaseException) -> dict[str, str]:
 def _what_it_did(error: BaseException, about: Mapping[str, str]) -> str:
     if isinstance(error, WrongResult | Blocked | DefinitionError):
         method = getattr(getattr(error, "method", None), "__qualname__", "")
-        problem = conceal(str(error)).rstrip(".")
+        problem = mask_secrets(str(error)).rstrip(".")
         place = f" ({about['at']})" if "at" in about else ""
         return f"is written wrongly: {f'{method}: ' if method else ''}{problem}{place}"
     if isinstance(error, TookTooLong):

@@ -17,7 +17,7 @@ from gymmesh_responses import new_message
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.in_rollout import for_rollout
+from gymmesh_runtime.telemetry.current_rollout import for_rollout
 
 from ..environment import Said, Turn
 from ..errors import WrongResult

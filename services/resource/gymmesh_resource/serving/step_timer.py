@@ -12,8 +12,8 @@ from time import perf_counter
 from types import CodeType
 from typing import Any
 
-from gymmesh_runtime.faults import shown_place
-from gymmesh_runtime.stalls import NOTICED_S, note_stall
+from gymmesh_runtime.telemetry.stalls import NOTICED_S, note_stall
+from gymmesh_runtime.text.faults import shown_place
 
 from ..errors import Blocked
 
@@ -23,8 +23,8 @@ __all__ = ["StepTimer"]
 class StepTimer(Generator[Any, Any, Any]):
     """An awaitable in place of an async method's call.
 
-    A step longer than a second is noted (see `gymmesh_runtime.stalls`). One longer than `limit_s`
-    raises `Blocked` when it ends, whatever it returned or raised.
+    A step longer than a second is noted (see `gymmesh_runtime.telemetry.stalls`). One longer
+    than `limit_s` raises `Blocked` when it ends, whatever it returned or raised.
     """
 
     __slots__ = ("_call", "_environment", "_limit_s")

@@ -26,7 +26,7 @@ from gymmesh_responses import (
 )
 from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.in_rollout import for_rollout
+from gymmesh_runtime.telemetry.current_rollout import for_rollout
 
 from ..errors import DefinitionError, TookTooLong, ToolError, WrongResult
 from ..session import Session

@@ -19,7 +19,7 @@ from gymmesh.verify.v1 import verify_pb2
 from gymmesh_runtime import metrics
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.in_rollout import for_rollout
+from gymmesh_runtime.telemetry.current_rollout import for_rollout
 
 from ..errors import TaskInvalid, TookTooLong, WrongResult
 from ..models import Ledger, Models, charge, merged

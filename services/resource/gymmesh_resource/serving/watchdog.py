@@ -18,8 +18,8 @@ from types import CodeType, FrameType
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from gymmesh_runtime.faults import shown_place
-from gymmesh_runtime.stalls import NOTICED_S, log_stall, note_stall, stalls_within
+from gymmesh_runtime.telemetry.stalls import NOTICED_S, log_stall, note_stall, stalls_within
+from gymmesh_runtime.text.faults import shown_place
 
 from ..environment import Environment
 

@@ -17,10 +17,10 @@ from typing import Any, Final
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.contract import MethodSpec
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.one_per_second import OnePerSecond
+from gymmesh_runtime.telemetry.log_limit import LogLimit
 
 _log = logging.getLogger("gymmesh.audit")
-_denials = OnePerSecond()
+_denials = LogLimit()
 _MOST: Final = 200  # characters of what a caller wrote
 
 

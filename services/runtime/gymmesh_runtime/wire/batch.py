@@ -47,7 +47,7 @@ class Coalescer(Generic[T]):
     """
 
     __slots__ = ("_delay_s", "_due", "_last", "_max_bytes", "_max_items", "_sizes",
-                 "items", "patience", "size")  # fmt: skip
+                 "items", "size")  # fmt: skip
 
     def __init__(self, limits: BatchLimits) -> None:
         self._max_items = limits.max_items
@@ -61,8 +61,6 @@ class Coalescer(Generic[T]):
         self._last = float("-inf")  # when the last batch left
         #: Bytes that wait.
         self.size = 0
-        #: An item that may wait so long, in seconds, would not change when the next batch leaves.
-        self.patience = math.inf
 
     def add(
         self,
@@ -84,7 +82,6 @@ class Coalescer(Generic[T]):
         self.size += size
         if urgent or self.size >= self._max_bytes or len(items) >= self._max_items:
             due = now
-            self.patience = 0.0
         elif due is None or delay_s is not None:
             delay = self._delay_s
             if delay_s is not None and delay_s < delay:
@@ -93,19 +90,9 @@ class Coalescer(Generic[T]):
             wanted = (self._last if self._last < now else now) + delay
             if due is None or wanted < due:
                 # Before the first batch `wanted` is no number if the delay has no end.
-                due, self.patience = (wanted, delay) if wanted > now else (now, 0.0)
+                due = wanted if wanted > now else now
         self._due = due
         return due <= now
-
-    def join(self, item: T, size: int) -> bool:
-        """Adds an item that may wait for as long as ``patience``; False: use ``add``."""
-        items, total = self.items, self.size + size
-        if total >= self._max_bytes or len(items) + 1 >= self._max_items:
-            return False
-        items.append(item)
-        self._sizes.append(size)
-        self.size = total
-        return True
 
     def due(self) -> float | None:
         """When the next batch should leave; None when nothing waits."""
@@ -121,7 +108,7 @@ class Coalescer(Generic[T]):
         else:
             batch = self._take_some()
         # What did not fit has waited already.
-        self._due, self.patience = (now, 0.0) if self.items else (None, math.inf)
+        self._due = now if self.items else None
         return batch
 
     def _take_some(self) -> list[T]:

@@ -17,15 +17,15 @@ from gymmesh_runtime.wire.unreached import Unreached
 _CLOSE_GRACE_S: Final = 1.0
 
 
-class Connection:
-    """A channel and the calls on it; one that is done with closes when the last of them ends."""
+class OpenChannel:
+    """A gRPC channel and the calls on it; a finished one closes when the last of them ends."""
 
     def __init__(
         self, channel: grpc.aio.Channel, close: Callable[[grpc.aio.Channel], None]
     ) -> None:
         self.channel = channel
         self._close = close
-        self._done_with = False
+        self._finished = False
         self._calls: dict[str, Any] = {}
         self._in_flight = 0
 
@@ -56,22 +56,22 @@ class Connection:
     def leave(self) -> None:
         """Ends a call."""
         self._in_flight -= 1
-        if self._done_with and self._in_flight == 0:
+        if self._finished and self._in_flight == 0:
             self._close(self.channel)
 
     def finish(self) -> None:
         """Takes no new calls."""
-        self._done_with = True
+        self._finished = True
         if self._in_flight == 0:
             self._close(self.channel)
 
 
-class Line:
-    """The way to one address: a connection that is opened when needed.
+class PeerChannel:
+    """The channel to one address, opened when needed, and opened again for other certificates.
 
-    A retired line still carries calls, for who holds a peer of an instance that
-    is no longer listed (a draining one, or one that lost its lease); its channel
-    is closed whenever no call is left on it. ``unreached`` hears whether the address was reached.
+    A retired one still carries calls, of peers of an instance that is no longer listed (a draining
+    one, or one that lost its lease); it is closed whenever no call is left on it. ``unreached``
+    keeps whether the address was reached.
     """
 
     def __init__(
@@ -86,37 +86,37 @@ class Line:
         #: How often the server may be pinged; counts from when the channel is opened next.
         self.keepalive_s: int | None = None
         self._credentials = credentials or Credentials()
-        self._connection: Connection | None = None
+        self._open: OpenChannel | None = None
         self._finishing: set[grpc.aio.Channel] = set()  # with calls on certificates of before
         self._closing: set[asyncio.Task[None]] = set()
 
     @property
     def is_open(self) -> bool:
         """Whether a channel is held."""
-        return self._connection is not None
+        return self._open is not None
 
     @property
     def is_connected(self) -> bool:
         """Whether a connection stands."""
         ready = grpc.ChannelConnectivity.READY
-        held = self._connection
+        held = self._open
         return held is not None and held.channel.get_state() is ready
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
         """What each RPC carries besides its own: this process's token. Raises MeshError."""
         return self._credentials.metadata(self.address)
 
-    def enter(self) -> Connection:
-        """The connection to make a call on; each ``enter`` needs a ``leave`` with it."""
-        held = self._connection
+    def enter(self) -> OpenChannel:
+        """The open channel to make a call on; each ``enter`` needs a ``leave`` with it."""
+        held = self._open
         if held is None:
             options = channel_options(self.keepalive_s)
             channel = self._credentials.open_channel(self.address, options)
-            held = self._connection = Connection(channel, self._close)
+            held = self._open = OpenChannel(channel, self._close)
         held.enter()
         return held
 
-    def leave(self, held: Connection) -> None:
+    def leave(self, held: OpenChannel) -> None:
         """Ends a call."""
         held.leave()
         if self.retired:
@@ -129,15 +129,15 @@ class Line:
 
     def renew(self) -> None:
         """Connects anew for the calls to come; those in flight end where they run."""
-        held, self._connection = self._connection, None
+        held, self._open = self._open, None
         if held is not None:
             self._finishing.add(held.channel)
             held.finish()
 
     async def close(self, grace: float | None) -> None:
         """Closes the channels; calls in flight get ``grace`` seconds to end."""
-        self.retired = True  # whoever still holds a peer leaves nothing open
-        held, self._connection = self._connection, None
+        self.retired = True  # a peer that is still held leaves nothing open
+        held, self._open = self._open, None
         channels = [*self._finishing, *([] if held is None else [held.channel])]
         self._finishing.clear()
         await asyncio.gather(*(channel.close(grace) for channel in channels), *self._closing)
@@ -161,9 +161,9 @@ class Line:
             self._unreached.reached(self.address)
 
     def _close_when_idle(self) -> None:
-        held = self._connection
+        held = self._open
         if held is not None and held.idle:
-            self._connection = None
+            self._open = None
             self._close(held.channel)
 
     def _close(self, channel: grpc.aio.Channel) -> None:
@@ -182,55 +182,57 @@ def _multicallable(channel: grpc.aio.Channel, spec: MethodSpec) -> Any:
 
 
 class ChannelPool:
-    """Lines by address; each address has one.
+    """Channels by address; each address has one.
 
-    Several channels to one target would share a connection anyway.
+    Several to one target would share a connection anyway.
     """
 
     def __init__(self, credentials: Credentials | None = None) -> None:
         #: The addresses that could not be reached of late.
         self.unreached = Unreached()
         self._credentials = credentials
-        self._lines: dict[str, Line] = {}
+        self._channels: dict[str, PeerChannel] = {}
         self._keepalives: Mapping[str, int] = {}
 
-    def get(self, address: str) -> Line:
-        """Returns the line to a gRPC target."""
-        line = self._lines.get(address)
-        if line is None:
-            line = self._lines[address] = Line(address, self._credentials, self.unreached)
-            line.keepalive_s = self._keepalives.get(address)
-        return line
+    def get(self, address: str) -> PeerChannel:
+        """Returns the channel to a gRPC target."""
+        channel = self._channels.get(address)
+        if channel is None:
+            channel = self._channels[address] = PeerChannel(
+                address, self._credentials, self.unreached
+            )
+            channel.keepalive_s = self._keepalives.get(address)
+        return channel
 
     def allow_keepalive(self, seconds: Mapping[str, int]) -> None:
         """Takes in how often servers may be pinged, by address; others say nothing about it."""
         self._keepalives = seconds
-        for address, line in self._lines.items():
-            line.keepalive_s = seconds.get(address)
+        for address, channel in self._channels.items():
+            channel.keepalive_s = seconds.get(address)
 
     def retire(self, address: str) -> None:
         """Lets go of an address that is no longer listed; running calls go on."""
-        line = self._lines.get(address)
-        if line is not None:
-            line.retire()
+        channel = self._channels.get(address)
+        if channel is not None:
+            channel.retire()
 
     def restore(self, address: str) -> None:
         """Takes an address back that is listed again."""
-        line = self._lines.get(address)
-        if line is not None:
-            line.retired = False
+        channel = self._channels.get(address)
+        if channel is not None:
+            channel.retired = False
 
     def renew(self) -> None:
         """Connects anew everywhere for the calls to come, with certificates that have changed."""
-        for line in self._lines.values():
-            line.renew()
+        for channel in self._channels.values():
+            channel.renew()
 
     def open_addresses(self) -> list[str]:
         """The addresses with an open channel, sorted."""
-        return sorted(address for address, line in self._lines.items() if line.is_open)
+        return sorted(address for address, channel in self._channels.items() if channel.is_open)
 
     async def close(self) -> None:
         """Closes every channel; calls in flight get a second to end."""
-        lines = list(self._lines.values())
-        self._lines.clear()
-        await asyncio.gather(*(line.close(_CLOSE_GRACE_S) for line in lines))
+        channels = list(self._channels.values())
+        self._channels.clear()
+        await asyncio.gather(*(channel.close(_CLOSE_GRACE_S) for channel in channels))

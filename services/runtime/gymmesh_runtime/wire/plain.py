@@ -11,7 +11,7 @@ import grpc
 from gymmesh_runtime.context import NO_METADATA
 from gymmesh_runtime.contract import MethodSpec, methods_of
 from gymmesh_runtime.errors import bounded_timeout, connection_closed
-from gymmesh_runtime.wire.channels import Line
+from gymmesh_runtime.wire.channels import PeerChannel
 from gymmesh_runtime.wire.sizes import PackedRequests, packed_request
 
 
@@ -22,47 +22,47 @@ class PlainPeer:
     their bytes, for a reader who does not want all of a message at once.
     """
 
-    def __init__(self, line: Line, service: str) -> None:
+    def __init__(self, channel: PeerChannel, service: str) -> None:
         for name, spec in methods_of(service).items():
             if spec.server_streaming:
-                setattr(self, name, _stream(line, spec))
+                setattr(self, name, _stream(channel, spec))
             else:
-                setattr(self, name, _unary(line, spec))
+                setattr(self, name, _unary(channel, spec))
             if spec.client_streaming:
-                setattr(self, f"packed_{name}", _stream(line, spec, packed=True))
+                setattr(self, f"packed_{name}", _stream(channel, spec, packed=True))
 
 
-def _unary(line: Line, spec: MethodSpec) -> Any:
+def _unary(channel: PeerChannel, spec: MethodSpec) -> Any:
     async def call(
         request: Any, *, timeout: float, metadata: Mapping[str, str] = NO_METADATA
     ) -> Any:
         timeout = bounded_timeout(timeout, spec.full_name)  # gRPC takes zero for no deadline
-        carried = (*metadata.items(), *line.metadata())
-        held = line.enter()
+        carried = (*metadata.items(), *channel.metadata())
+        held = channel.enter()
         try:
             data = packed_request(spec, request)
             data = await held.call(spec)(data, timeout=timeout, metadata=carried)
-            line.reached()
-            return spec.response_of(data, line.address)
+            channel.reached()
+            return spec.response_of(data, channel.address)
         except grpc.aio.AioRpcError as exc:
-            raise await line.failure(exc, spec.full_name) from None
+            raise await channel.failure(exc, spec.full_name) from None
         except asyncio.CancelledError:
             if cancelled_by_caller():
                 raise
-            raise connection_closed(line.address) from None
+            raise connection_closed(channel.address) from None
         finally:
-            line.leave(held)
+            channel.leave(held)
 
     return call
 
 
-def _stream(line: Line, spec: MethodSpec, *, packed: bool = False) -> Any:
+def _stream(channel: PeerChannel, spec: MethodSpec, *, packed: bool = False) -> Any:
     async def call(
         request: Any, *, timeout: float, metadata: Mapping[str, str] = NO_METADATA
     ) -> AsyncIterator[Any]:
         timeout = bounded_timeout(timeout, spec.full_name)
-        carried = (*metadata.items(), *line.metadata())
-        held = line.enter()
+        carried = (*metadata.items(), *channel.metadata())
+        held = channel.enter()
         rpc: Any = None
         sent: PackedRequests | None = None
         try:
@@ -74,21 +74,21 @@ def _stream(line: Line, spec: MethodSpec, *, packed: bool = False) -> Any:
             if sent is not None:
                 sent.give_up = rpc.cancel
             async for data in rpc:
-                line.reached()
-                yield data if packed else spec.response_of(data, line.address)
+                channel.reached()
+                yield data if packed else spec.response_of(data, channel.address)
         except grpc.aio.AioRpcError as exc:
-            raise await line.failure(exc, spec.full_name) from None
+            raise await channel.failure(exc, spec.full_name) from None
         except asyncio.CancelledError:
             if cancelled_by_caller():
                 raise
             if sent is not None and sent.error is not None:
                 raise sent.error from None
-            raise connection_closed(line.address) from None
+            raise connection_closed(channel.address) from None
         finally:
             # Leaving the loop early would otherwise park the handler for ever.
             if rpc is not None:
                 rpc.cancel()
-            line.leave(held)
+            channel.leave(held)
 
     return call
 

@@ -20,10 +20,10 @@ import pytest
 from gymmesh_discovery.backends.memory import MemoryRegistry
 from gymmesh_discovery.http_sd import PATH, HttpSdEdge
 from gymmesh_runtime.config import ConfigError
-from gymmesh_runtime.exposition import MetricsEndpoint
 from gymmesh_runtime.security import IdentityConfig, SecurityConfig, TlsConfig
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.security.readers import Readers
+from gymmesh_runtime.telemetry.exposition import MetricsEndpoint
 from tests.support.certificates import Authority, Pair
 
 BOUND_S = 120.0

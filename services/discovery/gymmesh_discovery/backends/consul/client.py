@@ -19,9 +19,9 @@ import consul.base
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_discovery.config import ConsulConfig, read_token, split_address
-from gymmesh_runtime.conceal import conceal
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.text.secrets import mask_secrets
 
 _CONNECT_S: Final = 2.0
 _MAX_SHOWN: Final = 200
@@ -164,6 +164,6 @@ def _away(message: str) -> MeshError:
 
 def _shown(body: bytes) -> str:
     """The start of an answer, fit to be printed; Consul may quote a token."""
-    text = conceal(body[: 16 * _MAX_SHOWN].decode(errors="replace"))
+    text = mask_secrets(body[: 16 * _MAX_SHOWN].decode(errors="replace"))
     plain = "".join(one if one.isprintable() else " " for one in text).strip()
     return plain[:_MAX_SHOWN] or "(nothing)"

@@ -24,9 +24,9 @@ from gymmesh_discovery.backends.kubernetes.objects import (
     read,
 )
 from gymmesh_discovery.config import KubernetesConfig
-from gymmesh_runtime.conceal import conceal
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.text.secrets import mask_secrets
 
 _CONNECT_S: Final = 3.0
 _LIST_S: Final = 30.0
@@ -227,7 +227,7 @@ def refusal(message: str) -> MeshError:
 
 def _shown(text: str) -> str:
     """The start of what somebody else wrote, fit to be printed."""
-    plain = "".join(one if one.isprintable() else " " for one in conceal(text)).strip()
+    plain = "".join(one if one.isprintable() else " " for one in mask_secrets(text)).strip()
     return plain[:_MAX_SHOWN] or "(nothing)"
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gymmesh_runtime.extras import Extra
-from gymmesh_runtime.plain_text import one_line
+from gymmesh_runtime.text.plain_text import one_line
 
 __all__ = ["GenerateError", "generate_rows", "main", "write_rows"]
 

@@ -17,7 +17,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Literal
 
-from gymmesh_runtime.plain_text import one_line
+from gymmesh_runtime.text.plain_text import one_line
 
 from .documents import Document, DocumentError, read_documents
 

@@ -6,6 +6,8 @@ counted: on each stream, and over all streams of a server.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.wire.batch import MIB
 from gymmesh_runtime.wire.mux.refusals import assembly_full
@@ -18,24 +20,36 @@ class AssemblyBudget:
     take all they can still leave some to the next one.
     """
 
-    __slots__ = ("total", "used")
-
     def __init__(self, total: int = 512 * MIB) -> None:
         self.total = total
         self.used = 0
 
 
+class Chunks:
+    """The chunks of a message under way; ``cost`` is what is counted for them."""
+
+    def __init__(self) -> None:
+        # One piece of memory: many small chunks, each an object, would take more than they say.
+        self.data = bytearray()
+        self.cost = 0
+
+
+class _Receiving(Protocol):
+    """A call with a message under way, if it is not None."""
+
+    chunks: Chunks | None
+
+
 class Assembly:
     """The unfinished messages of one stream: at most ``most`` bytes, and its part of a budget.
 
-    ``held`` is how many bytes they take.
+    Each counts for ``call_bytes`` besides its chunks. ``held`` is how many bytes they take.
     """
 
-    __slots__ = ("_budget", "_most", "held")
-
-    def __init__(self, most: int, budget: AssemblyBudget) -> None:
+    def __init__(self, most: int, budget: AssemblyBudget, call_bytes: int = 0) -> None:
         self._most = most
         self._budget = budget
+        self._call_bytes = call_bytes
         self.held = 0
 
     def take(self, size: int) -> MeshError | None:
@@ -58,13 +72,26 @@ class Assembly:
         """Gives back all: the stream is over."""
         self.give_back(self.held)
 
+    def add(self, call: _Receiving, payload: bytes) -> MeshError | None:
+        """Keeps a chunk of a message; QUEUE_FULL, which is returned, when there is no room."""
+        chunks = call.chunks
+        assert chunks is not None  # it is being received
+        cost = len(payload) if chunks.cost else len(payload) + self._call_bytes
+        full = self.take(cost)
+        if full is None:
+            chunks.data += payload
+            chunks.cost += cost
+        return full
 
-class Chunks:
-    """The chunks of a message under way; ``cost`` is what is counted for them."""
+    def join(self, call: _Receiving) -> bytes:
+        """The whole message of a call, which is kept no longer."""
+        assert call.chunks is not None  # it was being received
+        whole = bytes(call.chunks.data)
+        self.drop(call)
+        return whole
 
-    __slots__ = ("cost", "data")
-
-    def __init__(self) -> None:
-        # One piece of memory: many small chunks, each an object, would take more than they say.
-        self.data = bytearray()
-        self.cost = 0
+    def drop(self, call: _Receiving) -> None:
+        """Forgets the message that is under way, if there is one."""
+        if call.chunks is not None:
+            self.give_back(call.chunks.cost)
+            call.chunks = None

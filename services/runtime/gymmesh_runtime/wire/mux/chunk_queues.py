@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from gymmesh_runtime.wire.mux.frames import Frame
+from gymmesh_runtime.wire.mux.frames import Frame, size_of
 
 
 class ChunkQueues:
@@ -36,7 +36,7 @@ class ChunkQueues:
             self._turns.append(call)
         for frame in frames:
             queue.append(frame)
-            self.size += frame.size
+            self.size += size_of(frame)
 
     def next(self) -> Frame | None:
         """Removes the next frame, of the call whose turn it is; None when nothing waits."""
@@ -45,7 +45,7 @@ class ChunkQueues:
         call = self._turns.popleft()
         queue = self._queues[call]
         frame = queue.popleft()
-        self.size -= frame.size
+        self.size -= size_of(frame)
         if queue:
             self._turns.append(call)
         else:
@@ -57,4 +57,4 @@ class ChunkQueues:
         queue = self._queues.pop(call, None)
         if queue is not None:
             self._turns.remove(call)
-            self.size -= sum(frame.size for frame in queue)
+            self.size -= sum(map(size_of, queue))

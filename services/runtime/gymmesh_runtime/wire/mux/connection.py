@@ -16,7 +16,7 @@ from gymmesh_runtime.errors import (
     connection_closed,
     deadline_passed,
 )
-from gymmesh_runtime.wire.channels import Connection, Line
+from gymmesh_runtime.wire.channels import OpenChannel, PeerChannel
 from gymmesh_runtime.wire.mux.exchange import Exchange, InFlight
 from gymmesh_runtime.wire.mux.frames import EXCHANGE, OFFERED
 from gymmesh_runtime.wire.mux.stream import GrpcStream
@@ -41,9 +41,9 @@ class MuxConnection:
     says that the peer is to be called by plain RPCs.
     """
 
-    def __init__(self, line: Line, in_flight: InFlight | None = None) -> None:
+    def __init__(self, channel: PeerChannel, in_flight: InFlight | None = None) -> None:
         self.exchange: Exchange | None = None
-        self._line = line
+        self._channel = channel
         self._in_flight = in_flight
         self._running: dict[asyncio.Task[None], Exchange] = {}  # those that leave, too
         self._opening: asyncio.Task[Exchange | None] | None = None
@@ -59,7 +59,7 @@ class MuxConnection:
         is a pause that grows, in which calls fail at once. Raises
         PEER_UNAVAILABLE, and DEADLINE_PASSED after ``timeout`` seconds.
         """
-        if self._plain_only or self._line.retired:
+        if self._plain_only or self._channel.retired:
             return None
         if self.exchange is not None:
             return self.exchange
@@ -76,7 +76,7 @@ class MuxConnection:
         except asyncio.CancelledError:
             if cancelled_by_caller():
                 raise
-            raise connection_closed(self._line.address) from None
+            raise connection_closed(self._channel.address) from None
         # It may have been left again in the meantime.
         return exchange if exchange is not None and exchange.usable else None
 
@@ -104,13 +104,13 @@ class MuxConnection:
             self._opening.cancel()
             await asyncio.wait({self._opening})
         for exchange in self._running.values():
-            exchange.cut(lambda: connection_closed(self._line.address))
+            exchange.cut(lambda: connection_closed(self._channel.address))
         if self._running:
             await asyncio.wait(set(self._running), timeout=_CLOSE_S)
 
     async def _open(self) -> Exchange | None:
-        carried = self._line.metadata()
-        held = self._line.enter()
+        carried = self._channel.metadata()
+        held = self._channel.enter()
         call = held.raw(EXCHANGE)(metadata=carried)
         opened = False
         try:
@@ -119,19 +119,19 @@ class MuxConnection:
             opened = True
         except grpc.aio.AioRpcError as exc:
             if exc.code() is grpc.StatusCode.UNIMPLEMENTED:
-                _log.info("%s does not offer the mux; it is called plainly", self._line.address)
+                _log.info("%s does not offer the mux; it is called plainly", self._channel.address)
                 self._plain_only = True
                 return None
-            raise await self._line.failure(exc, EXCHANGE) from None
+            raise await self._channel.failure(exc, EXCHANGE) from None
         except TimeoutError:
-            self._line.missed()
+            self._channel.missed()
             raise self._away(f"did not answer within {_OPEN_S:.0f} s") from None
         except Exception as exc:  # the library's own, for a channel that was closed meanwhile
             raise self._away(f"{type(exc).__name__}: {exc}") from None
         finally:
             if not opened:
                 call.cancel()
-                self._line.leave(held)
+                self._channel.leave(held)
         return self._start(call, held)
 
     async def _accepted(self, call: Any) -> None:
@@ -141,7 +141,7 @@ class MuxConnection:
         metadata = asyncio.create_task(call.initial_metadata())
         try:
             await asyncio.wait({metadata}, timeout=_SILENCE_S)
-            if not metadata.done() and self._line.is_connected:
+            if not metadata.done() and self._channel.is_connected:
                 return  # a server that says nothing before its first answer
             offered = dict(await metadata or ()).get(OFFERED)
             if offered is None:
@@ -154,12 +154,12 @@ class MuxConnection:
         finally:
             metadata.cancel()
 
-    def _start(self, call: Any, held: Connection) -> Exchange | None:
-        if self._line.retired:
+    def _start(self, call: Any, held: OpenChannel) -> Exchange | None:
+        if self._channel.retired:
             call.cancel()
-            self._line.leave(held)
+            self._channel.leave(held)
             return None
-        address = self._line.address
+        address = self._channel.address
         stream = GrpcStream(call, address, opener=True)
         exchange = Exchange(stream, opener=True, peer=address, in_flight=self._in_flight)
         exchange.on_leaving = lambda: self._left(exchange)
@@ -169,7 +169,7 @@ class MuxConnection:
         self.exchange = exchange
         return exchange
 
-    async def _run(self, exchange: Exchange, call: Any, held: Connection) -> None:
+    async def _run(self, exchange: Exchange, call: Any, held: OpenChannel) -> None:
         started = time.monotonic()
         try:
             await exchange.run()
@@ -177,7 +177,7 @@ class MuxConnection:
             refused = call.done() and await call.code() is grpc.StatusCode.UNIMPLEMENTED
             self._plain_only = self._plain_only or refused
             call.cancel()
-            self._line.leave(held)
+            self._channel.leave(held)
             if exchange.broken and time.monotonic() - started < _SHORT_LIFE_S:
                 self._pause(self._away("the last connection broke at once"))
             else:
@@ -196,7 +196,7 @@ class MuxConnection:
             self._pause(error)
         elif error is None:
             self._last = None
-            self._line.reached()
+            self._channel.reached()
 
     def _pause(self, error: MeshError) -> None:
         pause = min(_FIRST_PAUSE_S * 2**self._failures, _LONGEST_PAUSE_S)
@@ -205,7 +205,7 @@ class MuxConnection:
         self._last = error
 
     def _away(self, detail: str) -> MeshError:
-        address = self._line.address
+        address = self._channel.address
         return MeshError(
             errors_pb2.ERROR_REASON_PEER_UNAVAILABLE,
             f"{address}: {detail}",

@@ -20,7 +20,7 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime import metrics
 from gymmesh_runtime.binding import BoundMethod
 from gymmesh_runtime.errors import MeshError, from_status, unforeseen
-from gymmesh_runtime.one_per_second import OnePerSecond
+from gymmesh_runtime.telemetry.log_limit import LogLimit
 from gymmesh_runtime.wire.batch import BatchLimits
 from gymmesh_runtime.wire.mux.assembly import AssemblyBudget
 from gymmesh_runtime.wire.mux.calls import (
@@ -38,7 +38,7 @@ from gymmesh_runtime.wire.mux.stream import ByteStream
 from gymmesh_runtime.wire.mux.table import CallTable, TableLimits, Violation
 
 _log = logging.getLogger("gymmesh.mux")
-_warnings = OnePerSecond()
+_warnings = LogLimit()
 
 _LINGER_S: Final = 0.5
 _STOP_S: Final = 5.0

@@ -36,16 +36,6 @@ class Frame(msgspec.Struct):
 
     call: int
 
-    @property
-    def size(self) -> int:
-        """How much it takes in the queue, in bytes."""
-        return FRAME_BYTES
-
-    @property
-    def incomplete(self) -> bool:
-        """Whether it begins a message whose other chunks follow."""
-        return False
-
     def write(self, batch: mux_pb2.ExchangeRequest) -> None:
         """Adds it to a batch."""
         out = batch.frames.add()
@@ -66,16 +56,6 @@ class Begin(Frame):
     more: bool = False
     credit: int = 0
 
-    @property
-    def size(self) -> int:
-        """How much it takes in the queue, in bytes."""
-        return FRAME_BYTES + len(self.payload)
-
-    @property
-    def incomplete(self) -> bool:
-        """Whether chunks of the request follow."""
-        return self.more
-
     def _fill(self, out: mux_pb2.Frame) -> None:
         begin = out.begin
         begin.method = self.method
@@ -95,16 +75,6 @@ class Message(Frame):
     payload: bytes
     more: bool = False
 
-    @property
-    def size(self) -> int:
-        """How much it takes in the queue, in bytes."""
-        return FRAME_BYTES + len(self.payload)
-
-    @property
-    def incomplete(self) -> bool:
-        """Whether chunks of the message follow."""
-        return self.more
-
     def _fill(self, out: mux_pb2.Frame) -> None:
         out.message.payload = self.payload
         if self.more:
@@ -116,11 +86,6 @@ class Chunk(Frame):
 
     payload: bytes | memoryview
     last: bool
-
-    @property
-    def size(self) -> int:
-        """How much it takes in the queue, in bytes."""
-        return FRAME_BYTES + len(self.payload)
 
     def _fill(self, out: mux_pb2.Frame) -> None:
         out.chunk.payload = bytes(self.payload)
@@ -173,6 +138,11 @@ class GoAway(Frame):
 
     def _fill(self, out: mux_pb2.Frame) -> None:
         out.go_away.reason = self.reason
+
+
+def size_of(frame: Frame) -> int:
+    """How much a frame takes in the queue, in bytes."""
+    return FRAME_BYTES + len(getattr(frame, "payload", b""))
 
 
 def begin(

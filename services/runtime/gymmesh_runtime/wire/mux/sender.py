@@ -8,7 +8,7 @@ from typing import Final
 
 from gymmesh_runtime.wire.batch import KIB, MIB, BatchLimits, Outbox, OutboxClosed
 from gymmesh_runtime.wire.mux.chunk_queues import ChunkQueues
-from gymmesh_runtime.wire.mux.frames import Frame
+from gymmesh_runtime.wire.mux.frames import Frame, size_of
 
 BATCHING: Final = BatchLimits(max_items=1024, max_bytes=256 * KIB, delay_s=0.02)
 #: With fewer calls in flight than this a frame does not wait for others.
@@ -66,12 +66,11 @@ class Sender:
         first = frames[0]
         if self._outbox.closed:
             return
-        if first.incomplete or first.call in self._chunks:
+        if len(frames) > 1 or first.call in self._chunks:
             self._chunks.add(first.call, frames)
             self._feed()
-            return
-        for frame in frames:
-            self._outbox.put(frame, frame.size, delay_s=_delay_s(in_flight))
+        else:
+            self._outbox.put(first, size_of(first), delay_s=_delay_s(in_flight))
 
     def forget(self, call: int) -> None:
         """Drops what a call still had to send in chunks."""
@@ -104,7 +103,7 @@ class Sender:
         if self._taken > self._piece and (frame := self._chunks.next()) is not None:
             self._piece = self._taken + self._outbox.queued_items
             if not self._outbox.closed:
-                self._outbox.put(frame, frame.size, urgent=True)
+                self._outbox.put(frame, size_of(frame), urgent=True)
             if self._chunks.size < _CHUNKED_BYTES:
                 self._wake()
 

@@ -74,7 +74,9 @@ class CallTable:
         budget: AssemblyBudget | None = None,
     ) -> None:
         self._limits = limits or TableLimits()
-        self._assembly = Assembly(self._limits.assembly_bytes, budget or AssemblyBudget())
+        self._assembly = Assembly(
+            self._limits.assembly_bytes, budget or AssemblyBudget(), self._limits.call_bytes
+        )
         self._next = 1 if opener else 2
         self._parity = self._next % 2
         self._outgoing: dict[int, OutgoingCall] = {}
@@ -121,7 +123,7 @@ class CallTable:
         call = self._outgoing.pop(number, None)
         if call is None:
             return False
-        self._drop_chunks(call)
+        self._assembly.drop(call)
         self._cancelled.add(number)
         return True
 
@@ -141,7 +143,7 @@ class CallTable:
         if call is None:
             return False
         if call.chunks is not None:
-            self._drop_chunks(call)
+            self._assembly.drop(call)
             self._refused.add(number)
         return True
 
@@ -174,7 +176,7 @@ class CallTable:
         if kind == "cancel":
             if call is None:  # it crossed our end
                 return None
-            self._drop_chunks(call)  # its chunks end here: none are to be let pass
+            self._assembly.drop(call)  # its chunks end here: none are to be let pass
             return Cancelled(call)
         if kind == "credit":
             return None if call is None else _credited(call, frame.credit.messages)
@@ -224,7 +226,7 @@ class CallTable:
         if problem is not None:
             self.cancel(number)
             return NoRoom(call, problem)
-        return _complete(call, self._join(call)) if last else None
+        return _complete(call, self._assembly.join(call)) if last else None
 
     def _end(self, number: int, call: OutgoingCall, end: mux_pb2.End) -> Event:
         status = end.status if end.HasField("status") and end.status.code else None
@@ -234,7 +236,7 @@ class CallTable:
             if call.credit is None and call.response is None:
                 raise Violation("a unary call ended well without a response")
         del self._outgoing[number]
-        self._drop_chunks(call)
+        self._assembly.drop(call)
         return Ended(call, status)
 
     def _begin(self, number: int, begin: mux_pb2.Begin) -> Event | None:
@@ -280,13 +282,15 @@ class CallTable:
         if call.chunks is None:
             raise Violation("a chunk came for a request that was complete")
         refused = self._keep_request(call, payload, last=chunk.last)
-        return Received(call, self._join(call)) if refused is None and chunk.last else refused
+        return (
+            Received(call, self._assembly.join(call)) if refused is None and chunk.last else refused
+        )
 
     def _keep_request(self, call: IncomingCall, payload: bytes, *, last: bool) -> Refused | None:
         problem = self._keep(call, payload, f"the request of {call.method}")
         if problem is None:
             return None
-        self._drop_chunks(call)
+        self._assembly.drop(call)
         del self._incoming[call.number]
         return self._refuse(call.number, problem, more=not last)
 
@@ -295,33 +299,14 @@ class CallTable:
             self._refused.add(number)
         return Refused(number, problem)
 
-    # ---- messages in chunks ---------------------------------------------------------
-
     def _keep(
         self, call: OutgoingCall | IncomingCall, payload: bytes, which: str
     ) -> MeshError | None:
         """Keeps a chunk; returns what is wrong when there is no room for it."""
-        chunks, size = call.chunks, len(payload)
-        assert chunks is not None  # it is being received
-        if len(chunks.data) + size > self._limits.message_bytes:
+        assert call.chunks is not None  # it is being received
+        if len(call.chunks.data) + len(payload) > self._limits.message_bytes:
             return too_large(which, self._limits.message_bytes)
-        cost = size if chunks.cost else size + self._limits.call_bytes
-        full = self._assembly.take(cost)
-        if full is None:
-            chunks.data += payload
-            chunks.cost += cost
-        return full
-
-    def _join(self, call: OutgoingCall | IncomingCall) -> bytes:
-        assert call.chunks is not None  # it was being received
-        whole = bytes(call.chunks.data)
-        self._drop_chunks(call)
-        return whole
-
-    def _drop_chunks(self, call: OutgoingCall | IncomingCall) -> None:
-        if call.chunks is not None:
-            self._assembly.give_back(call.chunks.cost)
-            call.chunks = None
+        return self._assembly.add(call, payload)
 
 
 def _complete(call: OutgoingCall, message: bytes) -> Event | None:

@@ -15,7 +15,7 @@ _INTERVAL_S: Final = 1.0
 _MOST_KINDS: Final = 10_000
 
 
-class OnePerSecond:
+class LogLimit:
     """Says which lines to write. ``clock`` gives seconds."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:

@@ -11,7 +11,7 @@ import os
 import re
 from typing import Final
 
-__all__ = ["conceal", "remember_secret"]
+__all__ = ["mask_secrets", "remember_secret"]
 
 MASK: Final = "***"
 # Shorter ones would be found in ordinary words.
@@ -40,7 +40,7 @@ def remember_secret(text: str) -> None:
         _remembered[text] = None
 
 
-def conceal(text: str) -> str:
+def mask_secrets(text: str) -> str:
     """The text with `***` for each secret."""
     known = {
         value

@@ -12,8 +12,8 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="Linux ha
 
 _SAY = """
 import os, subprocess, sys
-from gymmesh_runtime.loop import run
-from gymmesh_runtime.turns import patient_turns, usual_turns
+from gymmesh_runtime.serving.loop import run
+from gymmesh_runtime.serving.scheduling import batch_scheduling, normal_scheduling
 
 def policies():
     mine = os.sched_getscheduler(0)
@@ -38,8 +38,8 @@ def test_a_service_and_what_it_starts_wait_for_their_turn() -> None:
 
 def test_what_drives_a_gpu_takes_the_usual_turns() -> None:
     script = """
-with patient_turns():
-    with usual_turns():
+with batch_scheduling():
+    with normal_scheduling():
         print(*policies())
     print(*policies())
 """
@@ -50,13 +50,13 @@ with patient_turns():
 @pytest.mark.parametrize("policy", ["SCHED_IDLE", "SCHED_OTHER"])
 def test_usual_turns_change_nothing_that_was_not_ours(policy: str) -> None:
     script = f"os.sched_setscheduler(0, os.{policy}, os.sched_param(0))\n"
-    script += "with usual_turns(): print(*policies())\nprint(*policies())"
+    script += "with normal_scheduling(): print(*policies())\nprint(*policies())"
     assert said(script) == [getattr(os, policy)] * 4
 
 
 def test_a_policy_set_from_outside_stays() -> None:
     script = "os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))\n"
-    script += "with patient_turns(): print(*policies())\nprint(*policies())"
+    script += "with batch_scheduling(): print(*policies())\nprint(*policies())"
     assert said(script) == [os.SCHED_IDLE] * 4
 
 
@@ -65,7 +65,7 @@ def test_where_none_may_be_set_all_stays_as_it_is() -> None:
 def refuse(*_):
     raise PermissionError
 os.sched_setscheduler = refuse
-with patient_turns():
+with batch_scheduling():
     print(*policies())
 """
     assert said(script) == [os.SCHED_OTHER] * 2

@@ -15,7 +15,7 @@ from typing import Any, Final
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
-from gymmesh_runtime.registration import LEASE_S, DiscoveryPeer
+from gymmesh_runtime.serving.registration import LEASE_S, DiscoveryPeer
 
 _log = logging.getLogger("gymmesh.discovery")
 

@@ -1,6 +1,6 @@
-"""For which rollout this code runs: so that what it logs, and what it traces, names it.
+"""The rollout that this code runs for, so that its logs and traces name it.
 
-An agent says it for the whole task of an attempt, an environment around each call of its author's
+An agent sets it for the whole task of an attempt, an environment around each call of its author's
 code. Threads that run a plain method see it, too, as they get the caller's context.
 """
 
@@ -18,7 +18,7 @@ class RolloutRef(NamedTuple):
 
 
 #: That of the running code; None: none, or it is not known.
-in_rollout: ContextVar[RolloutRef | None] = ContextVar("gymmesh_in_rollout", default=None)
+current_rollout: ContextVar[RolloutRef | None] = ContextVar("gymmesh_current_rollout", default=None)
 
 
 class for_rollout:
@@ -34,11 +34,11 @@ class for_rollout:
         self._token: Token[RolloutRef | None] | None = None
 
     def __enter__(self) -> None:
-        now = in_rollout.get()
+        now = current_rollout.get()
         # An agent in the same process has said it already, and more.
         if now is None or now.rollout_id != self._rollout_id:
-            self._token = in_rollout.set(RolloutRef(self._rollout_id))
+            self._token = current_rollout.set(RolloutRef(self._rollout_id))
 
     def __exit__(self, *error: object) -> None:
         if self._token is not None:
-            in_rollout.reset(self._token)
+            current_rollout.reset(self._token)

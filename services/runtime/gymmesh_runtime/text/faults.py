@@ -1,7 +1,7 @@
 """What an exception was and where it was raised, in words that may be shown and stored.
 
 Used where the code of an author (an environment, an agent) fails: its failures carry what
-`told` gives, and logs write one traceback for each `traceback_id`.
+`describe` gives, and logs write one traceback for each `traceback_id`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from gymmesh_runtime.conceal import conceal
+from gymmesh_runtime.text.secrets import mask_secrets
 
-__all__ = ["place_of", "shown_place", "told", "traceback_id", "words_of"]
+__all__ = ["describe", "place_of", "shown_place", "traceback_id", "words_of"]
 
 _MAX_WORDS: Final = 300  # characters
 _MOST_UPS: Final = 2  # how many folders above the working directory a path is still written from
@@ -29,7 +29,7 @@ _AUTHORS: Final = "gymmesh_environment_"
 _READY: Final = "gymmesh_resource.environments."
 
 
-def told(error: BaseException) -> dict[str, str]:
+def describe(error: BaseException) -> dict[str, str]:
     """The metadata of a fault: `exception` (type and text) and, where it is known, `at`."""
     place = place_of(error)
     return {"exception": words_of(error)} | ({"at": place} if place else {})
@@ -42,7 +42,7 @@ def words_of(error: BaseException) -> str:
     except Exception:  # an exception of an author's own may not even have a text
         text = "(its text cannot be read)"
     words = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    words = conceal(words)
+    words = mask_secrets(words)
     return words if len(words) <= _MAX_WORDS else words[: _MAX_WORDS - 1] + "…"
 
 

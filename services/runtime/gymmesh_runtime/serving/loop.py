@@ -8,7 +8,7 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
-from gymmesh_runtime.turns import patient_turns
+from gymmesh_runtime.serving.scheduling import batch_scheduling
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     For programs whose process is ours: meanwhile the garbage collector runs less often, and other
     processes finish their turn.
     """
-    with _collecting_rarely(), patient_turns():
+    with _collecting_rarely(), batch_scheduling():
         try:
             import uvloop
         except ImportError:

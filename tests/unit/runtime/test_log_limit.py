@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from gymmesh_runtime.one_per_second import OnePerSecond
+from gymmesh_runtime.telemetry.log_limit import LogLimit
 
 
 def test_the_first_of_each_kind_passes_and_the_rest_are_counted() -> None:
     now = 10.0
-    lines = OnePerSecond(clock=lambda: now)
+    lines = LogLimit(clock=lambda: now)
     assert [lines.held_back("a") for _ in range(4)] == [0, None, None, None]
     assert lines.held_back("b") == 0
     now = 10.9
@@ -19,7 +19,7 @@ def test_the_first_of_each_kind_passes_and_the_rest_are_counted() -> None:
 
 
 def test_kinds_without_end_take_no_memory_without_end() -> None:
-    lines = OnePerSecond(clock=lambda: 0.0)
+    lines = LogLimit(clock=lambda: 0.0)
     for kind in range(30_001):
         assert lines.held_back(kind) == 0
     assert lines.held_back(30_000) is None

@@ -16,12 +16,12 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from gymmesh_runtime.conceal import conceal
-from gymmesh_runtime.in_rollout import in_rollout
-from gymmesh_runtime.plain_text import PlainFormatter, plain_json
+from gymmesh_runtime.telemetry.current_rollout import current_rollout
+from gymmesh_runtime.text.plain_text import PlainFormatter, plain_json
+from gymmesh_runtime.text.secrets import mask_secrets
 
 if TYPE_CHECKING:
-    from gymmesh_runtime.service import Service
+    from gymmesh_runtime.serving.service import Service
 
 __all__ = [
     "FORMAT",
@@ -48,7 +48,7 @@ class Concealing(PlainFormatter):
         super().__init__(fmt)
 
     def format(self, record: logging.LogRecord) -> str:
-        return conceal(super().format(record))
+        return mask_secrets(super().format(record))
 
 
 class JsonLines(logging.Formatter):
@@ -66,22 +66,22 @@ class JsonLines(logging.Formatter):
             "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname,
             "logger": record.name,
-            "message": conceal(record.getMessage()),
+            "message": mask_secrets(record.getMessage()),
             **_process,
         }
-        now = in_rollout.get()
+        now = current_rollout.get()
         for key in ("run_id", "rollout_id"):
             value = getattr(record, key, "") or getattr(now, key, "")
             if value:
                 line[key] = str(value)
         # Here, as it imports more than `gym-cli --help` should wait for.
-        from gymmesh_runtime.tracing import active
+        from gymmesh_runtime.telemetry.tracing import active
 
         traces = active()
         if traces is not None and (trace_id := traces.trace_id()):
             line["trace_id"] = trace_id
         if record.exc_info:
-            line["exception"] = conceal(self.formatException(record.exc_info))
+            line["exception"] = mask_secrets(self.formatException(record.exc_info))
         return plain_json(json.dumps(line, ensure_ascii=False))
 
 
