@@ -89,6 +89,8 @@ async def up(
     host = host or config.mesh.host
     _check_exposure(config, host)
     advertise_host = advertised(host, config.mesh.advertise_host)
+    for sentence in _exposures(config, host):
+        _log.warning("%s", sentence)  # the workers' own logs may not be shown
     async with AsyncExitStack() as stack:
         suffix = await _prepare_registry(stack, config)
         processes: list[RestartedProcess] = []
@@ -112,14 +114,12 @@ async def up(
 
 
 def _check_exposure(config: MeshConfig, host: str) -> None:
-    """Raises ConfigError for a mesh that others could reach without security; warns of the rest."""
+    """Raises ConfigError for a mesh that others could reach without security."""
     check_exposure(host, config.security)
     if config.discovery.http_sd:
         http_sd_host = config.discovery.http_sd.rpartition(":")[0].strip("[]")
         check_plain(http_sd_host, config.security, "HTTP service discovery")
     Credentials(config.security).server()
-    for sentence in _exposures(config, host):
-        _log.warning("%s", sentence)  # the workers' own logs may not be shown
 
 
 def _exposures(config: MeshConfig, host: str) -> list[str]:
