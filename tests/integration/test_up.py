@@ -322,7 +322,7 @@ async def test_a_layout_collects_whatever_shares_a_process(
             str(rows),
             *named,
         )
-        assert await asyncio.wait_for(collect.wait(), 60) == 0
+        assert await asyncio.wait_for(collect.wait(), 300) == 0
     found = [json.loads(row) for row in rows.read_text().splitlines()]
     assert [row["reward"] for row in found] == [1.0] * 8
 
@@ -378,7 +378,7 @@ async def test_all_get_the_advertised_host_and_no_wildcard(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("advertised", ["0.0.0.0", "127.0.0.1:9401"])
 async def test_a_host_that_nobody_could_connect_to_is_one_sentence(advertised: str) -> None:
-    done = await gym("up", "--host", "0.0.0.0", "--insecure", "--advertise", advertised)
+    done = await gym("up", "--host", "0.0.0.0", "--insecure", "--advertise", advertised, fresh=True)
     assert done.code == 2
     assert done.err.count("\n") == 1
     done.said("mesh.advertise_host", advertised, "--advertise HOST")

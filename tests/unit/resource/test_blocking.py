@@ -20,8 +20,8 @@ from gymmesh_runtime.telemetry import stalls
 
 from .served import served, task
 
-LIMIT_S = 0.1
-BLOCKS_S = 0.3
+LIMIT_S = 1.0
+BLOCKS_S = 2.0
 
 
 class Blocking(Environment[None]):

@@ -243,7 +243,7 @@ async def test_the_rollout_is_named_and_its_group_reports_each_members_calls() -
 async def test_a_judge_that_fails_is_no_reward(
     ask: str, reason: errors_pb2.ErrorReason.ValueType
 ) -> None:
-    async with served(Asks(), model_services={"judge": Oracle()}, verify_timeout_s=0.5) as mesh:
+    async with served(Asks(), model_services={"judge": Oracle()}, verify_timeout_s=3.0) as mesh:
         session_id = (await mesh.create()).session_id
         with pytest.raises(MeshError) as caught:
             await mesh.verify(session_id, task(ask=ask))
@@ -253,7 +253,7 @@ async def test_a_judge_that_fails_is_no_reward(
 @pytest.mark.parametrize("ask", ["down", "failed", "hang"])
 async def test_a_verifier_may_do_without_its_judge(ask: str) -> None:
     async with served(
-        AsksSafely(), model_services={"judge": Oracle()}, verify_timeout_s=0.5
+        AsksSafely(), model_services={"judge": Oracle()}, verify_timeout_s=3.0
     ) as mesh:
         verification = await mesh.verify("", task(ask=ask))
     assert verification.reward == 0.0

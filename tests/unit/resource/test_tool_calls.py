@@ -116,7 +116,7 @@ async def test_a_blocking_tool_does_not_hold_up_another_session() -> None:
 
 async def test_a_given_up_thread_gives_its_place_back_and_too_many_are_refused() -> None:
     environment = Blocking()
-    async with served(environment, tool_timeout_s=0.05, threads=1) as mesh:
+    async with served(environment, tool_timeout_s=2.0, threads=1) as mesh:
         session = await mesh.create()
         with pytest.raises(MeshError) as first:
             await mesh.call(session.session_id, "block")
@@ -125,7 +125,7 @@ async def test_a_given_up_thread_gives_its_place_back_and_too_many_are_refused()
             await mesh.call(session.session_id, "block")
         environment.released.set()
         # … and as soon as it has ended, calls run again.
-        for _ in range(200):
+        for _ in range(6000):
             await asyncio.sleep(0.01)
             if len(environment.order) == 1:
                 break
