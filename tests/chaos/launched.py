@@ -81,12 +81,12 @@ def watch_attempts(append: Append) -> None:
         said = {"what": what, "rollout": rollout, "attempt": attempt, "at": time.monotonic()}
         append({**said, **more})
 
-    run, stored = CollectingAgent.push_RunRollout, AgentPool.stored
+    run, stored = CollectingAgent.run_rollout, AgentPool.stored
 
-    async def watched_run(self: Any, request: Any, *, timeout: float, send: Any) -> None:
+    async def watched_run(self: Any, request: Any, *, timeout: float, sink: Any) -> None:
         note("sent", request.rollout_id, request.attempt, timeout=timeout)
         try:
-            await run(self, request, timeout=timeout, send=send)
+            await run(self, request, timeout=timeout, sink=sink)
         finally:
             note("ended", request.rollout_id, request.attempt)
 
@@ -94,7 +94,7 @@ def watch_attempts(append: Append) -> None:
         note("stored", rollout_id, attempt)
         stored(self, rollout_id, attempt)
 
-    CollectingAgent.push_RunRollout = watched_run  # type: ignore[method-assign]
+    CollectingAgent.run_rollout = watched_run  # type: ignore[method-assign]
     AgentPool.stored = watched_stored  # type: ignore[method-assign]
 
 

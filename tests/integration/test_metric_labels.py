@@ -16,7 +16,7 @@ from gymmesh.resource.v1 import resource_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.environment import session
 from gymmesh_agent.model import client
-from gymmesh_agent.model.tokens import TokenLedger
+from gymmesh_agent.model.tokens import CapturedTokens
 from gymmesh_discovery.backends.memory import MemoryRegistry
 from gymmesh_resource import EnvironmentConfig, ResourceService
 from gymmesh_resource.service import RESOURCE_SERVICE
@@ -171,7 +171,7 @@ def test_reasons_of_forks_that_a_model_makes_up() -> None:
         capture = tokens_pb2.TokenCapture()
         # As they come from a peer: the enum is open.
         capture.ParseFromString(tokens_pb2.TokenCapture(fork=fork_of(number)).SerializeToString())
-        settled = TokenLedger().settle("c", "", capture, prompt_items=0, output_items=0)
+        settled = CapturedTokens().settle("c", "", capture, prompt_items=0, output_items=0)
         found.add(settled.fork)
     assert len(found) < 20
 

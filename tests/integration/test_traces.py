@@ -18,6 +18,7 @@ from gymmesh_model import ModelConfig
 from gymmesh_responses import params_from_json
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.context import CallContext
+from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.telemetry import tracing as tracing_module
 from gymmesh_runtime.telemetry.tracing import active, trace_id_of, tracing
 from tests.integration.agent.words import Reason, fixed, policy, raising
@@ -122,10 +123,13 @@ async def test_one_that_is_stopped_before_its_first_step() -> None:
         tracing(receiver.address),
         running("direct", TinyEnvironment(), policy(says("4"))) as mesh,
     ):
-        attempt = mesh.service.start(ask(), CallContext("RunRollout"), events.append)
+        run = mesh.service.run_rollout(ask(), CallContext("RunRollout"), events.append)
+        running_it = asyncio.create_task(run)
+        await asyncio.sleep(0)  # the attempt has a task, which has not begun
+        (attempt,) = mesh.service._running.values()
         attempt.stop()
-        async with asyncio.timeout(BOUND_S):
-            await attempt.over
+        with pytest.raises(MeshError, match="DRAINING"):
+            await running_it
         await mesh.settled()
     assert "completed" not in [event.WhichOneof("event") for event in events]
     [span] = receiver.named("invoke_agent tool_loop")

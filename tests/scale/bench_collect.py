@@ -25,13 +25,12 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.attempt import run_attempt
+from gymmesh_client import InProcessAgent, StreamingAgent, run_attempt
 from gymmesh_client.collect_stream import AgentPool
 from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.serving.loop import run
-from gymmesh_runtime.wire.direct import DirectPeer
 from gymmesh_runtime.wire.server import MeshServer
 from tests.support.collecting import AGENT, CollectAgent, agent_at, ask
 
@@ -49,12 +48,13 @@ class BenchAgent(CollectAgent):
         draw = random.Random(1)
         super().__init__(pause=lambda event: draw.uniform(0, _LONGEST_S) if _late(event) else None)
 
-    def start(self, request: Any, context: Any, send: Any) -> Any:
+    async def run_rollout(
+        self, request: Any, context: Any, sink: Any, waited_s: float = 0.0
+    ) -> None:
         """Keeps no record of what it ran."""
-        attempt = super().start(request, context, send)
+        await super().run_rollout(request, context, sink, waited_s)
         self.requests.clear()
         self.contexts.clear()
-        return attempt
 
     async def GetAgent(self, request: Any, context: CallContext) -> agent_pb2.GetAgentResponse:
         """Says the CPU time that its process has used."""
@@ -128,21 +128,14 @@ async def opened() -> AsyncIterator[Bench]:
             directory.upsert(agent_at(address))
         pool = AgentPool(mux)
         stack.push_async_callback(pool.close)
-        alone = DirectPeer(Binding(AGENT, _Pushing()))
         peers = [directory.peer(directory.instances()[0]) for directory in (plain, mux)]
         ways: dict[str, Connect] = {
-            "nothing": _to(alone),
+            "nothing": _to(InProcessAgent(BenchAgent())),
             "Collect": lambda name: pool.connect(name, held=True),
-            "RunRollout, mux": _to(peers[1]),
-            "RunRollout, plain": _to(peers[0]),
+            "RunRollout, mux": _to(StreamingAgent(peers[1])),
+            "RunRollout, plain": _to(StreamingAgent(peers[0])),
         }
         yield Bench(ways, peers[0].GetAgent, pool.stored)
-
-
-class _Pushing(BenchAgent):
-    async def push_RunRollout(self, request: Any, context: Any, send: Any) -> None:
-        """RunRollout in one process."""
-        await self.start(request, context, send).over
 
 
 def _to(peer: Any) -> Connect:

@@ -13,8 +13,8 @@ from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_agent.collect.config import CollectConfig
-from gymmesh_agent.collect.desk import CollectDesk
-from gymmesh_agent.events import EventQueue, Send
+from gymmesh_agent.collect.server import CollectServer
+from gymmesh_agent.events import EventQueue, EventSink
 from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.contract import CONTRACT_VERSION
@@ -41,37 +41,8 @@ def five_events(request: agent_pb2.RunRolloutRequest) -> list[pb.RolloutEvent]:
     )
 
 
-class ScriptedAttempt:
-    """Sends the events of a script, one by one; a Runnable of gymmesh_agent.collect."""
-
-    def __init__(self, events: Sequence[pb.RolloutEvent], pause: Pause, send: Send) -> None:
-        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.waited_s = 0.0
-        self._task = asyncio.create_task(self._run(events, pause, send))
-        self._task.add_done_callback(self._ended)
-
-    def stop(self) -> None:
-        """Ends it without a terminal event."""
-        self._task.cancel()
-
-    async def _run(self, events: Sequence[pb.RolloutEvent], pause: Pause, send: Send) -> None:
-        for event in events:
-            wait = pause(event)
-            if wait is not None:
-                await asyncio.sleep(wait)
-            room = send(event)
-            if room is not None:
-                await room
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and task.exception() is not None:
-            self.over.set_exception(task.exception())  # type: ignore[arg-type]  # not None
-        else:
-            self.over.set_result(None)
-
-
 class CollectAgent:
-    """The servicer: Collect, RunRollout and GetAgent over scripted attempts.
+    """The servicer: Collect, RunRollout and GetAgent over scripted rollouts.
 
     `pause` says how long to wait before an event (None: not at all). `requests` are those
     started, `running` how many run.
@@ -91,14 +62,18 @@ class CollectAgent:
         self.contexts: list[CallContext] = []
         self.running = 0
         self.offers = offers
-        self.desk = CollectDesk(self, config or CollectConfig(), "scripted-0")
+        self.collectors = CollectServer(self, config or CollectConfig(), "scripted-0")
         self._script = script
         self._pause = pause
 
-    def start(
-        self, request: agent_pb2.RunRolloutRequest, context: CallContext, send: Send
-    ) -> ScriptedAttempt:
-        """Starts an attempt; a task without an environment is refused."""
+    async def run_rollout(
+        self,
+        request: agent_pb2.RunRolloutRequest,
+        context: CallContext,
+        sink: EventSink,
+        waited_s: float = 0.0,
+    ) -> None:
+        """Runs an attempt; a task without an environment is refused."""
         if not request.task.environment:
             raise MeshError(
                 errors_pb2.ERROR_REASON_REQUIRED_FIELD_MISSING,
@@ -108,12 +83,16 @@ class CollectAgent:
         self.requests.append(request)
         self.contexts.append(context)
         self.running += 1
-        attempt = ScriptedAttempt(self._script(request), self._pause, send)
-        attempt.over.add_done_callback(self._ended)
-        return attempt
-
-    def _ended(self, over: object) -> None:
-        self.running -= 1
+        try:
+            for event in self._script(request):
+                wait = self._pause(event)
+                if wait is not None:
+                    await asyncio.sleep(wait)
+                room = sink(event)
+                if room is not None:
+                    await room
+        finally:
+            self.running -= 1
 
     async def Collect(
         self, requests: AsyncIterator[agent_pb2.CollectRequest], context: CallContext
@@ -121,7 +100,7 @@ class CollectAgent:
         """Serves a collector."""
         if not self.offers:
             raise MeshError(errors_pb2.ERROR_REASON_NOT_OFFERED, "no Collect here")
-        async with aclosing(self.desk.serve(requests)) as responses:
+        async with aclosing(self.collectors.serve(requests)) as responses:
             async for response in responses:
                 yield response
 
@@ -130,13 +109,20 @@ class CollectAgent:
     ) -> AsyncIterator[agent_pb2.RunRolloutResponse]:
         """Runs one attempt."""
         queue = EventQueue()
-        attempt = self.start(request, context, queue.put)
-        attempt.over.add_done_callback(lambda _: queue.close())
+        running = asyncio.create_task(self.run_rollout(request, context, queue.put))
+        running.add_done_callback(lambda _: queue.close())
         try:
             while (event := await queue.next()) is not None:
                 yield agent_pb2.RunRolloutResponse(event=event)
+            await running
         finally:
-            attempt.stop()
+            running.cancel()
+
+    async def JudgeGroup(
+        self, request: agent_pb2.JudgeGroupRequest, context: CallContext
+    ) -> agent_pb2.JudgeGroupResponse:
+        """Judges no groups."""
+        raise MeshError(errors_pb2.ERROR_REASON_NOT_OFFERED, "judges no groups")
 
     async def GetAgent(self, request: Any, context: CallContext) -> agent_pb2.GetAgentResponse:
         """Says what it is."""
@@ -155,7 +141,7 @@ async def serve_agent(agent: Any, port: int = 0) -> AsyncIterator[int]:
     try:
         yield await server.start("127.0.0.1", port)
     finally:
-        await agent.desk.close()
+        await agent.collectors.close()
         await server.stop(0)
 
 

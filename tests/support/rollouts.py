@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client.agents import EventSink, StreamingAgent
 from gymmesh_responses import dumps, new_message, params_from_json
 from gymmesh_runtime.errors import MeshError
 
@@ -96,7 +97,19 @@ Script = Callable[[agent_pb2.RunRolloutRequest], Sequence[pb.RolloutEvent]]
 
 
 class NoGroups:
-    """The part of an agent service that judges groups: it offers none."""
+    """An AgentPeer whose class streams events by a RunRollout of its own; judges no groups."""
+
+    def RunRollout(
+        self, request: agent_pb2.RunRolloutRequest, *, timeout: float
+    ) -> AsyncGenerator[agent_pb2.RunRolloutResponse, None]:
+        """Streams an attempt's events."""
+        raise NotImplementedError
+
+    async def run_rollout(
+        self, request: agent_pb2.RunRolloutRequest, *, timeout: float, sink: EventSink
+    ) -> None:
+        """Runs an attempt."""
+        await StreamingAgent(self).run_rollout(request, timeout=timeout, sink=sink)
 
     async def JudgeGroup(
         self, request: agent_pb2.JudgeGroupRequest, *, timeout: float

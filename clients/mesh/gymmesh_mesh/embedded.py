@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import msgspec
 
+from gymmesh_client import AgentPeer, InProcessAgent
 from gymmesh_client.collect_stream import AgentPool
 from gymmesh_discovery.config import DiscoveryConfig
 from gymmesh_mesh.compose import make_service, specs_of
@@ -15,6 +16,7 @@ from gymmesh_mesh.mesh import Mesh
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.serve import DISCOVERY, close_bounded, instance_of
 from gymmesh_runtime.serving.registration import DiscoveryPeer, Registration
+from gymmesh_runtime.serving.service import Service
 from gymmesh_runtime.telemetry.tracing import tracing
 
 
@@ -33,16 +35,27 @@ async def embedded(config: MeshConfig) -> AsyncIterator[Mesh]:
         directory = PeerDirectory()
         stack.push_async_callback(directory.close)
         discovery: DiscoveryPeer | None = None
+        agents: dict[str, AgentPeer] = {}
         for spec in specs_of(config, suffix="embedded"):
             service = make_service(spec)
             stack.push_async_callback(close_bounded, service)
             await service.open(directory)
             instance = instance_of(service)
             directory.add_direct(instance, service.servicers())
+            if spec.kind == "agent":
+                agents[service.name] = _agent(service)
             if service.kind == DISCOVERY:
                 discovery = directory.peer(instance)
             elif discovery is not None:
                 registration = Registration(discovery, instance)
                 stack.push_async_callback(registration.stop)
                 await registration.start(timeout=5.0)
-        yield Mesh(directory, config.defaults, AgentPool(directory))
+        yield Mesh(directory, config.defaults, AgentPool(directory, in_process=agents))
+
+
+def _agent(service: Service) -> AgentPeer:
+    """An agent of this process, for collectors in it."""
+    from gymmesh_agent.service import AgentService
+
+    assert isinstance(service, AgentService)  # its spec says so
+    return InProcessAgent(service)

@@ -10,7 +10,8 @@ journal         what is on disk
 traces          every event of a run, on disk
 """
 
-from gymmesh_client.attempt import AgentConnector, AgentPeer, run_attempt
+from gymmesh_client.agents import AgentConnector, AgentPeer, InProcessAgent, StreamingAgent
+from gymmesh_client.attempt import run_attempt
 from gymmesh_client.collect import AgentLoad, CollectOptions, Collector, Figures, Order
 from gymmesh_client.conversation import conversation, transcript
 from gymmesh_client.fold import Fold, StreamViolation, fold
@@ -36,6 +37,7 @@ __all__ = [
     "Figures",
     "Fold",
     "Group",
+    "InProcessAgent",
     "Order",
     "OutputError",
     "OutputFiles",
@@ -45,6 +47,7 @@ __all__ = [
     "RunReader",
     "RunSummary",
     "StreamViolation",
+    "StreamingAgent",
     "Tally",
     "TaskDefaults",
     "TaskFile",

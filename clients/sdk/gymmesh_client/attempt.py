@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final
 
 import grpc
 import msgspec
@@ -12,6 +11,7 @@ import msgspec
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client.agents import AgentConnector
 from gymmesh_client.fold import Fold, StreamViolation
 from gymmesh_client.parts import RolloutParts
 from gymmesh_client.rows import FailedAttempt
@@ -33,42 +33,6 @@ _PASSING: Final = frozenset(
     )
 )
 
-
-class AgentPeer(Protocol):
-    """What a collector needs of an agent service."""
-
-    def RunRollout(
-        self, request: agent_pb2.RunRolloutRequest, *, timeout: float
-    ) -> AsyncGenerator[agent_pb2.RunRolloutResponse, None]:
-        """Streams an attempt's events; MeshError when the call or the stream breaks."""
-        ...
-
-    async def JudgeGroup(
-        self, request: agent_pb2.JudgeGroupRequest, *, timeout: float
-    ) -> agent_pb2.JudgeGroupResponse:
-        """Has the repeats of a task judged together; MeshError when that fails."""
-        ...
-
-
-class PushingPeer(Protocol):
-    """What an agent service in this process has besides: its events, handed over as they come."""
-
-    async def push_RunRollout(
-        self,
-        request: agent_pb2.RunRolloutRequest,
-        *,
-        timeout: float,
-        send: Callable[[pb.RolloutEvent], None],
-    ) -> None:
-        """Runs an attempt; MeshError when the call breaks. `send` raises nothing.
-
-        An event is not changed any more, and may be held for as long as the rollout goes on.
-        """
-        ...
-
-
-AgentConnector = Callable[[str], Awaitable[AgentPeer]]
-"""Finds the agent of a name; MeshError when there is none."""
 
 EventListener = Callable[[pb.RolloutEvent], None]
 
@@ -96,25 +60,15 @@ class AgentCall(msgspec.Struct, eq=False):
         return self._fold.begun
 
     async def run(self, connect: AgentConnector, timeout_s: float) -> RolloutParts | FailedAttempt:
-        """Run it to its end; see run_attempt. The agent is told of `timeout_s`; whoever calls sees
-        to it that DEADLINE_SLACK_S later, at the latest, the call is cancelled.
+        """Run it to its end; see run_attempt.
+
+        The agent has `timeout_s` seconds. The caller cancels this call DEADLINE_SLACK_S later, at
+        the latest.
         """
-        # One coroutine, not one for each step: thousands of them are parked here.
-        request, fold = self._request, self._fold
-        take = fold.take if self._on_event is None else self._take
+        fold = self._fold
         try:
             peer = await connect(self._agent)
-            push = getattr(peer, "push_RunRollout", None)
-            if push is not None:
-                await push(request, timeout=timeout_s, send=take)
-                if fold.problem is not None:
-                    raise fold.problem
-            else:
-                async with aclosing(peer.RunRollout(request, timeout=timeout_s)) as responses:
-                    async for response in responses:
-                        take(response.event)
-                        if fold.problem is not None:
-                            raise fold.problem
+            await peer.run_rollout(self._request, timeout=timeout_s, sink=self._take)
             parts = fold.parts()
         except StreamViolation as violation:
             return self._failed(violation_error(violation), violation.rule == "truncated")
@@ -150,7 +104,7 @@ class AgentCall(msgspec.Struct, eq=False):
         return cancelled_attempt(self._agent, self._fold.rollout, reason)
 
     def _take(self, event: pb.RolloutEvent) -> None:
-        """Take an event, and tell of it; what goes wrong is kept, as by the fold."""
+        """Take an event. What goes wrong is kept by the fold, and ends the attempt."""
         fold, on_event = self._fold, self._on_event
         fold.take(event)
         if fold.problem is None and on_event is not None:
@@ -158,6 +112,8 @@ class AgentCall(msgspec.Struct, eq=False):
                 on_event(event)
             except Exception as problem:
                 fold.problem = problem
+        if fold.problem is not None:
+            raise fold.problem
 
     def _failed(self, error: MeshError, retry_safe: bool) -> FailedAttempt:
         overdue = error.code is grpc.StatusCode.DEADLINE_EXCEEDED

@@ -13,10 +13,17 @@ which tools/generate.py makes from the contract. No room of gymmesh itself impor
 
 TYPE_CHECKING = False  # not from typing: this file imports nothing at all
 if TYPE_CHECKING:
-    from gymmesh_agent.agent import Agent, Completion, ContextExceeded, StopRollout
-    from gymmesh_agent.answer import ModelCall
-    from gymmesh_agent.context import RolloutContext, ToolAnswer, TurnAnswer
-    from gymmesh_agent.scope import RolloutScope
+    from gymmesh_agent import (
+        Agent,
+        Completion,
+        ContextExceeded,
+        ModelCall,
+        RolloutContext,
+        RolloutScope,
+        StopRollout,
+        ToolAnswer,
+        TurnAnswer,
+    )
     from gymmesh_client import (
         CollectOptions,
         Collector,
@@ -121,10 +128,17 @@ __all__ = [
 
 if not TYPE_CHECKING:  # a type checker would take any name for one that is there
     _HOMES = {
-        "gymmesh_agent.agent": ("Agent", "Completion", "ContextExceeded", "StopRollout"),
-        "gymmesh_agent.answer": ("ModelCall",),
-        "gymmesh_agent.context": ("RolloutContext", "ToolAnswer", "TurnAnswer"),
-        "gymmesh_agent.scope": ("RolloutScope",),
+        "gymmesh_agent": (
+            "Agent",
+            "Completion",
+            "ContextExceeded",
+            "ModelCall",
+            "RolloutContext",
+            "RolloutScope",
+            "StopRollout",
+            "ToolAnswer",
+            "TurnAnswer",
+        ),
         "gymmesh_client": (
             "CollectOptions",
             "Collector",

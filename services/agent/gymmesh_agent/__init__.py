@@ -1,5 +1,61 @@
 """The agent service: runs model and tools turn by turn.
 
-One rollout, file by file: service.py takes the request; attempt.py runs it (plan.py, then
-environment/session.py, context.py with model/, environment/verification.py) and sends events.py.
+For authors of agents: subclass `Agent` and write `run`, which works with a `RolloutContext`.
+
+One rollout, file by file: service.py takes the request; plan.py reads it; attempt.py runs it, with
+environment/session.py, context.py and model/, environment/verification.py; events.py sends each
+step.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .agent import Agent as Agent
+    from .agent import Completion as Completion
+    from .agent import ContextExceeded as ContextExceeded
+    from .agent import StopRollout as StopRollout
+    from .config import AgentConfig as AgentConfig
+    from .context import ModelCall as ModelCall
+    from .context import RolloutContext as RolloutContext
+    from .context import ToolAnswer as ToolAnswer
+    from .context import TurnAnswer as TurnAnswer
+    from .scope import RolloutScope as RolloutScope
+    from .service import AgentService as AgentService
+
+__all__ = [
+    "Agent",
+    "AgentConfig",
+    "AgentService",
+    "Completion",
+    "ContextExceeded",
+    "ModelCall",
+    "RolloutContext",
+    "RolloutScope",
+    "StopRollout",
+    "ToolAnswer",
+    "TurnAnswer",
+]
+
+_HOME = {
+    "Agent": "agent",
+    "AgentConfig": "config",
+    "AgentService": "service",
+    "Completion": "agent",
+    "ContextExceeded": "agent",
+    "ModelCall": "context",
+    "RolloutContext": "context",
+    "RolloutScope": "scope",
+    "StopRollout": "agent",
+    "ToolAnswer": "context",
+    "TurnAnswer": "context",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded when it is asked for: a process that reads a configuration needs no agent.
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)

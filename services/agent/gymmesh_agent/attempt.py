@@ -6,24 +6,22 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.agent import Agent
-from gymmesh_agent.clock import RolloutClock
 from gymmesh_agent.context import RolloutContext
 from gymmesh_agent.environment.session import Environments, SessionClient
 from gymmesh_agent.environment.verification import skipped
-from gymmesh_agent.events import EventStream, Send
+from gymmesh_agent.events import EventSink, EventStream
 from gymmesh_agent.failures import budget_failure, deadline_failure, failure_of, step_failed
 from gymmesh_agent.loop import Completion, StopRollout
 from gymmesh_agent.model.client import ModelServices
-from gymmesh_agent.params import add_items
-from gymmesh_agent.plan import AttemptId, RolloutPlans
-from gymmesh_agent.telemetry.measures import RolloutMetrics
-from gymmesh_agent.telemetry.spans import (
+from gymmesh_agent.plan import AttemptId, RolloutClock, RolloutPlans, add_items
+from gymmesh_agent.telemetry import (
     MaybeSpan,
+    RolloutMetrics,
     attempt_span,
     record_end,
     record_verdict,
@@ -33,7 +31,6 @@ from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import from_status
 from gymmesh_runtime.telemetry.current_rollout import RolloutRef, current_rollout
 
-T = TypeVar("T")
 Outcome: TypeAlias = Completion | rollout_pb2.Failure
 """How an attempt ended, other than by being stopped."""
 
@@ -68,38 +65,30 @@ class AgentContext:
 async def run_attempt(attempt: Attempt) -> None:
     """Run one attempt: send its events, the terminal one last, then close the session.
 
-    `attempt.over` is done with the terminal event, so that closing the session delays nothing. An
-    attempt that is stopped has no terminal event. Raises nothing that a rollout can cause.
+    The attempt has ended with the terminal event, so that closing the session delays nothing. One
+    that is stopped has no terminal event. Raises nothing that a rollout can cause.
     """
     agent, session, events = attempt.agent, attempt.session, attempt.events
     current_rollout.set(RolloutRef(attempt.id.rollout_id, attempt.id.run_id))
-
-    async def steps() -> Completion:
-        await session.open()
-        context = attempt.opened()
-        await events.started(attempt.started())
-        completion = await run_agent(agent.agent, context)
-        await context.check_staleness()
-        verdict, took_s = await attempt.verify(context, completion)
-        record_verdict(span, verdict)
-        await events.verified(verdict, took_s)
-        return completion
-
     outcome: Outcome | None
     with attempt_span(attempt.id, agent.name, session.name) as span:
-        limit = asyncio.timeout(attempt.clock.remaining())
         try:
-            async with limit:
-                outcome = await finish(agent.background(steps()), attempt.clock.stop_s)
-        except TimeoutError as error:
-            outcome = attempt.overdue() if limit.expired() else attempt.failure(error)
+            await session.open()
+            context = attempt.opened()
+            await events.started(attempt.started())
+            completion = await run_agent(agent.agent, context)
+            await context.check_staleness()
+            verdict, took_s = await attempt.verify(context, completion)
+            record_verdict(span, verdict)
+            await events.verified(verdict, took_s)
+            outcome = completion
         except Exception as error:
             outcome = attempt.failure(error)
         except asyncio.CancelledError:
-            outcome = None  # stopped, or the process ends
-            _uncancel()
-        attempt.end(outcome, span)
-        await attempt.close_session()
+            outcome = attempt.cut_off()
+        _uncancel()
+        if attempt.end(outcome, span):
+            await attempt.close_session()
 
 
 async def run_agent(agent: Agent, context: RolloutContext) -> Completion:
@@ -119,31 +108,6 @@ async def run_agent(agent: Agent, context: RolloutContext) -> Completion:
     return completion
 
 
-async def finish(task: asyncio.Task[T], stop_s: float) -> T:
-    """The task's result. When cancelled, cancels the task, and waits at most `stop_s` seconds
-    longer: an agent may ignore its cancellation, and the end of its rollout must not wait for it.
-
-    Raises:
-        CancelledError: this coroutine was cancelled, and the task had no result in time.
-        RuntimeError: the task cancelled itself.
-    """
-    try:
-        await asyncio.wait([task])
-    except asyncio.CancelledError:
-        task.cancel()
-        # Later nothing asks for its exception any more, which asyncio would report.
-        task.add_done_callback(lambda late: late.cancelled() or late.exception())
-        await asyncio.wait([task], timeout=stop_s)
-        if not task.done() or task.cancelled():
-            raise
-    if task.cancelled():
-        raise RuntimeError("the agent cancelled itself")
-    try:
-        return task.result()
-    finally:
-        del task  # its error's traceback has this frame, which would hold it
-
-
 def _uncancel() -> None:
     """Clear the task's cancellation, so that the calls that follow do not take it for theirs."""
     task = asyncio.current_task()
@@ -152,18 +116,17 @@ def _uncancel() -> None:
 
 
 class Attempt:
-    """An attempt under way: what its steps share, and what its caller holds of it.
+    """An attempt under way: what its steps share, and the task that runs them.
 
     Args:
         agent: the agent service's.
         request: of RunRollout; valid.
         deadline: when the caller stops waiting, in `time.monotonic` seconds; see RolloutClock.
-        send: where its events go.
+        sink: where its events go.
+        waited_s: seconds that it waited for a place before.
 
     Attributes:
-        over: done once the terminal event was sent, or the attempt was stopped without one.
-        stopped: whether `stop` came before the end: there is no terminal event then.
-        waited_s: seconds that it waited for a place before it was made; the caller sets them.
+        stopped: whether it was stopped before its end: there is no terminal event then.
 
     Raises:
         MeshError: FIELD_INVALID, from the constructor: the request cannot be run at all.
@@ -174,7 +137,8 @@ class Attempt:
         agent: AgentContext,
         request: agent_pb2.RunRolloutRequest,
         deadline: float | None,
-        send: Send,
+        sink: EventSink,
+        waited_s: float = 0.0,
     ) -> None:
         task = request.task
         self.agent = agent
@@ -186,13 +150,14 @@ class Attempt:
         )
         self.plan = agent.plans.read(request.options, task.params)
         self.clock = RolloutClock(deadline, self.plan.max_wall_s)
-        self.events = EventStream(self.id.rollout_id, self.id.attempt, send)
+        self.events = EventStream(self.id.rollout_id, self.id.attempt, sink)
         self.session = SessionClient(
             agent.environments, task.environment, self.id, task, self.clock
         )
-        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.stopped = False
-        self.waited_s = 0.0
+        self._waited_s = waited_s
+        self._ended = asyncio.Event()
+        self._overdue = False
         self._context: RolloutContext | None = None
         self._task: asyncio.Task[None] | None = None
         # Seconds from the attempt's start to its open session, and to the request for a verdict.
@@ -204,19 +169,53 @@ class Attempt:
         """The rollout's id and the attempt's number."""
         return self.id.rollout_id, self.id.attempt
 
-    def start(self) -> None:
-        """Run it in a task of its own, which ends when the session is closed, after `over`."""
+    async def run(self) -> None:
+        """Run it in a task of its own, which closes the session after the attempt's end.
+
+        Returns when the attempt has ended. When cancelled, ends it without a terminal event.
+        """
         self.agent.metrics.in_flight.inc()
         self._task = self.agent.background(run_attempt(self))
+        try:
+            async with asyncio.timeout(self.clock.remaining()):
+                await self._ended.wait()
+        except TimeoutError:
+            self._overdue = True
+            await self._cut_short()
+        except asyncio.CancelledError:
+            self.stop()
+            raise
 
     def stop(self) -> None:
         """End the rollout without a terminal event, and close its session. Harmless when it is
         over.
         """
-        if not self.over.done() and not self.stopped:
+        if not self._ended.is_set() and not self.stopped:
             self.stopped = True
-            # Not at once: a task that is cancelled before its first step never reaches its end.
-            asyncio.get_running_loop().call_soon(self._cancel)
+            self.events.discard()
+            self.agent.background(self._cut_short())
+
+    async def _cut_short(self) -> None:
+        """Cancel the attempt's task, and wait for its end no longer than an agent may take that
+        ignores its cancellation.
+        """
+        if self._task is None or self._ended.is_set():
+            return
+        self._task.cancel()
+        try:
+            async with asyncio.timeout(self.clock.stop_s):
+                await self._ended.wait()
+        except TimeoutError:
+            if self.end(None if self.stopped else self.overdue(), None):
+                self.agent.background(self.close_session())
+
+    def cut_off(self) -> Outcome | None:
+        """How the attempt ends whose task was cancelled; None: without a terminal event."""
+        if self.stopped:
+            return None
+        if self._overdue:
+            return self.overdue()
+        return self.failure(RuntimeError("the agent cancelled itself"))
 
     def opened(self) -> RolloutContext:
         """The context of the agent, now that the session is open."""
@@ -252,7 +251,7 @@ class Attempt:
         self, context: RolloutContext, completion: Completion
     ) -> tuple[rollout_pb2.Verification, float]:
         """The rollout's verdict, and the seconds that it took. Raises StepFailed."""
-        if self.over.done():
+        if self._ended.is_set():
             raise RuntimeError("the rollout has ended; its agent ignored its cancellation")
         self._verifying_s = self.clock.elapsed()
         with verify_span(self.session.name):
@@ -275,8 +274,13 @@ class Attempt:
         failed = step_failed(error, self.agent.name)
         return failure_of(failed, environment_retry_safe=self.session.retry_safe)
 
-    def end(self, outcome: Outcome | None, span: MaybeSpan) -> None:
-        """Send the terminal event, unless the attempt was stopped; count; wake the caller."""
+    def end(self, outcome: Outcome | None, span: MaybeSpan) -> bool:
+        """Send the terminal event, unless the attempt was stopped, and count.
+
+        Returns False when the attempt has ended before.
+        """
+        if self._ended.is_set():
+            return False
         tally = self._context.tally if self._context is not None else None
         if outcome is None or self.stopped:
             outcome, self.stopped = None, True
@@ -292,7 +296,8 @@ class Attempt:
         finally:
             self.events.close()
             self._measure(outcome)
-            self.over.set_result(None)
+            self._ended.set()
+        return True
 
     async def close_session(self) -> None:
         """Close the session and measure how long that took. Raises nothing of a peer's."""
@@ -302,10 +307,6 @@ class Attempt:
         if environment:
             took = time.monotonic() - began
             self.agent.metrics.closed(environment, self.id.rollout_id, took)
-
-    def _cancel(self) -> None:
-        if self._task is not None and not self.over.done():
-            self._task.cancel()
 
     def _environment_label(self) -> str:
         """The environment's name once an instance was found: a label takes no made-up names."""
@@ -330,7 +331,7 @@ class Attempt:
     def _stages(self, took: float) -> dict[str, float]:
         """The seconds spent in each stage, of those that it took in all."""
         opening = took if self._opened_s is None else self._opened_s
-        stages = {"queue": self.waited_s, "create_session": opening}
+        stages = {"queue": self._waited_s, "create_session": opening}
         if self._context is not None:
             stages |= self._context.tally.stages()
         if self._verifying_s is not None:

@@ -25,7 +25,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         system_prompt: put before everything else, as a system message.
         examples: Responses items (worked examples) put after it.
         params: Responses parameters under those of the task, which win.
-        default_environment: the environment of tasks that name none; told to collectors.
+        default_environment: the environment of tasks that name none, which collectors ask for.
         models: the model service for each role; a role not named is served by its namesake.
         model_timeout_s: seconds that one model call may take.
         tool_timeout_s: seconds that one call of the environment (session, tool, turn) may take.

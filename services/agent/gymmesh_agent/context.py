@@ -18,20 +18,23 @@ from gymmesh.model.v1 import tokens_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_agent.answer import ModelCall, read_answer
-from gymmesh_agent.clock import RolloutClock
 from gymmesh_agent.environment.session import SessionClient
 from gymmesh_agent.events import EventStream
 from gymmesh_agent.failures import Stage, StepFailed
 from gymmesh_agent.loop import Completion, ContextExceeded, StopRollout
+from gymmesh_agent.model.answer import ModelCall, read_answer
 from gymmesh_agent.model.client import ModelClient, ModelServices
-from gymmesh_agent.model.continuation import Continuations, Items, ModelRequest
-from gymmesh_agent.model.conversation import Conversations
+from gymmesh_agent.model.conversation import Continuations, Conversations, Items, ModelRequest
 from gymmesh_agent.model.tokens import WeightsAge
-from gymmesh_agent.params import add_items
-from gymmesh_agent.plan import AttemptId, RolloutPlan
-from gymmesh_agent.telemetry.measures import Tally
-from gymmesh_agent.telemetry.spans import model_span, record_call, record_tool, tool_span, turn_span
+from gymmesh_agent.plan import AttemptId, RolloutClock, RolloutPlan, add_items
+from gymmesh_agent.telemetry import (
+    Tally,
+    model_span,
+    record_call,
+    record_tool,
+    tool_span,
+    turn_span,
+)
 from gymmesh_responses import dumps
 from gymmesh_runtime.errors import MeshError
 

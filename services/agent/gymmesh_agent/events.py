@@ -13,9 +13,10 @@ from gymmesh_agent.loop import Completion
 
 _BOUND = 256
 
-Send = Callable[[rollout_pb2.RolloutEvent], Awaitable[None] | None]
-"""Takes an event over. Where it returns an awaitable, the sender waits for it before it sends
-more: that is how a slow reader slows a rollout down instead of filling the memory."""
+EventSink = Callable[[rollout_pb2.RolloutEvent], Awaitable[None] | None]
+"""Takes an event, which is not changed any more; raises nothing. Where it returns an awaitable,
+the sender waits for it before it sends more: so a slow reader slows a rollout down instead of
+filling the memory."""
 
 
 class EventStream:
@@ -28,12 +29,12 @@ class EventStream:
         closed: whether no event can follow.
     """
 
-    __slots__ = ("_attempt", "_began", "_rollout_id", "_send", "closed", "count")
+    __slots__ = ("_attempt", "_began", "_rollout_id", "_sink", "closed", "count")
 
-    def __init__(self, rollout_id: str, attempt: int, send: Send) -> None:
+    def __init__(self, rollout_id: str, attempt: int, sink: EventSink) -> None:
         self._rollout_id = rollout_id
         self._attempt = attempt
-        self._send = send
+        self._sink = sink
         self._began = time.monotonic()
         self.count = 0
         self.closed = False
@@ -98,6 +99,10 @@ class EventStream:
         """End the stream, with or without a terminal event."""
         self.closed = True
 
+    def discard(self) -> None:
+        """Send nothing any more; what is emitted goes nowhere."""
+        self._sink = _nowhere
+
     def _put(self, event: rollout_pb2.RolloutEvent) -> Awaitable[None] | None:
         if self.closed:
             raise RuntimeError("the rollout has ended; no event can follow its last")
@@ -106,16 +111,20 @@ class EventStream:
         event.attempt = self._attempt
         event.sequence = self.count
         event.record_time_unix_nano = time.time_ns()
-        return self._send(event)
+        return self._sink(event)
 
     def _duration_us(self) -> int:
         return int((time.monotonic() - self._began) * 1e6)
 
 
+def _nowhere(event: rollout_pb2.RolloutEvent) -> None:
+    pass
+
+
 class EventQueue:
     """Events on their way to one reader.
 
-    `put` is a `Send`: beyond 256 unread events it returns something to wait for.
+    `put` is an `EventSink`: beyond 256 unread events it returns something to wait for.
     """
 
     def __init__(self) -> None:
@@ -131,7 +140,7 @@ class EventQueue:
         if len(self._unread) < _BOUND or self._closed:
             return None
         self._room.clear()
-        return _Room(self._room)
+        return Room(self._room)
 
     def close(self) -> None:
         """No event will come any more."""
@@ -152,8 +161,11 @@ class EventQueue:
         return event
 
 
-class _Room:
-    """A wait for room. Unlike a coroutine, it may be dropped: a terminal event does not wait."""
+class Room:
+    """A wait for room, which `event` says there is.
+
+    Unlike a coroutine it may be dropped: a terminal event does not wait.
+    """
 
     __slots__ = ("_event",)
 

@@ -1,24 +1,37 @@
-"""What a rollout is to do: read once from its request, then fixed.
+"""What a rollout is to do, and in what time: read once from its request, then fixed.
 
 The rollouts of a run come with the same options, and the repeats of a task with the same
 parameters, so plans are cached by what they are read from. A cached plan is shared by thousands of
-attempts, and is never changed.
+attempts, and is never changed; neither is anything that is received.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from gymmesh.agent.v1 import agent_pb2
+from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_agent.config import AgentConfig
 from gymmesh_agent.loop import LoopLimits
-from gymmesh_agent.params import invalid, merge_params, read_override, task_items, with_tools
+from gymmesh_responses import (
+    CodecError,
+    loads,
+    new_message,
+    overlay_without,
+    params_from_json,
+    params_to_dict,
+)
+from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.text.names import check_name
+
+if TYPE_CHECKING:
+    from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
 
 _ALL_TOKENS = tokens_pb2.CaptureOptions(token_ids=True, logprobs=True)
 # The most plans that are kept, and as many with a session's tools; the last used stay. A task's
@@ -171,3 +184,165 @@ def _capture(
         return _ALL_TOKENS if config.capture_tokens else None
     asked = options.capture
     return asked if asked.token_ids or asked.logprobs else None
+
+
+def read_override(raw: bytes) -> dict[str, Any]:
+    """`RolloutOptions.params_override_json`, parsed.
+
+    Raises:
+        MeshError: FIELD_INVALID, when it is not an object of Responses parameters, or holds
+            `input`, which belongs to the task alone.
+    """
+    if not raw:
+        return {}
+    try:
+        override = loads(raw)
+        params_from_json(override if isinstance(override, dict) else raw)
+    except CodecError as error:
+        raise invalid("options.params_override_json", str(error)) from None
+    if "input" in override:
+        raise invalid("options.params_override_json", "it may not replace the task's `input`")
+    parsed: dict[str, Any] = override
+    return parsed
+
+
+def merge_params(
+    under: Mapping[str, Any], task: responses_pb2.ResponseParams, over: Mapping[str, Any]
+) -> responses_pb2.ResponseParams:
+    """The task's parameters without `input`, over `under` and under `over`.
+
+    Keys are replaced whole; objects are not merged into one another.
+
+    Raises:
+        MeshError: FIELD_INVALID, when the task's parameters cannot be written as JSON.
+    """
+    params = responses_pb2.ResponseParams()
+    params.CopyFrom(task)
+    params.ClearField("input")
+    params.ClearField("input_text")
+    params.input_omitted = True
+    try:
+        # An `input` that is neither text nor a list stands in the overlay.
+        params.overlay_json = overlay_without(params.overlay_json, "input")
+        if under or over:
+            return params_from_json({**under, **params_to_dict(params), **over})
+    except CodecError as error:
+        raise invalid("task.params", str(error)) from None
+    return params
+
+
+def with_tools(
+    params: responses_pb2.ResponseParams, session_tools: Sequence[responses_pb2.Tool]
+) -> responses_pb2.ResponseParams:
+    """The parameters with the session's tools after the task's own; of two function tools with
+    one name the session's is kept.
+    """
+    if not session_tools:
+        return params
+    names = {tool.function.name for tool in session_tools if tool.HasField("function")}
+    merged = responses_pb2.ResponseParams()
+    merged.CopyFrom(params)
+    kept = [tool for tool in params.tools if tool.function.name not in names]
+    merged.ClearField("tools")
+    merged.tools.extend(kept)
+    merged.tools.extend(session_tools)
+    merged.tools_omitted = False
+    # A `tools: null` in the overlay would win over the field.
+    merged.overlay_json = overlay_without(merged.overlay_json, "tools")
+    return merged
+
+
+def task_items(task: responses_pb2.ResponseParams) -> list[responses_pb2.Item]:
+    """The task's input as items; input given as text is one user message.
+
+    Raises:
+        MeshError: FIELD_INVALID, when the input is something else than text or a list.
+    """
+    if task.HasField("input_text"):
+        return [new_message("user", task.input_text)]
+    overlay = task.overlay_json
+    if task.input_omitted and overlay and overlay_without(overlay, "input") != overlay:
+        raise invalid("task.params.input", "it is neither text nor a list of items")
+    return list(task.input)
+
+
+def add_items(
+    into: RepeatedCompositeFieldContainer[responses_pb2.Item], items: Iterable[responses_pb2.Item]
+) -> None:
+    """Append copies of items to a field of a message.
+
+    One by one: `extend` goes by way of the wire format, which is slow for long items.
+    """
+    for item in items:
+        into.add().CopyFrom(item)
+
+
+def invalid(field: str, problem: str) -> MeshError:
+    """FIELD_INVALID, with a sentence that names the field."""
+    return MeshError(
+        errors_pb2.ERROR_REASON_FIELD_INVALID,
+        f"{field} cannot be used: {problem}",
+        metadata={"field": field},
+    )
+
+
+# The attempt stops a little before the caller's deadline, so that the caller still receives the
+# reason: a tenth of the time, and at most this many seconds.
+_REPLY_S = 0.5
+_REPLY_SHARE = 0.1
+# A peer may be this much later than the agent's own budget, so that the budget ends the rollout
+# and is not taken for a slow peer.
+_GRACE_S = 1.0
+# How long an agent may take to stop: half of the time for the reply, where there is a deadline.
+_STOP_S = 0.3
+_LEAST_S = 0.001
+
+
+class RolloutClock:
+    """The time of one attempt.
+
+    Args:
+        deadline: when the caller's call ends, in the clock's seconds; None: it does not.
+        max_wall_s: the operator's budget in seconds, from now.
+        now: the clock; `time.monotonic` but for tests.
+
+    Attributes:
+        began: when the clock was made.
+        stop_s: seconds that an agent may take to stop once it is cancelled.
+        deadline_first: whether the caller's deadline ends the attempt, rather than the budget.
+    """
+
+    __slots__ = ("_end", "_hops_end", "_now", "began", "deadline_first", "max_wall_s", "stop_s")
+
+    def __init__(
+        self,
+        deadline: float | None,
+        max_wall_s: float,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._now = now
+        self.began = now()
+        self.max_wall_s = max_wall_s
+        self.stop_s = _STOP_S
+        self.deadline_first = False
+        self._end = self.began + max_wall_s
+        self._hops_end = self._end + _GRACE_S
+        if deadline is not None:
+            reply = max(0.0, min(_REPLY_S, _REPLY_SHARE * (deadline - self.began)))
+            self.stop_s = reply / 2
+            self._hops_end = min(self._hops_end, deadline)
+            if deadline - reply <= self._end:
+                self._end = deadline - reply
+                self.deadline_first = True
+
+    def elapsed(self) -> float:
+        """Seconds since the clock was made."""
+        return self._now() - self.began
+
+    def remaining(self) -> float:
+        """Seconds until the attempt is stopped, never negative."""
+        return max(0.0, self._end - self._now())
+
+    def hop(self, cap: float) -> float:
+        """The timeout in seconds of a call to a peer that may take `cap` seconds."""
+        return max(_LEAST_S, min(cap, self._hops_end - self._now()))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import aclosing
-from functools import partial
 from typing import Any
 
 from gymmesh.agent.v1 import agent_pb2
@@ -13,13 +12,13 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh_agent.agent import find_agent
 from gymmesh_agent.attempt import AgentContext, Attempt
 from gymmesh_agent.collect.config import CollectConfig
-from gymmesh_agent.collect.desk import CollectDesk
+from gymmesh_agent.collect.server import CollectServer
 from gymmesh_agent.config import AgentConfig
 from gymmesh_agent.environment.session import Environments
-from gymmesh_agent.events import EventQueue, Send
+from gymmesh_agent.events import EventQueue, EventSink
 from gymmesh_agent.model.client import ModelServices
 from gymmesh_agent.plan import RolloutPlans
-from gymmesh_agent.telemetry.measures import RolloutMetrics
+from gymmesh_agent.telemetry import RolloutMetrics
 from gymmesh_responses import new_message
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.context import CallContext
@@ -52,7 +51,7 @@ class AgentService:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._draining = False
         self._collect = config.collect or CollectConfig()
-        self._desk = CollectDesk(self, self._collect, instance_id)
+        self._collectors = CollectServer(self, self._collect, instance_id)
 
     @property
     def meta(self) -> Mapping[str, str]:
@@ -91,12 +90,12 @@ class AgentService:
 
     def drain(self, grace_s: float) -> None:
         """Start nothing more for collectors, and let what runs for them end within the grace."""
-        self._desk.drain(grace_s)
+        self._collectors.drain(grace_s)
 
     async def close(self) -> None:
         """Stop all attempts and close their sessions, within seconds."""
         self._draining = True
-        await self._desk.close()
+        await self._collectors.close()
         for attempt in list(self._running.values()):
             attempt.stop()
         if self._tasks:
@@ -104,44 +103,53 @@ class AgentService:
             for task in pending:
                 task.cancel()
 
+    async def run_rollout(
+        self,
+        request: agent_pb2.RunRolloutRequest,
+        context: CallContext,
+        sink: EventSink,
+        waited_s: float = 0.0,
+    ) -> None:
+        """Run one attempt, whose events go to `sink`, the terminal one last.
+
+        When cancelled, the attempt ends without a terminal event, and its session is closed.
+
+        Args:
+            waited_s: seconds that the attempt waited for a place, for the metrics.
+
+        Raises:
+            MeshError: the request cannot be run at all, or the agent is shutting down.
+        """
+        attempt = self._attempt(request, context, sink, waited_s)
+        self._running[attempt.key] = attempt
+        try:
+            await attempt.run()
+        finally:
+            del self._running[attempt.key]
+        if attempt.stopped:
+            raise self._shutting_down()
+
     async def RunRollout(
         self, request: agent_pb2.RunRolloutRequest, context: CallContext
     ) -> AsyncIterator[agent_pb2.RunRolloutResponse]:
         """Run one attempt and stream its events; see agent.proto."""
         queue = EventQueue()
-        attempt = self.start(request, context, queue.put)
-        attempt.over.add_done_callback(lambda _: queue.close())
+        running = self._in_background(self.run_rollout(request, context, queue.put))
+        running.add_done_callback(lambda _: queue.close())
         try:
             while (event := await queue.next()) is not None:
                 yield agent_pb2.RunRolloutResponse(event=event)
-            if attempt.stopped:
-                raise self._shutting_down()
+            await running  # raises what ended it
         finally:
-            # When the reader is gone, or the deadline has passed, the attempt ends, and its
-            # session is closed.
-            attempt.stop()
-
-    async def push_RunRollout(
-        self, request: agent_pb2.RunRolloutRequest, context: CallContext, send: Send
-    ) -> None:
-        """RunRollout for callers in this process, whose events go to `send`; see binding.py.
-
-        A thin adapter: collectors in one process with the agent call it, in place of a generator.
-        """
-        attempt = self.start(request, context, send)
-        try:
-            await asyncio.wait([attempt.over])  # which leaves `over` alone when it is cancelled
-        finally:
-            attempt.stop()  # where nothing waits for the end any more
-        if attempt.stopped:
-            raise self._shutting_down()
+            # The reader may be gone, or the deadline have passed.
+            running.cancel()
 
     async def Collect(
         self, requests: AsyncIterator[agent_pb2.CollectRequest], context: CallContext
     ) -> AsyncIterator[agent_pb2.CollectResponse | bytes]:
         """Run many attempts over one stream; see agent.proto."""
         self._opened()
-        async with aclosing(self._desk.serve(requests, context.identity)) as responses:
+        async with aclosing(self._collectors.serve(requests, context.identity)) as responses:
             async for response in responses:
                 yield response
 
@@ -174,10 +182,14 @@ class AgentService:
             default_environment=self._config.default_environment,
         )
 
-    def start(
-        self, request: agent_pb2.RunRolloutRequest, context: CallContext, send: Send
+    def _attempt(
+        self,
+        request: agent_pb2.RunRolloutRequest,
+        context: CallContext,
+        sink: EventSink,
+        waited_s: float,
     ) -> Attempt:
-        """Begin an attempt. Raises MeshError where the request cannot be run at all."""
+        """A new attempt. Raises MeshError where the request cannot be run at all."""
         agent_context, task = self._opened(), request.task
         check_name("rollout_id", request.rollout_id)
         check_name("run_id", request.run_id)
@@ -191,7 +203,7 @@ class AgentService:
                 f"the task asks for agent '{task.agent}', this is '{self.name}'",
                 metadata={"service": AGENT_SERVICE, "name": task.agent},
             )
-        attempt = Attempt(agent_context, request, context.deadline, send)
+        attempt = Attempt(agent_context, request, context.deadline, sink, waited_s)
         rollout_id, number = attempt.key
         if attempt.key in self._running:
             raise MeshError(
@@ -199,13 +211,7 @@ class AgentService:
                 f"attempt {number} of rollout {rollout_id} is running here already",
                 metadata={"rollout_id": rollout_id, "attempt": str(number)},
             )
-        self._running[attempt.key] = attempt
-        attempt.over.add_done_callback(partial(self._forget, attempt.key))
-        attempt.start()
         return attempt
-
-    def _forget(self, key: tuple[str, int], over: object) -> None:
-        del self._running[key]
 
     def _shutting_down(self) -> MeshError:
         return MeshError(errors_pb2.ERROR_REASON_DRAINING, f"agent '{self.name}' is shutting down")

@@ -5,11 +5,9 @@ checked, bounded, counted and its failure typed in the same way on each:
 
     required fields -> deadline -> the servicer's method -> error mapping -> metrics
 
-A method with one response is a coroutine function.
-
-A servicer may offer a response stream in a second form, for callers in its own process:
-``async def push_<Method>(request, context, send)`` hands what the stream carries to ``send``
-as it comes, which costs a fraction of an async generator's steps.
+A method with one response is a coroutine function, one with a response stream an async generator.
+A caller in the same process may bind a coroutine function that hands what a stream would carry to
+a sink (``BoundMethod.call`` with ``sink``): it is checked, bounded and counted as any call.
 """
 
 from __future__ import annotations
@@ -44,16 +42,14 @@ class BoundMethod:
         "_missing",
         "_name",
         "_ok",
-        "_push",
         "_seconds",
         "spec",
     )
 
-    def __init__(self, spec: MethodSpec, handler: Any, push: Any = None) -> None:
+    def __init__(self, spec: MethodSpec, handler: Any) -> None:
         self.spec = spec
         self._name = spec.full_name
         self._handler = handler
-        self._push = push
         self._missing = required_fields(spec.request_class)
         self._seconds = metrics.RPC_SECONDS.labels(spec.full_name)
         #: The counter for a status code.
@@ -63,11 +59,6 @@ class BoundMethod:
     def wrap(self, wrapper: Callable[[MethodSpec, Any], Any]) -> None:
         """Puts what ``wrapper`` makes of the method and its handler in the handler's place."""
         self._handler = wrapper(self.spec, self._handler)
-
-    @property
-    def pushes(self) -> bool:
-        """Whether the servicer has the method's second form."""
-        return self._push is not None
 
     def read(self, data: bytes) -> Any:
         """Decodes the request of a call.
@@ -91,11 +82,12 @@ class BoundMethod:
         request: Any,
         timeout: float | None,
         metadata: Mapping[str, str] = NO_METADATA,
-        send: Callable[[Any], Any] | None = None,
+        sink: Callable[[Any], Any] | None = None,
         identity: str = "",
     ) -> Any:
-        """Serves a call with one response, or with ``send`` one with a response stream in its
-        second form. Raises MeshError and nothing else.
+        """Serves a call of a coroutine function. Raises MeshError and nothing else.
+
+        ``sink``: handed to the function, which gives it what a response stream would carry.
         """
         # One coroutine for all of it: thousands of calls wait here, each frame in memory.
         started = monotonic()
@@ -110,10 +102,10 @@ class BoundMethod:
                 context = CallContext(self._name, started + timeout, metadata, identity)
             else:
                 raise deadline_passed(self._name)
-            if send is None:
+            if sink is None:
                 serving = self._handler(request, context)
             else:
-                serving = self._push(request, context, send)
+                serving = self._handler(request, context, sink)
             del request  # not to be kept for as long as the call takes
             if timeout is not None:
                 limit = Limit(min(timeout, MAX_TIMEOUT_S))
@@ -170,7 +162,7 @@ class BoundMethod:
     def _ending(
         self, exc: Exception | asyncio.CancelledError, limit: Limit | None
     ) -> MeshError | asyncio.CancelledError:
-        """What the caller is told of a failure; a cancellation passes if it is the caller's own."""
+        """The error of a failed call; a cancellation passes if it is the caller's own."""
         if isinstance(exc, asyncio.CancelledError):
             overdue = limit is not None and limit.alone
             return deadline_passed(self._name) if overdue else exc
@@ -214,11 +206,7 @@ class Binding:
     def __init__(self, service: str, servicer: object) -> None:
         self.service = service
         self.methods: Mapping[str, BoundMethod] = {
-            name: BoundMethod(
-                spec,
-                getattr(servicer, name, None) or _not_offered(spec),
-                getattr(servicer, f"push_{name}", None) if spec.server_streaming else None,
-            )
+            name: BoundMethod(spec, getattr(servicer, name, None) or _not_offered(spec))
             for name, spec in methods_of(service).items()
         }
         traces = active()

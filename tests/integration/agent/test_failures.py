@@ -10,6 +10,7 @@ import pytest
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import model_pb2
 from gymmesh_agent.config import AgentConfig
+from gymmesh_client import InProcessAgent
 from gymmesh_responses import text_of
 from gymmesh_runtime.errors import MeshError, from_status
 from tests.integration.agent.words import (
@@ -73,12 +74,12 @@ async def test_deadline_of_the_rollout(path: str) -> None:
         await until(lambda: mesh.model.cancelled)
 
 
-async def test_a_pushed_rollout_keeps_its_deadline_by_itself() -> None:
+async def test_a_rollout_in_this_process_keeps_its_deadline_by_itself() -> None:
     events: list[Any] = []
     async with running("direct", TinyEnvironment(), policy(hang)) as mesh:
-        agent: Any = mesh.agent
+        agent = InProcessAgent(mesh.service)
         async with asyncio.timeout(60):
-            await agent.push_RunRollout(ask(), timeout=5.0, send=events.append)
+            await agent.run_rollout(ask(), timeout=5.0, sink=events.append)
         await mesh.settled()
     assert failure_in(events) == ("DEADLINE", "DEADLINE_PASSED")
 

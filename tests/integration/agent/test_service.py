@@ -13,6 +13,7 @@ from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_agent.config import AgentConfig
 from gymmesh_agent.service import AgentService
+from gymmesh_client import InProcessAgent
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
@@ -94,11 +95,12 @@ async def test_caller_who_leaves_ends_the_attempt_and_closes_the_session(path: s
     assert environment.closed == ["s1"]
 
 
-async def test_caller_who_is_pushed_events_and_leaves_ends_the_attempt() -> None:
+async def test_caller_in_this_process_who_leaves_ends_the_attempt() -> None:
     environment = TinyEnvironment()
     async with running("direct", environment, policy(hang)) as mesh:
         events: list[Any] = []
-        call = mesh.agent.push_RunRollout(ask(), timeout=LONG_S, send=events.append)
+        agent = InProcessAgent(mesh.service)
+        call = agent.run_rollout(ask(), timeout=LONG_S, sink=events.append)
         waiting = asyncio.create_task(call)
         await until(lambda: mesh.model.requests)
         waiting.cancel()
@@ -112,11 +114,13 @@ async def test_caller_who_is_pushed_events_and_leaves_ends_the_attempt() -> None
 async def test_attempt_that_is_stopped_before_it_began_leaves_nothing_behind() -> None:
     environment = TinyEnvironment()
     async with running("direct", environment, policy(hang)) as mesh:
-        attempt = mesh.service.start(ask(), CallContext("RunRollout"), lambda event: None)
+        run = mesh.service.run_rollout(ask(), CallContext("RunRollout"), lambda event: None)
+        running_it = asyncio.create_task(run)
+        await asyncio.sleep(0)  # the attempt has a task, which has not begun
+        (attempt,) = mesh.service._running.values()
         attempt.stop()
-        async with asyncio.timeout(BOUND_S):
-            await attempt.over
-        assert attempt.stopped
+        with pytest.raises(MeshError, match="DRAINING"):
+            await running_it
         await mesh.settled()  # its session closed, and its number free again
         assert len(environment.closed) == len(environment.created)
 

@@ -81,9 +81,9 @@ def slow(seconds: float) -> Callable[[pb.RolloutEvent], float | None]:
     return lambda event: seconds if event.sequence > 1 else None
 
 
-def ledger_of(agent: CollectAgent) -> Any:
-    (stream,) = agent.desk._streams.values()
-    return stream.ledger
+def buffer_of(agent: CollectAgent) -> Any:
+    (collector,) = agent.collectors._collectors.values()
+    return collector.stream.buffer
 
 
 async def attempt_at(pool: AgentPool, number: int, attempt: int = 1) -> pb.Rollout | FailedAttempt:

@@ -8,9 +8,9 @@ import random
 import pytest
 
 from tests.integration.collect_stream.runs import (
+    buffer_of,
     collecting,
     exact,
-    ledger_of,
     until,
 )
 from tests.support.collecting import (
@@ -26,10 +26,10 @@ async def test_rollouts_run_over_one_stream() -> None:
         await asyncio.gather(*(run.one(request) for request in requests))
         assert all(run.came[one.rollout_id, 1] == exact(one) for one in requests)
         assert proxy.connections == 1
-        await until(lambda: len(ledger_of(agent)) == 0)  # all stored, so all forgotten
+        await until(lambda: len(buffer_of(agent)) == 0)  # all stored, so all forgotten
         assert run.stream.in_flight == 0
         await run.stream.close()
-        await until(lambda: not agent.desk._streams)
+        await until(lambda: not agent.collectors._collectors)
 
 
 @pytest.mark.parametrize(("seed", "count"), [(1, 2000), (2, 500)])
@@ -51,7 +51,7 @@ async def test_cuts_at_random_points_lose_and_repeat_nothing(seed: int, count: i
         assert len({one.rollout_id for one in agent.requests}) == len(agent.requests) == count
         # A cut may have taken the last acknowledgement along; the next connection says it again.
         proxy.cut_after = None
-        while len(ledger_of(agent)):
+        while len(buffer_of(agent)):
             count += 1
             await run.one(ask(count))
             await asyncio.sleep(0.1)
@@ -63,7 +63,7 @@ async def test_what_is_not_stored_is_kept() -> None:
         first, second = ask(1), ask(2)
         for request in (first, second):
             await run.stream.run(request, timeout_s=9, on_event=lambda event: None, held=True)
-        assert len(ledger_of(agent)) == 10
+        assert len(buffer_of(agent)) == 10
         run.stream.stored(("ro-2", 1))
         run.stream.stored(("ro-1", 1))
-        await until(lambda: len(ledger_of(agent)) == 0)
+        await until(lambda: len(buffer_of(agent)) == 0)

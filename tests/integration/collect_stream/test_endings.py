@@ -12,9 +12,9 @@ from gymmesh_agent.collect.config import CollectConfig
 from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 from tests.integration.collect_stream.runs import (
+    buffer_of,
     collecting,
     exact,
-    ledger_of,
     slow,
     until,
 )
@@ -83,7 +83,7 @@ async def test_cancelling_one_stops_it_and_no_other() -> None:
         assert len(run.came["ro-1", 1]) < 5
         # Its last event, which says that it was cancelled, reaches nobody.
         await until(lambda: metrics.STALE_EVENTS.labels().value > stale)
-        await until(lambda: len(ledger_of(agent)) == 0)
+        await until(lambda: len(buffer_of(agent)) == 0)
 
 
 async def test_cancelling_one_that_waits_for_its_turn() -> None:
@@ -92,11 +92,11 @@ async def test_cancelling_one_that_waits_for_its_turn() -> None:
         first = asyncio.create_task(run.one(ask(1)))
         await until(lambda: agent.running)
         second = asyncio.create_task(run.one(ask(2)))
-        await until(lambda: next(iter(agent.desk._streams.values())).roster.waiting)
+        await until(lambda: next(iter(agent.collectors._collectors.values())).queue.waiting)
         second.cancel()
         await asyncio.gather(second, return_exceptions=True)
         await first
-        await until(lambda: next(iter(agent.desk._streams.values())).roster.idle)
+        await until(lambda: next(iter(agent.collectors._collectors.values())).queue.idle)
         assert [one.rollout_id for one in agent.requests] == ["ro-1"]
 
 

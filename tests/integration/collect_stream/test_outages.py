@@ -54,7 +54,7 @@ async def test_a_collector_that_does_not_come_back_is_forgotten() -> None:
         await until(lambda: agent.running)
         proxy.mute()
         proxy.cut()
-        await until(lambda: not agent.running and not agent.desk._streams)
+        await until(lambda: not agent.running and not agent.collectors._collectors)
         with pytest.raises(MeshError) as caught:
             await task
         assert caught.value.reason_name == "PEER_UNAVAILABLE"
@@ -163,7 +163,7 @@ async def test_an_agent_that_shuts_down_lets_rollouts_end_and_takes_none() -> No
     async with collecting(agent) as (run, _):
         task = asyncio.create_task(run.one(ask(1)))
         await until(lambda: run.came.get(("ro-1", 1)))
-        agent.desk.drain(30.0)
+        agent.collectors.drain(30.0)
         with pytest.raises(MeshError, match="DRAINING"):
             await run.one(ask(2))
         await task
@@ -178,7 +178,7 @@ async def test_a_shutdown_ends_what_does_not_end_in_time() -> None:
     async with collecting(agent) as (run, _):
         task = asyncio.create_task(run.one(ask(1)))
         await until(lambda: run.came.get(("ro-1", 1)))
-        agent.desk.drain(0.05)
+        agent.collectors.drain(0.05)
         await task
         failed = pb.RolloutEvent.FromString(run.came["ro-1", 1][-1]).failed
         assert from_status(failed.failure.status).reason_name == "DRAINING"

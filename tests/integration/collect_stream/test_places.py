@@ -19,8 +19,8 @@ from tests.integration.collect_stream.runs import (
     QUICK,
     Run,
     attempt_at,
+    buffer_of,
     collecting,
-    ledger_of,
     slow,
     until,
 )
@@ -58,7 +58,7 @@ async def test_a_slow_collector_slows_its_rollouts_and_fills_no_memory() -> None
         open_ = asyncio.Event()
 
         def read(event: pb.RolloutEvent) -> None:
-            sizes.append(ledger_of(agent).size)
+            sizes.append(buffer_of(agent).size)
 
         async def one(number: int) -> None:
             await run.stream.run(ask(number), timeout_s=60, on_event=read, held=True)
@@ -66,7 +66,7 @@ async def test_a_slow_collector_slows_its_rollouts_and_fills_no_memory() -> None
             run.stream.stored((f"ro-{number}", 1))
 
         tasks = [asyncio.create_task(one(number)) for number in range(4)]
-        await until(lambda: ledger_of(agent).size if agent.desk._streams else 0)
+        await until(lambda: buffer_of(agent).size if agent.collectors._collectors else 0)
         open_.set()
         await asyncio.gather(*tasks)
         assert len(sizes) == 4 * (deltas + 2)

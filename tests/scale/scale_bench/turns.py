@@ -85,14 +85,14 @@ class _Counted:
     def __init__(self, peer: Any) -> None:
         self._peer = peer
 
-    def push_RunRollout(self, request: Any, *, send: Callable[[Any], Any], **kept: Any) -> Any:
+    def run_rollout(self, request: Any, *, sink: Callable[[Any], Any], **kept: Any) -> Any:
         """Counts each event."""
 
         def counted(event: Any) -> Any:
             _bytes["events"] += event.ByteSize()
-            return send(event)
+            return sink(event)
 
-        return self._peer.push_RunRollout(request, send=counted, **kept)
+        return self._peer.run_rollout(request, sink=counted, **kept)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._peer, name)

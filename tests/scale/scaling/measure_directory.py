@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from gymmesh_client.collect_stream.pool import AgentPool, _least_busy
+from gymmesh_client.collect_stream.pool import AgentPool, least_busy
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.serving.loop import run
 from tests.scale.scaling.measure_registry import instance
@@ -51,11 +51,12 @@ def measure(instances: int) -> DirectoryFigures:
     for _ in range(_CHANGES):
         directory.upsert(changed)
     change_s = (time.process_time() - before) / _CHANGES
-    # Without a connection, which takes a network; a seat with one is no cheaper to look at.
-    seats = AgentPool(directory)._group(directory.serving(_AGENT, "tool_loop")).seats
+    # Without a connection, which takes a network; an instance with one is no cheaper to look at.
+    pool = AgentPool(directory)
+    agents = [pool._instance(one) for one in directory.serving(_AGENT, "tool_loop")]
     before = time.process_time()
     for _ in range(choices):
-        _least_busy(seats)
+        least_busy(agents)
     assign_s = (time.process_time() - before) / choices
     return DirectoryFigures(instances, choose_s * 1e6, change_s * 1e6, assign_s * 1e6)
 

@@ -8,10 +8,9 @@ import pytest
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.model.v1 import model_pb2, tokens_pb2
-from gymmesh_agent.answer import read_answer
 from gymmesh_agent.config import AgentConfig
-from gymmesh_agent.model.continuation import Continuations, ModelRequest
-from gymmesh_agent.model.conversation import Conversations
+from gymmesh_agent.model.answer import read_answer
+from gymmesh_agent.model.conversation import Continuations, Conversations, ModelRequest
 from gymmesh_agent.plan import RolloutPlans
 from gymmesh_responses import new_message, params_from_json, response_from_json
 from gymmesh_runtime.errors import MeshError

@@ -14,18 +14,16 @@ FLOORS = (
     ("service",),
     ("attempt", "scope", "tool_loop"),
     ("agent", "context"),
-    ("environment.session", "model.client", "model.continuation", "telemetry.spans"),
-    ("answer", "events", "plan"),
+    ("environment.session", "model.client", "model.conversation", "telemetry"),
     (
-        "clock",
         "config",
         "environment.verification",
+        "events",
         "failures",
         "loop",
-        "model.conversation",
+        "model.answer",
         "model.tokens",
-        "params",
-        "telemetry.measures",
+        "plan",
     ),
 )
 

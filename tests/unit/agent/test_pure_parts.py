@@ -14,19 +14,12 @@ from gymmesh.model.v1 import model_pb2, tokens_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_agent.answer import read_answer, token_counts, with_call_ids
-from gymmesh_agent.clock import RolloutClock
 from gymmesh_agent.environment.verification import add_turn_rewards, check_verification
 from gymmesh_agent.loop import function_calls
+from gymmesh_agent.model.answer import read_answer, token_counts, with_call_ids
+from gymmesh_agent.model.client import fill_params, sampling_seed
 from gymmesh_agent.model.tokens import WeightsAge
-from gymmesh_agent.params import (
-    fill_params,
-    merge_params,
-    read_override,
-    sampling_seed,
-    task_items,
-    with_tools,
-)
+from gymmesh_agent.plan import RolloutClock, merge_params, read_override, task_items, with_tools
 from gymmesh_responses import params_from_json, params_to_dict, response_to_dict
 from gymmesh_runtime.errors import MeshError
 from tests.unit.agent.servicers import answer, call, calls, reward, says, tool

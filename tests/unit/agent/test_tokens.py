@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymmesh.model.v1 import tokens_pb2
-from gymmesh_agent.model.tokens import SettledTokens, TokenLedger
+from gymmesh_agent.model.tokens import CapturedTokens, SettledTokens
 
 ids = st.lists(st.integers(0, 5), max_size=6)
 made = st.lists(st.tuples(ids, ids), min_size=1, max_size=6)
@@ -33,10 +33,10 @@ def capture(
 
 
 def settle(
-    ledger: TokenLedger, call: str, parent: str, said: tokens_pb2.TokenCapture, items: int = 1
+    tokens: CapturedTokens, call: str, parent: str, said: tokens_pb2.TokenCapture, items: int = 1
 ) -> SettledTokens:
     before = said.SerializeToString()
-    settled = ledger.settle(call, parent, said, prompt_items=items, output_items=1)
+    settled = tokens.settle(call, parent, said, prompt_items=items, output_items=1)
     assert said.SerializeToString() == before
     return settled
 
@@ -46,15 +46,15 @@ def test_a_chain_is_exact_however_it_is_said(
     pieces: list[tuple[list[int], list[int]]], whole: bool
 ) -> None:
     """Said as a prefix or repeated whole, the events carry each token once."""
-    ledger, known, parent = TokenLedger(), list[int](), ""
+    tokens, known, parent = CapturedTokens(), list[int](), ""
     for number, (prompt, output) in enumerate(pieces):
         said = capture(known + prompt, output) if whole else capture(prompt, output, len(known))
-        settled = settle(ledger, f"c{number}", parent, said, 2 * number + 1)
+        settled = settle(tokens, f"c{number}", parent, said, 2 * number + 1)
         assert settled.diverged is None
         assert settled.capture.prompt_token_ids == packed(prompt)
         assert settled.capture.prompt_prefix_tokens == len(known)
         known, parent = known + prompt + output, f"c{number}"
-    sent = ledger.prefix(parent, unchanged=True)
+    sent = tokens.prefix(parent, unchanged=True)
     assert sent is not None
     assert sent.token_ids == packed(known)
     # An end for each item: a prompt's one new item, an answer's one.
@@ -78,37 +78,37 @@ def test_a_chain_is_exact_however_it_is_said(
     ids=["another token", "cut short", "all others", "too short a prefix", "too long a prefix"],
 )
 def test_what_breaks_the_law_is_found(said: tokens_pb2.TokenCapture, place: int) -> None:
-    ledger = TokenLedger()
-    settle(ledger, "c1", "", capture([1, 2], [3, 4]))
-    settled = settle(ledger, "c2", "c1", said)
+    tokens = CapturedTokens()
+    settle(tokens, "c1", "", capture([1, 2], [3, 4]))
+    settled = settle(tokens, "c2", "c1", said)
     assert settled.diverged == place
     assert settled.capture == said
     # What comes after is held to this call's own tokens.
     if not said.prompt_prefix_tokens:
         total = len(said.prompt_token_ids) // 4 + 1
-        assert settle(ledger, "c3", "c2", capture([8], [7], total)).diverged is None
+        assert settle(tokens, "c3", "c2", capture([8], [7], total)).diverged is None
 
 
 def test_a_declared_fork_breaks_nothing() -> None:
-    ledger = TokenLedger()
-    settle(ledger, "c1", "", capture([1, 2], [3, 4]))
-    settled = settle(ledger, "c2", "c1", capture([1, 9], [5], fork=True), 3)
+    tokens = CapturedTokens()
+    settle(tokens, "c1", "", capture([1, 2], [3, 4]))
+    settled = settle(tokens, "c2", "c1", capture([1, 9], [5], fork=True), 3)
     assert (settled.fork, settled.diverged) == ("TEMPLATE_REWRITES", None)
-    assert settle(ledger, "c3", "c2", capture([6], [7], 3), 5).diverged is None
-    sent = ledger.prefix("c3", unchanged=True)
+    assert settle(tokens, "c3", "c2", capture([6], [7], 3), 5).diverged is None
+    sent = tokens.prefix("c3", unchanged=True)
     assert sent is not None
     assert sent.token_ids == packed([1, 9, 5, 6, 7])
     assert list(sent.item_ends) == [2, 2, 2, 3, 4, 5]
 
 
 def test_a_prefix_of_nothing_breaks_the_law() -> None:
-    assert settle(TokenLedger(), "c1", "", capture([1], [2], 5)).diverged == 0
+    assert settle(CapturedTokens(), "c1", "", capture([1], [2], 5)).diverged == 0
 
 
 def test_of_changed_items_the_ends_are_not_said() -> None:
-    ledger = TokenLedger()
-    settle(ledger, "c1", "", capture([1, 2], [3, 4]))
-    sent = ledger.prefix("c1", unchanged=False)
+    tokens = CapturedTokens()
+    settle(tokens, "c1", "", capture([1, 2], [3, 4]))
+    sent = tokens.prefix("c1", unchanged=False)
     assert sent is not None
     assert (sent.token_ids, list(sent.item_ends)) == (packed([1, 2, 3, 4]), [])
-    assert ledger.prefix("c9", unchanged=True) is None
+    assert tokens.prefix("c9", unchanged=True) is None

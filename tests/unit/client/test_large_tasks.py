@@ -10,7 +10,7 @@ import pytest
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_client import run_attempt
+from gymmesh_client import StreamingAgent, run_attempt
 from gymmesh_client.collect_stream.stream import CollectStream
 from gymmesh_client.rows import FailedAttempt
 from gymmesh_runtime.errors import MeshError, from_status
@@ -32,7 +32,7 @@ async def test_over_a_stream_of_its_own_it_is_not_safe_to_retry() -> None:
         (instance,) = directory.instances()
 
         async def connect(name: str) -> Any:
-            return directory.peer(instance, AGENT)
+            return StreamingAgent(directory.peer(instance, AGENT))
 
         ended = await run_attempt(connect, large(), repeat_index=0, timeout_s=60.0)
     assert isinstance(ended, FailedAttempt)

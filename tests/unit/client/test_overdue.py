@@ -11,7 +11,8 @@ import pytest
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client import CollectOptions, Collector, FailedAttempt, run_attempt
+from gymmesh_client import CollectOptions, Collector, FailedAttempt, InProcessAgent, run_attempt
+from gymmesh_runtime.context import CallContext
 from tests.support.rollouts import NoGroups
 from tests.unit.client.test_collect import good, prepared, rows, tasks
 
@@ -31,18 +32,29 @@ class Deaf(NoGroups):
                 await asyncio.Event().wait()
 
 
-class DeafPusher(Deaf):
-    """The same for callers in its process."""
+class DeafInProcess(Deaf):
+    """The same in the collector's process."""
 
-    async def push_RunRollout(
+    async def connect(self, name: str) -> Any:
+        return InProcessAgent(Served())
+
+
+class Served:
+    """An agent service that does not heed a deadline."""
+
+    async def run_rollout(
         self,
         request: agent_pb2.RunRolloutRequest,
-        *,
-        timeout: float,
-        send: Callable[[pb.RolloutEvent], None],
+        context: CallContext,
+        sink: Callable[[pb.RolloutEvent], Any],
     ) -> None:
-        async for response in self.RunRollout(request, timeout=timeout):
-            send(response.event)
+        async for response in Deaf().RunRollout(request, timeout=context.time_remaining()):
+            sink(response.event)
+
+    async def JudgeGroup(
+        self, request: agent_pb2.JudgeGroupRequest, context: CallContext
+    ) -> agent_pb2.JudgeGroupResponse:
+        raise NotImplementedError
 
 
 class Unreachable(Deaf):
@@ -59,8 +71,14 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gymmesh_client.attempt.DEADLINE_SLACK_S", 0.05)
 
 
-@pytest.mark.parametrize("agent", [Deaf(), DeafPusher()], ids=["streams", "pushes"])
-async def test_its_rollouts_fail_and_the_others_go_on(agent: Deaf, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("agent", "says"),
+    [(Deaf(), "within 0.1 s"), (DeafInProcess(), "deadline of gymmesh.agent.v1.AgentService")],
+    ids=["streams", "in process"],
+)
+async def test_its_rollouts_fail_and_the_others_go_on(
+    agent: Deaf, says: str, tmp_path: Path
+) -> None:
     files, output = prepared(tmp_path)
     options = CollectOptions(repeats=3, concurrency=1, timeout_s=0.1)
     async with asyncio.timeout(60):
@@ -70,7 +88,7 @@ async def test_its_rollouts_fail_and_the_others_go_on(agent: Deaf, tmp_path: Pat
         assert row["repeat_index"] == 1
         assert row["failure"]["boundary"] == "DEADLINE"
         assert row["failure"]["status"]["reason"] == "DEADLINE_PASSED"
-        assert "within 0.1 s" in row["failure"]["status"]["message"]
+        assert says in row["failure"]["status"]["message"]
 
 
 async def test_one_that_cannot_be_reached_is_given_up(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The agent's ledger and the collector's book over a wire that breaks: the laws of Collect."""
+"""The agent's buffer and the collector's state over a wire that breaks: the laws of Collect."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_agent.collect.ledger import Ledger
-from gymmesh_agent.collect.line import packed_events
-from gymmesh_client.collect_stream.book import Asked, Book
-from gymmesh_runtime.wire.twins import EventBatch, PackedResponse
+from gymmesh_agent.collect.send_buffer import SendBuffer
+from gymmesh_client.collect_stream.state import ClientState, StreamedAttempt
+from gymmesh_runtime.wire.event_batches import EventBatch, pack_events, read_response
 
 _BOUND = 8_000
 _LENGTH = 6  # events of an attempt
@@ -45,8 +44,8 @@ def _event(attempt: _Attempt) -> pb.RolloutEvent:
 
 def _message(batch: list[tuple[int, bytes]]) -> EventBatch:
     """A batch of events, each with its cursor, as it crosses the wire."""
-    packed = packed_events([data for _, data in batch], batch[-1][0])
-    events: EventBatch = PackedResponse.FromString(packed).events
+    events = read_response(pack_events([data for _, data in batch], batch[-1][0]))
+    assert not isinstance(events, agent_pb2.CollectResponse)
     return events
 
 
@@ -55,11 +54,11 @@ class Exchange(RuleBasedStateMachine):
 
     @initialize(credit=st.integers(1, 4))
     def begin(self, credit: int) -> None:
-        self.book = Book()
+        self.state = ClientState()
         self.attempts: list[_Attempt] = []
         self.alive: dict[tuple[str, int], _Attempt] = {}  # at the agent
-        self.ledger = Ledger(_BOUND)
-        self.ledger.credit = credit
+        self.buffer = SendBuffer(_BOUND)
+        self.buffer.credit = credit
         self.welcomes = 0
         self._connect(credit, resumed=True)
 
@@ -67,7 +66,7 @@ class Exchange(RuleBasedStateMachine):
         self.wire: list[tuple[int, bytes]] = []
         self.sent_before: list[EventBatch] = []
         self.granted, self.spent = credit, 0
-        starts, _ = self.book.welcomed(resumed=resumed, address="a:1")
+        starts, _ = self.state.connected(resumed=resumed, address="a:1")
         for asked in starts:
             asked.sent = True
             self.alive.setdefault(asked.key, self._attempt(asked.key))
@@ -80,32 +79,32 @@ class Exchange(RuleBasedStateMachine):
         attempt = _Attempt(f"r{len(self.attempts)}")
         self.attempts.append(attempt)
         request = agent_pb2.RunRolloutRequest(rollout_id=attempt.rollout_id, attempt=1)
-        asked = Asked(
+        asked = StreamedAttempt(
             attempt.key,
-            request.SerializeToString(),
+            request,
             0.0,
             lambda event: attempt.came.append(event.sequence),
             attempt.ends.append,
             held=True,
             sent=True,
         )
-        self.book.enter(asked)
+        self.state.add(asked)
         self.alive[attempt.key] = attempt
 
-    @precondition(lambda self: self.alive and not self.ledger.full)
+    @precondition(lambda self: self.alive and not self.buffer.full)
     @rule(data=st.data())
     def happen(self, data: st.DataObject) -> None:
         attempt = data.draw(st.sampled_from(list(self.alive.values())))
         attempt.made += 1
         last = attempt.made == _LENGTH
-        self.ledger.push(_event(attempt).SerializeToString(), attempt.key if last else None)
+        self.buffer.add(_event(attempt).SerializeToString(), attempt.key if last else None)
         if last:
             del self.alive[attempt.key]
 
     @rule(max_events=st.integers(1, 5), max_bytes=st.integers(1, 300))
     def send(self, max_events: int, max_bytes: int) -> None:
-        before, unsent = self.ledger.at, self.ledger.unsent
-        events = self.ledger.take(self.ledger.last, max_events=max_events, max_bytes=max_bytes)
+        before, unsent = self.buffer.sent, self.buffer.unsent
+        events = self.buffer.take(self.buffer.last, max_events=max_events, max_bytes=max_bytes)
         assert len(events) <= max_events
         assert sum(map(len, events)) <= max_bytes or len(events) == 1
         assert bool(events) == (unsent > 0 and self.granted > self.spent)
@@ -118,17 +117,17 @@ class Exchange(RuleBasedStateMachine):
         batch, self.wire = self.wire[:count], self.wire[count:]
         message = _message(batch)
         self.sent_before.append(message)
-        assert self.book.take(message) == len(batch)
+        assert self.state.take(message) == len(batch)
 
     @precondition(lambda self: self.sent_before)
     @rule(data=st.data())
     def repeat(self, data: st.DataObject) -> None:
-        self.book.take(data.draw(st.sampled_from(self.sent_before)))
+        self.state.take(data.draw(st.sampled_from(self.sent_before)))
 
     @rule(more=st.integers(1, 4))
     def grant(self, more: int) -> None:
         self.granted += more
-        self.ledger.credit += more
+        self.buffer.credit += more
 
     @rule(data=st.data())
     def store(self, data: st.DataObject) -> None:
@@ -136,33 +135,33 @@ class Exchange(RuleBasedStateMachine):
         if ready:
             attempt = data.draw(st.sampled_from(ready))
             attempt.stored = True
-            self.book.stored(attempt.key)
+            self.state.stored(attempt.key)
 
     @rule()
     def acknowledge(self) -> None:
-        self.ledger.acknowledge(self.book.acknowledged)
+        self.buffer.acknowledge(self.state.acknowledged)
 
     @rule(credit=st.integers(1, 4))
     def cut(self, credit: int) -> None:
-        hello = self.book.hello("s", credit, "1.0")
-        assert self.ledger.resume(hello.last_cursor, hello.credit)
+        hello = self.state.hello("s", credit, "1.0")
+        assert self.buffer.resume(hello.last_cursor, hello.credit)
         self._connect(credit, resumed=True)
 
     @rule(credit=st.integers(1, 4))
     def cut_twice(self, credit: int) -> None:
-        hello = self.book.hello("s", credit, "1.0")
-        assert self.ledger.resume(hello.last_cursor, hello.credit)
+        hello = self.state.hello("s", credit, "1.0")
+        assert self.buffer.resume(hello.last_cursor, hello.credit)
         self._send_all()  # lost, all of it
         self.cut(credit)
 
     @rule(credit=st.integers(1, 4))
     def lose_the_agent(self, credit: int) -> None:
-        hello = self.book.hello("s", credit, "1.0")
+        hello = self.state.hello("s", credit, "1.0")
         self.alive.clear()
         resumed = hello.last_cursor == 0
-        self.ledger = Ledger(_BOUND, cursor=hello.last_cursor + (not resumed))
-        assert resumed or not self.ledger.resume(hello.last_cursor, credit)
-        assert self.ledger.resume(0, credit)
+        self.buffer = SendBuffer(_BOUND, cursor=hello.last_cursor + (not resumed))
+        assert resumed or not self.buffer.resume(hello.last_cursor, credit)
+        assert self.buffer.resume(0, credit)
         if resumed:
             # Nothing had come: the agent starts again what it is asked for again.
             for attempt in self.attempts:
@@ -173,9 +172,9 @@ class Exchange(RuleBasedStateMachine):
 
     @rule()
     def abandon(self) -> None:
-        if self.book.in_flight:
-            key = next(iter(self.book.in_flight))
-            assert self.book.abandon(key)
+        if self.state.in_flight:
+            key = next(iter(self.state.in_flight))
+            assert self.state.abandon(key)
             self._attempt(key).ends.append(RuntimeError("abandoned"))
 
     @invariant()
@@ -193,44 +192,44 @@ class Exchange(RuleBasedStateMachine):
 
     @invariant()
     def memory_is_bounded(self) -> None:
-        if hasattr(self, "ledger"):
-            assert self.ledger.size < _BOUND + 300  # one event beyond the bound
+        if hasattr(self, "buffer"):
+            assert self.buffer.size < _BOUND + 300  # one event beyond the bound
 
     @invariant()
     def nothing_is_acknowledged_before_it_is_stored(self) -> None:
-        if not hasattr(self, "book"):
+        if not hasattr(self, "state"):
             return
         for cursor, attempt in self._outcomes():
-            assert attempt.stored or attempt.ends != [None] or self.book.acknowledged < cursor
+            assert attempt.stored or attempt.ends != [None] or self.state.acknowledged < cursor
 
     def _outcomes(self) -> list[tuple[int, _Attempt]]:
-        return [(cursor, self._attempt(key)) for cursor, key in self.ledger._ends]
+        return [(cursor, self._attempt(key)) for cursor, key in self.buffer._ends]
 
     def _send_all(self) -> list[tuple[int, bytes]]:
-        begin = self.ledger.at + 1
-        events = self.ledger.take(self.ledger.last, max_events=10_000, max_bytes=1_000_000)
+        begin = self.buffer.sent + 1
+        events = self.buffer.take(self.buffer.last, max_events=10_000, max_bytes=1_000_000)
         return list(enumerate(events, begin))
 
     def teardown(self) -> None:
         """In the end, once everything flows, everything has come and is forgotten."""
-        if not hasattr(self, "book"):
+        if not hasattr(self, "state"):
             return
         self.cut(1)
         for attempt in list(self.alive.values()):
             while attempt.made < _LENGTH:
                 attempt.made += 1
                 last = attempt.made == _LENGTH
-                self.ledger.push(_event(attempt).SerializeToString(), attempt.key if last else None)
-        self.ledger.credit = 10_000
+                self.buffer.add(_event(attempt).SerializeToString(), attempt.key if last else None)
+        self.buffer.credit = 10_000
         batch = self._send_all()
         if batch:
-            self.book.take(_message(batch))
+            self.state.take(_message(batch))
         for attempt in self.attempts:
             assert len(attempt.ends) == 1
-            self.book.stored(attempt.key)
-        self.ledger.acknowledge(self.book.acknowledged)
-        assert not self.book.in_flight
-        assert len(self.ledger) == self.ledger.size == 0
+            self.state.stored(attempt.key)
+        self.buffer.acknowledge(self.state.acknowledged)
+        assert not self.state.in_flight
+        assert len(self.buffer) == self.buffer.size == 0
 
 
 TestExchange = Exchange.TestCase

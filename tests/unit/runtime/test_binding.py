@@ -12,8 +12,9 @@ import pytest
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import model_pb2
 from gymmesh_runtime import metrics
-from gymmesh_runtime.binding import Binding
+from gymmesh_runtime.binding import Binding, BoundMethod
 from gymmesh_runtime.context import CallContext
+from gymmesh_runtime.contract import methods_of
 from gymmesh_runtime.errors import MeshError
 from tests.unit.runtime.probe import MODEL, unary
 
@@ -37,12 +38,12 @@ class Servicer:
     async def StreamResponse(self, request: Any, context: CallContext) -> AsyncIterator[Any]:
         yield model_pb2.StreamResponseResponse()
 
-    async def push_StreamResponse(
-        self, request: Any, context: CallContext, send: Callable[[Any], Any]
+    async def stream_to(
+        self, request: Any, context: CallContext, sink: Callable[[Any], Any]
     ) -> None:
-        send("first")
+        sink("first")
         await self._work()
-        send("second")
+        sink("second")
 
 
 def bound(work: _Work, method: str = "CreateResponse") -> Any:
@@ -134,11 +135,18 @@ async def test_without_a_timeout_there_is_no_deadline() -> None:
     assert [context.deadline for context in servicer.contexts] == [None]
 
 
-async def test_the_second_form_of_a_stream_is_bounded_as_well() -> None:
+async def test_a_stream_to_a_sink_is_bounded_as_well() -> None:
     sent: list[Any] = []
-    method = bound(hang, "StreamResponse")
+    method = BoundMethod(methods_of(MODEL)["StreamResponse"], Servicer(hang).stream_to)
     request = model_pb2.StreamResponseRequest(call=unary("x"))
     with pytest.raises(MeshError) as caught:
-        await method.call(request, timeout=_SHORT, send=sent.append)
+        await method.call(request, timeout=_SHORT, sink=sent.append)
     assert caught.value.reason == errors_pb2.ERROR_REASON_DEADLINE_PASSED
     assert sent == ["first"]
+
+
+async def test_a_stream_to_a_sink_is_checked_as_well() -> None:
+    method = BoundMethod(methods_of(MODEL)["StreamResponse"], Servicer(hang).stream_to)
+    with pytest.raises(MeshError) as caught:
+        await method.call(model_pb2.StreamResponseRequest(), timeout=None, sink=print)
+    assert caught.value.reason == errors_pb2.ERROR_REASON_REQUIRED_FIELD_MISSING

@@ -24,7 +24,7 @@ from operator import attrgetter
 from typing import Final
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.attempt import AgentConnector
+from gymmesh_client.agents import AgentConnector
 from gymmesh_client.collect import metrics
 from gymmesh_client.collect.attempts import AttemptInFlight
 from gymmesh_client.collect.figures import AgentLoad, Figures, Rates

@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.attempt import DEADLINE_SLACK_S, AgentCall, AgentConnector, EventListener
+from gymmesh_client.agents import AgentConnector
+from gymmesh_client.attempt import DEADLINE_SLACK_S, AgentCall, EventListener
 from gymmesh_client.collect.attempts import AttemptInFlight
 from gymmesh_client.collect.options import CollectOptions
 from gymmesh_client.collect.requests import RolloutRequest, agent_request
-from gymmesh_client.collect_stream.book import tried_in_vain_s
+from gymmesh_client.collect_stream.state import tried_in_vain_s
 from gymmesh_client.dispatch import Assignment, Dispatcher, Ended
 from gymmesh_client.fold import Fold
 from gymmesh_client.output import RunOutput

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
-from collections.abc import AsyncGenerator, Coroutine, Sequence
-from contextlib import aclosing
-from typing import Any, Final, NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Protocol
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.discovery.v1 import discovery_pb2
+from gymmesh_client.agents import AGENT, AgentPeer, EventSink, StreamingAgent
 from gymmesh_client.collect.figures import AgentLoad
-from gymmesh_client.collect_stream.book import EventSink, Key, StreamLimits
+from gymmesh_client.collect_stream.limits import StreamLimits
 from gymmesh_client.collect_stream.stream import ASSUMED_CAPACITY, CollectStream
 
-AGENT: Final = "gymmesh.agent.v1.AgentService"
 _HELLO_S: Final = 10.0
-_SERVING: Final = discovery_pb2.HEALTH_SERVING
 # For so long, an instance whose stream broke is asked only when no other can be.
 _AVOID_S: Final = 2.0
 _AVOIDED: Final = 1e6  # busier than any other
@@ -35,7 +32,7 @@ class Directory(Protocol):
         ...
 
     def serving(self, service: str, name: str) -> Sequence[discovery_pb2.Instance]:
-        """Those of a kind and name that take calls; the same object until that changes."""
+        """Those of a kind and name that take calls."""
         ...
 
     def peer(self, instance: discovery_pb2.Instance) -> Any:
@@ -43,145 +40,149 @@ class Directory(Protocol):
         ...
 
 
-class _Seat:
-    """One agent instance: the stream to it, and what runs there besides."""
+class AgentInstance:
+    """One agent instance: the stream to it, and what runs there besides.
 
-    def __init__(self, peer: Any, address: str) -> None:
+    Attributes:
+        peer: its RPCs.
+        address: where it is.
+        stream: the stream to it; None: there is none at present.
+        collects: whether it offers Collect; None: not known yet.
+        calls: the attempts that run by RunRollout.
+        chosen: when it was last chosen; a number that grows.
+        broke_at: when its last stream broke; None: none has of late.
+    """
+
+    def __init__(
+        self,
+        peer: Any,
+        address: str,
+        limits: StreamLimits | None = None,
+        *,
+        collects: bool | None = None,
+    ) -> None:
         self.peer = peer
         self.address = address
         self.stream: CollectStream | None = None
-        #: Whether it offers Collect; None: not known yet.
-        self.collects: bool | None = None
-        self.asking: asyncio.Task[bool] | None = None
-        self.calls = 0  # RunRollout
-        self.turn = 0  # when it was last chosen
-        #: When its last stream broke; None: none has, that anyone remembers.
+        self.collects: bool | None = collects
+        self.calls = 0
+        self.chosen = 0
         self.broke_at: float | None = None
-        self._called = CalledAgent(self)
-        self._collecting: dict[bool, CollectingAgent] = {}  # over its stream, by `held`
+        self._limits = limits
+        self._asking: asyncio.Task[bool] | None = None
 
     def busyness(self) -> float:
         """What to choose instances by: 1 when it has no place left, far more while avoided."""
         busyness = self.calls / ASSUMED_CAPACITY
-        stream = self.stream
+        stream = self._unbroken()
         if stream is not None:
-            if stream.broken is None:
-                busyness += stream.busyness()
-            else:
-                self._drop()
-        if self.broke_at is not None and self._avoided(self.broke_at):
+            busyness += stream.busyness()
+        if self.broke_at is not None and time.monotonic() - self.broke_at < _AVOID_S:
             busyness += _AVOIDED
         return busyness
 
-    def agent(self, limits: StreamLimits | None, *, held: bool) -> CalledAgent:
-        """What runs attempts at it; over a stream, made anew when it broke, if it collects."""
-        if not self.collects:
-            return self._called
-        stream = self.stream
-        if stream is not None and stream.broken is not None:
-            self._drop()
-            stream = None
+    def open_stream(self) -> CollectStream:
+        """The stream to it, made anew when the last one broke."""
+        stream = self._unbroken()
         if stream is None:
-            stream = self.stream = CollectStream(self.peer, self.address, limits)
-        agent = self._collecting.get(held)
-        if agent is None:
-            agent = self._collecting[held] = CollectingAgent(self, stream, held=held)
-        return agent
+            stream = self.stream = CollectStream(self.peer, self.address, self._limits)
+        return stream
 
-    def _drop(self) -> None:
-        """Its stream broke."""
-        self.broke_at = time.monotonic()
-        self.stream = None
-        self._collecting = {}
+    async def offers_collect(self) -> bool:
+        """Whether it offers Collect; all that want to know ask together. Raises MeshError."""
+        if self.collects is None:
+            if self._asking is None:
+                self._asking = asyncio.create_task(_ask(self.peer))
+            try:
+                # Many may wait for this answer, and any of them may give up.
+                self.collects = await asyncio.shield(self._asking)
+            except Exception:
+                self._asking = None
+                self.broke_at = time.monotonic()
+                raise
+        return self.collects
 
-    def _avoided(self, broke_at: float) -> bool:
-        avoided = time.monotonic() - broke_at < _AVOID_S
-        if not avoided:
-            self.broke_at = None
-        return avoided
+    async def close(self) -> None:
+        """End the stream to it; attempts in flight are cancelled."""
+        if self._asking is not None:
+            self._asking.cancel()
+        if self.stream is not None:
+            await self.stream.close()
 
-
-class _Group(NamedTuple):
-    """The agents of a name, as long as the directory lists the same.
-
-    Attributes:
-        listed: what the directory says; another list of it is news.
-        direct: the peer for an instance in this process, which goes before all others.
-        seats: the others.
-    """
-
-    listed: Sequence[discovery_pb2.Instance]
-    direct: Any
-    seats: list[_Seat]
+    def _unbroken(self) -> CollectStream | None:
+        if self.stream is not None and self.stream.broken is not None:
+            self.broke_at = time.monotonic()
+            self.stream = None
+        return self.stream
 
 
 class CalledAgent:
     """An agent instance whose attempts are calls of their own."""
 
-    def __init__(self, seat: _Seat) -> None:
-        self._seat = seat
+    def __init__(self, instance: AgentInstance) -> None:
+        self._instance = instance
+        self._agent = StreamingAgent(instance.peer)
 
-    async def RunRollout(
-        self, request: agent_pb2.RunRolloutRequest, *, timeout: float
-    ) -> AsyncGenerator[agent_pb2.RunRolloutResponse, None]:
-        """Run one attempt over a call of its own."""
-        self._seat.calls += 1
+    async def run_rollout(
+        self, request: agent_pb2.RunRolloutRequest, *, timeout: float, sink: EventSink
+    ) -> None:
+        """Run one attempt by RunRollout."""
+        self._instance.calls += 1
         try:
-            async with aclosing(self._seat.peer.RunRollout(request, timeout=timeout)) as responses:
-                async for response in responses:
-                    yield response
+            await self._agent.run_rollout(request, timeout=timeout, sink=sink)
         finally:
-            self._seat.calls -= 1
+            self._instance.calls -= 1
 
     async def JudgeGroup(
         self, request: agent_pb2.JudgeGroupRequest, *, timeout: float
     ) -> agent_pb2.JudgeGroupResponse:
         """Have a task's repeats judged together."""
-        response: agent_pb2.JudgeGroupResponse = await self._seat.peer.JudgeGroup(
-            request, timeout=timeout
-        )
-        return response
+        return await self._agent.JudgeGroup(request, timeout=timeout)
 
 
 class CollectingAgent(CalledAgent):
-    """An agent instance that runs attempts over a stream as well.
+    """An agent instance that runs attempts over a stream.
 
     Args:
-        held: whether outcomes count as stored only when that is said.
+        held: whether outcomes count as stored only when `AgentPool.stored` says so.
     """
 
-    def __init__(self, seat: _Seat, stream: CollectStream, *, held: bool) -> None:
-        super().__init__(seat)
-        self._stream = stream
+    def __init__(self, instance: AgentInstance, *, held: bool) -> None:
+        super().__init__(instance)
         self._held = held
 
-    def push_RunRollout(
-        self, request: agent_pb2.RunRolloutRequest, *, timeout: float, send: EventSink
-    ) -> Coroutine[Any, Any, None]:
+    async def run_rollout(
+        self, request: agent_pb2.RunRolloutRequest, *, timeout: float, sink: EventSink
+    ) -> None:
         """Run one attempt over the stream, as CollectStream.run does."""
-        return self._stream.run(request, timeout_s=timeout, on_event=send, held=self._held)
+        stream = self._instance.open_stream()
+        await stream.run(request, timeout_s=timeout, on_event=sink, held=self._held)
 
 
 class AgentPool:
     """Finds agents by name: the least busy instance, over Collect where it offers that.
 
-    An instance in this process is called directly, which is cheaper still, and so is one without
-    Collect.
-
     Args:
         directory: knows the instances.
+        in_process: the agents in this process by name, which go before all others.
     """
 
-    def __init__(self, directory: Directory, limits: StreamLimits | None = None) -> None:
+    def __init__(
+        self,
+        directory: Directory,
+        limits: StreamLimits | None = None,
+        *,
+        in_process: Mapping[str, AgentPeer] | None = None,
+    ) -> None:
         self._directory = directory
         self._limits = limits
-        self._seats: dict[str, _Seat] = {}
-        self._groups: dict[str, _Group] = {}
+        self._in_process = in_process or {}
+        self._instances: dict[str, AgentInstance] = {}
         self._leaving: set[asyncio.Task[None]] = set()
         self._turn = 0
 
-    async def connect(self, name: str, *, held: bool = False) -> Any:
-        """The agent to run the next attempt at: an AgentPeer, maybe a CollectingAgent.
+    async def connect(self, name: str, *, held: bool = False) -> AgentPeer:
+        """The agent to run the next attempt at.
 
         With `held`, an agent keeps an attempt's events until `stored` says that its outcome is
         on disk; else until the outcome has come.
@@ -189,99 +190,75 @@ class AgentPool:
         Raises:
             MeshError: there is none of this name, or it cannot be reached.
         """
-        group = self._groups.get(name)
-        listed = self._directory.serving(AGENT, name)
-        if group is None or group.listed is not listed:
-            if not listed:
-                listed = [await self._directory.pick(AGENT, name)]
-            group = self._groups[name] = self._group(listed)
-        if group.direct is not None:
-            return group.direct
-        seats = group.seats
-        seat = seats[0] if len(seats) == 1 else _least_busy(seats)
+        agent = self._in_process.get(name)
+        if agent is not None:
+            return agent
+        found = self._directory.serving(AGENT, name)
+        if not found:
+            found = [await self._directory.pick(AGENT, name)]
+        # An agent in this process goes before all others.
+        near = [one for one in found if is_direct(one)] or found
+        instances = [self._instance(one) for one in near]
+        instance = instances[0] if len(instances) == 1 else least_busy(instances)
         self._turn += 1
-        seat.turn = self._turn
-        if seat.collects is None:
-            seat.collects = await self._offers(seat)
-        return seat.agent(self._limits, held=held)
+        instance.chosen = self._turn
+        if instance.collects or await instance.offers_collect():
+            return CollectingAgent(instance, held=held)
+        return CalledAgent(instance)
 
     def stored(self, rollout_id: str, attempt: int) -> None:
         """The outcome of an attempt is on disk: the agent need not keep it any more."""
-        key: Key = (rollout_id, attempt)
-        for seat in self._seats.values():
-            if seat.stream is not None and seat.stream.stored(key):
+        for instance in self._instances.values():
+            if instance.stream is not None and instance.stream.stored((rollout_id, attempt)):
                 return
 
     def load(self) -> AgentLoad:
         """What the agents that are reached over Collect say together."""
-        target, waiting, told = 0, 0, False
+        target, waiting, is_known = 0, 0, False
         for one in self._directory.instances():
-            seat = self._seats.get(one.id)
-            if one.service != AGENT or one.health != _SERVING or is_direct(one):
+            serves = one.service == AGENT and one.health == discovery_pb2.HEALTH_SERVING
+            if not serves or is_direct(one):
                 continue
-            stream = None if seat is None else seat.stream
+            instance = self._instances.get(one.id)
+            stream = None if instance is None else instance.stream
             load = None if stream is None else stream.load
-            if load is None:
-                target += (stream.capacity if stream is not None else 0) or ASSUMED_CAPACITY
-            else:
-                told = True
+            if load is not None:
+                is_known = True
                 target += load.target
                 waiting += load.waiting
-        return AgentLoad(target, waiting) if told else AgentLoad()
+            else:
+                target += (stream.capacity if stream is not None else 0) or ASSUMED_CAPACITY
+        return AgentLoad(target, waiting) if is_known else AgentLoad()
 
     async def close(self) -> None:
         """End all streams; attempts in flight are cancelled."""
-        for instance_id in list(self._seats):
+        for instance_id in list(self._instances):
             self._leave(instance_id)
         if self._leaving:
             await asyncio.wait(self._leaving)
 
-    def _group(self, listed: Sequence[discovery_pb2.Instance]) -> _Group:
-        for one in listed:
-            if is_direct(one):
-                return _Group(listed, self._directory.peer(one), [])
-        return _Group(listed, None, [self._seat(one) for one in listed])
-
-    def _seat(self, instance: discovery_pb2.Instance) -> _Seat:
-        seat = self._seats.get(instance.id)
-        if seat is None or seat.address != instance.address:
-            self._leave(instance.id)
-            peer = self._directory.peer(instance)
-            seat = self._seats[instance.id] = _Seat(peer, instance.address)
-        return seat
-
-    async def _offers(self, seat: _Seat) -> bool:
-        """Asks an instance whether it offers Collect; all who want to know ask together."""
-        if seat.asking is None:
-            seat.asking = asyncio.create_task(_ask(seat.peer))
-        try:
-            # Many may wait for this answer, and any of them may give up.
-            return await asyncio.shield(seat.asking)
-        except Exception:
-            seat.asking = None
-            seat.broke_at = time.monotonic()
-            raise
+    def _instance(self, found: discovery_pb2.Instance) -> AgentInstance:
+        instance = self._instances.get(found.id)
+        if instance is None or instance.address != found.address:
+            self._leave(found.id)
+            peer = self._directory.peer(found)
+            # One in this process is called, which costs less than a stream.
+            collects = False if is_direct(found) else None
+            instance = AgentInstance(peer, found.address, self._limits, collects=collects)
+            self._instances[found.id] = instance
+        return instance
 
     def _leave(self, instance_id: str) -> None:
-        seat = self._seats.pop(instance_id, None)
-        if seat is None:
-            return
-        if seat.asking is not None:
-            seat.asking.cancel()
-        if seat.stream is not None:
-            task = asyncio.create_task(seat.stream.close())
+        instance = self._instances.pop(instance_id, None)
+        if instance is not None:
+            task = asyncio.create_task(instance.close())
             self._leaving.add(task)
             task.add_done_callback(self._leaving.discard)
 
 
-def _least_busy(seats: Sequence[_Seat]) -> _Seat:
-    """The seat to choose next; of those that are as busy, the one that was chosen first."""
-    chosen, least = seats[0], math.inf
-    for seat in seats:
-        busyness = seat.busyness()
-        if busyness < least or (busyness == least and seat.turn < chosen.turn):
-            chosen, least = seat, busyness
-    return chosen
+def least_busy(instances: Sequence[AgentInstance]) -> AgentInstance:
+    """The instance to choose next; of those that are as busy, the one that was chosen first."""
+    return min(instances, key=lambda one: (one.busyness(), one.chosen))
 
 
 def is_direct(instance: discovery_pb2.Instance) -> bool:

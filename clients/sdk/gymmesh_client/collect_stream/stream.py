@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from random import Random
 from typing import Final, Protocol
@@ -13,26 +13,25 @@ from google.protobuf.message import DecodeError
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh_client.collect_stream.book import (
+from gymmesh_client.agents import EventSink
+from gymmesh_client.collect_stream.connection import Connection
+from gymmesh_client.collect_stream.limits import StreamLimits
+from gymmesh_client.collect_stream.state import (
     TRIED_S,
-    Asked,
-    Book,
-    EventSink,
+    ClientState,
     Key,
-    StreamLimits,
-    again,
+    StreamedAttempt,
+    copy_of,
     key_of,
 )
-from gymmesh_client.collect_stream.link import Link
 from gymmesh_runtime import metrics
 from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import MeshError, unforeseen
+from gymmesh_runtime.wire.event_batches import EventBatch, read_response
 from gymmesh_runtime.wire.options import MAX_MESSAGE_BYTES
 from gymmesh_runtime.wire.sizes import too_large
-from gymmesh_runtime.wire.twins import EventBatch, PackedResponse
 
 _METHOD: Final = "gymmesh.agent.v1.AgentService/Collect"
-_BYTES: Final = agent_pb2.RunRolloutRequest.SerializeToString
 # In a message of its own, beside what the message adds to it.
 _MAX_START: Final = MAX_MESSAGE_BYTES - 1024
 # A connection lives as long as it is needed; after a week it is made anew.
@@ -40,10 +39,6 @@ _LONGEST_S: Final = 7 * 86_400.0
 _CLOSE_S: Final = 2.0
 #: The places of an agent that has not said how many it has.
 ASSUMED_CAPACITY: Final = 1024
-# With few attempts in flight, a start should not wait for others; with more, so long for each of
-# them, in seconds: what a batch saves then costs no throughput, as it takes longer to run as many.
-_FEW: Final = 8
-_DELAY_PER_ATTEMPT_S: Final = 160e-6
 _CHANCE: Final = Random()
 
 # After one of these, connecting again to this instance does not help.
@@ -61,69 +56,67 @@ _FINAL: Final = frozenset(
     )
 )
 
-
-_ENDED: Final = MeshError(errors_pb2.ERROR_REASON_CALLER_CANCELLED, "the collector has ended")
+Response = agent_pb2.CollectResponse | EventBatch
 
 
 class CollectPeer(Protocol):
     """What a stream needs of an agent service."""
 
-    def packed_Collect(
-        self, requests: AsyncIterator[agent_pb2.CollectRequest | bytes], *, timeout: float
-    ) -> AsyncGenerator[bytes, None]:
-        """One connection; MeshError when it breaks. Responses come in their bytes, and a request
-        may go in its own."""
+    def Collect(
+        self,
+        requests: AsyncIterator[agent_pb2.CollectRequest],
+        *,
+        timeout: float,
+        read: Callable[[bytes], Response],
+    ) -> AsyncGenerator[Response, None]:
+        """One connection; MeshError when it breaks. `read` makes the responses of their bytes."""
         ...
 
 
 class CollectStream:
     """Runs attempts at one agent instance, over one stream that outlives its connections.
 
-    A connection that breaks is made anew, and the stream goes on after the last event that came:
-    no attempt notices. When that cannot be, all attempts in flight end in a MeshError of code
-    UNAVAILABLE, and the stream is `broken`: it takes no more, and another one is to be made.
-
     Args:
         peer: the agent.
         address: where it is, for messages.
+
+    Attributes:
+        broken: why nothing more can be run on it; None while something can.
+        capacity: the most attempts that the agent runs side by side for this stream; 0: not known.
+        load: how busy the agent said it is, for this stream; None: it has not said.
     """
 
     def __init__(self, peer: CollectPeer, address: str, limits: StreamLimits | None = None) -> None:
-        #: Why nothing more can be run on it; None while something can.
         self.broken: MeshError | None = None
-        #: The most attempts that the agent runs side by side for this stream; 0: not known yet.
         self.capacity = 0
-        #: How busy the agent said it is, for this stream; None: it has not said.
         self.load: agent_pb2.CollectLoad | None = None
-        self._places = ASSUMED_CAPACITY
         self._peer = peer
         self._address = address
         self._limits = limits or StreamLimits()
         self._id = secrets.token_urlsafe(24)
-        self._book = Book()
-        self._link: Link | None = None
+        self._state = ClientState()
+        self._connection: Connection | None = None
         self._task: asyncio.Task[None] | None = None
-        self._connection: asyncio.Task[None] | None = None
-        self._ack_timer: asyncio.TimerHandle | None = None
-        self._acked = 0
-        self._owed = 0
+        self._acknowledged = 0  # said on this connection
+        self._owed = 0  # events that came since credit was granted
         self._heard_at = 0.0
-        self._progressed = False
+        self._progressed = False  # whether anything came after welcome on this connection
         self._closing = False
 
     @property
     def in_flight(self) -> int:
         """How many attempts are in flight."""
-        return len(self._book.in_flight)
-
-    def busyness(self) -> float:
-        """How busy the agent is with this collector's attempts; 1: it has no place left."""
-        return len(self._book.in_flight) / self._places
+        return len(self._state.in_flight)
 
     @property
     def connected(self) -> bool:
         """Whether there is a connection at present."""
-        return self._link is not None
+        return self._connection is not None
+
+    def busyness(self) -> float:
+        """How busy the agent is with this collector's attempts; 1: it has no place left."""
+        target = self.load.target if self.load is not None else 0
+        return self.in_flight / (target or self.capacity or ASSUMED_CAPACITY)
 
     async def run(
         self,
@@ -135,8 +128,8 @@ class CollectStream:
     ) -> None:
         """Run one attempt; `on_event` gets its events in order, each once, to the terminal one.
 
-        With `held`, whoever calls says by `stored` when the outcome is on disk; until then the
-        agent keeps its events. Cancelling the call cancels the attempt.
+        With `held`, the agent keeps its events until `stored` says that the outcome is on disk.
+        Cancelling the call cancels the attempt.
 
         Raises:
             MeshError: the agent refused it, or is lost; ROLLOUT_EXISTS when it is in flight;
@@ -144,11 +137,14 @@ class CollectStream:
             Exception: what `on_event` raised; the attempt is cancelled then.
         """
         if self.broken is not None:
-            raise again(self.broken)
+            raise copy_of(self.broken)
+        key, size = key_of(request), request.ByteSize()
+        if size > _MAX_START:  # alone: others share the stream's messages
+            raise too_large(f"attempt {key[1]} of rollout {key[0]}", _MAX_START, size=size)
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[None] = loop.create_future()
 
-        def done(error: BaseException | None) -> None:
+        def end(error: BaseException | None) -> None:
             if ended.done():
                 return
             if error is None:
@@ -156,80 +152,74 @@ class CollectStream:
             else:
                 ended.set_exception(error)
 
-        book = self._book
-        key, packed = key_of(request), _BYTES(request)
-        if len(packed) > _MAX_START:  # alone: others share the stream's messages
-            raise too_large(f"attempt {key[1]} of rollout {key[0]}", _MAX_START, size=len(packed))
-        asked = Asked(key, packed, loop.time() + timeout_s, on_event, done, held)
-        book.enter(asked)
-        if self._link is not None:
-            crowd = len(book.in_flight)
-            self._link.start(asked, crowd * _DELAY_PER_ATTEMPT_S if crowd > _FEW else 0.0)
+        attempt = StreamedAttempt(key, request, loop.time() + timeout_s, on_event, end, held)
+        self._state.add(attempt)
+        if self._connection is not None:
+            self._connection.start(attempt, self.in_flight)
         elif self._task is None:
             self._task = asyncio.create_task(self._live())
         try:
             await ended
         except asyncio.CancelledError:
-            if book.abandon(key) and self._link is not None:
-                self._link.cancel(key)
+            self._state.abandon(key)
+            if self._connection is not None:
+                self._connection.cancel(key)
             raise
 
     def stored(self, key: Key) -> bool:
         """The outcome of an attempt (rollout id, attempt) is on disk; whether it ran here."""
-        if not self._book.stored(key):
+        if not self._state.stored(key):
             return False
-        if self._ack_timer is None:
-            self._acknowledge_soon()
+        self._acknowledge()
         return True
 
     async def close(self) -> None:
         """End the stream; attempts in flight are cancelled at the agent."""
+        ended = MeshError(errors_pb2.ERROR_REASON_CALLER_CANCELLED, "the collector has ended")
         self._closing = True
-        self.broken = self.broken or again(_ENDED)
-        keys = [asked.key for asked in self._book.in_flight.values() if asked.sent]
-        self._book.fail(_ENDED)
-        if self._link is not None:
+        self.broken = self.broken or ended
+        keys = list(self._state.in_flight)
+        self._state.fail(ended)
+        if self._connection is not None:
             for key in keys:
-                self._link.cancel(key)
+                self._connection.cancel(key)
             self._acknowledge()
-            self._link.end()
+            self._connection.end()
         task, self._task = self._task, None
         if task is not None:
-            if self._link is not None:
+            if self._connection is not None:
                 await asyncio.wait({task}, timeout=_CLOSE_S)
             task.cancel()
             await asyncio.wait({task})
-        if self._ack_timer is not None:
-            self._ack_timer.cancel()
 
     async def _live(self) -> None:
-        """Serve; whatever happens, nobody is left waiting."""
-        error = again(_ENDED)
+        """Connect, and connect again, for as long as that makes sense."""
+        error = MeshError(errors_pb2.ERROR_REASON_CALLER_CANCELLED, "the collector has ended")
         try:
-            error = await self._serve()
+            error = await self._keep_connected()
         except Exception as fault:
             error = unforeseen(fault, _METHOD)
         finally:
+            # Whatever happens, no attempt is left waiting.
             self.broken = self.broken or error
-            self._book.fail(error)
+            self._state.fail(error)
 
-    async def _serve(self) -> MeshError:
-        """Connect, and connect again, for as long as that makes sense; returns why it ended."""
+    async def _keep_connected(self) -> MeshError:
+        """One connection after another; returns why there is no further one."""
         loop, limits = asyncio.get_running_loop(), self._limits
         failing_since = loop.time()
         wait_s = limits.backoff_s
         while True:
-            self._progressed = False
-            began = loop.time()
+            began, self._progressed = loop.time(), False
             error = await self._connect()
             now = loop.time()
             if self._progressed or now - began >= limits.reconnect_s:
                 failing_since, wait_s = now, limits.backoff_s
-            worth_it = self.capacity > 0 and self._book.in_flight and not self._closing
+            worth_it = self.capacity > 0 and self._state.in_flight and not self._closing
             given_up = now - failing_since >= limits.reconnect_s
+            if given_up:
+                error.metadata[TRIED_S] = str(int(now - failing_since))
             if error.reason in _FINAL or given_up or not worth_it:
-                if given_up:
-                    error.metadata[TRIED_S] = str(int(now - failing_since))
                 return error
             metrics.COLLECT_RECONNECTS.inc()
             # Half of the wait is drawn, so that many collectors do not come back as one.
@@ -238,116 +228,105 @@ class CollectStream:
 
     async def _connect(self) -> MeshError:
         """One connection, from hello to its end; returns why it ended."""
-        connection = self._connection = asyncio.create_task(self._converse())
-        watch = asyncio.create_task(self._watch(connection))
+        connection = Connection(self._limits, asyncio.get_running_loop().time)
+        reader = asyncio.create_task(self._read(connection))
+        watch = asyncio.create_task(self._watch(reader))
         try:
-            await asyncio.wait({connection})
+            await asyncio.wait({reader})
         finally:
-            self._link = None
+            self._connection = None
+            connection.end()
             watch.cancel()
-            connection.cancel()
-            await asyncio.wait({connection, watch}, timeout=_CLOSE_S)
-        if connection.cancelled():
+            reader.cancel()
+            await asyncio.wait({reader, watch}, timeout=_CLOSE_S)
+        if reader.cancelled():
             return self._unavailable(f"sent nothing for {self._limits.silence_s:g} s")
-        fault = connection.exception()
+        fault = reader.exception()
         if fault is None:
             return self._unavailable("ended the stream")
         return fault if isinstance(fault, MeshError) else unforeseen(fault, _METHOD)
 
-    async def _converse(self) -> None:
-        loop = asyncio.get_running_loop()
-        link = Link(self._limits.flush_s, loop.time)
-        hello = self._book.hello(self._id, self._limits.credit, CONTRACT_VERSION)
-        self._owed = 0
-        responses = self._peer.packed_Collect(link.requests(hello), timeout=_LONGEST_S)
+    async def _read(self, connection: Connection) -> None:
+        """Say hello on a new connection and do what the agent says."""
+        hello = self._state.hello(self._id, self._limits.credit, CONTRACT_VERSION)
+        responses = self._peer.Collect(
+            connection.requests(hello), timeout=_LONGEST_S, read=read_response
+        )
         try:
             async with aclosing(responses):
-                await self._welcome(responses, link)
+                await self._read_welcome(responses, connection)
                 async for response in responses:
-                    self._heard_at = loop.time()
+                    self._heard_at = asyncio.get_running_loop().time()
                     self._progressed = True
-                    self._hear(response, link)
+                    self._receive(response, connection)
         except DecodeError:
             raise _violation("a CollectResponse", "bytes that are none") from None
-        finally:
-            link.end()
 
-    async def _welcome(self, responses: AsyncGenerator[bytes, None], link: Link) -> None:
+    async def _read_welcome(
+        self, responses: AsyncGenerator[Response, None], connection: Connection
+    ) -> None:
         try:
             async with asyncio.timeout(self._limits.hello_s):
-                first = agent_pb2.CollectResponse.FromString(await anext(responses))
+                first = await anext(responses)
         except TimeoutError:
             raise self._unavailable("did not answer hello") from None
         except StopAsyncIteration:
             raise _violation("welcome", "the end of the stream") from None
-        if not first.HasField("welcome"):
-            raise _violation("welcome", first.WhichOneof("message") or "nothing")
+        if not isinstance(first, agent_pb2.CollectResponse) or not first.HasField("welcome"):
+            raise _violation("welcome", _kind(first))
         welcome = first.welcome
         _check_contract(welcome.contract_version, self._address)
         self.capacity = welcome.capacity or 1
-        self._count_places()
-        starts, cancels = self._book.welcomed(resumed=welcome.resumed, address=self._address)
+        starts, cancels = self._state.connected(resumed=welcome.resumed, address=self._address)
         self._heard_at = asyncio.get_running_loop().time()
-        self._link = link
-        for asked in starts:
-            link.start(asked)
+        self._connection, self._acknowledged, self._owed = connection, 0, 0
+        for attempt in starts:
+            connection.start(attempt, self.in_flight)
         for key in cancels:
-            link.cancel(key)
-        self._acked = 0
+            connection.cancel(key)
         self._acknowledge()
 
-    def _hear(self, data: bytes, link: Link) -> None:
-        packed = PackedResponse.FromString(data)
-        kind = packed.WhichOneof("message")
-        if kind == "events":
-            self._take(packed.events, link)
-        elif kind == "start_refused":
-            self._book.refused(agent_pb2.CollectResponse.FromString(data).start_refused)
-        elif kind == "load":
-            self.load = agent_pb2.CollectResponse.FromString(data).load
-            self._count_places()
+    def _receive(self, response: Response, connection: Connection) -> None:
+        """Do what a message says. Raises MeshError when it breaks the contract."""
+        if not isinstance(response, agent_pb2.CollectResponse):
+            self._take(response, connection)
+        elif response.HasField("start_refused"):
+            self._state.refused(response.start_refused)
+        elif response.HasField("load"):
+            self.load = response.load
         else:
-            raise _violation("events, start_refused or load", kind or "an unknown message")
+            raise _violation("events, start_refused or load", _kind(response))
 
-    def _take(self, batch: EventBatch, link: Link) -> None:
-        book = self._book
-        stale = book.stale
-        self._owed += book.take(batch)
-        if book.stale > stale:
-            metrics.STALE_EVENTS.inc(book.stale - stale)
+    def _take(self, batch: EventBatch, connection: Connection) -> None:
+        state = self._state
+        stale = state.stale
+        self._owed += state.take(batch)
+        if state.stale > stale:
+            metrics.STALE_EVENTS.inc(state.stale - stale)
         if 2 * self._owed >= self._limits.credit:
-            link.grant(self._owed)
+            connection.grant(self._owed)
             self._owed = 0
-        while book.unwanted:
-            link.cancel(book.unwanted.pop())
-        self._acknowledge_soon()
+        while state.unwanted:
+            connection.cancel(state.unwanted.pop())
+        self._acknowledge()
 
-    def _count_places(self) -> None:
-        target = self.load.target if self.load is not None else 0
-        self._places = target or self.capacity
-
-    async def _watch(self, connection: asyncio.Task[None]) -> None:
+    async def _watch(self, reader: asyncio.Task[None]) -> None:
         """Give a connection up on which nothing comes although something must."""
         loop = asyncio.get_running_loop()
         silence_s = self._limits.silence_s
         while True:
             await asyncio.sleep(silence_s / 4)
-            if not self._book.in_flight:
+            if not self._state.in_flight:
                 self._heard_at = loop.time()
-            elif self._link is not None and loop.time() - self._heard_at > silence_s:
-                connection.cancel()
+            elif self._connection is not None and loop.time() - self._heard_at > silence_s:
+                reader.cancel()
                 return
 
-    def _acknowledge_soon(self) -> None:
-        if self._ack_timer is None and self._book.acknowledged > self._acked:
-            loop = asyncio.get_running_loop()
-            self._ack_timer = loop.call_later(self._limits.acknowledge_s, self._acknowledge)
-
     def _acknowledge(self) -> None:
-        self._ack_timer = None
-        if self._link is not None and self._book.acknowledged > self._acked:
-            self._acked = self._book.acknowledged
-            self._link.acknowledge(self._acked)
+        """Say what is stored, where that is news."""
+        if self._connection is not None and self._state.acknowledged > self._acknowledged:
+            self._acknowledged = self._state.acknowledged
+            self._connection.acknowledge(self._acknowledged)
 
     def _unavailable(self, what: str) -> MeshError:
         return MeshError(
@@ -355,6 +334,13 @@ class CollectStream:
             f"the agent at {self._address} {what}",
             metadata={"address": self._address},
         )
+
+
+def _kind(response: Response) -> str:
+    """What a message is, for an error."""
+    if not isinstance(response, agent_pb2.CollectResponse):
+        return "events"
+    return response.WhichOneof("message") or "an unknown message"
 
 
 def _violation(expected: str, got: str) -> MeshError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gymmesh_client.attempt import AgentConnector
+from gymmesh_client.agents import AgentConnector
 from gymmesh_client.groups.judging import HeldRollout, group_request, judged, unjudged
 from gymmesh_runtime.errors import MeshError
 

@@ -11,11 +11,11 @@ import mmap
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.journal.keys import KEY_BYTES
-from gymmesh_runtime.wire.packed import varint
 
 _MAGIC: Final = 0x184D2A51
 _HEAD: Final = struct.Struct("<II")
@@ -62,7 +62,7 @@ def encode_events(events: Iterable[pb.RolloutEvent]) -> bytes:
     parts = []
     for event in events:
         data = event.SerializeToString()
-        parts.append(varint(len(data)))
+        parts.append(_varint(len(data)))
         parts.append(data)
     return b"".join(parts)
 
@@ -105,6 +105,17 @@ def _block(data: bytes | mmap.mmap, place: int) -> Block | None:
     if zlib.crc32(data[begin - 4 : start]) != crc:
         return None
     return Block(data[begin:start], start, start + frame)
+
+
+@lru_cache(4096)  # the lengths of events, most of which are alike
+def _varint(value: int) -> bytes:
+    """An unsigned integer as protobuf writes it: seven bits a byte, the lowest first."""
+    digits = bytearray()
+    while value >= 0x80:
+        digits.append(value & 0x7F | 0x80)
+        value >>= 7
+    digits.append(value)
+    return bytes(digits)
 
 
 def _read_varint(data: bytes, place: int) -> tuple[int, int]:

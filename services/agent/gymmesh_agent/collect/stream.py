@@ -1,260 +1,205 @@
-"""One collector's stream: its attempts and their events, over any number of connections."""
+"""One collector's stream: what the collector asked for, and what it is to be sent. Pure.
+
+Messages and events come in through methods, with the time where it matters; what is to be sent
+gathers in `buffer` and `replies` until `outgoing` takes it.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh_agent.collect.attempt import Runnable, StreamedAttempt
-from gymmesh_agent.collect.config import CollectConfig
-from gymmesh_agent.collect.ledger import Key, Ledger
-from gymmesh_agent.collect.line import Line, packed_events
-from gymmesh_agent.collect.problems import (
-    METHOD,
-    cancelled,
-    late,
-    missing,
-    problem_with,
-    queue_full,
-    taken_over,
-)
-from gymmesh_agent.collect.roster import FULL, Roster, Whereabouts
-from gymmesh_agent.events import Send
-from gymmesh_runtime import metrics
-from gymmesh_runtime.context import CallContext
+from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_agent.collect import errors
+from gymmesh_agent.collect.run_queue import RunQueue, StreamedAttempt
+from gymmesh_agent.collect.send_buffer import Key, SendBuffer
 from gymmesh_runtime.contract import required_fields
-from gymmesh_runtime.errors import MeshError, to_status, unforeseen
+from gymmesh_runtime.errors import MeshError, to_status
 from gymmesh_runtime.wire.batch import KIB
+from gymmesh_runtime.wire.event_batches import pack_events
 
 _MAX_EVENTS: Final = 1024  # of a message
 _MAX_BYTES: Final = 256 * KIB
-_LACKS: Final = required_fields(agent_pb2.RunRolloutRequest)
-
-
-class Host(Protocol):
-    """What a stream needs of its agent service."""
-
-    name: str
-
-    def start(
-        self, request: agent_pb2.RunRolloutRequest, context: CallContext, send: Send
-    ) -> Runnable:
-        """Start an attempt as RunRollout would; MeshError when there is none to speak of."""
+# How often a collector gets the load: when it changes, and in any case.
+_LOAD_S: Final = 1.0
+_HEARTBEAT_S: Final = 8.0
+_TERMINAL: Final = frozenset(("completed", "failed"))
+_MISSING: Final = required_fields(agent_pb2.RunRolloutRequest)
 
 
 class CollectStream:
-    """One stream.
+    """One stream, over any number of connections.
 
     Args:
-        host: runs the attempts.
-        freed: called with the stream when a place is free, or a start waits.
+        agent: the agent's name.
+        max_waiting: the most attempts that may wait.
+        max_bytes: with so many bytes of events, attempts have to wait.
         cursor: the first event has the cursor after this one.
+
+    Attributes:
+        queue: the stream's attempts.
+        buffer: its events.
+        replies: messages other than events to be sent.
+        refusal: why nothing is started any more; None while something is.
     """
 
-    def __init__(
-        self,
-        host: Host,
-        config: CollectConfig,
-        freed: Callable[[CollectStream], None],
-        *,
-        cursor: int = 0,
-    ) -> None:
-        #: Runs the attempts.
-        self.host = host
-        self.roster: Roster[StreamedAttempt] = Roster(config.queue)
-        #: Its events.
-        self.ledger = Ledger(int(config.buffer_mb * 1024 * 1024), cursor=cursor)
-        #: The connection; None while the collector is away.
-        self.line: Line | None = None
-        #: Whether nobody will come for its events any more.
-        self.gone = False
-        #: To be called when a place is free, or a start waits.
-        self.freed = freed
-        self._waits = metrics.COLLECT_WAIT_SECONDS.labels(host.name)
-        self._room: list[asyncio.Future[None]] = []
-        self._refusal: MeshError | None = None
+    def __init__(self, agent: str, max_waiting: int, max_bytes: int, *, cursor: int = 0) -> None:
+        self.queue = RunQueue(max_waiting)
+        self.buffer = SendBuffer(max_bytes, cursor=cursor)
+        self.replies: list[agent_pb2.CollectResponse] = []
+        self.refusal: MeshError | None = None
+        self._agent = agent
+        self._reported: tuple[float, tuple[int, int, int]] | None = None
 
     @property
     def settled(self) -> bool:
-        """Whether no attempt waits or runs, and no event waits for credit."""
-        return self.roster.idle and self.ledger.unsent <= self.ledger.credit
+        """Whether no attempt waits or runs, and no event waits for more than credit allows."""
+        return self.queue.idle and self.buffer.unsent <= self.buffer.credit
 
     @property
     def empty(self) -> bool:
         """Whether no attempt waits or runs, and all events are acknowledged."""
-        return self.roster.idle and not len(self.ledger)
+        return self.queue.idle and not len(self.buffer)
 
     def resume(self, last_cursor: int, credit: int) -> bool:
-        """Go on after a cursor; False when that cannot be."""
-        return self.ledger.resume(last_cursor, credit)
+        """Go on after a cursor, on a new connection; False when that cannot be."""
+        # What was to be sent on the last connection is said again where it still matters.
+        self.replies.clear()
+        return self.buffer.resume(last_cursor, credit)
 
-    def connect(self, line: Line) -> None:
-        """Send on this connection from now on; an earlier one ends."""
-        if self.line is not None:
-            self.line.end(taken_over())
-        self.line = line
-        self._wake()
-
-    def disconnect(self, line: Line) -> bool:
-        """A connection is gone; returns whether the stream has none any more."""
-        if self.line is line:
-            self.line = None
-        return self.line is None
-
-    def leaving(self, line: Line) -> Iterator[agent_pb2.CollectResponse | bytes]:
-        """What is to leave on a connection now; only the last one has the events.
-
-        What happens while this is being sent leaves the next time.
-        """
-        ledger, until = self.ledger, self.ledger.last
-        while self.line is line:
-            events = ledger.take(until, max_events=_MAX_EVENTS, max_bytes=_MAX_BYTES)
-            if not events:
-                break
-            yield packed_events(events, ledger.at)
-        yield from line.said()
-
-    def receive(self, request: agent_pb2.CollectRequest) -> None:
-        """Do what the collector says.
+    def receive(self, request: agent_pb2.CollectRequest, now: float) -> list[StreamedAttempt]:
+        """Do what a message says; returns the running attempts that it cancels.
 
         Raises:
-            MeshError: it says what the contract does not allow; the connection is to end.
+            MeshError: the message breaks the contract; the connection is to end.
         """
         kind = request.WhichOneof("message")
         if kind == "starts":
-            self._start(request.starts.starts)
-            return
-        lack = required_fields(agent_pb2.CollectRequest)(request)
-        if kind is None or lack is not None:
-            field = lack or "message"
-            raise problem_with(errors_pb2.ERROR_REASON_REQUIRED_FIELD_MISSING, field, "is not set")
+            self._start(request.starts.starts, now)
+            return []
+        missing = required_fields(agent_pb2.CollectRequest)(request)
+        if kind is None or missing is not None:
+            reason = errors_pb2.ERROR_REASON_REQUIRED_FIELD_MISSING
+            raise errors.invalid_message(reason, missing or "message", "is not set")
         if kind == "credit":
-            self.ledger.credit += request.credit.events
-            self._wake()
+            self.buffer.credit += request.credit.events
         elif kind == "ack":
-            self.roster.forget(self.ledger.acknowledge(request.ack.cursor))
-            self._make_room()
+            self.queue.forget(self.buffer.acknowledge(request.ack.cursor))
         elif kind == "cancels":
-            self._cancel([_key(one) for one in request.cancels.attempts])
+            return self._cancel([_key(one) for one in request.cancels.attempts])
         else:
-            raise problem_with(errors_pb2.ERROR_REASON_FIELD_INVALID, kind, "comes only once")
+            reason = errors_pb2.ERROR_REASON_FIELD_INVALID
+            raise errors.invalid_message(reason, kind, "comes only once")
+        return []
 
-    def launch(self, attempt: StreamedAttempt) -> None:
-        """Run an attempt whose turn it is."""
-        due = attempt.due
-        context = CallContext(METHOD, None if due == math.inf else due)
-        try:
-            runs = self.host.start(attempt.request, context, attempt.send)
-        except Exception as exc:
-            error = exc if isinstance(exc, MeshError) else unforeseen(exc, "starting an attempt")
-            self.roster.over(attempt.key)
-            self.refuse([attempt.key], error)
-            return
-        attempt.runs = runs
-        runs.waited_s = waited_s = time.monotonic() - attempt.asked
-        self._waits.observe(waited_s, attempt.key[0])
-        runs.over.add_done_callback(attempt.end)
+    def add_event(self, attempt: StreamedAttempt, event: rollout_pb2.RolloutEvent) -> None:
+        """An attempt's next event happened."""
+        if event.WhichOneof("event") in _TERMINAL:
+            attempt.ended = True
+            self.queue.remember(attempt.key)
+            self.buffer.add(event.SerializeToString(), attempt.key)
+        else:
+            self.buffer.add(event.SerializeToString())
+        attempt.events += 1
 
-    def room(self) -> asyncio.Future[None]:
-        """What whoever makes events waits for while too many are held."""
-        room = asyncio.get_running_loop().create_future()
-        self._room.append(room)
-        return room
+    def finish(self, attempt: StreamedAttempt, error: MeshError) -> None:
+        """An attempt does not run any more; `error` says why, if it had no terminal event."""
+        if not attempt.ended:
+            # The collector gets an end of every attempt.
+            if attempt.events:
+                self.add_event(attempt, self._failed(attempt, error))
+            else:
+                self.refuse([attempt.key], error)
+        attempt.ended = True
+        self.queue.finish(attempt)
 
-    def sweep(self, now: float) -> None:
-        """Refuse those that waited until their time was over."""
-        overdue = self.roster.overdue(now)
-        if overdue:
-            self.refuse(overdue, late())
+    def refuse(self, keys: Iterable[Key], error: MeshError) -> None:
+        """Say that these attempts are not started.
+
+        A refusal that is lost with its connection is no loss: the collector asks again.
+        """
+        refs = [agent_pb2.AttemptRef(rollout_id=key[0], attempt=key[1]) for key in keys]
+        if refs:
+            refused = agent_pb2.CollectStartRefused(attempts=refs, status=to_status(error))
+            self.replies.append(agent_pb2.CollectResponse(start_refused=refused))
 
     def refuse_all(self, error: MeshError) -> None:
-        """Start nothing any more: not what waits, nor what may come."""
-        self._refusal = error
-        waiting = self.roster.clear_waiting()
-        if waiting:
-            self.refuse(waiting, error)
+        """Start nothing any more: neither what waits nor what may come."""
+        self.refusal = error
+        self.refuse(self.queue.remove_all_waiting(), error)
 
-    def stop(self) -> list[asyncio.Future[None]]:
-        """Stop all that runs; each still gets its terminal event."""
-        running = [one.runs for one in self.roster.running.values() if one.runs is not None]
-        for one in running:
-            one.stop()
-        return [one.over for one in running]
+    def refuse_overdue(self, now: float) -> None:
+        """Refuse those that waited until their time was over."""
+        why = "the time of the rollout was over before its turn came"
+        self.refuse(self.queue.remove_overdue(now), errors.too_late(why))
 
-    def abandon(self) -> None:
-        """Nobody will come back: cancel all, keep nothing."""
-        self.gone = True
-        self.roster.clear_waiting()
-        self.stop()
-        self._make_room()
+    def report_load(self, now: float, target: int, capacity: int) -> None:
+        """Tell how busy the agent is, where that has changed or much time has passed."""
+        running, waiting = len(self.queue.running), len(self.queue.waiting)
+        load = (running, waiting, target)
+        reported_at, reported = self._reported or (-math.inf, (0, 0, capacity))
+        silent_s = now - reported_at
+        is_changed = load != reported and silent_s >= _LOAD_S
+        if is_changed or (not self.queue.idle and silent_s >= _HEARTBEAT_S):
+            self._reported = (now, load)
+            message = agent_pb2.CollectLoad(running=running, waiting=waiting, target=target)
+            self.replies.append(agent_pb2.CollectResponse(load=message))
 
-    def say_load(self, target: int) -> None:
-        """Tell how busy the agent is."""
-        if self.line is not None:
-            load = agent_pb2.CollectLoad(
-                running=len(self.roster.running), waiting=len(self.roster.waiting), target=target
-            )
-            self.line.say(agent_pb2.CollectResponse(load=load))
+    def outgoing(self) -> Iterator[agent_pb2.CollectResponse | bytes]:
+        """Take what is to be sent now; what happens meanwhile is sent the next time."""
+        replies, self.replies = self.replies, []
+        until = self.buffer.last
+        while events := self.buffer.take(until, max_events=_MAX_EVENTS, max_bytes=_MAX_BYTES):
+            yield pack_events(events, self.buffer.sent)
+        yield from replies
 
-    def _start(self, starts: Sequence[agent_pb2.CollectStart]) -> None:
-        now = time.monotonic()
+    def _start(self, starts: Sequence[agent_pb2.CollectStart], now: float) -> None:
         full: list[Key] = []
         for start in starts:
-            request, timeout_ms = start.request, start.timeout_ms
-            key = (request.rollout_id, request.attempt or 1)
-            lack = _LACKS(request)
-            if lack is not None:
-                self.refuse([key], missing(lack))
-            elif self._refusal is not None:
-                self.refuse([key], self._refusal)
-            else:
-                due = now + timeout_ms / 1000 if timeout_ms else math.inf
-                if self.roster.enter(StreamedAttempt(self, key, request, due)) is FULL:
+            request = start.request
+            key = _key(request)
+            missing = _MISSING(request)
+            if missing is not None:
+                self.refuse([key], errors.field_missing(missing))
+            elif self.refusal is not None:
+                self.refuse([key], self.refusal)
+            elif not self.queue.knows(key):
+                due = now + start.timeout_ms / 1000 if start.timeout_ms else math.inf
+                if not self.queue.add(StreamedAttempt(key, request, now, due)):
                     full.append(key)
         if full:
-            self.refuse(full, queue_full(len(self.roster.waiting)))
-        self.freed(self)
+            waiting = len(self.queue.waiting)
+            why = f"{waiting} starts of this collector wait already"
+            self.refuse(full, errors.queue_full(why, "collect", waiting))
 
-    def _cancel(self, keys: list[Key]) -> None:
-        waited = []
-        for key in keys:
-            where = self.roster.cancel(key)
-            if where is Whereabouts.RUNS:
-                running = self.roster.running[key]
-                running.cancelled = True
-                if running.runs is not None:
-                    running.runs.stop()
-            elif where is Whereabouts.WAITED:
-                waited.append(key)
-        if waited:
-            self.refuse(waited, cancelled())
+    def _cancel(self, keys: Sequence[Key]) -> list[StreamedAttempt]:
+        self.refuse([key for key in keys if self.queue.remove_waiting(key)], errors.cancelled())
+        running = [self.queue.running[key] for key in keys if key in self.queue.running]
+        for attempt in running:
+            attempt.cancelled = True
+        return running
 
-    def refuse(self, keys: Sequence[Key], error: MeshError) -> None:
-        """Say that these attempts are not started."""
-        # A refusal that is lost with its connection is no loss: the collector asks again.
-        if self.line is None:
-            return
-        refs = [agent_pb2.AttemptRef(rollout_id=key[0], attempt=key[1]) for key in keys]
-        refused = agent_pb2.CollectStartRefused(attempts=refs, status=to_status(error))
-        self.line.say(agent_pb2.CollectResponse(start_refused=refused))
-
-    def _wake(self) -> None:
-        """Events may have become free to leave."""
-        if self.line is not None and self.ledger.unsent:
-            self.line.want()
-
-    def _make_room(self) -> None:
-        if self._room and (self.gone or not self.ledger.full):
-            waiting, self._room = self._room, []
-            for room in waiting:
-                if not room.done():
-                    room.set_result(None)
+    def _failed(self, attempt: StreamedAttempt, error: MeshError) -> rollout_pb2.RolloutEvent:
+        """The terminal event of an attempt that sent events, but not this one."""
+        boundary = rollout_pb2.BOUNDARY_AGENT
+        if attempt.cancelled:
+            boundary = rollout_pb2.BOUNDARY_CANCELLED
+        failure = rollout_pb2.Failure(
+            boundary=boundary, status=to_status(error), retry_safe=True, component=self._agent
+        )
+        sequence = attempt.events + 1
+        return rollout_pb2.RolloutEvent(
+            rollout_id=attempt.key[0],
+            attempt=attempt.key[1],
+            sequence=sequence,
+            record_time_unix_nano=time.time_ns(),
+            failed=rollout_pb2.Failed(failure=failure, events=sequence),
+        )
 
 
-def _key(one: agent_pb2.AttemptRef) -> Key:
+def _key(one: agent_pb2.AttemptRef | agent_pb2.RunRolloutRequest) -> Key:
     return one.rollout_id, one.attempt or 1

@@ -16,11 +16,9 @@ from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.verify.v1 import verify_pb2
-from gymmesh_agent.clock import RolloutClock
 from gymmesh_agent.environment.verification import check_group, rollout_verdict, violated
 from gymmesh_agent.failures import Stage, StepFailed
-from gymmesh_agent.params import add_items
-from gymmesh_agent.plan import AttemptId
+from gymmesh_agent.plan import AttemptId, RolloutClock, add_items
 from gymmesh_responses import text_to_bytes
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+import hashlib
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_agent.clock import RolloutClock
 from gymmesh_agent.events import EventStream
-from gymmesh_agent.model.continuation import Continuations, ModelRequest
-from gymmesh_agent.params import fill_params, sampling_seed
-from gymmesh_agent.plan import AttemptId, RolloutPlan
-from gymmesh_agent.telemetry.measures import Tally
+from gymmesh_agent.model.conversation import Continuations, ModelRequest
+from gymmesh_agent.plan import AttemptId, RolloutClock, RolloutPlan, add_items
+from gymmesh_agent.telemetry import Tally
+from gymmesh_responses import overlay_without, params_from_json, params_to_dict
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 
@@ -27,6 +27,11 @@ PICK_S = 5.0
 _MOST_ASKED = 3
 # Conversations that a service dropped so often are dropped again: it holds too few.
 _MOST_UNKNOWN = 2
+# The least that OpenAI's Responses API takes as `max_output_tokens`; a smaller cap would be
+# refused, and a limit of the policy's would turn into a failure.
+_LEAST_OUTPUT_TOKENS = 16
+# Sampling seeds stay within what every backend takes (llama.cpp: 32 bits, unsigned).
+_SEED_BITS = 31
 _NO_PARAMS = responses_pb2.ResponseParams(input_omitted=True, tools_omitted=True)
 _UNANSWERED = frozenset(
     (
@@ -260,6 +265,49 @@ class ModelClient:
         if request.continuation is not None and plan.capture is not None:
             message.capture.CopyFrom(plan.capture)
         return message
+
+
+def fill_params(
+    params: responses_pb2.ResponseParams,
+    base: responses_pb2.ResponseParams,
+    items: Sequence[responses_pb2.Item],
+    tokens_left: int | None,
+    changes: Mapping[str, Any] | None = None,
+) -> None:
+    """Write what one model call sends: the rollout's parameters with a conversation.
+
+    Args:
+        params: the message to fill; empty.
+        base: the rollout's parameters, without input.
+        items: the conversation.
+        tokens_left: what remains of the rollout's output tokens; caps `max_output_tokens`, down
+            to 16 (a budget can therefore be exceeded by at most 15 tokens). None: no budget.
+        changes: keys that this call alone changes.
+
+    Raises:
+        ValueError: `changes` holds `input`, which is what `items` is for, or is not JSON.
+    """
+    if changes and "input" in changes:
+        raise ValueError("params: `input` is made from the conversation; hand over items instead")
+    if changes:
+        base = params_from_json({**params_to_dict(base), **changes})
+    params.CopyFrom(base)
+    params.input_omitted = False
+    if tokens_left is not None:
+        cap = max(tokens_left, _LEAST_OUTPUT_TOKENS)
+        if not params.HasField("max_output_tokens") or params.max_output_tokens > cap:
+            params.max_output_tokens = cap
+            params.overlay_json = overlay_without(params.overlay_json, "max_output_tokens")
+    add_items(params.input, items)
+
+
+def sampling_seed(seed: int, attempt: int, call_id: str) -> int:
+    """The seed of one model call: another one for each call and attempt, always the same.
+
+    The first 31 bits of SHA-256 over `<seed>/<attempt>/<call_id>`.
+    """
+    digest = hashlib.sha256(f"{seed}/{attempt}/{call_id}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") >> (32 - _SEED_BITS)
 
 
 def _delta(call_id: str, piece: model_pb2.ResponseDelta) -> rollout_pb2.RolloutEvent:

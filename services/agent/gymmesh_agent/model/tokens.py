@@ -52,7 +52,7 @@ class SettledTokens:
     diverged: int | None = None
 
 
-class TokenLedger:
+class CapturedTokens:
     """All captured tokens of one attempt."""
 
     __slots__ = ("_calls",)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import grpc
@@ -18,8 +18,8 @@ from gymmesh_runtime.wire.sizes import PackedRequests, packed_request
 class PlainPeer:
     """Has the methods of one gRPC service at one address.
 
-    A method with streams both ways is also there as ``packed_<Method>``: its responses come in
-    their bytes, for a reader who does not want all of a message at once.
+    A method with streams both ways takes ``read``: what makes a response of its bytes, where the
+    caller wants another form of it than the contract's message.
     """
 
     def __init__(self, channel: PeerChannel, service: str) -> None:
@@ -28,8 +28,6 @@ class PlainPeer:
                 setattr(self, name, _stream(channel, spec))
             else:
                 setattr(self, name, _unary(channel, spec))
-            if spec.client_streaming:
-                setattr(self, f"packed_{name}", _stream(channel, spec, packed=True))
 
 
 def _unary(channel: PeerChannel, spec: MethodSpec) -> Any:
@@ -56,9 +54,13 @@ def _unary(channel: PeerChannel, spec: MethodSpec) -> Any:
     return call
 
 
-def _stream(channel: PeerChannel, spec: MethodSpec, *, packed: bool = False) -> Any:
+def _stream(channel: PeerChannel, spec: MethodSpec) -> Any:
     async def call(
-        request: Any, *, timeout: float, metadata: Mapping[str, str] = NO_METADATA
+        request: Any,
+        *,
+        timeout: float,
+        metadata: Mapping[str, str] = NO_METADATA,
+        read: Callable[[bytes], Any] | None = None,
     ) -> AsyncIterator[Any]:
         timeout = bounded_timeout(timeout, spec.full_name)
         carried = (*metadata.items(), *channel.metadata())
@@ -75,7 +77,7 @@ def _stream(channel: PeerChannel, spec: MethodSpec, *, packed: bool = False) -> 
                 sent.give_up = rpc.cancel
             async for data in rpc:
                 channel.reached()
-                yield data if packed else spec.response_of(data, channel.address)
+                yield spec.response_of(data, channel.address) if read is None else read(data)
         except grpc.aio.AioRpcError as exc:
             raise await channel.failure(exc, spec.full_name) from None
         except asyncio.CancelledError:

@@ -27,9 +27,6 @@ class MuxPeer:
             if not spec.client_streaming:
                 make = _stream if spec.server_streaming else _unary
                 call = make(connection, spec, call)
-            else:
-                packed = f"packed_{name}"
-                setattr(self, packed, getattr(plain, packed))
             setattr(self, name, call)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from typing import Any, cast
 
 import pytest
 from google.protobuf.message import DecodeError
@@ -10,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymmesh.agent.v1 import agent_pb2
-from gymmesh_client.collect_stream.book import Asked, Book
+from gymmesh_client.collect_stream.state import ClientState, StreamedAttempt
 from gymmesh_client.collect_stream.stream import CollectStream
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.wire.twins import PackedEvents, PackedResponse
+from gymmesh_runtime.wire.event_batches import EventBatch, pack_events, read_response
 from tests.support.rollouts import completed, make_events, verdict
 
 EVENTS = make_events("a", 1, verdict(1.0), completed())
@@ -39,24 +40,33 @@ def test_a_response_is_the_same_either_way(
 ) -> None:
     # Several in a row are one message to the wire: of a oneof, the last counts.
     data = b"".join(one.SerializeToString() for one in parts) + later * UNKNOWN
-    response, packed = agent_pb2.CollectResponse.FromString(data), PackedResponse.FromString(data)
-    assert packed.WhichOneof("message") == response.WhichOneof("message")
-    assert packed.events.cursor == response.events.cursor
-    events = [event.SerializeToString() for event in response.events.events]
-    assert list(packed.events.events) == events
+    response = agent_pb2.CollectResponse.FromString(data)
+    read: Any = read_response(data)
+    if response.HasField("events"):
+        assert read.cursor == response.events.cursor
+        events = [event.SerializeToString() for event in response.events.events]
+        assert list(read.events) == events
+    else:
+        assert read == response
 
 
 def test_a_batch_with_an_event_that_is_none_is_not_taken_in_part() -> None:
     came: list[object] = []
-    book = Book()
-    book.enter(Asked(("a", 1), b"", 10.0, came.append, print, sent=True))
+    state = ClientState()
+    request = agent_pb2.RunRolloutRequest(rollout_id="a")
+    state.add(StreamedAttempt(("a", 1), request, 10.0, came.append, print, sent=True))
     packed = [event.SerializeToString() for event in EVENTS]
     with pytest.raises(DecodeError):
-        book.take(PackedEvents(cursor=3, events=[*packed[:2], b"\xff"]))
+        state.take(batch([*packed[:2], b"\xff"]))
     assert came == []
-    assert book.received == 0
-    book.take(PackedEvents(cursor=3, events=packed))
+    assert state.received == 0
+    state.take(batch(packed))
     assert came == EVENTS
+
+
+def batch(events: list[bytes]) -> EventBatch:
+    read: Any = read_response(pack_events(events, 3))
+    return cast("EventBatch", read)
 
 
 class Agent:
@@ -65,13 +75,17 @@ class Agent:
     def __init__(self, *said: bytes) -> None:
         self._said = said
 
-    async def packed_Collect(
-        self, requests: AsyncIterator[agent_pb2.CollectRequest | bytes], *, timeout: float
-    ) -> AsyncGenerator[bytes, None]:
+    async def Collect(
+        self,
+        requests: AsyncIterator[agent_pb2.CollectRequest],
+        *,
+        timeout: float,
+        read: Callable[[bytes], Any],
+    ) -> AsyncGenerator[Any, None]:
         """One connection; only hello is read."""
         await anext(requests)
         for said in self._said:
-            yield said
+            yield read(said)
 
 
 @pytest.mark.parametrize(
@@ -79,10 +93,10 @@ class Agent:
     [
         [b"\xff"],
         [RESPONSES[1].SerializeToString(), b"\xff"],
-        [RESPONSES[1].SerializeToString(), PackedResponse(load=b"\xff").SerializeToString()],
+        [RESPONSES[1].SerializeToString(), b"\x22\x01\xff"],
         [
             RESPONSES[1].SerializeToString(),
-            PackedResponse(events=PackedEvents(cursor=1, events=[b"\xff"])).SerializeToString(),
+            pack_events([b"\xff"], 1),
         ],
     ],
     ids=["welcome", "message", "load", "event"],

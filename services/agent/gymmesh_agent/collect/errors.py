@@ -1,0 +1,61 @@
+"""Why a collector does not get what it asked for."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh_runtime.errors import MeshError
+
+METHOD: Final = "gymmesh.agent.v1.AgentService/Collect"
+_RUN_ROLLOUT: Final = "gymmesh.agent.v1.AgentService/RunRollout"
+_RETRY_S: Final = 1.0
+
+
+def invalid_message(reason: Any, field: str, problem: str) -> MeshError:
+    """A message breaks the contract."""
+    metadata = {"field": field, "method": METHOD}
+    return MeshError(reason, f"the message's field '{field}' {problem}", metadata=metadata)
+
+
+def field_missing(field: str) -> MeshError:
+    """A start lacks a field of its request."""
+    return MeshError(
+        errors_pb2.ERROR_REASON_REQUIRED_FIELD_MISSING,
+        f"{_RUN_ROLLOUT} needs the field '{field}'; set it and call again",
+        metadata={"field": field, "method": _RUN_ROLLOUT},
+    )
+
+
+def no_hello(field: str) -> MeshError:
+    """The first message is no valid hello."""
+    return MeshError(
+        errors_pb2.ERROR_REASON_REQUIRED_FIELD_MISSING,
+        f"the first message needs the field '{field}'",
+        metadata={"field": field, "method": METHOD},
+    )
+
+
+def queue_full(what: str, queue: str, limit: int) -> MeshError:
+    """No more of something can wait."""
+    return MeshError(
+        errors_pb2.ERROR_REASON_QUEUE_FULL,
+        what,
+        metadata={"queue": queue, "limit": str(limit)},
+        retry_after_s=_RETRY_S,
+    )
+
+
+def too_late(what: str) -> MeshError:
+    """A time limit passed."""
+    return MeshError(errors_pb2.ERROR_REASON_DEADLINE_PASSED, what, metadata={"method": METHOD})
+
+
+def cancelled(why: str = "the collector cancelled it") -> MeshError:
+    """It is not wanted any more."""
+    return MeshError(errors_pb2.ERROR_REASON_CALLER_CANCELLED, why)
+
+
+def draining(agent: str) -> MeshError:
+    """The agent shuts down."""
+    return MeshError(errors_pb2.ERROR_REASON_DRAINING, f"agent '{agent}' is shutting down")

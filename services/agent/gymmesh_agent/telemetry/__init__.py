@@ -1,1 +1,0 @@
-"""What is measured and traced of attempts."""
