@@ -57,11 +57,12 @@ class Stream:
 class _Forgetful(CollectAgent):
     """Keeps no record of what it ran."""
 
-    def start(self, request: Any, context: Any, send: Any) -> Any:
-        attempt = super().start(request, context, send)
+    async def run_rollout(
+        self, request: Any, context: Any, sink: Any, waited_s: float = 0.0
+    ) -> None:
+        await super().run_rollout(request, context, sink, waited_s)
         self.requests.clear()
         self.contexts.clear()
-        return attempt
 
 
 async def serve() -> None:
