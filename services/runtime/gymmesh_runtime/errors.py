@@ -232,6 +232,11 @@ def _reason_of_name(name: str) -> Reason.ValueType | None:
         return None
 
 
+# What grpc.aio says of its own when a stream ends while it writes a request: the peer has ended the
+# call, and its status is lost. It is no fault of the peer's code.
+_STATUS_LOST: Final = "Internal error from Core"
+
+
 def from_rpc_error(exc: grpc.aio.AioRpcError, address: str, method: str) -> MeshError:
     """Converts what gRPC raised for a call of ``method`` at ``address`` into a MeshError."""
     status = _status_in_trailers(exc)
@@ -239,6 +244,8 @@ def from_rpc_error(exc: grpc.aio.AioRpcError, address: str, method: str) -> Mesh
     if status is not None and status.code == code.value[0]:
         return from_status(status)
     detail = (exc.details() or code.name)[:_MAX_MESSAGE]
+    if code is grpc.StatusCode.INTERNAL and detail == _STATUS_LOST:
+        return connection_closed(address)
     reason = _reason_of_bare(code, detail)
     metadata = {"address": address, "method": method}
     if reason == Reason.ERROR_REASON_MESSAGE_TOO_LARGE:
@@ -278,7 +285,7 @@ def bounded_timeout(timeout: float, method: str) -> float:
 
 
 def connection_closed(address: str) -> MeshError:
-    """The error of a call whose channel this process closed under it."""
+    """The error of a call that was closed under it, by this process or without a status."""
     return MeshError(
         Reason.ERROR_REASON_PEER_UNAVAILABLE,
         f"{address}: the connection was closed while the call ran",

@@ -174,6 +174,15 @@ def test_a_broken_status_in_the_trailers_is_ignored(trailer: bytes) -> None:
     assert error.metadata == {"address": "10.0.0.1:1", "method": "a.B/C"}
 
 
+def test_a_status_that_grpc_lost_is_a_connection_that_broke() -> None:
+    nothing = grpc.aio.Metadata()
+    code, words = grpc.StatusCode.INTERNAL, "Internal error from Core"
+    exc = grpc.aio.AioRpcError(code, nothing, nothing, details=words)
+    assert from_rpc_error(exc, "10.0.0.1:1", "a.B/C").reason_name == "PEER_UNAVAILABLE"
+    exc = grpc.aio.AioRpcError(code, nothing, nothing, details="a fault of its own")
+    assert from_rpc_error(exc, "10.0.0.1:1", "a.B/C").reason_name == "INTERNAL_FAULT"
+
+
 def test_an_unforeseen_exception_keeps_its_words_to_itself() -> None:
     words = "token sk-123 refused"
     error = unforeseen(RuntimeError(words), "x.Y/Z")
