@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -12,7 +12,7 @@ from gymmesh_cli.options import json_option
 from gymmesh_cli.terminal import echo, echo_json, one_line
 
 if TYPE_CHECKING:
-    from gymmesh_data import ExportSummary
+    from gymmesh_data import ExportOptions, ExportSummary
 
 _FORMATS: Final = ("messages", "sft", "tokens", "dpo", "openai", "openai-dpo")
 # A rollout worth imitating has at least this reward, unless said otherwise.
@@ -88,19 +88,10 @@ def export(
     inputs: tuple[Path, ...],
     name: str,
     output: Path,
-    min_reward: float | None,
-    environments: tuple[str, ...],
-    whole: bool,
-    best: int | None,
-    distinct: bool | None,
-    no_reasoning: bool,
-    no_tokens: bool,
-    margin: float,
-    pairs: int,
-    whole_answers: bool,
     overwrite: bool,
     resume: bool,
     as_json: bool,
+    **chosen: Any,
 ) -> int:
     """Write rollouts in the format of a trainer, as JSON lines.
 
@@ -124,31 +115,50 @@ def export(
 
     Exit code 0 when something was written, 1 when nothing was left to write.
     """
-    from gymmesh_data import FORMATS, ExportOptions, PairRules, Selection
     from gymmesh_data import export as write
 
-    form = FORMATS[name]
-    if min_reward is None and form.demonstrations:
-        min_reward = _DEMONSTRATION
-    selection = Selection(
-        min_reward=min_reward,
-        environments=frozenset(environments),
-        per_task=best,
-        distinct=form.demonstrations if distinct is None else distinct,
-        whole=whole,
-    )
-    options = ExportOptions(
-        selection=selection,
-        pairs=PairRules(margin, pairs, whole_answers),
-        reasoning=not no_reasoning,
-        tokens=not no_tokens,
-    )
+    options = _options(name, **chosen)
     summary = write(inputs, output, name, options, overwrite=overwrite, resume=resume)
     if as_json:
         echo_json(summary.to_dict())
     else:
         _say(summary, output)
     return DONE if summary.records else NOTHING_DONE
+
+
+def _options(
+    name: str,
+    *,
+    min_reward: float | None,
+    environments: tuple[str, ...],
+    whole: bool,
+    best: int | None,
+    distinct: bool | None,
+    no_reasoning: bool,
+    no_tokens: bool,
+    margin: float,
+    pairs: int,
+    whole_answers: bool,
+) -> ExportOptions:
+    """The options of the command, with the defaults that the format has."""
+    from gymmesh_data import FORMATS, ExportOptions, PairRules, Selection
+
+    demonstrations = FORMATS[name].demonstrations
+    if min_reward is None and demonstrations:
+        min_reward = _DEMONSTRATION
+    selection = Selection(
+        min_reward=min_reward,
+        environments=frozenset(environments),
+        per_task=best,
+        distinct=demonstrations if distinct is None else distinct,
+        whole=whole,
+    )
+    return ExportOptions(
+        selection=selection,
+        pairs=PairRules(margin, pairs, whole_answers),
+        reasoning=not no_reasoning,
+        tokens=not no_tokens,
+    )
 
 
 def _say(summary: ExportSummary, output: Path) -> None:

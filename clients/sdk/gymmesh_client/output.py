@@ -325,11 +325,7 @@ def prepare(
         session = part | session_info(files, run_id, identity, repeats, left_out)
         journal = Journal.create(files, session, disk)
         return _traced(journal, skipped, trace, delay_s, 0)
-    if not files.journal.exists():
-        old = read_old_run(files)
-        assert old is not None  # `check` has seen it
-        migrate(files, old, disk)
-    journal = Journal.resume(files, disk)
+    journal = _journal_of(files, disk)
     try:
         retried = _give_up(journal, retry or RetryChoice())
         _kept(journal, on_row, on_failure)
@@ -341,6 +337,15 @@ def prepare(
         journal.close()
         raise
     return _traced(journal, skipped, trace, delay_s, retried)
+
+
+def _journal_of(files: OutputFiles, disk: Disk) -> Journal:
+    """The journal of a run that is resumed; made for a run of a version that kept none."""
+    if not files.journal.exists():
+        old = read_old_run(files)
+        assert old is not None  # `check` has seen it
+        migrate(files, old, disk)
+    return Journal.resume(files, disk)
 
 
 def _traced(

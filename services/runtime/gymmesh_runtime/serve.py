@@ -132,52 +132,68 @@ async def serving(
             credentials=credentials,
         )
         stack.push_async_callback(directory.close)
-        discovery = _discovery_peer(directory, options, services)
-        watch = None if discovery is None else _watching(stack, discovery, directory)
-
-        for service in services:
-            stack.push_async_callback(close_bounded, service)
-            await service.open(directory)
-            if len(services) > 1:
-                directory.add_direct(instance_of(service), service.servicers())
-                discovery = discovery or _own_registry(directory, service)
-            if discovery is not None and _is_shared(service):
-                watch = _watching(stack, discovery, directory)
-
-        outlets = [_Outlet(one, options, credentials) for one in services if exposed(one)]
-        for outlet in outlets:
-            await outlet.start(metrics_address, alone=len(services) == 1)
+        discovery, watch = await _open_all(stack, services, options, directory)
+        servers = [_ServiceServer(one, options, credentials) for one in services if exposed(one)]
+        for server in servers:
+            await server.start(metrics_address, alone=len(services) == 1)
         if discovery is not None:
-            for outlet in outlets:
-                outlet.register_with(discovery)
-        # Below the servers' stop: they stay listed, as draining, while calls end.
-        for outlet in outlets:
-            stack.push_async_callback(outlet.deregister)
-        grace = _Grace(options.drain_s)
-        stack.push_async_callback(_stop_all, outlets, grace)
-        if options.hands_over:
-            stack.push_async_callback(_let_go, [outlet.service for outlet in outlets], grace)
-        for outlet in outlets:
-            drain = getattr(outlet.service, "drain", None)
-            if drain is not None:
-                # Streams that last as long as their callers must be told, and end in time.
-                stack.callback(drain, options.drain_s * _DRAIN_SHARE)
-        for outlet in outlets:
-            stack.push_async_callback(outlet.leave)
-            await outlet.enter()
+            for server in servers:
+                server.register_with(discovery)
+        _end_in_order(stack, servers, options)
+        for server in servers:
+            stack.push_async_callback(server.leave)
+            await server.enter()
         if health is not None:
             stack.push_async_callback(health.set_serving, False)
             await health.set_serving(True)
         if watch is not None:
             # A registry that came back without its memory hears of us at once.
-            watch.on_snapshot = lambda: _renew(outlets)
+            watch.on_snapshot = lambda: _renew(servers)
 
         for beside in (heartbeat(), give_back_spare_memory()):
             stack.push_async_callback(_cancel, asyncio.create_task(beside))
-        yield Served([outlet.instance for outlet in outlets], directory)
+        yield Served([server.instance for server in servers], directory)
 
 
-class _Outlet:
+async def _open_all(
+    stack: AsyncExitStack,
+    services: Sequence[Service],
+    options: ServeOptions,
+    directory: PeerDirectory,
+) -> tuple[DiscoveryPeer | None, DirectoryWatch | None]:
+    """Opens the services in their order; returns the registry's peer and its watch, if any."""
+    discovery = _discovery_peer(directory, options, services)
+    watch = None if discovery is None else _watching(stack, discovery, directory)
+    for service in services:
+        stack.push_async_callback(close_bounded, service)
+        await service.open(directory)
+        if len(services) > 1:
+            directory.add_direct(instance_of(service), service.servicers())
+            discovery = discovery or _own_registry(directory, service)
+        if discovery is not None and _is_shared(service):
+            watch = _watching(stack, discovery, directory)
+    return discovery, watch
+
+
+def _end_in_order(
+    stack: AsyncExitStack, servers: Sequence[_ServiceServer], options: ServeOptions
+) -> None:
+    """Has the stack drain the services, let go of callers, stop the servers, and deregister."""
+    # Below the servers' stop: they stay listed, as draining, while calls end.
+    for server in servers:
+        stack.push_async_callback(server.deregister)
+    grace = _Grace(options.drain_s)
+    stack.push_async_callback(_stop_all, servers, grace)
+    if options.hands_over:
+        stack.push_async_callback(_let_go, [server.service for server in servers], grace)
+    for server in servers:
+        drain = getattr(server.service, "drain", None)
+        if drain is not None:
+            # Streams that last as long as their callers must end in time.
+            stack.callback(drain, options.drain_s * _DRAIN_SHARE)
+
+
+class _ServiceServer:
     """A service's server, and its entry in the registry."""
 
     def __init__(self, service: Service, options: ServeOptions, credentials: Credentials) -> None:
@@ -270,14 +286,14 @@ async def _let_go(services: Sequence[Service], grace: _Grace) -> None:
                 _log.warning("%s goes down with sessions open", service.instance_id)
 
 
-async def _stop_all(outlets: Sequence[_Outlet], grace: _Grace) -> None:
+async def _stop_all(servers: Sequence[_ServiceServer], grace: _Grace) -> None:
     grace_s = grace.left()
-    await asyncio.gather(*(outlet.stop(grace_s) for outlet in outlets))
+    await asyncio.gather(*(server.stop(grace_s) for server in servers))
 
 
-def _renew(outlets: Sequence[_Outlet]) -> None:
-    for outlet in outlets:
-        outlet.renew_soon()
+def _renew(servers: Sequence[_ServiceServer]) -> None:
+    for server in servers:
+        server.renew_soon()
 
 
 async def serve(
