@@ -14,7 +14,7 @@ from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.verify.v1 import verify_pb2
 from gymmesh_responses import CodecError, loads, message_text, text_of
 
-from .models import Ledger, ModelAccess, Models
+from .models import ModelAccess, Models, UsageCounter
 from .task import Task
 from .verdicts import Stage
 
@@ -131,7 +131,7 @@ class Rollout(Transcript, ModelAccess):
             models,
         )
 
-    def _ledger(self) -> Ledger:
+    def _usage_counter(self) -> UsageCounter:
         return self.usage
 
     @property

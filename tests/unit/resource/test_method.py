@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gymmesh_resource.models import Ledger, in_call
+from gymmesh_resource.models import UsageCounter, in_call
 from gymmesh_resource.serving import Method
 from gymmesh_resource.workers import Threads
 
@@ -42,9 +42,9 @@ async def exits(left: int, *, right: int = 2) -> int:
     raise SystemExit(3)
 
 
-async def tells_its_call() -> tuple[float, Ledger | None] | None:
+async def tells_its_call() -> tuple[float, UsageCounter | None] | None:
     call = in_call.get()
-    return None if call is None else (call.deadline, call.ledger)
+    return None if call is None else (call.deadline, call.usage_counter)
 
 
 @pytest.mark.parametrize("calls_models", [False, True])
@@ -58,7 +58,7 @@ async def test_it_is_called_with_its_arguments(
     calls_models: bool,
 ) -> None:
     method = method_of(function, threads, calls_models=calls_models)
-    assert await method.call((1,), named, deadline=5.0, usage=Ledger()) == wanted
+    assert await method.call((1,), named, deadline=5.0, usage=UsageCounter()) == wanted
     assert in_call.get() is None
 
 
@@ -73,9 +73,9 @@ async def test_what_it_raises_passes_and_an_exit_is_no_exit(
 
 
 async def test_models_are_asked_within_its_limit_and_its_callers(threads: Threads) -> None:
-    ledger = Ledger()
+    counter = UsageCounter()
     method = method_of(tells_its_call, threads, calls_models=True)
-    assert await method.call((), deadline=5.0, usage=ledger) == (5.0, ledger)
+    assert await method.call((), deadline=5.0, usage=counter) == (5.0, counter)
     before = monotonic()
     deadline, counted = await method.call(())
     assert before + LIMIT_S <= deadline <= monotonic() + LIMIT_S

@@ -2,15 +2,15 @@
 
 from .access import ModelAccess
 from .client import Call, ModelAnswer, Models, Prompt, in_call
-from .usage import Ledger, charge, merged
+from .usage import UsageCounter, charge, merged
 
 __all__ = [
     "Call",
-    "Ledger",
     "ModelAccess",
     "ModelAnswer",
     "Models",
     "Prompt",
+    "UsageCounter",
     "charge",
     "in_call",
     "merged",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .client import ModelAnswer, Models, Prompt, in_call
-from .usage import Ledger
+from .usage import UsageCounter
 
 __all__ = ["ModelAccess"]
 
@@ -15,13 +15,13 @@ class ModelAccess:
 
     rollout_id: str
     _models: Models | None = None
-    _usage: Ledger | None = None
+    _usage: UsageCounter | None = None
 
     @property
-    def usage(self) -> Ledger:
+    def usage(self) -> UsageCounter:
         """What its model calls consumed so far, as far as no turn or verdict reports it."""
         if self._usage is None:
-            self._usage = Ledger()
+            self._usage = UsageCounter()
         return self._usage
 
     async def ask(
@@ -52,7 +52,7 @@ class ModelAccess:
             seed=seed,
             params=params,
             rollout_id=self.rollout_id,
-            ledger=self._ledger(),
+            usage_counter=self._usage_counter(),
         )
 
     def ask_sync(self, model: str, prompt: Prompt, **named: Any) -> ModelAnswer:
@@ -61,6 +61,6 @@ class ModelAccess:
             raise RuntimeError("the environment is not being served: there are no models to ask")
         return self._models.from_thread(self.ask(model, prompt, **named))
 
-    def _ledger(self) -> Ledger:
+    def _usage_counter(self) -> UsageCounter:
         call = in_call.get()
-        return self.usage if call is None or call.ledger is None else call.ledger
+        return self.usage if call is None or call.usage_counter is None else call.usage_counter

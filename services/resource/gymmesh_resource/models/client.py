@@ -23,7 +23,7 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 
 from ..errors import DefinitionError
-from .usage import Ledger
+from .usage import UsageCounter
 
 __all__ = ["Call", "ModelAnswer", "Models", "Prompt", "in_call"]
 
@@ -69,7 +69,7 @@ class Call:
     """
 
     deadline: float
-    ledger: Ledger | None = None
+    usage_counter: UsageCounter | None = None
 
 
 in_call: ContextVar[Call | None] = ContextVar("gymmesh_in_call", default=None)
@@ -131,7 +131,7 @@ class Models:
         seed: int | None,
         params: Mapping[str, Any],
         rollout_id: str,
-        ledger: Ledger,
+        usage_counter: UsageCounter,
     ) -> ModelAnswer:
         """One answer. Raises MeshError as the model service does, CodecError for bad params."""
         directory, service = self._find(model)
@@ -142,7 +142,7 @@ class Models:
         try:
             reply = await _create(directory, service, request, _deadline())
             # A kept answer consumed nothing.
-            ledger.add(service, _NOTHING if reply.from_cache else reply.response.usage)
+            usage_counter.add(service, _NOTHING if reply.from_cache else reply.response.usage)
             _check(reply.response, service)
         except MeshError as error:
             outcome = error.reason_name

@@ -8,10 +8,10 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_runtime.errors import MeshError
 
-__all__ = ["Ledger", "charge", "merged"]
+__all__ = ["UsageCounter", "charge", "merged"]
 
 
-class Ledger:
+class UsageCounter:
     """Calls and tokens by model service."""
 
     __slots__ = ("_entries",)
@@ -31,11 +31,11 @@ class Ledger:
         return merged((self,))
 
 
-def merged(ledgers: Iterable[Ledger]) -> list[rollout_pb2.ModelCallUsage]:
-    """The sums of several ledgers by model."""
+def merged(counters: Iterable[UsageCounter]) -> list[rollout_pb2.ModelCallUsage]:
+    """The sums of several counters by model."""
     sums: dict[str, list[int]] = {}
-    for ledger in ledgers:
-        for model, entry in ledger._entries.items():
+    for usage_counter in counters:
+        for model, entry in usage_counter._entries.items():
             known = sums.setdefault(model, [0, 0, 0])
             for place, count in enumerate(entry):
                 known[place] += count
@@ -47,6 +47,6 @@ def merged(ledgers: Iterable[Ledger]) -> list[rollout_pb2.ModelCallUsage]:
     ]
 
 
-def charge(error: MeshError, ledgers: Iterable[Ledger]) -> None:
+def charge(error: MeshError, counters: Iterable[UsageCounter]) -> None:
     """Has an error say what was consumed before it, as a failed call has no reply to say it in."""
-    error.usage = tuple(merged(ledgers))
+    error.usage = tuple(merged(counters))

@@ -18,7 +18,7 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.timers import Limit
 
 from ..errors import TookTooLong
-from ..models import Call, Ledger, in_call
+from ..models import Call, UsageCounter, in_call
 from ..workers import CallTimer, Threads, ThreadsBusy, running_call
 from .step_timer import StepTimer
 
@@ -58,7 +58,7 @@ class Method:
         keywords: Mapping[str, Any] = _NO_KEYWORDS,
         *,
         deadline: float | None = None,
-        usage: Ledger | None = None,
+        usage: UsageCounter | None = None,
     ) -> Any:
         """The method's result.
 

@@ -21,7 +21,7 @@ from gymmesh_runtime.telemetry.current_rollout import for_rollout
 
 from ..environment import Said, Turn
 from ..errors import WrongResult
-from ..models import Ledger, charge
+from ..models import UsageCounter, charge
 from ..rollout import Transcript
 from ..session import Session
 from ..task import Task
@@ -162,7 +162,7 @@ class ResourceServicer:
                     "The episode is over: there are no further turns.",
                     metadata={"session_id": session.id, "state": "done"},
                 )
-            usage = Ledger()
+            usage = UsageCounter()
             with for_rollout(session.rollout_id):
                 try:
                     new = Transcript(request.new_items)
@@ -176,7 +176,7 @@ class ResourceServicer:
                     raise_from(fault, error)
 
     def _turn_answer(
-        self, session: Session[Any], turn: object, usage: Ledger
+        self, session: Session[Any], turn: object, usage: UsageCounter
     ) -> resource_pb2.NextTurnResponse:
         method = self._next_turn.function
         if isinstance(turn, str):

@@ -22,7 +22,7 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.telemetry.current_rollout import for_rollout
 
 from ..errors import TaskInvalid, TookTooLong, WrongResult
-from ..models import Ledger, Models, charge, merged
+from ..models import Models, UsageCounter, charge, merged
 from ..rollout import Member, Rollout
 from ..session import Session
 from ..task import Task
@@ -140,7 +140,7 @@ class VerifyServicer:
         stage: str,
         task: Task,
         items: Mapping[str, Sequence[responses_pb2.Item]] | None = None,
-        usages: Sequence[Ledger] = (),
+        usages: Sequence[UsageCounter] = (),
     ) -> MeshError:
         """The MeshError for what kept the verifier from a verdict, with the usage until then.
 

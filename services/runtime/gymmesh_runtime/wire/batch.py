@@ -4,7 +4,7 @@ What an RPC message costs is its handling, not its bytes, so every long-lived
 stream of the mesh (the mux both ways, Collect both ways) sends batches. When a
 batch leaves is decided by ``Coalescer``, which knows neither sockets nor clocks;
 ``Outbox`` is its asyncio edge, between any number of senders and one writer, whom
-its ``Bell`` wakes.
+its ``Wakeup`` wakes.
 
     quiet stream     an item leaves at the end of the loop's turn
     busy stream      items gather for at most ``delay_s`` since the last batch
@@ -124,10 +124,10 @@ class Coalescer(Generic[T]):
         return batch
 
 
-class Bell:
+class Wakeup:
     """Wakes the one writer of a stream, now or at a time, on one event loop."""
 
-    __slots__ = ("_loop", "_timer", "_writer", "closed", "due", "rung", "time")
+    __slots__ = ("_loop", "_timer", "_writer", "closed", "due", "time", "woken")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -135,42 +135,42 @@ class Bell:
         self._writer: asyncio.Future[None] | None = None  # what the writer waits on
         #: The loop's clock, in seconds.
         self.time = self._loop.time
-        #: When it is to ring; infinity: it is set to no time.
+        #: When it wakes the writer; infinity: it is set to no time.
         self.due = math.inf
-        #: Whether it rings already, and the writer is to come.
-        self.rung = False
+        #: Whether the writer has been woken and has not come yet.
+        self.woken = False
         #: Whether it is closed: the writer has no more reason to wait.
         self.closed = False
 
-    def ring(self) -> None:
-        """Rings; the writer comes at the end of the loop's turn, or once it is back."""
-        self.rung = True
+    def wake(self) -> None:
+        """Wake the writer: it comes at the end of the loop's turn, or once it is back."""
+        self.woken = True
         if self._writer is not None and not self._writer.done():
             self._writer.set_result(None)
 
-    def ring_at(self, due: float) -> None:
-        """Rings at a time, unless it is to ring sooner already, or is closed."""
+    def wake_at(self, due: float) -> None:
+        """Wake the writer at a time, unless it will be woken sooner, or this is closed."""
         if due < self.due and not self.closed:
             self._stop_timer()
-            self._timer, self.due = self._loop.call_at(due, self.ring), due
+            self._timer, self.due = self._loop.call_at(due, self.wake), due
 
     def close(self) -> None:
-        """Rings for the last time."""
+        """Wake the writer for the last time."""
         self.closed = True
         self._stop_timer()
-        self.ring()
+        self.wake()
 
     def next(self) -> asyncio.Future[None]:
-        """What the writer waits on while it does not ring and is not closed."""
+        """What the writer waits on until it is woken or this is closed."""
         # No coroutine with the whole wait: a stream that is not busy has a batch for each item.
         self._writer = self._loop.create_future()
         return self._writer
 
     def reset(self) -> None:
-        """The writer has come: it is quiet, and set to no time."""
+        """The writer has come: nothing is due."""
         if self._timer is not None:
             self._stop_timer()
-        self.rung = False
+        self.woken = False
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -197,7 +197,7 @@ class Outbox(Generic[T]):
         max_queued_items: int = 65_536,
         max_queued_bytes: int = 8 * MIB,
     ) -> None:
-        self._bell = Bell()
+        self._wakeup = Wakeup()
         #: What was put and is not taken yet.
         self.waiting: Coalescer[T] = Coalescer(limits or BatchLimits())
         self._max_items = max_queued_items
@@ -227,17 +227,17 @@ class Outbox(Generic[T]):
         """
         if self.closed:
             raise OutboxClosed
-        bell, coalescer = self._bell, self.waiting
-        ripe = coalescer.add(item, size, bell.time(), urgent=urgent, delay_s=delay_s)
+        wakeup, coalescer = self._wakeup, self.waiting
+        ripe = coalescer.add(item, size, wakeup.time(), urgent=urgent, delay_s=delay_s)
         if coalescer.size >= self._max_bytes or len(coalescer.items) >= self._max_items:
             self.full = True
         if ripe:
-            if not bell.rung:
-                bell.ring()
-        elif delay_s is not None or bell.due == math.inf:
+            if not wakeup.woken:
+                wakeup.wake()
+        elif delay_s is not None or wakeup.due == math.inf:
             due = coalescer.due()
             assert due is not None  # an item waits
-            bell.ring_at(due)
+            wakeup.wake_at(due)
 
     async def room(self) -> None:
         """Waits, first come first served, until it is not full. Raises OutboxClosed.
@@ -258,13 +258,13 @@ class Outbox(Generic[T]):
 
         For one writer, which calls it again after the last batch is written.
         """
-        bell, coalescer = self._bell, self.waiting
-        while not bell.rung and not bell.closed:
-            await bell.next()
-        bell.reset()
-        batch = coalescer.take(bell.time())
+        wakeup, coalescer = self._wakeup, self.waiting
+        while not wakeup.woken and not wakeup.closed:
+            await wakeup.next()
+        wakeup.reset()
+        batch = coalescer.take(wakeup.time())
         if len(coalescer.items):
-            bell.ring()
+            wakeup.wake()
         self.full = coalescer.size >= self._max_bytes or len(coalescer.items) >= self._max_items
         if self._room and not self.full:
             self._wake_all()
@@ -273,7 +273,7 @@ class Outbox(Generic[T]):
     def close(self) -> None:
         """Takes no more; the writer gets what is in it, and then an empty batch."""
         self.closed = True
-        self._bell.close()
+        self._wakeup.close()
         self._wake_all()
 
     def _wake_all(self) -> None:
