@@ -172,6 +172,7 @@ class _Writer:
 
     def _reasoning(self, item: Json, where: str) -> None:
         if not self._style.keep_reasoning:
+            self.losses["reasoning"] += 1
             return
         parts = item.get("content") or item.get("summary") or []
         if not isinstance(parts, list):

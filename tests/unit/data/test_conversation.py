@@ -96,6 +96,13 @@ def test_arguments_are_objects_for_templates() -> None:
     assert sum(said.losses.values()) == 1
 
 
+def test_reasoning_that_is_left_out_is_counted() -> None:
+    rollout = stored_rollout(row(REASONING, text("5")), "x")
+    said = conversation_of(rollout, ChatStyle(keep_reasoning=False))
+    assert said.messages[1] == {"role": "assistant", "content": "5"}
+    assert dict(said.losses) == {"reasoning": 1}
+
+
 def test_what_has_no_place_is_counted() -> None:
     said = conversation_of(
         stored_rollout(

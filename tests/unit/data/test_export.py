@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -226,6 +227,10 @@ export([Path(sys.argv[1])], Path(sys.argv[2]), sys.argv[3], resume=len(sys.argv)
 """
 
 
+def _kept(checkpoint: Path) -> int:
+    return int(json.loads(checkpoint.read_text())["bytes"]) if checkpoint.exists() else 0
+
+
 @pytest.mark.parametrize("name", ["messages", "dpo"])
 def test_an_export_that_was_killed_goes_on(tmp_path: Path, name: str) -> None:
     rows = write_rows(
@@ -241,7 +246,7 @@ def test_an_export_that_was_killed_goes_on(tmp_path: Path, name: str) -> None:
     checkpoint = tmp_path / "out.jsonl.part.json"
     process = subprocess.Popen(command)
     deadline = time.monotonic() + 60
-    while not checkpoint.exists() and process.poll() is None and time.monotonic() < deadline:
+    while not _kept(checkpoint) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.001)
     os.kill(process.pid, signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL, "it was done before it could be killed"
@@ -272,6 +277,11 @@ def test_going_on_with_other_rollouts_is_refused(tmp_path: Path) -> None:
         interrupted(crc, said)
         with pytest.raises(UserError, match="made of other rollouts"):
             export([rows], out, "messages", resume=True)
+    # What is said to be there, but is not, is never filled up.
+    interrupted(zlib.crc32(b"".join(lines[:4])), size)
+    part.write_bytes(b"".join(lines[:3]))
+    with pytest.raises(UserError, match="made of other rollouts"):
+        export([rows], out, "messages", resume=True)
     checkpoint.write_text("{")
     with pytest.raises(UserError, match="is damaged"):
         export([rows], out, "messages", resume=True)

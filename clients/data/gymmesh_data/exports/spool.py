@@ -9,13 +9,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 
 _TABLES: Final = """
     PRAGMA journal_mode = OFF;
     PRAGMA synchronous = OFF;
-    CREATE TABLE tasks (number INTEGER PRIMARY KEY, task_id TEXT NOT NULL UNIQUE);
+    CREATE TABLE tasks (number INTEGER PRIMARY KEY, task_id BLOB NOT NULL UNIQUE);
     CREATE TABLE rollouts (
         number INTEGER PRIMARY KEY,
         task INTEGER NOT NULL,
@@ -39,7 +38,7 @@ class Spool:
     def add(self, task_id: str, reward: float, content: bytes) -> None:
         """Keep a rollout's content."""
         # Text with an unpaired surrogate is none for SQLite.
-        name = task_id.encode("utf-8", "surrogatepass").hex() if not _is_plain(task_id) else task_id
+        name = task_id.encode("utf-8", "surrogatepass")
         self._base.execute("INSERT OR IGNORE INTO tasks (task_id) VALUES (?)", (name,))
         self._base.execute(
             "INSERT INTO rollouts (task, reward, content) "
@@ -71,19 +70,6 @@ class Spool:
     def __enter__(self) -> Spool:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._base.close()
         self._path.unlink(missing_ok=True)
-
-
-def _is_plain(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import time
 import zlib
 from collections.abc import Iterable
@@ -55,37 +56,36 @@ class LineFile:
             kept, crc = self._kept() if resume else (0, 0)
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
             with os.fdopen(os.open(self.part, flags, OWNER_ONLY), "r+b") as file:
+                if os.fstat(file.fileno()).st_size < kept:
+                    raise self._changed()
                 file.truncate(kept)
                 file.seek(kept)
+                if not kept:
+                    self._note(file, 0, 0)
                 self._write(file, lines, kept, crc)
                 file.flush()
                 os.fsync(file.fileno())
             self.part.replace(self.path)
             self.checkpoint.unlink(missing_ok=True)
-        except OSError as error:
-            cause = (error.strerror or str(error)).lower()
+        except (OSError, sqlite3.Error) as error:
+            cause = (getattr(error, "strerror", None) or str(error)).lower()
             raise UserError(f"{self.path}: cannot be written: {cause}") from None
         return kept
 
     def _write(self, file: BinaryIO, lines: Iterable[bytes], kept: int, kept_crc: int) -> None:
         size = crc = 0
         due = time.monotonic() + _CHECKPOINT_S
-        try:
-            for line in lines:
-                size, crc = size + len(line), zlib.crc32(line, crc)
-                if size > kept:
-                    file.write(line)
-                elif size == kept and crc != kept_crc:
-                    raise self._changed()
-                if size - len(line) < kept < size:
-                    raise self._changed()
-                if size > kept and time.monotonic() >= due:
-                    self._note(file, size, crc)
-                    due = time.monotonic() + _CHECKPOINT_S
-        except KeyboardInterrupt:
+        for line in lines:
+            size, crc = size + len(line), zlib.crc32(line, crc)
             if size > kept:
+                file.write(line)
+            elif size == kept and crc != kept_crc:
+                raise self._changed()
+            if size - len(line) < kept < size:
+                raise self._changed()
+            if size > kept and time.monotonic() >= due:
                 self._note(file, size, crc)
-            raise
+                due = time.monotonic() + _CHECKPOINT_S
         if size < kept:
             raise self._changed()
 
