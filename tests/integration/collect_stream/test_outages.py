@@ -174,6 +174,21 @@ async def test_an_agent_that_shuts_down_lets_rollouts_end_and_takes_none() -> No
         assert run.stream.broken.reason_name in ("DRAINING", "PEER_UNAVAILABLE")
 
 
+async def test_a_fault_of_the_agents_own_code_is_no_quiet_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    agent = CollectAgent()
+
+    def fault() -> None:
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(agent.collectors, "_start_attempts", fault)
+    async with collecting(agent) as (run, _):
+        with pytest.raises(MeshError, match="INTERNAL_FAULT"):
+            async with asyncio.timeout(BOUND_S):
+                await run.one(ask(1))
+
+
 async def test_a_shutdown_ends_what_does_not_end_in_time() -> None:
     agent = CollectAgent(pause=slow(30.0))
     async with collecting(agent) as (run, _):

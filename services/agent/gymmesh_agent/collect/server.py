@@ -17,7 +17,7 @@ from gymmesh_agent.collect.config import CollectConfig
 from gymmesh_agent.collect.run_queue import fair_share, next_to_start
 from gymmesh_runtime import metrics
 from gymmesh_runtime.contract import CONTRACT_VERSION, required_fields
-from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.errors import MeshError, unforeseen
 from gymmesh_runtime.security.ownership import owned
 from gymmesh_runtime.text.names import check_name
 
@@ -149,6 +149,19 @@ class CollectServer:
         )
         return agent_pb2.CollectResponse(welcome=welcome)
 
+    def _receive(
+        self, request: agent_pb2.CollectRequest, collector: Collector, connection: Connection
+    ) -> bool:
+        """Do what a message says; False where that has ended the connection with an error."""
+        try:
+            collector.receive(request)
+            self._start_attempts()
+        except Exception as error:
+            typed = error if isinstance(error, MeshError) else unforeseen(error, errors.METHOD)
+            connection.end(typed)
+            return False
+        return True
+
     async def _read(
         self,
         requests: AsyncIterator[agent_pb2.CollectRequest],
@@ -160,8 +173,8 @@ class CollectServer:
             async for request in requests:
                 if collector.connection is not connection:
                     return  # taken over: the newer connection says the same
-                collector.receive(request)
-                self._start_attempts()
+                if not self._receive(request, collector, connection):
+                    return
         except MeshError as error:
             connection.end(error)
         except Exception:  # the connection broke; the writer reports it
