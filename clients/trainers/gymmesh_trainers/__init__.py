@@ -1,0 +1,1 @@
+"""Finished rollouts for a training loop: in Python, and through the hooks of the trainers."""

@@ -1,0 +1,1 @@
+"""A local page that shows stored rollouts, and those of a run that goes on."""
