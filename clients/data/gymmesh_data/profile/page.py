@@ -38,7 +38,7 @@ th:first-child,td:first-child{text-align:left;overflow-wrap:anywhere}th{color:va
 .pictures{display:grid;grid-template-columns:repeat(auto-fit,minmax(22rem,1fr));gap:1rem}
 figure{margin:0}figcaption{color:var(--soft)}svg{width:100%;height:auto}
 .cards{display:flex;flex-wrap:wrap;gap:1rem}.cards div{border:1px solid var(--line);
-border-radius:.5rem;padding:.6rem 1rem}.cards b{display:block;font-size:1.4rem}
+border-radius:.5rem;padding:.6rem 1rem}.cards b{display:block;font-size:1.1rem}
 .warn{background:var(--warn);border-radius:.4rem;padding:.4rem .8rem;margin:.4rem 0}
 """
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"

@@ -252,7 +252,9 @@ def _known(totals: Totals) -> list[tuple[str, Any]]:
 
 def _columns(tasks: list[TaskTotals]) -> list[tuple[str, int, resampling.Column]]:
     """What is averaged over the tasks: names, k, and each task's sum and weight."""
-    columns: list[tuple[str, int, resampling.Column]] = [("mean", 0, ([one.reward for one in tasks], [float(one.judged) for one in tasks]))]
+    columns: list[tuple[str, int, resampling.Column]] = [
+        ("mean", 0, ([one.reward for one in tasks], [float(one.judged) for one in tasks]))
+    ]
     for k in powers(max((task.judged for task in tasks), default=0)):
         enough = [float(task.judged >= k) for task in tasks]
 
