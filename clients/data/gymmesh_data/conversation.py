@@ -45,12 +45,15 @@ class Conversation:
         prompt_length: how many of them were there before the model first answered.
         tools: the tools in the form of the Chat Completions API.
         losses: what could not be said in messages, each with how often.
+        token_items: by the place of a message that the model wrote, the item of the row that has
+            the tokens of its call.
     """
 
     messages: list[Json] = field(default_factory=list)
     prompt_length: int = 0
     tools: list[Json] = field(default_factory=list)
     losses: Counter[str] = field(default_factory=Counter)
+    token_items: dict[int, Json] = field(default_factory=dict)
 
     @property
     def prompt(self) -> list[Json]:
@@ -80,7 +83,9 @@ def conversation_of(rollout: StoredRollout, style: ChatStyle | None = None) -> C
         writer.add(item, f"{rollout.where}: response.output[{place}]")
     writer.end_call()
     tools = [chat for tool in rollout.tools if (chat := _tool(tool, writer.losses)) is not None]
-    return Conversation(writer.messages, prompt_length, tools, writer.losses)
+    return Conversation(
+        writer.messages, prompt_length, tools, writer.losses, writer.token_items
+    )
 
 
 class _Writer:
@@ -89,6 +94,7 @@ class _Writer:
     def __init__(self, style: ChatStyle) -> None:
         self.messages: list[Json] = []
         self.losses: Counter[str] = Counter()
+        self.token_items: dict[int, Json] = {}
         self._style = style
         # The assistant message of the model call whose items are being read; None between calls.
         self._answer: Json | None = None
@@ -107,6 +113,8 @@ class _Writer:
             self.losses[f"items of type {kind}"] += 1
         # Only the last item of a model call has its tokens.
         if "generation_token_ids" in item:
+            if self._answer is not None:
+                self.token_items[len(self.messages) - 1] = item
             self.end_call()
 
     def end_call(self) -> None:
