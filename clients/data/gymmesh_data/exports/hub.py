@@ -10,13 +10,21 @@ from typing import Final
 
 import yaml
 
+from gymmesh_data.exports.format import Format, Tokens
+from gymmesh_data.exports.formats import FORMATS
 from gymmesh_data.exports.summary import ExportSummary
+from gymmesh_data.exports.table import table_row
 
-# configuration: the format that makes its files, and what they are, for the card.
-CONFIGS: Final[Mapping[str, tuple[str, str, str]]] = {
-    "rollouts": ("parquet", "parquet", "every rollout, with typed columns and exact tokens"),
-    "sft": ("sft", "jsonl", "demonstrations for supervised fine-tuning"),
-    "dpo": ("dpo", "jsonl", "preference pairs"),
+# configuration: the format of its files, and what they are, for the card. All are JSON lines:
+# `datasets` reads the files of a folder by one loader, and only JSON keeps the arguments of tool
+# calls as each row has them.
+CONFIGS: Final[Mapping[str, tuple[Format, str]]] = {
+    "rollouts": (
+        Format("rows of a table", of_rollout=table_row, tokens=Tokens.BESIDE),
+        "every rollout, with its exact tokens",
+    ),
+    "sft": (FORMATS["sft"], "demonstrations for supervised fine-tuning"),
+    "dpo": (FORMATS["dpo"], "preference pairs"),
 }
 _SIZES: Final = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"))
 
@@ -55,7 +63,7 @@ def card(name: str, files: Sequence[DataFile], environments: Sequence[str]) -> s
     }
     front = yaml.safe_dump(head, sort_keys=False, allow_unicode=True)
     rows = "\n".join(
-        f"| {one.config} | {one.split} | {one.summary.records} | {CONFIGS[one.config][2]} |"
+        f"| {one.config} | {one.split} | {one.summary.records} | {CONFIGS[one.config][1]} |"
         for one in files
     )
     losses = _losses(files)

@@ -10,7 +10,7 @@ from typing import Final
 
 from gymmesh_client import OutputFiles, UserError
 from gymmesh_client.replacing import OWNER_ONLY, make_folder, refuse_inputs
-from gymmesh_data.exports.arrow import require_pyarrow
+from gymmesh_data.exports.format import Format
 from gymmesh_data.exports.formats import FORMATS
 from gymmesh_data.exports.hub import CONFIGS, DataFile, card
 from gymmesh_data.exports.records import records
@@ -53,7 +53,19 @@ def export(
     options = options or ExportOptions()
     if name == HUB:
         return export_hub(inputs, output, options, overwrite=overwrite, resume=resume)
-    form, summary = FORMATS[name], ExportSummary()
+    return _export(inputs, output, FORMATS[name], options, overwrite=overwrite, resume=resume)
+
+
+def _export(
+    inputs: Sequence[Path],
+    output: Path,
+    form: Format,
+    options: ExportOptions,
+    *,
+    overwrite: bool = False,
+    resume: bool = False,
+) -> ExportSummary:
+    summary = ExportSummary()
     if form.check is not None:
         form.check()
     file = LineFile(output)
@@ -94,7 +106,6 @@ def export_hub(
 
     Raises: as `export`.
     """
-    require_pyarrow()
     options = options or ExportOptions()
     if resume:
         raise UserError(f"{output}: a folder starts anew each time; leave out --resume")
@@ -130,14 +141,14 @@ def _fill(
     """
     splits = {"train": (0.0, 1.0 - test), "test": (1.0 - test, 1.0)} if test else {"train": None}
     files, total = list[DataFile](), ExportSummary()
-    for config, (form, suffix, _) in CONFIGS.items():
+    for config, (form, _) in CONFIGS.items():
         chosen = options.selection
-        if FORMATS[form].demonstrations:
+        if form.demonstrations:
             chosen = _worth_imitating(chosen)
         for split, part in splits.items():
-            path = f"{config}/{split}.{suffix}"
+            path = f"{config}/{split}.jsonl"
             some = replace(options, selection=chosen, part=part)
-            summary = export(inputs, folder / path, form, some)
+            summary = _export(inputs, folder / path, form, some)
             total.records += summary.records
             if config == "rollouts":
                 total.rollouts += summary.rollouts
