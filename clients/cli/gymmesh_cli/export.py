@@ -154,9 +154,7 @@ def export(
 
     options = _options(name, **chosen)
     if name == _HUB:
-        summary = export_hub(
-            inputs, output, options, test=test, overwrite=overwrite, resume=resume
-        )
+        summary = export_hub(inputs, output, options, test=test, overwrite=overwrite, resume=resume)
     elif test:
         raise click.UsageError("--test is for --format hf")
     else:

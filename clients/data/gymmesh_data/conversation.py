@@ -83,9 +83,7 @@ def conversation_of(rollout: StoredRollout, style: ChatStyle | None = None) -> C
         writer.add(item, f"{rollout.where}: response.output[{place}]")
     writer.end_call()
     tools = [chat for tool in rollout.tools if (chat := _tool(tool, writer.losses)) is not None]
-    return Conversation(
-        writer.messages, prompt_length, tools, writer.losses, writer.token_items
-    )
+    return Conversation(writer.messages, prompt_length, tools, writer.losses, writer.token_items)
 
 
 class _Writer:

@@ -52,9 +52,7 @@ def test_datasets_reads_every_format_of_json_lines(
 def test_arguments_and_tools_come_back_as_they_were(rollouts: Path, tmp_path: Path) -> None:
     (right, *_) = loaded(exported(rollouts, "sft", tmp_path), tmp_path)
     tools = json.loads(right["tools"])
-    assert [one["function"]["parameters"] for one in tools] == [
-        one["parameters"] for one in TOOLS
-    ]
+    assert [one["function"]["parameters"] for one in tools] == [one["parameters"] for one in TOOLS]
     arguments = right["messages"][2]["tool_calls"][0]["function"]["arguments"]
     assert arguments == {"left": 0, "right": 3}
 

@@ -97,7 +97,9 @@ def pack_eval(lines: Path, target: Path, losses: Counter[str]) -> None:
                 ids.setdefault(one["id"])
                 model = model or one["output"]["model"]
                 environment = environment or one["metadata"]["environment"]
-                archive.writestr(_member(f"samples/{one['id']}_epoch_{one['epoch']}.json"), _json(one))
+                archive.writestr(
+                    _member(f"samples/{one['id']}_epoch_{one['epoch']}.json"), _json(one)
+                )
                 summaries.append(_summary(one))
         header = _header(summaries, list(ids), model or "unknown", environment or "gymmesh")
         start = {key: header[key] for key in ("version", "eval", "plan")}
