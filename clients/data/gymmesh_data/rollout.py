@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from gymmesh_client import UserError
 from gymmesh_responses import dumps
 
 Json = dict[str, Any]
+_ONLY_OBJECTS: Final = frozenset((dict,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +120,9 @@ def _input(value: Any, where: str) -> list[Json]:
 def _items(value: Any, where: str) -> list[Json]:
     if not isinstance(value, list):
         raise UserError(f"{where}: must be a list of objects")
-    for place, item in enumerate(value):
-        if not isinstance(item, dict):
-            raise UserError(f"{where}[{place}]: must be an object")
+    if not _ONLY_OBJECTS.issuperset(map(type, value)):
+        place = next(place for place, item in enumerate(value) if type(item) is not dict)
+        raise UserError(f"{where}[{place}]: must be an object")
     return value
 
 

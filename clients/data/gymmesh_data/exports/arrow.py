@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gymmesh_client import UserError
+from gymmesh_data.exports.lines import without_surrogates
 from gymmesh_data.rollout import Json
 from gymmesh_responses import dumps, loads
 from gymmesh_runtime.extras import Extra
@@ -18,7 +19,6 @@ from gymmesh_runtime.extras import Extra
 EXTRA: Final = Extra("parquet", ("pyarrow",))
 # A row group of Parquet, and a batch of Arrow: in memory as a whole.
 _CHUNK_BYTES: Final = 8 * 1024 * 1024
-_SURROGATES: Final = "texts with unpaired surrogates, which became replacement characters"
 
 
 def require_pyarrow() -> None:
@@ -121,24 +121,10 @@ def _tables(lines: Path, schema: Any, losses: Counter[str]) -> Iterator[Any]:
 
 
 def _chunks(lines: Path, losses: Counter[str]) -> Iterator[bytes]:
-    """Some whole lines at a time, in UTF-8."""
+    """Some whole lines at a time, of well-formed text."""
     with lines.open("rb") as file:
         while some := file.readlines(_CHUNK_BYTES):
-            chunk = b"".join(some)
-            try:
-                chunk.decode()
-            except UnicodeDecodeError:
-                losses[_SURROGATES] += sum(not _is_utf8(line) for line in some)
-                chunk = chunk.decode("utf-8", "replace").encode()
-            yield chunk
-
-
-def _is_utf8(line: bytes) -> bool:
-    try:
-        line.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+            yield b"".join([without_surrogates(line, losses) for line in some])
 
 
 def _tools_type(lines: Path, losses: Counter[str]) -> tuple[Any, set[bytes]]:

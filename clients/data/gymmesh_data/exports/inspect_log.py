@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from gymmesh_data.exports.chat import metadata_of
 from gymmesh_data.exports.format import Taken
-from gymmesh_data.exports.lines import line_of
+from gymmesh_data.exports.lines import line_of, without_surrogates
 from gymmesh_data.rollout import Json
 from gymmesh_data.tasks import answer_of, task_of
 from gymmesh_responses import CodecError, loads
@@ -90,7 +90,7 @@ def pack_eval(lines: Path, target: Path, losses: Counter[str]) -> None:
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, allowZip64=True) as archive:
         with lines.open("rb") as file:
             for line in file:
-                one = _without_surrogates(line)
+                one = _object(without_surrogates(line, losses))
                 while (key := _key(one)) in known:
                     one["epoch"] += 1
                 known.add(key)
@@ -267,8 +267,8 @@ def _member(name: str) -> zipfile.ZipInfo:
     return member
 
 
-def _without_surrogates(line: bytes) -> Json:
-    found = loads(line.decode("utf-8", "replace"))
+def _object(line: bytes) -> Json:
+    found = loads(line)
     assert isinstance(found, dict)  # written by us a moment ago
     return found
 
