@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from gymmesh_client import UserError
 from gymmesh_data.rollout import Json, StoredRollout
 from gymmesh_responses import CodecError, dumps, loads
 
 _REASONING = "reasoning_content"  # as vLLM, TRL and chat templates spell it
+
+_TEXTS: Final = frozenset(("input_text", "output_text", "text"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +208,11 @@ class _Writer:
             return content or ""
         if not isinstance(content, list):
             return dumps(content).decode("utf-8", "surrogatepass")
+        if len(content) == 1 and type(content[0]) is dict and not content[0].get("annotations"):
+            # By far the most usual content.
+            part = content[0]
+            if part.get("type") in _TEXTS and type(part.get("text")) is str:
+                return part["text"]
         parts = [
             part
             for place, one in enumerate(content)
@@ -219,7 +226,7 @@ class _Writer:
         if not isinstance(part, dict):
             raise _Wrong(f".{key}[{place}]: must be an object")
         kind = part.get("type")
-        if kind == "output_text" or kind == "input_text" or kind == "text":
+        if kind in _TEXTS:
             if part.get("annotations"):
                 self.losses["annotations of texts"] += 1
             return {"type": "text", "text": _text(part, "text", f".{key}", place)}
