@@ -103,12 +103,11 @@ class _Writer:
             place_of: a text that takes the number of an item. Places are only put together for
                 messages on what is wrong: a million rollouts are mostly right.
         """
-        place = 0
-        try:
-            for place, item in enumerate(items):
+        for place, item in enumerate(items):
+            try:
                 self._add(item)
-        except _Wrong as wrong:
-            raise UserError(f"{where}: {place_of.format(place)}{wrong}") from None
+            except _Wrong as wrong:
+                raise UserError(f"{where}: {place_of.format(place)}{wrong}") from None
         self._answer = None
 
     def _add(self, item: Json) -> None:
@@ -195,10 +194,10 @@ class _Writer:
         if not texts:
             self.losses["reasoning without a readable text"] += 1
             return
-        answer = self._answer
-        if answer is not None and (answer["content"] is not None or "tool_calls" in answer):
+        answer = self._begun()
+        if answer["content"] is not None or "tool_calls" in answer:
             self._answer = None
-        answer = self._answer or self._begun()
+            answer = self._begun()
         said = "\n".join(map(str, texts))
         answer[_REASONING] = f"{answer[_REASONING]}\n{said}" if _REASONING in answer else said
 

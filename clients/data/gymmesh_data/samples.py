@@ -15,7 +15,6 @@ import msgspec
 from gymmesh_client import UserError
 from gymmesh_data.rollout import Json, StoredRollout
 
-
 _IDS: Final = list[int]
 _LOGPROBS: Final = list[float]
 
