@@ -110,9 +110,11 @@ def export_hub(
     options = options or ExportOptions()
     if resume:
         raise UserError(f"{output}: a folder starts anew each time; leave out --resume")
-    if output.exists() and not (overwrite and (output / "README.md").is_file()):
-        fix = "replace it with --overwrite" if (output / "README.md").is_file() else "move it away"
-        raise UserError(f"{output}: is there already; {fix}, or choose another --output")
+    if output.exists():
+        ours = _is_ours(output)
+        if not (overwrite and ours):
+            fix = "replace it with --overwrite" if ours else "move it away"
+            raise UserError(f"{output}: is there already; {fix}, or choose another --output")
     files = [one.resolve() for one in _files_of(inputs)]
     if any(one.is_relative_to(output.resolve()) for one in files):
         raise UserError(
@@ -132,6 +134,13 @@ def export_hub(
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return total
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether a folder has nothing that an export does not make."""
+    if not folder.is_dir():
+        return False
+    return {one.name for one in folder.iterdir()} <= {"README.md", *CONFIGS}
 
 
 def _fill(
