@@ -18,6 +18,7 @@ from gymmesh_client.tasks import TaskDefaults, TaskReader
 from gymmesh_client.tasks.reader import TaskRow
 from gymmesh_data import conversation_of, export, read_rollouts
 from gymmesh_data.imports import Columns, Imports, ImportSummary, import_file
+from tests.support.cli import run
 from tests.unit.data.rows import call, read_records, result, row, text, write_rows
 
 Json = dict[str, Any]
@@ -347,3 +348,16 @@ def test_the_command_has_every_format() -> None:
     from gymmesh_data.imports import IMPORT_FORMATS
 
     assert list(IMPORT_FORMATS) == list(importing._FORMATS)
+
+
+def test_the_command_says_what_the_page_shows(tmp_path: Path) -> None:
+    """docs/import.md shows this on standard error, which no page's run compares."""
+    page = (Path(__file__).parents[3] / "docs" / "import.md").read_text()
+    write_rows(tmp_path / "mixed.jsonl", [{"prompt": "x", "answer": "5"}, {"text": "no prompt"}])
+    command = ["import", "mixed.jsonl", "--format", "hf", "--output", "tasks.jsonl"]
+    done = run(*command, cwd=tmp_path)
+    assert done.code == 1
+    assert done.err.strip() in page
+    done = run(*command, "--skip-invalid", cwd=tmp_path)
+    assert done.code == 3
+    assert "left out      1 that cannot be taken" in done.out
