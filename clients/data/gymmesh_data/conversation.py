@@ -154,12 +154,17 @@ class _Writer:
 
     def _tool_call(self, item: Json) -> None:
         arguments: Any = item.get("arguments", "")
-        if not isinstance(arguments, str):
-            raise _Wrong(".arguments: must be a text with JSON in it")
+        name, call_id = item.get("name"), item.get("call_id")
+        if not (type(arguments) is type(name) is type(call_id) is str):
+            raise _Wrong(
+                ".arguments: must be a text with JSON in it"
+                if type(arguments) is not str
+                else f".{'call_id' if type(name) is str else 'name'}: must be a text"
+            )
         if self._style.arguments_as_objects:
             arguments = self._object(arguments)
-        function = {"name": _text(item, "name"), "arguments": arguments}
-        call = {"id": _text(item, "call_id"), "type": "function", "function": function}
+        function = {"name": name, "arguments": arguments}
+        call = {"id": call_id, "type": "function", "function": function}
         answer = self._answer or self._begun()
         if "tool_calls" in answer:
             answer["tool_calls"].append(call)
@@ -178,9 +183,10 @@ class _Writer:
 
     def _tool_result(self, item: Json) -> None:
         self._answer = None
-        output = item.get("output")
-        content = output if isinstance(output, str) else self._content(output, "output")
-        call_id = _text(item, "call_id")
+        output, call_id = item.get("output"), item.get("call_id")
+        content = output if type(output) is str else self._content(output, "output")
+        if type(call_id) is not str:
+            raise _Wrong(".call_id: must be a text")
         self.messages.append({"role": "tool", "tool_call_id": call_id, "content": content})
 
     def _reasoning(self, item: Json) -> None:

@@ -10,13 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import msgspec
-
 from gymmesh_client import UserError
 from gymmesh_data.rollout import Json, StoredRollout
 
-_IDS: Final = list[int]
-_LOGPROBS: Final = list[float]
+_IDS: Final = (int,)
+_LOGPROBS: Final = (float, int)
 
 
 class NoTokens(UserError):
@@ -116,10 +114,13 @@ def _extend(samples: list[Sample], item: Json) -> bool:
     return len(logprobs) == len(sampled)
 
 
-def _numbers(value: Any, kind: Any, key: str) -> list[Any]:
-    """A list with each number checked, at the speed of a copy."""
+def _numbers(value: Any, kinds: tuple[type, ...], key: str) -> list[Any]:
+    """A list, checked to have nothing but numbers by adding them up, which takes a fifth of what
+    looking at each does. true and false, which JSON has for no token, count as 1 and 0.
+    """
     try:
-        checked: list[Any] = msgspec.convert(value, kind)
-    except msgspec.ValidationError:
-        raise _Wrong(f".{key}: must be a list of numbers") from None
-    return checked
+        if type(value) is list and type(sum(value)) in kinds:
+            return value
+    except TypeError:
+        pass
+    raise _Wrong(f".{key}: must be a list of numbers")
