@@ -59,10 +59,9 @@ _MOST_SHOWN: Final = 12
     "--pass-rate",
     nargs=2,
     type=click.FloatRange(0, 1),
-    default=(0.01, 0.99),
-    show_default=True,
     metavar="LOW HIGH",
-    help="With --write-tasks: the band, both ends included.",
+    help="With --write-tasks: the band, both ends included; without, all that are solved "
+    "sometimes but not always.",
 )
 @click.option(
     "--html",
@@ -84,7 +83,7 @@ def profile(
     answer: str,
     difficulty: str,
     write_tasks: Path | None,
-    pass_rate: tuple[float, float],
+    pass_rate: tuple[float, float] | None,
     html: Path | None,
     overwrite: bool,
     resamples: int,
@@ -125,13 +124,15 @@ def profile(
         _write(html, page_of(made))
         echo(f"page          {one_line(str(html))}", err=as_json)
     if write_tasks is not None:
-        written = _task_lines(made, *pass_rate)
+        written = _task_lines(made, pass_rate)
         _write(write_tasks, "".join(written))
         echo(f"tasks         {len(written)} in {one_line(str(write_tasks))}", err=as_json)
     return DONE if made.mean is not None else NOTHING_DONE
 
 
-def _task_lines(made: Profile, low: float, high: float) -> list[str]:
+def _task_lines(made: Profile, band: tuple[float, float] | None) -> list[str]:
+    tasks = made.tasks_between(*(band or (0.0, 1.0)))
+    chosen = [task for task in tasks if band or 0 < task.solved < task.judged]
     return [
         json.dumps(
             {
@@ -144,7 +145,7 @@ def _task_lines(made: Profile, low: float, high: float) -> list[str]:
             }
         )
         + "\n"
-        for task in made.tasks_between(low, high)
+        for task in chosen
     ]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ class TaskChange:
     @property
     def difference(self) -> float:
         """After less before."""
-        return self.after - self.before
+        return round(self.after - self.before, 12)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -126,13 +126,7 @@ def compare(paths: Sequence[Path], options: ProfileOptions | None = None) -> lis
         for path, run in zip(paths[1:], runs[1:], strict=True)
     ]
     corrected = holm([one.p for one in found])
-    return [_corrected(one, value) for one, value in zip(found, corrected, strict=True)]
-
-
-def _corrected(one: Comparison, value: float) -> Comparison:
-    from dataclasses import replace
-
-    return replace(one, corrected=value)
+    return [replace(one, corrected=p) for one, p in zip(found, corrected, strict=True)]
 
 
 def _judged(path: Path, options: ProfileOptions) -> _Tasks:
@@ -151,7 +145,7 @@ def _against(
         raise UserError(_no_overlap(before, first, after, second))
     pairs = [(first[key], second[key]) for key in shared]
     changes = [
-        TaskChange(*key, one.reward / one.judged, other.reward / other.judged)
+        TaskChange(*key, one.mean or 0.0, other.mean or 0.0)
         for key, (one, other) in zip(shared, pairs, strict=True)
     ]
     differences = [one.difference for one in changes]

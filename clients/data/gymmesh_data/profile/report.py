@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -253,13 +254,18 @@ def _known(totals: Totals) -> list[tuple[str, Any]]:
 def _columns(tasks: list[TaskTotals]) -> list[tuple[str, int, resampling.Column]]:
     """What is averaged over the tasks: names, k, and each task's sum and weight."""
     columns: list[tuple[str, int, resampling.Column]] = [
-        ("mean", 0, ([one.reward for one in tasks], [float(one.judged) for one in tasks]))
+        (
+            "mean",
+            0,
+            ([round(one.reward, 12) for one in tasks], [float(one.judged) for one in tasks]),
+        )
     ]
     for k in powers(max((task.judged for task in tasks), default=0)):
-        enough = [float(task.judged >= k) for task in tasks]
+        enough = array("d", (task.judged >= k for task in tasks))
 
-        def column(estimate: Callable[[TaskTotals], float], k: int = k) -> list[float]:
-            return [estimate(task) if task.judged >= k else 0.0 for task in tasks]
+        def column(estimate: Callable[[TaskTotals], float], k: int = k) -> array[float]:
+            values = (estimate(task) if task.judged >= k else 0.0 for task in tasks)
+            return array("d", values)
 
         def passed(task: TaskTotals, k: int = k) -> float:
             return pass_at_k(task.judged, task.solved, k)
@@ -277,7 +283,7 @@ def _columns(tasks: list[TaskTotals]) -> list[tuple[str, int, resampling.Column]
 
 def _votes(tasks: list[TaskTotals], k: int) -> resampling.Column:
     """Majority votes; of tasks with an answer. Rollouts without one vote for one of their own."""
-    sums, weights = [0.0] * len(tasks), [0.0] * len(tasks)
+    sums, weights = array("d", [0.0]) * len(tasks), array("d", [0.0]) * len(tasks)
     for place, task in enumerate(tasks):
         if task.answers and task.judged >= k:
             given = sorted((n, right / n) for n, right in task.answers.values())
@@ -292,7 +298,7 @@ def _votes(tasks: list[TaskTotals], k: int) -> resampling.Column:
 def _median(
     tasks: list[TaskTotals], options: ProfileOptions
 ) -> tuple[float, tuple[float, float] | None] | None:
-    means = sorted(task.reward / task.judged for task in tasks)
+    means = sorted(task.mean or 0.0 for task in tasks)
     if not means:
         return None
     middle = (means[(len(means) - 1) // 2] + means[len(means) // 2]) / 2
@@ -323,7 +329,7 @@ def _groups(totals: Totals, options: ProfileOptions) -> tuple[list[GroupFigures]
 
 
 def _group(kind: str, name: str, tasks: list[TaskTotals], options: ProfileOptions) -> GroupFigures:
-    rewards = [task.reward for task in tasks], [float(task.judged) for task in tasks]
+    rewards = [round(task.reward, 12) for task in tasks], [float(task.judged) for task in tasks]
     rates = [task.pass_rate or 0.0 for task in tasks], [float(task.judged > 0) for task in tasks]
     mean, rate = figures_of([rewards, rates], options)
     judged, failed = sum(task.judged for task in tasks), sum(task.failed for task in tasks)

@@ -42,13 +42,15 @@ class TaskTotals:
     greatest: float = -math.inf
     doubles: int = 0
     answers: dict[bytes, tuple[int, int]] | None = None
-    seen: bytes = b""
-    contents: bytes = b""
+    seen: bytearray = field(default_factory=bytearray)
+    contents: bytearray = field(default_factory=bytearray)
 
     @property
     def mean(self) -> float | None:
-        """The mean reward; None where nothing was judged."""
-        return self.reward / self.judged if self.judged else None
+        """The mean reward; None where nothing was judged. The order of the rollouts, in which their
+        rewards are added, makes no difference.
+        """
+        return round(self.reward / self.judged, 12) if self.judged else None
 
     @property
     def pass_rate(self) -> float | None:

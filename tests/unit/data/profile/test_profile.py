@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from gymmesh_client import UserError
 from gymmesh_data.profile import ProfileOptions, profile
 from tests.unit.data.rows import call, result, row, text, write_rows
 
+ROOT = Path(__file__).resolve().parents[4]
 FAST = ProfileOptions(resamples=100)
 Row = dict[str, Any]
 
@@ -208,10 +211,58 @@ def test_the_commands_json_has_the_documented_keys(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "a.jsonl", runs({"t1": [1.0, 0.0]}))
     said = CliRunner().invoke(cli, ["profile", str(path), "--json", "--resamples", "50"])
     assert said.exit_code == 0
-    page = (Path(__file__).resolve().parents[4] / "docs" / "profile.md").read_text()
+    page = (ROOT / "docs" / "profile.md").read_text()
     told = json.loads(said.output)
     assert told["solved_at"] == 1.0
     for key in told:
         assert f"`{key}`" in page, f"docs/profile.md does not name {key}"
-    unjudged = write_rows(tmp_path / "b.jsonl", runs({"t1": [None]}))
-    assert CliRunner().invoke(cli, ["profile", str(unjudged)]).exit_code == 1
+
+
+def test_a_run_without_a_reward_has_a_page_and_exit_code_1(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "a.jsonl", runs({"t1": [None]}))
+    page = tmp_path / "new" / "p.html"
+    said = CliRunner().invoke(cli, ["profile", str(path), "--html", str(page)])
+    assert said.exit_code == 1
+    assert "mean reward   –" in said.output
+    assert "without a reward" in page.read_text()
+
+
+def test_the_band_of_pass_rates_has_both_ends(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "a.jsonl", runs({"a": [0.0, 0.0], "b": [0.0, 1.0], "c": [1.0]}))
+    tasks = tmp_path / "tasks.jsonl"
+    command = ["profile", str(path), "--resamples", "0", "--overwrite", "--write-tasks", str(tasks)]
+    for band, names_kept in (([], ["b"]), (["--pass-rate", "0", "0.5"], ["a", "b"])):
+        assert CliRunner().invoke(cli, [*command, *band]).exit_code == 0
+        kept = [json.loads(line)["task_id"] for line in tasks.read_text().splitlines()]
+        assert kept == names_kept
+
+
+def test_the_failures_of_a_real_run_are_read(tmp_path: Path) -> None:
+    answers = tmp_path / "answers.jsonl"
+    error = {"reason": "MODEL_REQUEST_REFUSED", "message": "no"}
+    answers.write_text(
+        json.dumps(
+            {"match": "I need three loaves of bread in the basket.", "answers": [{"error": error}]}
+        )
+        + "\n"
+        + json.dumps({"match": "*", "answers": [{"text": "Done."}]})
+        + "\n"
+    )
+    shop = ROOT / "examples" / "first_environment"
+    path = tmp_path / "rollouts.jsonl"
+    settings = [f"--set=models.policy.{it}" for it in ("backend=replay", f"path={answers}")]
+    command = ["-m", "gymmesh_cli", "collect", "--config", str(shop / "shop.yaml"), "--quiet"]
+    files = ["--input", str(shop / "tasks.jsonl"), "--output", str(path), "--max-attempts", "1"]
+    ended = subprocess.run([sys.executable, *command, *files, *settings], check=False, cwd=ROOT)
+    assert ended.returncode == 3
+    made = profile([path], FAST)
+    assert made.rollouts()["completed"] == made.rollouts()["failed"] == 1
+    ((boundary, *_),) = made.totals.failures
+    assert boundary == "MODEL"
+
+
+def test_the_public_face_is_sorted_and_there() -> None:
+    import gymmesh_data.profile as face
+
+    assert face.__all__ == sorted(face.__all__, key=lambda name: (name[0].islower(), name))
+    assert all(hasattr(face, one) for one in face.__all__)
