@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
+
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import tokens_pb2
@@ -39,8 +41,7 @@ _ALL_TOKENS = tokens_pb2.CaptureOptions(token_ids=True, logprobs=True)
 _CACHED = 64
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptId:
+class AttemptId(msgspec.Struct, frozen=True):
     """The identity of one attempt.
 
     Attributes:
