@@ -52,15 +52,13 @@ class _Buckets:
             limit.expire()
 
 
-_buckets: _Buckets | None = None
+_buckets: _Buckets | None = None  # those of the running loop
 
 
-def _running_buckets() -> _Buckets:
-    """The buckets of the running loop."""
+def _begin(loop: asyncio.AbstractEventLoop) -> _Buckets:
+    """The buckets of a loop that has just begun to run."""
     global _buckets
-    loop = asyncio.get_running_loop()
-    if _buckets is None or _buckets.loop is not loop:
-        _buckets = _Buckets(loop)
+    _buckets = _Buckets(loop)
     return _buckets
 
 
@@ -75,30 +73,31 @@ class Limit:
     no yield of a generator between.
     """
 
-    __slots__ = ("_before", "_bucket", "_task", "_timer", "expired")
+    __slots__ = ("_before", "_bucket", "_loop", "_task", "_timer", "expired")
 
     def __init__(self, delay: float) -> None:
-        buckets = _running_buckets()
-        task: asyncio.Task[Any] | None = asyncio.current_task(buckets.loop)
+        loop = asyncio.get_running_loop()
+        task: asyncio.Task[Any] | None = asyncio.current_task(loop)
         if task is None:
             raise RuntimeError("a limit needs a task to cancel")
         #: Whether the time was up.
         self.expired = False
         self._task = task
         self._before = task.cancelling()
-        self._start(buckets, delay)
+        self._loop = loop
+        self.set(delay)
 
     def set(self, delay: float) -> None:
-        """The time is up in so many seconds; for a limit that was stopped."""
-        self._start(_running_buckets(), delay)
-
-    def _start(self, buckets: _Buckets, delay: float) -> None:
+        """The time is up in so many seconds; for a limit that is new or was stopped."""
         self._bucket: set[Limit] | None = None
         if delay < _EXACT_S:
-            self._timer = buckets.loop.call_later(delay, self.expire)
-        else:
-            self._bucket = bucket = buckets.at(delay)
-            bucket.add(self)
+            self._timer = self._loop.call_later(delay, self.expire)
+            return
+        buckets = _buckets
+        if buckets is None or buckets.loop is not self._loop:
+            buckets = _begin(self._loop)
+        self._bucket = bucket = buckets.at(delay)
+        bucket.add(self)
 
     def stop(self) -> None:
         """Stops the clock of a limit that is not expired; it may be set again, or left."""

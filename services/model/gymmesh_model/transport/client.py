@@ -282,6 +282,13 @@ class _Streamed:
 
     async def read(self) -> bytes:
         """See StreamedAnswer."""
+        if self._response.content_length is not None:  # checked with the head
+            try:
+                body = await self._response.content.read()
+            except (aiohttp.ClientError, OSError) as failure:
+                raise typed(failure, self._link) from None
+            self.ended = True
+            return body
         pieces = []
         while piece := await self._next():
             pieces.append(piece)
