@@ -32,7 +32,7 @@ _COMMANDS: Final = {
 }
 
 # Before gRPC is loaded: what its C code logs of forks and closed connections is no news to a
-# user, to whom a failed call's own error says more. To see it: GRPC_VERBOSITY=INFO.
+# user: a failed call's own error says more. To see it: GRPC_VERBOSITY=INFO.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 _EPILOG: Final = """\b
