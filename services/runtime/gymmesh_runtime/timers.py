@@ -1,8 +1,8 @@
 """Time limits, as `asyncio.timeout`, for a fraction of its cost.
 
 A rollout sets a dozen of them, one a call and hop, and nearly all end long before their time.
-`asyncio.timeout` takes about 4 µs for each on the machine of docs/performance.md, and these take
-0.5: that is 40 µs a rollout, more than a tenth of its CPU time in one process. They wait together
+`asyncio.timeout` takes about 5 µs for each on the machine of docs/performance.md, and these take
+less than 2: that is some 35 µs of a rollout's 1,450 on that day. They wait together
 in buckets, each with one timer of the loop, so they may end up to a sixteenth of a second late,
 and those of more than a minute up to a second. Limits so short that this would show have a timer
 of their own.
