@@ -108,7 +108,7 @@ async def test_a_shard_is_gone_on_with_as_itself_alone(bench: Bench) -> None:
     done.said("cannot be gone on with without --shard; give --shard 1/3")
     bench.tasks.write_text(bench.tasks.read_text().replace("What", "what"))
     done = await collect_shard(bench, 1, "--resume")
-    done.said("cannot be resumed, because the tasks changed since")
+    done.said("because the tasks (line 1 (task 'sum-0') is another one")
     done = await collect_shard(bench, 1, "--resume", "--accept-change", "tasks")
     assert done.code == 2
     done.said("collect all shards anew")

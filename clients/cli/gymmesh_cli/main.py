@@ -28,6 +28,11 @@ _COMMANDS: Final = {
     "xds": ("gymmesh_cli.xds:xds", "Let gRPC clients of any language find services."),
     "data": ("gymmesh_cli.data:data", "Check and generate task files."),
     "export": ("gymmesh_cli.export:export", "Write rollouts in the format of a trainer."),
+    "show": ("gymmesh_cli.conversation:show", "Print a stored rollout as a conversation."),
+    "reverify": (
+        "gymmesh_cli.reverify:reverify",
+        "Judge stored rollouts again, without inference.",
+    ),
 }
 
 # Before gRPC is loaded: what its C code logs of forks and closed connections is no news to a

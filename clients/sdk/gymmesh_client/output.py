@@ -112,7 +112,11 @@ class RunOutput:
 
     def has_outcome(self, task_id: str, repeat_index: int) -> bool:
         """Whether the rollout has a current outcome on disk, completed or failed."""
-        return bool(self._journal.state.status(rollout_key(self.rollout_id(task_id, repeat_index))))
+        return self.is_done(self.rollout_id(task_id, repeat_index))
+
+    def is_done(self, rollout: str) -> bool:
+        """As `has_outcome`, by the rollout's id."""
+        return bool(self._journal.state.status(rollout_key(rollout)))
 
     def reserving(
         self, jobs: Iterator[J], rollout_of: Callable[[J], str]
