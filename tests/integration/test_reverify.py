@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import textwrap
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from tests.support.endpoint import FakeEndpoint, Seen
 
 VERIFIER = """
     import asyncio, os
-    from gymmesh import Environment, Rollout, Session, Verdict
+    from gymmesh import Environment, Member, Pending, Rollout, Session, Task, Verdict
 
     class Sums(Environment):
         version = os.environ.get("SUMS_VERSION", "1")
@@ -34,6 +33,14 @@ VERIFIER = """
             right = rollout.answer == expected or self.version == "lenient"
             return Verdict(float(right), evidence={"seen": rollout.answer})
 
+    class Ranked(Sums):
+        async def verify(self, session: Session[None], rollout: Rollout) -> Pending:
+            return Pending("with its group")
+
+        async def verify_group(self, task: Task, members: list[Member]) -> list[Verdict]:
+            answers = {member.rollout.answer for member in members}
+            return [Verdict(1.0 / len(members), evidence={"apart": len(answers)}) for _ in members]
+
     class Live(Sums):
         verify_needs_session = True
 """
@@ -47,7 +54,7 @@ def odd(seen: Seen) -> fake.Send:
 
 
 @pytest.fixture
-async def folder(tmp_path: Path) -> AsyncIterator[Path]:
+async def folder(tmp_path: Path) -> Path:
     """A folder with a finished run, whose endpoint is gone."""
     (tmp_path / "sums.py").write_text(textwrap.dedent(VERIFIER))
     write_tasks(tmp_path, sums(TASKS))
@@ -56,7 +63,7 @@ async def folder(tmp_path: Path) -> AsyncIterator[Path]:
         done = await gym("collect", "-i", "tasks.jsonl", "-o", "rollouts.jsonl", "-n", "2", "-q",
                          *policy, *use("Sums"), cwd=tmp_path)  # fmt: skip
     assert done.code == 0, done.err
-    yield tmp_path
+    return tmp_path
 
 
 def use(name: str) -> list[str]:
@@ -158,7 +165,32 @@ async def test_what_is_refused_before_anything_runs(folder: Path) -> None:
     assert not (folder / "new.jsonl").exists()
 
 
-async def test_a_resource_service_elsewhere_and_tasks_put_right(folder: Path) -> None:
+async def test_repeats_are_judged_together_where_the_environment_does(folder: Path) -> None:
+    done = await reverify(folder, "-o", "new.jsonl", "--json", name="Ranked")
+    assert done.code == 0, done.err
+    assert changed(done)["changes"] == {"1 -> 0.5": 6, "0 -> 0.5": 6}
+    assert {row["apart"] for row in rows_of(folder / "new.jsonl")} == {1}
+
+
+async def test_a_resource_service_elsewhere_judges(folder: Path) -> None:
+    served = await start("serve", "environment", "math", *use("Sums"), cwd=folder)
+    try:
+        assert served.stdout is not None
+        line = (await asyncio.wait_for(served.stdout.readline(), BOUND_S)).decode()
+        address = next(word for word in line.split() if word.startswith("127.0.0.1:"))
+        asked = ["reverify", "rollouts.jsonl", "-o", "new.jsonl", "--resource", address, "--json"]
+        done = await gym(*asked, cwd=folder)
+        assert done.code == 0, done.err
+        assert (changed(done)["judged"], changed(done)["changed"]) == (12, 0)
+    finally:
+        os.killpg(served.pid, signal.SIGTERM)
+        await ended(served)
+    gone = await gym(*asked[:-3], "--overwrite", "--resource", address, cwd=folder)
+    gone.said(address)
+    assert gone.code == 1
+
+
+async def test_tasks_put_right(folder: Path) -> None:
     rows = sums(TASKS)
     for row in rows:
         row["expected_answer"] = "0"

@@ -12,12 +12,14 @@ import socket
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from google.protobuf import json_format
 
 from gymmesh_cli.exits import DONE, INTERRUPTED, NOTHING_DONE, WITH_FAILURES, say
+from gymmesh_cli.logs import logged_to
 from gymmesh_cli.options import MeshOptions
 from gymmesh_cli.security_options import SecurityOptions
 from gymmesh_cli.session import MeshPlan
@@ -100,6 +102,24 @@ def reverify_rollouts(command: ReverifyCommand) -> int:
 async def _reverify(
     command: ReverifyCommand, plan: MeshPlan, source: Source, names: frozenset[str]
 ) -> tuple[VerdictChanges, bool]:
+    with _logged(command):
+        return await _judge(command, plan, source, names)
+
+
+@contextmanager
+def _logged(command: ReverifyCommand) -> Iterator[None]:
+    """What goes wrong goes to NAME.errors.log, each traceback once; to stderr in a dry run."""
+    if command.output is None:
+        yield
+        return
+    files = OutputFiles(command.output)
+    with logged_to(files.log, anew=not command.resume, log_format="text"):
+        yield
+
+
+async def _judge(
+    command: ReverifyCommand, plan: MeshPlan, source: Source, names: frozenset[str]
+) -> tuple[VerdictChanges, bool]:
     async with _environments(command, plan, names) as directory:
         verifiers = Verifiers(directory, command.timeout_s)
         await verifiers.prepare(names)
@@ -161,7 +181,7 @@ def _prepare(
         repeats=repeats,
         # The rows keep their ids, so that they are found by task and repeat as in the run.
         run_id=run_id if is_run_id(run_id) else "",
-        on_row=lambda row: count_kept(changes, row),
+        on_row=partial(count_kept, changes),
     )
     output.describe(
         reverified={"from": [str(path.absolute()) for path in command.inputs], "by": _who()},

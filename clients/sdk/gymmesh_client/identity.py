@@ -79,7 +79,8 @@ class RunIdentity:
     def of_session(session: Mapping[str, Any]) -> RunIdentity:
         """The identity that a journal's session says; what it does not say is empty."""
         said = session.get("identity") or {}
-        return RunIdentity(*(str(said.get(name, "")) for name in CHANGES))
+        tasks, config, version = (str(said.get(name, "")) for name in CHANGES)
+        return RunIdentity(tasks, config, version)
 
     def changes(self, was: RunIdentity) -> list[str]:
         """The keys of CHANGES in which two identities differ; what is not known differs not."""

@@ -117,7 +117,7 @@ class VerdictChanges:
     def table(self) -> list[str]:
         """The comparison, for people: a line for each environment, and what became of rewards."""
         head = ("environment", "judged", "same", "changed", "up", "down", "failed", "mean before")
-        lines = [(*head, "mean now")]
+        lines: list[tuple[str, ...]] = [(*head, "mean now")]
         for name, one in sorted(self.environments.items()):
             counts = (one.judged, one.judged - one.changed, one.changed, one.raised, one.lowered)
             means = (_mean(one.old_sum, one.both), _mean(one.new_sum, one.both))

@@ -7,6 +7,7 @@ keys that evidence brings. `verification.previous` has the verdicts before, the 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
@@ -64,7 +65,7 @@ def unjudged_row(row: Json, error: MeshError, component: str, origin: Json) -> J
     return left
 
 
-def last_reward(row: Json) -> float | None:
+def last_reward(row: Mapping[str, Any]) -> float | None:
     """The reward of the verdict before the last, in a row of `judged_row`."""
     previous = row["verification"]["previous"]
     reward = previous[-1].get("reward") if previous else None

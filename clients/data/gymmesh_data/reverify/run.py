@@ -10,7 +10,7 @@ need not be a run, or be writable.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -287,7 +287,7 @@ async def reverify(
     return judging.changes
 
 
-def count_kept(changes: VerdictChanges, row: Json) -> None:
+def count_kept(changes: VerdictChanges, row: Mapping[str, Any]) -> None:
     """Count a verdict that an earlier session of the same reverification gave."""
     changes.kept += 1
     changes.add(str(row.get("environment")), last_reward(row), row.get("reward"))

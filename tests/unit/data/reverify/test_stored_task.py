@@ -63,7 +63,7 @@ def test_a_row_gives_back_its_task(payload: dict[str, Any], evidence: dict[str, 
     assert (task.task_id, task.environment, task.agent) == ("t-1", "math", "a")
     assert (task.seed, dict(task.tags)) == (7, {"kind": "sum"})
     assert task.params.input_text == "What?"
-    assert task.params.temperature == 0.5
+    assert task.params.temperature.real == 0.5
     assert transcript_of(rollout) == [new_message("assistant", "42")]
     wanted = {key for key in evidence if key not in payload and key not in OWN_KEYS}
     assert evidence_keys(row) == wanted
