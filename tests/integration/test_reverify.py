@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import textwrap
+from asyncio.subprocess import Process
 from pathlib import Path
 from typing import Any
 
@@ -172,20 +174,32 @@ async def test_repeats_are_judged_together_where_the_environment_does(folder: Pa
     assert {row["apart"] for row in rows_of(folder / "new.jsonl")} == {1}
 
 
-async def test_a_resource_service_elsewhere_judges(folder: Path) -> None:
-    served = await start("serve", "environment", "math", *use("Sums"), cwd=folder)
+async def serving(*asked: str, cwd: Path) -> tuple[Process, str]:
+    """A service that serves, and its address."""
+    process = await start("serve", *asked, cwd=cwd)
+    assert process.stdout is not None
+    line = (await asyncio.wait_for(process.stdout.readline(), BOUND_S)).decode()
+    found = re.search(r"127\.0\.0\.1:\d+", line)
+    assert found, line
+    return process, found[0]
+
+
+async def test_resource_services_elsewhere_judge(folder: Path) -> None:
+    registry, registered_at = await serving("discovery", cwd=folder)
+    served, address = await serving(
+        "environment", "math", *use("Sums"), "--discovery", registered_at, cwd=folder
+    )
+    asked = ["reverify", "rollouts.jsonl", "--dry-run", "--json", "--resource"]
     try:
-        assert served.stdout is not None
-        line = (await asyncio.wait_for(served.stdout.readline(), BOUND_S)).decode()
-        address = next(word for word in line.split() if word.startswith("127.0.0.1:"))
-        asked = ["reverify", "rollouts.jsonl", "-o", "new.jsonl", "--resource", address, "--json"]
-        done = await gym(*asked, cwd=folder)
-        assert done.code == 0, done.err
-        assert (changed(done)["judged"], changed(done)["changed"]) == (12, 0)
+        for resource in (address, f"discovery://{registered_at}"):
+            done = await gym(*asked, resource, cwd=folder)
+            assert done.code == 0, done.err
+            assert (changed(done)["judged"], changed(done)["changed"]) == (12, 0)
     finally:
-        os.killpg(served.pid, signal.SIGTERM)
-        await ended(served)
-    gone = await gym(*asked[:-3], "--overwrite", "--resource", address, cwd=folder)
+        for process in (served, registry):
+            os.killpg(process.pid, signal.SIGTERM)
+            await ended(process)
+    gone = await gym(*asked, address, cwd=folder)
     gone.said(address)
     assert gone.code == 1
 
