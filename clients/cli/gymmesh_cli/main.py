@@ -31,6 +31,11 @@ _COMMANDS: Final = {
     "import": ("gymmesh_cli.importing:import_", "Make tasks or rollouts of other programs' files."),
     "profile": ("gymmesh_cli.profile:profile", "Statistics of rollouts: pass@k, tools, failures."),
     "compare": ("gymmesh_cli.compare:compare", "Compare runs of the same tasks, by paired tests."),
+    "show": ("gymmesh_cli.conversation:show", "Print a stored rollout as a conversation."),
+    "reverify": (
+        "gymmesh_cli.reverify:reverify",
+        "Judge stored rollouts again, without inference.",
+    ),
 }
 
 # Before gRPC is loaded: what its C code logs of forks and closed connections is no news to a

@@ -14,13 +14,13 @@ import os
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
-from gymmesh_client.identity import RunIdentity
+from gymmesh_client.identity import RunIdentity, session_info
 from gymmesh_client.journal.compaction import compact
 from gymmesh_client.journal.disk import Disk, OutputError, cannot_write, reason
 from gymmesh_client.journal.foreign_files import refuse_foreign_files
@@ -34,7 +34,6 @@ from gymmesh_client.journal.records import (
     COMPLETED,
     FAILED,
     FAILURES,
-    FORMAT,
     RETRY,
     ROWS,
     AttemptFailed,
@@ -46,8 +45,15 @@ from gymmesh_client.journal.records import (
 from gymmesh_client.journal.row_files import read_rows
 from gymmesh_client.journal.writer import COMMIT_DELAY_S, JournalWriter
 from gymmesh_client.problems import TaskProblem, UserError
-from gymmesh_client.replacing import make_folder, refuse_inputs, write_whole
+from gymmesh_client.replacing import (
+    make_folder,
+    refuse_inputs,
+    refuse_no_folder,
+    write_whole,
+)
 from gymmesh_client.retry_choice import RetryChoice
+from gymmesh_client.run_file import RunFile
+from gymmesh_client.run_file.comparing import what_changed
 from gymmesh_client.same_run import check_new_run, check_same_layout, check_same_run
 from gymmesh_client.shards import Shard, session_of, shard_of
 from gymmesh_client.traces.writer import Recording, TraceWriter
@@ -77,6 +83,7 @@ class RunOutput:
         delay_s: float,
         retried: int = 0,
         traces: TraceWriter | None = None,
+        about: RunFile | None = None,
     ) -> None:
         self.run_id = str(journal.state.session["run_id"])
         self.files = journal.files
@@ -86,6 +93,7 @@ class RunOutput:
         self._writer = JournalWriter(journal, delay_s=delay_s)
         self._traces = traces
         self.traced = traces is not None
+        self._about = about
         self._unsent: dict[bytes, int] = {}
         self._closed = False
 
@@ -104,7 +112,11 @@ class RunOutput:
 
     def has_outcome(self, task_id: str, repeat_index: int) -> bool:
         """Whether the rollout has a current outcome on disk, completed or failed."""
-        return bool(self._journal.state.status(rollout_key(self.rollout_id(task_id, repeat_index))))
+        return self.is_done(self.rollout_id(task_id, repeat_index))
+
+    def is_done(self, rollout: str) -> bool:
+        """As `has_outcome`, by the rollout's id."""
+        return bool(self._journal.state.status(rollout_key(rollout)))
 
     def reserving(
         self, jobs: Iterator[J], rollout_of: Callable[[J], str]
@@ -169,9 +181,19 @@ class RunOutput:
         await self._traces.room()
         return self._traces.record(rollout, attempt)
 
-    async def close(self, **ended: Any) -> None:
+    def describe(self, **parts: Any) -> None:
+        """Say more of the run in NAME.run.json, under these keys; see `gymmesh_client.run_file`.
+        What is secret in it by its name or form is left out.
+
+        Raises:
+            OutputError: it cannot be written.
+        """
+        if self._about is not None and not self._closed:
+            self._about.say(**parts)
+
+    async def close(self, *, seen: Mapping[str, Any] = MappingProxyType({}), **ended: Any) -> None:
         """Write what is waiting and how the run ended (JSON values), take superseded rows out of
-        their files, and close. Idempotent.
+        their files, and close. Idempotent. `seen`: more for NAME.run.json, as for `describe`.
 
         Raises:
             OutputError: the end could not be written; outcomes acknowledged are on disk.
@@ -186,6 +208,8 @@ class RunOutput:
                 await asyncio.to_thread(self._traces.close)
             left = tuple(self._unsent.items())
             self._journal.commit([*([Released(left)] if left else []), RunEnded(ended)])
+            if self._about is not None:
+                self._about.end(ended, seen)
             await asyncio.to_thread(compact, self._journal)
         finally:
             self._journal.close()
@@ -239,7 +263,7 @@ def check(
             to be replaced and is no run's; or it is to be resumed and is not there, is another run
             or shard, or one of other tasks or another configuration, which `accept` does not name.
     """
-    _check_folder(files.rows.parent)
+    refuse_no_folder(files.rows.parent)
     refuse_inputs(files.everything(), inputs)
     used = _used(files)
     for path in (files.journal, *used):
@@ -253,7 +277,8 @@ def check(
         earlier = _earlier_run(files)
         session = earlier._asdict() if isinstance(earlier, OldRun) else earlier
         check_same_run(files, session, run_id, shard)
-        identity.check(_identity_of(earlier), files.rows, accept)
+        explain = partial(what_changed, files)
+        identity.check(_identity_of(earlier), files.rows, accept, explain)
         check_same_layout(files, session)
     elif used and not overwrite:
         raise UserError(
@@ -313,7 +338,7 @@ def prepare(
         run_id = run_id or f"run-{uuid.uuid4().hex[:12]}"
         session = part | session_info(files, run_id, identity, repeats, left_out)
         journal = Journal.create(files, session, disk)
-        return _traced(journal, skipped, trace, delay_s, 0)
+        return _traced(journal, identity, skipped, trace, delay_s, 0)
     journal = _journal_of(files, disk)
     try:
         retried = _give_up(journal, retry or RetryChoice())
@@ -325,7 +350,7 @@ def prepare(
     except BaseException:
         journal.close()
         raise
-    return _traced(journal, skipped, trace, delay_s, retried)
+    return _traced(journal, identity, skipped, trace, delay_s, retried)
 
 
 def _journal_of(files: OutputFiles, disk: Disk) -> Journal:
@@ -338,15 +363,21 @@ def _journal_of(files: OutputFiles, disk: Disk) -> Journal:
 
 
 def _traced(
-    journal: Journal, skipped: Sequence[TaskProblem], trace: bool, delay_s: float, retried: int
+    journal: Journal,
+    identity: RunIdentity,
+    skipped: Sequence[TaskProblem],
+    trace: bool,
+    delay_s: float,
+    retried: int,
 ) -> RunOutput:
     try:
         _keep_skipped(journal.files, skipped)
+        about = RunFile(journal.files, journal.state.session, identity)
         traces = TraceWriter(journal.files.trace) if trace else None
     except BaseException:
         journal.close()
         raise
-    return RunOutput(journal, delay_s=delay_s, retried=retried, traces=traces)
+    return RunOutput(journal, delay_s=delay_s, retried=retried, traces=traces, about=about)
 
 
 def _keep_skipped(files: OutputFiles, skipped: Sequence[TaskProblem]) -> None:
@@ -359,15 +390,6 @@ def _keep_skipped(files: OutputFiles, skipped: Sequence[TaskProblem]) -> None:
         write_whole(files.skipped, "".join(json.dumps(one) + "\n" for one in fields))
     except OSError as error:
         raise cannot_write(files.skipped, error) from None
-
-
-def _check_folder(folder: Path) -> None:
-    """Raise UserError where a folder is not there and cannot be made."""
-    above = folder
-    while not above.exists() and above != above.parent:
-        above = above.parent
-    if not above.is_dir():
-        raise UserError(f"{above}: is not a folder; choose another --output")
 
 
 def make_folder_of(files: OutputFiles) -> None:
@@ -383,22 +405,6 @@ def _make_index(files: OutputFiles) -> None:
     """Make it now, so that the first look-up need not wait."""
     with contextlib.suppress(OSError, UserError):  # a look-up makes it then, or says why not
         open_index(files).close()
-
-
-def session_info(
-    files: OutputFiles, run_id: str, identity: RunIdentity, repeats: int, skipped: int
-) -> dict[str, Any]:
-    """What the journal's first session says of a run."""
-    return {
-        "format": FORMAT,
-        "run_id": run_id,
-        "session": 1,
-        "identity": asdict(identity),
-        "repeats": repeats,
-        "skipped": skipped,
-        "shard_rows": files.shard_rows,
-        "zstd": files.compressed,
-    }
 
 
 def _give_up(journal: Journal, retry: RetryChoice) -> int:
