@@ -29,7 +29,10 @@ _COMMANDS: Final = {
     "data": ("gymmesh_cli.data:data", "Check and generate task files."),
     "export": ("gymmesh_cli.export:export", "Write rollouts in the format of a trainer."),
     "import": ("gymmesh_cli.importing:import_", "Make tasks or rollouts of other programs' files."),
-    "profile": ("gymmesh_cli.profile:profile", "Statistics of rollouts: pass@k, tools, failures."),
+    "profile": (
+        "gymmesh_cli.profile:profile",
+        "Statistics of rollouts: pass@k, lengths, tools, failures.",
+    ),
     "compare": ("gymmesh_cli.compare:compare", "Compare runs of the same tasks, by paired tests."),
     "show": ("gymmesh_cli.conversation:show", "Print a stored rollout as a conversation."),
     "reverify": (
