@@ -1,6 +1,6 @@
 """Draws the pictures of docs/view.md, from the rollouts of tests/view/rows.py.
 
-    make view-pictures
+make view-pictures
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from tests.view.rows import write_scene  # noqa: E402
 _PICTURES: Final = {
     # name: the place in the page, the theme, what to click first
     "table": ("#/", "light", ()),
-    "conversation": ("#/rollout/ro-shop-4-1?at=17", "light", ()),
+    "conversation": ("#/rollout/ro-shop-8-0?at=32", "light", ()),
     "tokens": ("#/rollout/ro-sums-5-0", "dark", (".tokens button",)),
     "repeats": ("#/task/shop-4", "light", ()),
     "diff": ("#/diff/ro-sums-5-0/ro-sums-5-1", "dark", ()),
     "overview": ("#/overview", "light", ()),
-    "dark": ("#/rollout/ro-shop-4-1", "dark", ()),
+    "dark": ("#/rollout/ro-debate-7-1?view=critic", "dark", ()),
 }
 
 
@@ -33,7 +33,7 @@ def draw(folder: Path) -> list[Path]:
     """Draw all pictures into a folder."""
     drawn: list[Path] = []
     with tempfile.TemporaryDirectory() as scratch, chromium() as browser:
-        rows = write_scene(Path(scratch) / "rollouts.jsonl")
+        rows = write_scene(Path(scratch) / "rollouts.jsonl", harm=False)
         sources = find_sources([rows]).sources
         with served(sources, Path(scratch) / "index.sqlite") as url:
             for name, (place, theme, clicks) in _PICTURES.items():

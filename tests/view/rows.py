@@ -29,23 +29,22 @@ _ITEMS: Final = ("apple", "tea", "bread", "cheese", "pear", "milk")
 _STARTED: Final = 1_795_276_216.0
 
 
-def write_scene(path: Path, tasks: int = 24) -> Path:
-    """A file of rollouts: each task four times, and two rows that mean harm."""
+def write_scene(path: Path, tasks: int = 24, *, harm: bool = True) -> Path:
+    """A file of rollouts: each task four times, and two rows that mean harm if asked for."""
     with path.open("w", encoding="utf-8") as file:
-        for row in scene(tasks):
-            file.write(json.dumps(row) + "\n")
+        for made in [*scene(tasks), *(hostile() if harm else ())]:
+            file.write(json.dumps(made) + "\n")
     return path
 
 
 def scene(tasks: int = 24) -> Iterator[Json]:
-    """The rows of `write_scene`."""
+    """The rows of `write_scene` that mean no harm."""
     dice = random.Random(7)
     for number in range(tasks):
         for repeat in range(4):
             make = (_shop, _sum, _picture, _debate)[number % 4]
-            row = make(dice, number, repeat)
-            yield _failed(row) if dice.random() < 0.06 else row
-    yield from hostile()
+            made = make(dice, number, repeat)
+            yield failed(made) if dice.random() < 0.06 else made
 
 
 def row(
@@ -137,10 +136,7 @@ def png() -> str:
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return (
-            struct.pack(">I", len(data))
-            + kind
-            + data
-            + struct.pack(">I", zlib.crc32(kind + data))
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
         )
 
     head = chunk(b"IHDR", struct.pack(">IIBBBBB", 64, 40, 8, 2, 0, 0, 0))
@@ -242,7 +238,8 @@ def _debate(dice: random.Random, number: int, repeat: int) -> Json:
     return made
 
 
-def _failed(made: Json) -> Json:
+def failed(made: Json) -> Json:
+    """The same rollout, had its model failed."""
     for key in ("reward", "verification", "stop_reason"):
         made.pop(key)
     made["response"]["output"] = made["response"]["output"][:1]
@@ -290,7 +287,7 @@ def hostile() -> Iterator[Json]:
     made["verification"]["reason"] = f"{script}{hidden}"
     made["verification"]["evidence"] = {"__proto__": script, "html": img}
     yield made
-    worse = _failed(row("shop", 0, 10, script, output, 0.5))
+    worse = failed(row("shop", 0, 10, script, output, 0.5))
     worse |= {"task_id": HOSTILE, "rollout_id": f"{HOSTILE}{img}", "environment": img}
     worse["failure"]["status"]["message"] = f"{script}{hidden}"
     yield worse

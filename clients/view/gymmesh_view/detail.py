@@ -94,11 +94,10 @@ def _actors(row: Json) -> list[Json]:
             for one in value if isinstance(value, list) else []:
                 if isinstance(one, dict):
                     items.append(shown_item(one) | {"prompt": key == "first_items"})
-        reward = said.get("reward")
         found.append(
             {
                 "name": name,
-                "reward": float(reward) if type(reward) in (int, float) else None,
+                "reward": _float(said.get("reward")),
                 "items": items,
             }
         )
@@ -166,7 +165,7 @@ def _whole(value: Any) -> int:
 
 
 def _float(value: Any) -> float | None:
-    return float(value) if type(value) in (int, float) else None
+    return float(value) if isinstance(value, int | float) and type(value) is not bool else None
 
 
 def _numbers(value: Any) -> list[int]:

@@ -136,7 +136,7 @@ class Indexer:
             return False
         try:
             with contextlib.closing(connect(self._path, write=True)) as database:
-                return get(database, "version") == VERSION
+                return bool(get(database, "version") == VERSION)
         except (UserError, sqlite3.Error):
             return False
 

@@ -148,9 +148,10 @@ class Store:
         """Aggregates over some rollouts: rewards, environments, turns, outcomes, failures."""
         where, values = where_of(filters)
         with self._reading() as database:
-            return self._remembered(
+            found: Json = self._remembered(
                 database, ("overview", where, *values), lambda: _overview(database, where, values)
             )
+            return found
 
     def _count(self, database: sqlite3.Connection, where: str, values: list[Any]) -> int:
         query = f"SELECT count(*) FROM rollouts WHERE {where}"

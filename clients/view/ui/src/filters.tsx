@@ -45,13 +45,15 @@ export function FilterBar(props: { view: View; query: URLSearchParams; facets: F
             </label>
           );
         })}
-        <Field
-          label="Reward from"
-          name="min_reward"
-          value={query.get("min_reward") ?? ""}
-          set={set}
-        />
-        <Field label="to" name="max_reward" value={query.get("max_reward") ?? ""} set={set} />
+        <div class="range">
+          <Field
+            label="Reward from"
+            name="min_reward"
+            value={query.get("min_reward") ?? ""}
+            set={set}
+          />
+          <Field label="to" name="max_reward" value={query.get("max_reward") ?? ""} set={set} />
+        </div>
         <Chips view={view} query={query} />
       </form>
     </search>
