@@ -20,13 +20,15 @@ export function Conversation(props: {
   folded?: boolean;
 }) {
   const { items, calls = [], rollout = "", folded = false } = props;
-  const named = new Map(items.map((item) => [item.call_id ?? "", item.name ?? ""]));
+  const named = new Map(
+    items.filter((item) => item.kind === "call").map((item) => [item.call_id, item.name ?? ""]),
+  );
   if (!items.length) return <p class="dim">Nothing was said.</p>;
   return (
     <ol class="conversation">
       {items.map((item, at) => {
         const call = item.tokens ? calls.find((one) => one.call === item.call) : undefined;
-        const answers = item.kind === "result" ? (named.get(item.call_id ?? "") ?? "") : "";
+        const answers = item.kind === "result" ? (named.get(item.call_id) ?? "") : "";
         return (
           <li class={`item ${item.kind} ${roleClass(item)}`} key={at}>
             <OneItem item={item} answers={answers} folded={folded} />

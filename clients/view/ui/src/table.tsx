@@ -90,6 +90,7 @@ export function TableView(props: {
 
   return (
     <>
+      <h1 class="hidden">Rollouts</h1>
       <FilterBar view="table" query={query} facets={facets} />
       <p class="count" role="status">
         {rows.error || count.error || (
@@ -207,8 +208,8 @@ function OneRow(props: {
       <td class="task">
         <a class="open" href={href} data-key={row.key} aria-label={name}>
           {plain(row.task)}
-          <span class="dim"> {row.repeat}</span>
         </a>
+        <span class="dim"> {row.repeat}</span>
       </td>
       <td class="title">{plain(row.title)}</td>
       {COLUMNS.map((column) => (
