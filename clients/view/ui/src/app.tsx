@@ -116,10 +116,20 @@ export function App() {
           <RolloutView rollout={route.args[0] ?? ""} query={route.query} />
         )}
         {route.view === "task" && (
-          <RepeatsView task={route.args[0] ?? ""} query={route.query} marked={marked} mark={mark} />
+          <RepeatsView
+            key={route.args[0]}
+            task={route.args[0] ?? ""}
+            query={route.query}
+            marked={marked}
+            mark={mark}
+          />
         )}
         {route.view === "diff" && (
-          <DiffView keys={[route.args[0] ?? "", route.args[1] ?? ""]} query={route.query} />
+          <DiffView
+            key={route.args.join(" ")}
+            keys={[route.args[0] ?? "", route.args[1] ?? ""]}
+            query={route.query}
+          />
         )}
         {route.view === "overview" && (
           <OverviewView query={route.query} facets={facets.value} status={status} />

@@ -42,7 +42,8 @@ export function RolloutView({ rollout, query }: { rollout: string; query: URLSea
   }, [value?.summary.key]);
 
   if (error) return <p role="alert">{error}</p>;
-  if (!value) return <p class="dim">Loading …</p>;
+  // The rollout before stays in the answer until this one is there.
+  if (value?.summary.key !== rollout) return <p class="dim">Loading …</p>;
   const shown = value.actors.find((one) => one.name === actor);
   const choose = (name: string) => {
     const changed = new URLSearchParams(query);
@@ -81,6 +82,7 @@ export function RolloutView({ rollout, query }: { rollout: string; query: URLSea
           </details>
         )}
         <Conversation
+          key={`${rollout} ${actor}`}
           items={shown ? shown.items : value.items}
           calls={shown ? [] : value.calls}
           rollout={rollout}
