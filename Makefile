@@ -8,11 +8,13 @@ ARGS ?=
 # More processes than small machines have cores, since many tests wait. A file's tests stay together,
 # so that its module-wide fixtures start once.
 WORKERS ?= 4
+# Which environments `make test-handoff` makes and tests with; see tools/setup-handoff.sh.
+HANDOFF ?= loaders trainers
 # What vLLM computes on: cpu or gpu.
 DEVICE ?= cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-clients test-consul test-keepalive test-deploy test-hosts test-images test-kubernetes test-observe test-slurm test-view test-vllm view view-pictures check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-export bench-instructions bench-journal bench-model bench-peers bench-resource bench-routing bench-scale bench-scaling bench-tokens bench-transport bench-view bench-xds chaos clean fuzz scaling
+.PHONY: help setup demo test test-clients test-consul test-keepalive test-deploy test-handoff test-hosts test-images test-kubernetes test-observe test-slurm test-view test-vllm view view-pictures check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-export bench-instructions bench-journal bench-model bench-peers bench-resource bench-routing bench-scale bench-scaling bench-tokens bench-transport bench-view bench-xds chaos clean fuzz scaling
 
 help: ## list the targets
 	@echo "gymmesh: the targets of make"
@@ -39,6 +41,12 @@ test-consul: setup ## run the tests that need a real Consul agent, which is buil
 test-keepalive: setup ## hold idle connections to servers of grpc-go and grpc-java for minutes
 	@tools/test-clients.sh --build go java
 	GYMMESH_TEST_SLOW=1 GYMMESH_TEST_CLIENTS="go java" $(BIN)/python -m pytest -s tests/clients/test_keepalive.py $(ARGS)
+
+test-handoff: setup ## read exports by trainers' own code (HANDOFF="loaders trainers" by default)
+	@set -e; for name in $(HANDOFF); do \
+		env=$$(tools/setup-handoff.sh $$name); \
+		GYMMESH_TEST_HANDOFF=$$name $$env/bin/python -m pytest -p no:cacheprovider tests/handoff/$$name $(ARGS); \
+	done
 
 test-hosts: setup ## cut a mesh on two hosts apart, which are network namespaces (needs root)
 	GYMMESH_TEST_HOSTS="$$(tools/setup-consul.sh)" $(BIN)/python -m pytest tests/hosts $(ARGS)

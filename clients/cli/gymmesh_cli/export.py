@@ -14,7 +14,12 @@ from gymmesh_cli.terminal import echo, echo_json, one_line
 if TYPE_CHECKING:
     from gymmesh_data import ExportOptions, ExportSummary
 
-_FORMATS: Final = ("messages", "sft", "tokens", "dpo", "openai", "openai-dpo")
+_FORMATS: Final = (
+    *("messages", "sft", "tokens", "dpo", "trl", "verl", "verl-sft", "nemo-rl"),
+    *("openrlhf", "openrlhf-sft", "openrlhf-dpo", "openai", "openai-dpo"),
+    *("parquet", "arrow", "atif", "inspect", "otel", "hf"),
+)
+_HUB: Final = "hf"
 # A rollout worth imitating has at least this reward, unless said otherwise.
 _DEMONSTRATION: Final = 1.0
 
@@ -27,19 +32,27 @@ _DEMONSTRATION: Final = 1.0
     required=True,
     type=click.Path(path_type=Path, dir_okay=False),
 )
-@click.option("--format", "-f", "name", required=True, type=click.Choice(_FORMATS))
+@click.option(
+    "--format",
+    "-f",
+    "name",
+    required=True,
+    type=click.Choice(_FORMATS),
+    metavar="FORMAT",
+    help="One of the formats below.",
+)
 @click.option(
     "--output",
     "-o",
     required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The file to write: JSON lines.",
+    type=click.Path(path_type=Path),
+    help="The file to write; for hf a folder.",
 )
 @click.option(
     "--min-reward",
     type=float,
     metavar="R",
-    help="Leave out rollouts with a lower reward, or none. For sft and openai 1, if not given.",
+    help="Leave out rollouts with a lower reward, or none. For demonstrations 1, if not given.",
 )
 @click.option(
     "--environment",
@@ -55,10 +68,10 @@ _DEMONSTRATION: Final = 1.0
 @click.option(
     "--distinct/--repeated",
     default=None,
-    help="Leave out rollouts whose messages are the same as another's. On for sft and openai.",
+    help="Leave out rollouts whose messages are the same as another's. On for demonstrations.",
 )
 @click.option("--no-reasoning", is_flag=True, help="Leave out reasoning.")
-@click.option("--no-tokens", is_flag=True, help="messages: leave out token ids.")
+@click.option("--no-tokens", is_flag=True, help="Leave out token ids that stand beside text.")
 @click.option(
     "--margin",
     type=click.FloatRange(min=0),
@@ -80,6 +93,19 @@ _DEMONSTRATION: Final = 1.0
     help="Pairs: answers go on to the end, tool results included, not only to the first "
     "difference.",
 )
+@click.option(
+    "--agent",
+    default="",
+    metavar="NAME",
+    help="Tasks for verl and nemo-rl: the agent that runs them there.",
+)
+@click.option(
+    "--test",
+    type=click.FloatRange(0, 1, max_open=True),
+    default=0.0,
+    metavar="SHARE",
+    help="hf: this share of the tasks makes the split test.",
+)
 @click.option("--overwrite", is_flag=True, help="Replace a file that is there already.")
 @click.option("--resume", is_flag=True, help="Go on with an export that was interrupted.")
 @json_option
@@ -91,9 +117,10 @@ def export(
     overwrite: bool,
     resume: bool,
     as_json: bool,
+    test: float,
     **chosen: Any,
 ) -> int:
-    """Write rollouts in the format of a trainer, as JSON lines.
+    """Write rollouts in the format of a trainer or another tool.
 
     \b
       gym-cli export rollouts.jsonl --format sft --output demonstrations.jsonl
@@ -105,20 +132,33 @@ def export(
     end.
 
     \b
-    Formats:
-      messages    every rollout: prompt, messages, tools, reward, metadata, token ids
-      sft         demonstrations for TRL: messages, tools
-      tokens      training samples: input_ids, labels, mask, logprobs, reward
-      dpo         preference pairs for TRL: prompt, chosen, rejected, tools
-      openai      demonstrations for OpenAI's fine-tuning
-      openai-dpo  preference pairs for OpenAI's fine-tuning
+    Formats; D: of demonstrations, P: of preference pairs, T: a record for each task.
+      messages      every rollout: prompt, messages, tools, reward, metadata, token ids
+      tokens        exact token ids: input_ids, labels, mask, logprobs, reward
+      sft, dpo      D and P for TRL's SFTTrainer and DPOTrainer
+      trl           T for TRL's GRPOTrainer
+      verl          T for veRL; verl-sft: D, as Parquet
+      nemo-rl       T for NeMo RL and NeMo Gym
+      openrlhf      T for OpenRLHF; openrlhf-sft: D, openrlhf-dpo: P
+      openai        D for OpenAI's fine-tuning; openai-dpo: P
+      parquet       every rollout in typed columns; arrow: the same as a stream
+      hf            a folder for the Hugging Face Hub: rollouts, sft, dpo, and a card
+      atif          trajectories of ATIF v1.8
+      inspect       a log of Inspect (.eval)
+      otel          GenAI spans of OpenTelemetry as OTLP JSON
 
     Exit code 0 when something was written, 1 when nothing was left to write.
     """
     from gymmesh_data import export as write
+    from gymmesh_data import export_hub
 
     options = _options(name, **chosen)
-    summary = write(inputs, output, name, options, overwrite=overwrite, resume=resume)
+    if name == _HUB:
+        summary = export_hub(inputs, output, options, test=test, overwrite=overwrite, resume=resume)
+    elif test:
+        raise click.UsageError("--test is for --format hf")
+    else:
+        summary = write(inputs, output, name, options, overwrite=overwrite, resume=resume)
     if as_json:
         echo_json(summary.to_dict())
     else:
@@ -139,11 +179,12 @@ def _options(
     margin: float,
     pairs: int,
     whole_answers: bool,
+    agent: str,
 ) -> ExportOptions:
     """The options of the command, with the defaults that the format has."""
     from gymmesh_data import FORMATS, ExportOptions, PairRules, Selection
 
-    demonstrations = FORMATS[name].demonstrations
+    demonstrations = name in FORMATS and FORMATS[name].demonstrations
     if min_reward is None and demonstrations:
         min_reward = _DEMONSTRATION
     selection = Selection(
@@ -158,6 +199,7 @@ def _options(
         pairs=PairRules(margin, pairs, whole_answers),
         reasoning=not no_reasoning,
         tokens=not no_tokens,
+        agent=agent,
     )
 
 

@@ -6,16 +6,18 @@ conversation.py  the Responses items of a rollout as chat messages (pure)
 samples.py       the exact tokens of a rollout as training samples (pure)
 selection.py     which rollouts an export takes (pure)
 pairs.py         which rollouts of a task make a preference pair (pure)
+tasks.py         the task that a rollout was made of (pure)
 exports/         the formats, and how a file of one is written
 """
 
 from gymmesh_data.conversation import ChatStyle, Conversation, conversation_of
-from gymmesh_data.exports import FORMATS, ExportOptions, ExportSummary, export
+from gymmesh_data.exports import FORMATS, ExportOptions, ExportSummary, export, export_hub
 from gymmesh_data.pairs import Pair, PairRules
 from gymmesh_data.rollout import StoredRollout, stored_rollout
 from gymmesh_data.samples import Sample, samples_of
 from gymmesh_data.selection import Selection
 from gymmesh_data.sources import read_rollouts
+from gymmesh_data.tasks import task_of
 
 __all__ = [
     "FORMATS",
@@ -30,7 +32,9 @@ __all__ = [
     "StoredRollout",
     "conversation_of",
     "export",
+    "export_hub",
     "read_rollouts",
     "samples_of",
     "stored_rollout",
+    "task_of",
 ]

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from gymmesh_client import UserError
 from gymmesh_data.rollout import Json, StoredRollout
 from gymmesh_responses import CodecError, dumps, loads
 
 _REASONING = "reasoning_content"  # as vLLM, TRL and chat templates spell it
+
+_TEXTS: Final = frozenset(("input_text", "output_text", "text"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +47,15 @@ class Conversation:
         prompt_length: how many of them were there before the model first answered.
         tools: the tools in the form of the Chat Completions API.
         losses: what could not be said in messages, each with how often.
+        token_items: by the place of a message that the model wrote, the item of the row that has
+            the tokens of its call.
     """
 
     messages: list[Json] = field(default_factory=list)
     prompt_length: int = 0
     tools: list[Json] = field(default_factory=list)
     losses: Counter[str] = field(default_factory=Counter)
+    token_items: dict[int, Json] = field(default_factory=dict)
 
     @property
     def prompt(self) -> list[Json]:
@@ -72,15 +77,11 @@ def conversation_of(rollout: StoredRollout, style: ChatStyle | None = None) -> C
     writer = _Writer(style or ChatStyle())
     if rollout.instructions:
         writer.messages.append({"role": "system", "content": rollout.instructions})
-    for place, item in enumerate(rollout.first_items):
-        writer.add(item, f"{rollout.where}: first item {place}")
-    writer.end_call()
+    writer.add_all(rollout.first_items, rollout.where, "first item {}")
     prompt_length = len(writer.messages)
-    for place, item in enumerate(rollout.output):
-        writer.add(item, f"{rollout.where}: response.output[{place}]")
-    writer.end_call()
+    writer.add_all(rollout.output, rollout.where, "response.output[{}]")
     tools = [chat for tool in rollout.tools if (chat := _tool(tool, writer.losses)) is not None]
-    return Conversation(writer.messages, prompt_length, tools, writer.losses)
+    return Conversation(writer.messages, prompt_length, tools, writer.losses, writer.token_items)
 
 
 class _Writer:
@@ -89,29 +90,43 @@ class _Writer:
     def __init__(self, style: ChatStyle) -> None:
         self.messages: list[Json] = []
         self.losses: Counter[str] = Counter()
+        self.token_items: dict[int, Json] = {}
         self._style = style
         # The assistant message of the model call whose items are being read; None between calls.
         self._answer: Json | None = None
 
-    def add(self, item: Json, where: str) -> None:
+    def add_all(self, items: list[Json], where: str, place_of: str) -> None:
+        """Some items, of which the last ends a model call.
+
+        Args:
+            where: the place of the row.
+            place_of: a text that takes the number of an item. Places are only put together for
+                messages on what is wrong: a million rollouts are mostly right.
+        """
+        for place, item in enumerate(items):
+            try:
+                self._add(item)
+            except _Wrong as wrong:
+                raise UserError(f"{where}: {place_of.format(place)}{wrong}") from None
+        self._answer = None
+
+    def _add(self, item: Json) -> None:
         kind = item.get("type", "message")
-        if kind == "message":
-            self._message(item, where)
-        elif kind == "function_call":
-            self._tool_call(item, where)
+        if kind == "function_call":
+            self._tool_call(item)
         elif kind == "function_call_output":
-            self._tool_result(item, where)
+            self._tool_result(item)
+        elif kind == "message":
+            self._message(item)
         elif kind == "reasoning":
-            self._reasoning(item, where)
+            self._reasoning(item)
         else:
             self.losses[f"items of type {kind}"] += 1
         # Only the last item of a model call has its tokens.
         if "generation_token_ids" in item:
-            self.end_call()
-
-    def end_call(self) -> None:
-        """What comes next belongs to another model call."""
-        self._answer = None
+            if self._answer is not None:
+                self.token_items[len(self.messages) - 1] = item
+            self._answer = None
 
     def _begun(self) -> Json:
         if self._answer is None:
@@ -119,41 +134,44 @@ class _Writer:
             self.messages.append(self._answer)
         return self._answer
 
-    def _message(self, item: Json, where: str) -> None:
-        role = _text(item, "role", where)
-        content = self._content(item.get("content"), f"{where}.content")
+    def _message(self, item: Json) -> None:
+        role = _text(item, "role")
+        content = self._content(item.get("content"), "content")
         if role == "assistant":
             answer = self._answer
-            if answer is not None and (answer["content"] is not None or "tool_calls" in answer):
-                self.end_call()
-            self._begun()["content"] = content
+            if answer is None or answer["content"] is not None or "tool_calls" in answer:
+                self._answer = {"role": "assistant", "content": content}
+                self.messages.append(self._answer)
+            else:
+                answer["content"] = content
             return
-        self.end_call()
+        self._answer = None
         if role == "developer" and not self._style.developer_role:
             role = "system"
         if role not in ("system", "developer", "user"):
-            raise UserError(
-                f"{where}.role: must be system, developer, user or assistant, not {role!r}"
-            )
+            raise _Wrong(f".role: must be system, developer, user or assistant, not {role!r}")
         self.messages.append({"role": role, "content": content})
 
-    def _tool_call(self, item: Json, where: str) -> None:
-        arguments = item.get("arguments", "")
-        if not isinstance(arguments, str):
-            raise UserError(f"{where}.arguments: must be a text with JSON in it")
-        call = {
-            "id": _text(item, "call_id", where),
-            "type": "function",
-            "function": {
-                "name": _text(item, "name", where),
-                "arguments": self._arguments(arguments),
-            },
-        }
-        self._begun().setdefault("tool_calls", []).append(call)
+    def _tool_call(self, item: Json) -> None:
+        arguments: Any = item.get("arguments", "")
+        name, call_id = item.get("name"), item.get("call_id")
+        if not (type(arguments) is type(name) is type(call_id) is str):
+            raise _Wrong(
+                ".arguments: must be a text with JSON in it"
+                if type(arguments) is not str
+                else f".{'call_id' if type(name) is str else 'name'}: must be a text"
+            )
+        if self._style.arguments_as_objects:
+            arguments = self._object(arguments)
+        function = {"name": name, "arguments": arguments}
+        call = {"id": call_id, "type": "function", "function": function}
+        answer = self._answer or self._begun()
+        if "tool_calls" in answer:
+            answer["tool_calls"].append(call)
+        else:
+            answer["tool_calls"] = [call]
 
-    def _arguments(self, arguments: str) -> Any:
-        if not self._style.arguments_as_objects:
-            return arguments
+    def _object(self, arguments: str) -> Any:
         try:
             value = loads(arguments) if arguments else {}
         except CodecError:
@@ -163,56 +181,62 @@ class _Writer:
         self.losses["arguments of tool calls that are no JSON object, kept as text"] += 1
         return arguments
 
-    def _tool_result(self, item: Json, where: str) -> None:
-        self.end_call()
-        output = item.get("output")
-        content = self._content(output, f"{where}.output")
-        call_id = _text(item, "call_id", where)
+    def _tool_result(self, item: Json) -> None:
+        self._answer = None
+        output, call_id = item.get("output"), item.get("call_id")
+        content = output if type(output) is str else self._content(output, "output")
+        if type(call_id) is not str:
+            raise _Wrong(".call_id: must be a text")
         self.messages.append({"role": "tool", "tool_call_id": call_id, "content": content})
 
-    def _reasoning(self, item: Json, where: str) -> None:
+    def _reasoning(self, item: Json) -> None:
         if not self._style.keep_reasoning:
             self.losses["reasoning"] += 1
             return
         parts = item.get("content") or item.get("summary") or []
         if not isinstance(parts, list):
-            raise UserError(f"{where}: content and summary must be lists")
+            raise _Wrong(": content and summary must be lists")
         texts = [part["text"] for part in parts if isinstance(part, dict) and "text" in part]
         if not texts:
             self.losses["reasoning without a readable text"] += 1
             return
-        answer = self._answer
-        if answer is not None and (answer["content"] is not None or "tool_calls" in answer):
-            self.end_call()
         answer = self._begun()
+        if answer["content"] is not None or "tool_calls" in answer:
+            self._answer = None
+            answer = self._begun()
         said = "\n".join(map(str, texts))
         answer[_REASONING] = f"{answer[_REASONING]}\n{said}" if _REASONING in answer else said
 
-    def _content(self, content: Any, where: str) -> Any:
+    def _content(self, content: Any, key: str) -> Any:
         """A text, or a list of parts where there is an image."""
         if content is None or isinstance(content, str):
             return content or ""
         if not isinstance(content, list):
             return dumps(content).decode("utf-8", "surrogatepass")
+        if len(content) == 1 and type(content[0]) is dict and not content[0].get("annotations"):
+            # By far the most usual content.
+            part = content[0]
+            if part.get("type") in _TEXTS and type(part.get("text")) is str:
+                return part["text"]
         parts = [
             part
             for place, one in enumerate(content)
-            if (part := self._part(one, f"{where}[{place}]")) is not None
+            if (part := self._part(one, key, place)) is not None
         ]
         if all(part["type"] == "text" for part in parts):
-            return "".join(part["text"] for part in parts)
+            return "".join([part["text"] for part in parts])
         return parts
 
-    def _part(self, part: Any, where: str) -> Json | None:
+    def _part(self, part: Any, key: str, place: int) -> Json | None:
         if not isinstance(part, dict):
-            raise UserError(f"{where}: must be an object")
+            raise _Wrong(f".{key}[{place}]: must be an object")
         kind = part.get("type")
-        if kind in ("input_text", "output_text", "text"):
+        if kind in _TEXTS:
             if part.get("annotations"):
                 self.losses["annotations of texts"] += 1
-            return {"type": "text", "text": _text(part, "text", where)}
+            return {"type": "text", "text": _text(part, "text", f".{key}", place)}
         if kind == "refusal":
-            return {"type": "text", "text": _text(part, "refusal", where)}
+            return {"type": "text", "text": _text(part, "refusal", f".{key}", place)}
         if kind == "input_image" and isinstance(part.get("image_url"), str):
             image = {"url": part["image_url"]}
             if isinstance(part.get("detail"), str):
@@ -220,6 +244,10 @@ class _Writer:
             return {"type": "image_url", "image_url": image}
         self.losses[f"parts of type {kind}"] += 1
         return None
+
+
+class _Wrong(Exception):
+    """What is wrong with an item; the place goes before it."""
 
 
 def _tool(tool: Json, losses: Counter[str]) -> Json | None:
@@ -232,8 +260,9 @@ def _tool(tool: Json, losses: Counter[str]) -> Json | None:
     return {"type": "function", "function": function}
 
 
-def _text(item: Json, key: str, where: str) -> str:
+def _text(item: Json, key: str, part: str = "", place: int = 0) -> str:
     value = item.get(key)
     if not isinstance(value, str):
-        raise UserError(f"{where}.{key}: must be a text")
+        at = f"{part}[{place}]" if part else ""
+        raise _Wrong(f"{at}.{key}: must be a text")
     return value

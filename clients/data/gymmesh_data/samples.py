@@ -7,12 +7,14 @@ all of them), the ids that it sampled (`generation_token_ids`) and their log pro
 
 from __future__ import annotations
 
-from array import array
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from gymmesh_client import UserError
 from gymmesh_data.rollout import Json, StoredRollout
+
+_IDS: Final = (int,)
+_LOGPROBS: Final = (float, int)
 
 
 class NoTokens(UserError):
@@ -53,22 +55,15 @@ def samples_of(rollout: StoredRollout) -> list[Sample]:
     for place, item in enumerate(rollout.output):
         if "generation_token_ids" not in item:
             continue
-        where = f"{rollout.where}: response.output[{place}]"
         if "prompt_token_ids" not in item:
             raise NoTokens(
-                f"{where}: has generation_token_ids but no prompt_token_ids; its call broke the "
-                "exact-token law, and there is no sequence to train on"
+                f"{_place(rollout, place)}: has generation_token_ids but no prompt_token_ids; its "
+                "call broke the exact-token law, and there is no sequence to train on"
             )
-        prompt = _numbers(item, "prompt_token_ids", where)
-        sampled = _numbers(item, "generation_token_ids", where)
-        logprobs = _numbers(item, "generation_log_probs", where)
-        if logprobs and len(logprobs) != len(sampled):
-            raise UserError(
-                f"{where}: has {len(sampled)} generation_token_ids but {len(logprobs)} "
-                "generation_log_probs; they must be as many"
-            )
-        captured = captured and len(logprobs) == len(sampled)
-        _extend(samples, prompt, sampled, logprobs)
+        try:
+            captured = _extend(samples, item) and captured
+        except _Wrong as wrong:
+            raise UserError(f"{_place(rollout, place)}{wrong}") from None
     if not samples:
         raise NoTokens(
             f"{rollout.where}: response.output: has no generation_token_ids; collect with a "
@@ -80,30 +75,52 @@ def samples_of(rollout: StoredRollout) -> list[Sample]:
     return samples
 
 
-def _extend(
-    samples: list[Sample], prompt: list[int], sampled: list[int], logprobs: list[float]
-) -> None:
-    """Put a call's tokens to the last sample, or to a new one where they do not follow it."""
+class _Wrong(Exception):
+    """What is wrong with an item; the place goes before it."""
+
+
+def _place(rollout: StoredRollout, place: int) -> str:
+    return f"{rollout.where}: response.output[{place}]"
+
+
+def _extend(samples: list[Sample], item: Json) -> bool:
+    """Put a call's tokens to the last sample, or to a new one where they do not follow it.
+
+    Of a prompt only what is new is looked at: the rest has been, and is as long as the rollout.
+    Returns whether the call has a log probability for each of its ids.
+    """
+    prompt = item["prompt_token_ids"]
+    if not isinstance(prompt, list):
+        raise _Wrong(".prompt_token_ids: must be a list of numbers")
+    sampled = _numbers(item["generation_token_ids"], _IDS, "generation_token_ids")
+    logprobs = _numbers(item.get("generation_log_probs", []), _LOGPROBS, "generation_log_probs")
+    if logprobs and len(logprobs) != len(sampled):
+        raise _Wrong(
+            f": has {len(sampled)} generation_token_ids but {len(logprobs)} "
+            "generation_log_probs; they must be as many"
+        )
     held = len(samples[-1].input_ids) if samples else 0
     if not samples or prompt[:held] != samples[-1].input_ids:
         samples.append(Sample())
         held = 0
     sample = samples[-1]
-    read = prompt[held:]
+    read = _numbers(prompt[held:] if held else prompt, _IDS, "prompt_token_ids")
     sample.input_ids += read
     sample.input_ids += sampled
     sample.mask += [0] * len(read)
     sample.mask += [1] * len(sampled)
     sample.logprobs += [0.0] * len(read)
     sample.logprobs += logprobs
+    return len(logprobs) == len(sampled)
 
 
-def _numbers(item: Json, key: str, where: str) -> list[Any]:
-    value = item.get(key, [])
+def _numbers(value: Any, kinds: tuple[type, ...], key: str) -> list[Any]:
+    """A list, checked to have nothing but numbers by adding them up, which takes a fifth of what
+    looking at each does. true and false, which JSON has for no token, count as 1 and 0.
+    """
     try:
-        if isinstance(value, list):
-            # An array checks each number, much faster than a loop does.
-            return array("d" if key == "generation_log_probs" else "q", value).tolist()
-    except (TypeError, OverflowError):
+        if type(value) is list and type(sum(value)) in kinds:
+            return value
+    except TypeError:
         pass
-    raise UserError(f"{where}.{key}: must be a list of numbers")
+    raise _Wrong(f".{key}: must be a list of numbers")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import blake2b
 
 from gymmesh_data.rollout import StoredRollout
 
@@ -42,3 +43,11 @@ class Selection:
 
 
 _CUT_SHORT = frozenset(("MAX_STEPS", "MAX_OUTPUT_TOKENS", "CONTEXT_LENGTH", "ABORTED"))
+
+
+def share_of(task_id: str) -> float:
+    """A number from 0 to 1 that only depends on the task's id, evenly spread over ids: to put the
+    repeats of a task on the same side of a split, in every run.
+    """
+    digest = blake2b(task_id.encode("utf-8", "surrogatepass"), digest_size=6).digest()
+    return int.from_bytes(digest) / 2**48

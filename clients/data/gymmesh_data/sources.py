@@ -32,10 +32,11 @@ def _run(path: Path) -> Iterator[StoredRollout]:
 
 def _file(path: Path) -> Iterator[StoredRollout]:
     try:
+        name = str(path)
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):
-                if line.strip():
-                    yield _of_line(line, f"{path}:{number}")
+                if not line.isspace():
+                    yield _of_line(line, f"{name}:{number}")
     except OSError as error:
         cause = (error.strerror or str(error)).lower()
         raise UserError(f"{path}: cannot be read: {cause}") from None

@@ -1,169 +1,37 @@
-"""The formats by name, and what a record of each is made of.
+"""The formats by name.
 
-| name       | a record is           | format of                                              |
-|------------|-----------------------|--------------------------------------------------------|
-| messages   | a rollout             | gymmesh: prompt, messages, reward, metadata            |
-| sft        | a demonstration       | TRL's SFTTrainer: `messages`, `tools`                  |
-| tokens     | a training sample     | TRL's SFTTrainer: `input_ids`, `labels`; and the rest  |
-| dpo        | a pair                | TRL's DPOTrainer: `prompt`, `chosen`, `rejected`       |
-| openai     | a demonstration       | OpenAI's supervised fine-tuning                        |
-| openai-dpo | a pair                | OpenAI's preference fine-tuning                        |
+| name         | a record is     | read by                                                       |
+|--------------|-----------------|---------------------------------------------------------------|
+| messages     | a rollout       | anybody: prompt, messages, reward, metadata                   |
+| sft          | a demonstration | TRL's SFTTrainer: `messages`, `tools`                         |
+| tokens       | a sample        | TRL's SFTTrainer: `input_ids`, `labels`; and any loop         |
+| dpo          | a pair          | TRL's DPOTrainer: `prompt`, `chosen`, `rejected`              |
+| trl          | a task          | TRL's GRPOTrainer                                             |
+| verl         | a task          | veRL's RLHFDataset                                            |
+| verl-sft     | a demonstration | veRL's MultiTurnSFTDataset (Parquet)                          |
+| nemo-rl      | a task          | NeMo RL and NeMo Gym                                          |
+| openrlhf     | a task          | OpenRLHF's PromptDataset                                      |
+| openrlhf-sft | a demonstration | OpenRLHF's SFTDataset                                         |
+| openrlhf-dpo | a pair          | OpenRLHF's RewardDataset                                      |
+| openai       | a demonstration | OpenAI's supervised fine-tuning                               |
+| openai-dpo   | a pair          | OpenAI's preference fine-tuning                               |
+| parquet      | a rollout       | pyarrow, pandas, DuckDB, datasets                             |
+| arrow        | a rollout       | pyarrow, datasets (a stream of the IPC format)                |
+| atif         | a rollout       | Harbor: ATIF v1.8                                             |
+| inspect      | a rollout       | Inspect: a log, `.eval`                                       |
+| otel         | a rollout       | OpenTelemetry's collector: GenAI spans as OTLP JSON           |
+
+`hf`, a folder with a card, is made of several of these: hub.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
-from gymmesh_data.conversation import ChatStyle, Conversation
-from gymmesh_data.pairs import Pair
-from gymmesh_data.rollout import Json, StoredRollout
-from gymmesh_data.samples import NoTokens, samples_of
-from gymmesh_responses import dumps
-
-OfRollout = Callable[[StoredRollout, Conversation], Iterator[Json]]
-OfPair = Callable[[Pair, "PairFacts"], Json]
-
-
-@dataclass(frozen=True, slots=True)
-class PairFacts:
-    """What is known of a pair beside its messages. ids and rewards: of the better one first."""
-
-    task_id: str
-    rollout_ids: tuple[str, str]
-    rewards: tuple[float, float]
-    tools: list[Json]
-
-
-@dataclass(frozen=True, slots=True)
-class Format:
-    """A format.
-
-    Attributes:
-        summary: what it is, in one line.
-        style: how its messages are written.
-        demonstrations: whether only rollouts worth imitating belong in it.
-        of_rollout: the records of a rollout; None for a format of pairs. Raises NoTokens.
-        of_pair: the record of a pair; None for a format of rollouts.
-        has_tokens: whether it may have token ids beside its text.
-    """
-
-    summary: str
-    style: ChatStyle = field(default_factory=ChatStyle)
-    demonstrations: bool = False
-    of_rollout: OfRollout | None = None
-    of_pair: OfPair | None = None
-    has_tokens: bool = False
-
-
-def _messages(rollout: StoredRollout, said: Conversation) -> Iterator[Json]:
-    yield {
-        "prompt": said.prompt,
-        "messages": said.messages,
-        "tools": said.tools,
-        "reward": rollout.reward,
-        "metadata": _metadata(rollout, said),
-    }
-
-
-def _messages_with_tokens(rollout: StoredRollout, said: Conversation) -> Iterator[Json]:
-    for record in _messages(rollout, said):
-        try:
-            samples = samples_of(rollout)
-        except NoTokens:
-            samples = []
-        if samples:
-            record["samples"] = [
-                {"input_ids": one.input_ids, "mask": one.mask, "logprobs": one.logprobs}
-                for one in samples
-            ]
-        yield record
-
-
-def _metadata(rollout: StoredRollout, said: Conversation) -> Json:
-    """What trainers filter and group by. A row of another program says less of itself."""
-    told, row = rollout.metadata, rollout.row
-    answers = said.messages[said.prompt_length :]
-    calls = [call for one in answers for call in one.get("tool_calls", ())]
-    used = list(dict.fromkeys(call["function"]["name"] for call in calls))
-    metadata: Json = {
-        "task_id": rollout.task_id,
-        "rollout_id": rollout.rollout_id,
-        "repeat_index": rollout.repeat_index,
-        "environment": rollout.text("environment"),
-        "stop_reason": rollout.text("stop_reason"),
-        "steps_taken": told.get("steps_taken", sum(one["role"] == "assistant" for one in answers)),
-        "tools_used": told.get("tools_used", used),
-        "verified": rollout.reward is not None,
-    }
-    if "weights_versions" in told:
-        metadata["weights_versions"] = told["weights_versions"]
-    if isinstance(row.get("tags"), dict):
-        metadata["tags"] = row["tags"]
-    return metadata
-
-
-def _sft(rollout: StoredRollout, said: Conversation) -> Iterator[Json]:
-    yield {"messages": said.messages} | _tools_as_text(said.tools)
-
-
-def _tokens(rollout: StoredRollout, said: Conversation) -> Iterator[Json]:
-    samples = samples_of(rollout)
-    versions = rollout.metadata.get("weights_versions", [])
-    for number, sample in enumerate(samples):
-        yield {
-            "input_ids": sample.input_ids,
-            "labels": sample.labels,
-            "mask": sample.mask,
-            "logprobs": sample.logprobs,
-            "reward": rollout.reward,
-            "task_id": rollout.task_id,
-            "rollout_id": rollout.rollout_id,
-            "sample": number,
-            "samples": len(samples),
-            "weights_versions": versions,
-        }
-
-
-def _openai(rollout: StoredRollout, said: Conversation) -> Iterator[Json]:
-    record: Json = {"messages": said.messages}
-    if said.tools:
-        record["tools"] = said.tools
-        params = rollout.row["responses_create_params"]
-        record["parallel_tool_calls"] = params.get("parallel_tool_calls") is not False
-    yield record
-
-
-def _dpo(pair: Pair, facts: PairFacts) -> Json:
-    return {
-        "prompt": pair.prompt,
-        "chosen": pair.chosen,
-        "rejected": pair.rejected,
-        **_tools_as_text(facts.tools),
-        "task_id": facts.task_id,
-        "chosen_reward": facts.rewards[0],
-        "rejected_reward": facts.rewards[1],
-        "chosen_rollout_id": facts.rollout_ids[0],
-        "rejected_rollout_id": facts.rollout_ids[1],
-    }
-
-
-def _openai_dpo(pair: Pair, facts: PairFacts) -> Json:
-    given: Json = {"messages": pair.prompt}
-    if facts.tools:
-        given["tools"] = facts.tools
-    return {
-        "input": given,
-        "preferred_output": pair.chosen,
-        "non_preferred_output": pair.rejected,
-    }
-
-
-def _tools_as_text(tools: list[Json]) -> dict[str, Any]:
-    """As JSON text: a table of Arrow unites the schemas of all rows, and fills them with nulls."""
-    return {"tools": dumps(tools).decode("utf-8", "surrogatepass")} if tools else {}
-
+from gymmesh_data.conversation import ChatStyle
+from gymmesh_data.exports import arrow, atif, chat, inspect_log, otel, table, trainers
+from gymmesh_data.exports.format import Format, Tokens
 
 _OF_TEMPLATES: Final = ChatStyle(arguments_as_objects=True)
 _OF_OPENAI: Final = ChatStyle(keep_reasoning=False, developer_role=True)
@@ -171,28 +39,89 @@ _OF_OPENAI: Final = ChatStyle(keep_reasoning=False, developer_role=True)
 FORMATS: Final[Mapping[str, Format]] = {
     "messages": Format(
         "every rollout as chat messages with reward and metadata",
-        of_rollout=_messages_with_tokens,
-        has_tokens=True,
+        of_rollout=chat.messages,
+        tokens=Tokens.BESIDE,
     ),
     "sft": Format(
         "demonstrations for supervised fine-tuning (TRL)",
         style=_OF_TEMPLATES,
         demonstrations=True,
-        of_rollout=_sft,
+        of_rollout=chat.sft,
     ),
-    "tokens": Format("exact token ids with masks and log probabilities", of_rollout=_tokens),
-    "dpo": Format("preference pairs (TRL)", style=_OF_TEMPLATES, of_pair=_dpo),
+    "tokens": Format(
+        "exact token ids with masks and log probabilities",
+        of_rollout=chat.tokens,
+        tokens=Tokens.ONLY,
+    ),
+    "dpo": Format("preference pairs (TRL)", style=_OF_TEMPLATES, of_pair=chat.dpo),
+    "trl": Format(
+        "tasks for online RL with TRL's GRPOTrainer",
+        of_task=(trainers.kept_of_task, trainers.trl_task),
+    ),
+    "verl": Format(
+        "tasks for online RL with veRL",
+        of_task=(trainers.kept_without_tools, trainers.verl_task),
+    ),
+    "verl-sft": Format(
+        "demonstrations for veRL's supervised fine-tuning (Parquet)",
+        demonstrations=True,
+        of_rollout=trainers.verl_sft,
+        pack=arrow.pack_verl,
+        check=arrow.require_pyarrow,
+    ),
+    "nemo-rl": Format(
+        "tasks for online RL with NeMo RL and NeMo Gym",
+        of_task=(trainers.kept_of_task, trainers.nemo_rl_task),
+    ),
+    "openrlhf": Format(
+        "tasks for online RL with OpenRLHF",
+        of_task=(trainers.kept_without_tools, trainers.openrlhf_task),
+    ),
+    "openrlhf-sft": Format(
+        "demonstrations for OpenRLHF's supervised fine-tuning",
+        demonstrations=True,
+        of_rollout=trainers.openrlhf_sft,
+    ),
+    "openrlhf-dpo": Format("preference pairs for OpenRLHF", of_pair=trainers.openrlhf_dpo),
     "openai": Format(
         "demonstrations for OpenAI's fine-tuning",
         style=_OF_OPENAI,
         demonstrations=True,
-        of_rollout=_openai,
+        of_rollout=chat.openai,
     ),
     "openai-dpo": Format(
-        "preference pairs for OpenAI's fine-tuning", style=_OF_OPENAI, of_pair=_openai_dpo
+        "preference pairs for OpenAI's fine-tuning", style=_OF_OPENAI, of_pair=chat.openai_dpo
+    ),
+    "parquet": Format(
+        "every rollout in typed columns, token ids as lists (Parquet)",
+        of_rollout=table.table_row,
+        tokens=Tokens.BESIDE,
+        pack=arrow.pack_parquet,
+        check=arrow.require_pyarrow,
+    ),
+    "arrow": Format(
+        "the columns of parquet as a stream of Arrow",
+        of_rollout=table.table_row,
+        tokens=Tokens.BESIDE,
+        pack=arrow.pack_arrow,
+        check=arrow.require_pyarrow,
+    ),
+    "atif": Format(
+        "trajectories of ATIF v1.8 (Harbor)",
+        style=_OF_TEMPLATES,
+        of_rollout=atif.trajectory,
+        tokens=Tokens.BESIDE,
+    ),
+    "inspect": Format(
+        "a log of Inspect (.eval)",
+        of_rollout=inspect_log.sample,
+        tokens=Tokens.BESIDE,
+        pack=inspect_log.pack_eval,
+    ),
+    "otel": Format(
+        "GenAI spans of OpenTelemetry as OTLP JSON",
+        of_rollout=otel.trace,
+        tokens=Tokens.BESIDE,
     ),
 }
 """By the name that `gym-cli export --format` has."""
-
-TEXT_ONLY: Final[OfRollout] = _messages
-"""The records of `messages` without token ids."""

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import Final
+
 import orjson
 
-from gymmesh_responses import JsonValue, dumps
+from gymmesh_responses import JsonValue, dumps, loads
+
+# Only a line that orjson refused has escapes of this kind: all other text stands as it is.
+_ESCAPED: Final = b"\\ud"
+SURROGATES: Final = "records with unpaired surrogates, which became replacement characters"
 
 
 def line_of(record: JsonValue) -> bytes:
@@ -20,3 +27,25 @@ def line_of(record: JsonValue) -> bytes:
         return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
     except TypeError:
         return dumps(record) + b"\n"
+
+
+def without_surrogates(line: bytes, losses: Counter[str]) -> bytes:
+    """A line that `line_of` wrote, for those who take nothing but well-formed text."""
+    if _ESCAPED not in line:
+        return line
+    found = loads(line)
+    plain = _replaced(found)
+    if plain == found:
+        return line
+    losses[SURROGATES] += 1
+    return line_of(plain)
+
+
+def _replaced(value: JsonValue) -> JsonValue:
+    if isinstance(value, str):
+        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    if isinstance(value, list):
+        return [_replaced(one) for one in value]
+    if isinstance(value, dict):
+        return {str(_replaced(key)): _replaced(one) for key, one in value.items()}
+    return value

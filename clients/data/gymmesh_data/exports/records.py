@@ -7,17 +7,29 @@ from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 
-from gymmesh_data.conversation import Conversation, conversation_of
-from gymmesh_data.exports.formats import TEXT_ONLY, Format, OfPair, OfRollout, PairFacts
+from gymmesh_data.conversation import ChatStyle, conversation_of
+from gymmesh_data.exports.format import (
+    Format,
+    KeptOfTask,
+    OfPair,
+    OfRollout,
+    OfTask,
+    PairFacts,
+    Taken,
+    TaskFacts,
+    Tokens,
+    has_tokens,
+)
 from gymmesh_data.exports.lines import line_of
 from gymmesh_data.exports.spool import Spool
 from gymmesh_data.exports.summary import ExportOptions, ExportSummary
 from gymmesh_data.pairs import choose_pairs, pair_of
 from gymmesh_data.rollout import StoredRollout
 from gymmesh_data.samples import NoTokens
+from gymmesh_data.selection import share_of
 from gymmesh_responses import loads
 
-_Chosen = tuple[StoredRollout, Conversation]
+_NOT_CARRIED = "token ids of rollouts"
 
 
 def records(
@@ -36,67 +48,90 @@ def records(
         UserError: a rollout's row is malformed.
     """
     style = replace(form.style, keep_reasoning=form.style.keep_reasoning and options.reasoning)
-    form = replace(form, style=style)
-    chosen = _chosen(rollouts, form, options, summary)
+    selected = _selected(rollouts, options, summary)
+    if form.of_task is not None:
+        yield from _task_lines(selected, style, form.of_task, options, summary, spool)
+        return
+    chosen = _chosen(selected, style, form, options, summary)
     if form.of_pair is not None:
         yield from _pair_lines(chosen, form.of_pair, options, summary, spool)
         return
-    of_rollout = form.of_rollout
-    assert of_rollout is not None
-    if form.has_tokens and not options.tokens:
-        of_rollout = TEXT_ONLY
+    assert form.of_rollout is not None
     if options.selection.per_task is None:
-        for one in chosen:
-            yield _lines(one, of_rollout, summary)
+        for taken in chosen:
+            yield _lines(taken, form.of_rollout, summary)
     else:
-        yield from _best_lines(chosen, of_rollout, options.selection.per_task, summary, spool)
+        yield from _best_lines(chosen, form.of_rollout, options.selection.per_task, summary, spool)
 
 
-def _chosen(
-    rollouts: Iterable[StoredRollout], form: Format, options: ExportOptions, summary: ExportSummary
-) -> Iterator[_Chosen]:
-    """The rollouts that are taken, each with its conversation."""
-    selection, known = options.selection, set[bytes]()
+def _selected(
+    rollouts: Iterable[StoredRollout], options: ExportOptions, summary: ExportSummary
+) -> Iterator[StoredRollout]:
+    """The rollouts that the selection takes."""
+    selection, part = options.selection, options.part
     for rollout in rollouts:
+        if part is not None and not part[0] <= share_of(rollout.task_id) < part[1]:
+            continue
         summary.rollouts += 1
         refusal = selection.refusal(rollout)
-        if not refusal:
-            said = conversation_of(rollout, form.style)
-            if not said.answered:
-                refusal = "without an answer"
-            elif selection.distinct:
-                digest = blake2b(line_of([said.messages, said.tools]), digest_size=16).digest()
-                refusal = "the same as another" if digest in known else ""
-                known.add(digest)
         if refusal:
             summary.left_out[refusal] += 1
         else:
-            yield rollout, said
+            yield rollout
 
 
-def _lines(one: _Chosen, of_rollout: OfRollout, summary: ExportSummary) -> bytes:
+def _chosen(
+    selected: Iterable[StoredRollout],
+    style: ChatStyle,
+    form: Format,
+    options: ExportOptions,
+    summary: ExportSummary,
+) -> Iterator[Taken]:
+    """The rollouts that have something to tell, and not what another one told, with their messages.
+
+    Token ids that the format has no place for are counted.
+    """
+    distinct, known = options.selection.distinct, set[bytes]()
+    for rollout in selected:
+        said = conversation_of(rollout, style)
+        if not said.answered:
+            summary.left_out["without an answer"] += 1
+            continue
+        if distinct:
+            digest = blake2b(line_of([said.messages, said.tools]), digest_size=16).digest()
+            if digest in known:
+                summary.left_out["the same as another"] += 1
+                continue
+            known.add(digest)
+        if form.tokens is Tokens.NONE and said.token_items:
+            said.losses[_NOT_CARRIED] += 1
+        yield Taken(rollout, said, options.tokens)
+
+
+def _lines(taken: Taken, of_rollout: OfRollout, summary: ExportSummary) -> bytes:
     """The lines of a rollout; none where it has no token ids and the format is made of them."""
-    rollout, said = one
     try:
-        lines = b"".join(map(line_of, of_rollout(rollout, said)))
+        lines = b"".join(map(line_of, of_rollout(taken)))
     except NoTokens:
         summary.left_out["without token ids"] += 1
         return b""
-    summary.losses += said.losses
+    if taken.said.losses:
+        summary.losses += taken.said.losses
     return lines
 
 
 def _best_lines(
-    chosen: Iterable[_Chosen], of_rollout: OfRollout, most: int, summary: ExportSummary, path: Path
+    chosen: Iterable[Taken], of_rollout: OfRollout, most: int, summary: ExportSummary, path: Path
 ) -> Iterator[bytes]:
     """The lines of each task's best rollouts; of equal ones the first."""
     with Spool(path) as spool:
-        for one in chosen:
-            lines = _lines(one, of_rollout, summary)
+        for taken in chosen:
+            lines = _lines(taken, of_rollout, summary)
             if lines:
                 # Not judged is worse than any reward.
-                reward = one[0].reward
-                spool.add(one[0].task_id, float("-inf") if reward is None else reward, lines)
+                reward = taken.rollout.reward
+                task, _ = spool.task(taken.rollout.task_id)
+                spool.add(task, float("-inf") if reward is None else reward, lines)
         for scored in spool.tasks():
             ranked = sorted(scored, key=lambda found: (-found[0], found[1]))
             if len(ranked) > most:
@@ -105,21 +140,59 @@ def _best_lines(
                 yield spool.content(number)
 
 
+def _task_lines(
+    selected: Iterable[StoredRollout],
+    style: ChatStyle,
+    of_task: tuple[KeptOfTask, OfTask],
+    options: ExportOptions,
+    summary: ExportSummary,
+    path: Path,
+) -> Iterator[bytes]:
+    """A line for each task, in the order of their first rollouts."""
+    keep, make = of_task
+    with Spool(path) as spool:
+        for rollout in selected:
+            task, is_new = spool.task(rollout.task_id)
+            content = b""
+            if is_new:
+                taken = Taken(rollout, conversation_of(_unanswered(rollout), style))
+                content = line_of(keep(taken))
+                summary.losses += taken.said.losses
+            if has_tokens(rollout):
+                summary.losses[_NOT_CARRIED] += 1
+            # Not judged is told from 0 by being no number.
+            spool.add(task, float("-inf") if rollout.reward is None else rollout.reward, content)
+        for number, scored in enumerate(spool.tasks()):
+            rewards = [reward for reward, _ in scored if reward != float("-inf")]
+            facts = TaskFacts(number, rewards, len(scored), options.agent)
+            kept = loads(spool.content(scored[0][1]))
+            assert isinstance(kept, dict)  # written by us a moment ago
+            yield line_of(make(kept, facts))
+
+
+def _unanswered(rollout: StoredRollout) -> StoredRollout:
+    """A rollout as it began: what came after that is none of its task's."""
+    return replace(rollout, output=[])
+
+
 def _pair_lines(
-    chosen: Iterable[_Chosen],
+    chosen: Iterable[Taken],
     of_pair: OfPair,
     options: ExportOptions,
     summary: ExportSummary,
     path: Path,
 ) -> Iterator[bytes]:
     with Spool(path) as spool:
-        for rollout, said in chosen:
+        for taken in chosen:
+            rollout, said = taken.rollout, taken.said
             if rollout.reward is None:
                 summary.left_out["without a reward"] += 1
                 continue
-            summary.losses += said.losses
+            if said.losses:
+                summary.losses += said.losses
             content = line_of([rollout.task_id, rollout.rollout_id, said.messages, said.tools])
-            spool.add(rollout.task_id, rollout.reward, content)
+            task, _ = spool.task(rollout.task_id)
+            spool.add(task, rollout.reward, content)
         for scored in spool.tasks():
             pairs = list(choose_pairs(scored, options.pairs))
             if not pairs:

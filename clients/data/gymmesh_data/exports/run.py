@@ -1,17 +1,29 @@
-"""`export`: from rollouts on disk to a file of one format."""
+"""`export`: from rollouts on disk to a file, or a folder, of one format."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
-from gymmesh_client import OutputFiles
-from gymmesh_client.replacing import refuse_inputs
+from gymmesh_client import OutputFiles, UserError
+from gymmesh_client.replacing import OWNER_ONLY, make_folder, refuse_inputs
+from gymmesh_data.exports.format import Format
 from gymmesh_data.exports.formats import FORMATS
+from gymmesh_data.exports.hub import CONFIGS, DataFile, card
 from gymmesh_data.exports.records import records
 from gymmesh_data.exports.summary import ExportOptions, ExportSummary
 from gymmesh_data.exports.writing import LineFile
+from gymmesh_data.selection import Selection
 from gymmesh_data.sources import read_rollouts
+
+HUB: Final = "hf"
+"""The name of the format that is a folder."""
+# A rollout worth imitating has at least this reward, unless said otherwise.
+_DEMONSTRATION: Final = 1.0
+_WRITE_BYTES: Final = 128 * 1024
 
 
 def export(
@@ -25,31 +37,162 @@ def export(
 ) -> ExportSummary:
     """Write the rollouts of some runs and files in a format.
 
-    Memory does not grow with the rollouts, but for 100 bytes for each with `distinct`.
+    Memory does not grow with the rollouts, but for 100 bytes for each with `distinct`, and 500 for
+    each in a log of Inspect.
 
     Args:
         inputs: outputs of `gym-cli collect`, or files of such rows.
-        name: of the format, one of `FORMATS`.
+        output: the file to write; for `hf` a folder.
+        name: of the format, one of `FORMATS`, or `hf`.
         overwrite: replace an output that is there.
         resume: go on with an export that was interrupted; the result is the same as without.
 
     Raises:
         UserError: an input is malformed, or the output would write over something.
+        ConfigError: a library that the format needs is not installed.
     """
-    form, options, summary = FORMATS[name], options or ExportOptions(), ExportSummary()
+    options = options or ExportOptions()
+    if name == HUB:
+        return export_hub(inputs, output, options, overwrite=overwrite, resume=resume)
+    return _export(inputs, output, FORMATS[name], options, overwrite=overwrite, resume=resume)
+
+
+def _export(
+    inputs: Sequence[Path],
+    output: Path,
+    form: Format,
+    options: ExportOptions,
+    *,
+    overwrite: bool = False,
+    resume: bool = False,
+) -> ExportSummary:
+    summary = ExportSummary()
+    if form.check is not None:
+        form.check()
     file = LineFile(output)
-    written = (file.path, file.part, file.checkpoint, file.spool)
+    written = (file.path, file.part, file.checkpoint, file.spool, file.packed)
     refuse_inputs(written, {"the export": _files_of(inputs)})
     file.refuse(overwrite=overwrite, resume=resume)
 
     def lines() -> Iterator[bytes]:
-        rollouts = read_rollouts(inputs)
-        for some in records(rollouts, form, options, summary, file.spool):
+        made = records(read_rollouts(inputs), form, options, summary, file.spool)
+        for some in _together(made):
             summary.records += some.count(b"\n")
             yield some
 
-    file.write(lines(), resume=resume)
+    def pack(source: Path, target: Path) -> None:
+        assert form.pack is not None
+        form.pack(source, target, summary.losses)
+
+    file.write(lines(), resume=resume, pack=None if form.pack is None else pack)
     return summary
+
+
+def export_hub(
+    inputs: Sequence[Path],
+    output: Path,
+    options: ExportOptions | None = None,
+    *,
+    test: float = 0.0,
+    overwrite: bool = False,
+    resume: bool = False,
+) -> ExportSummary:
+    """Write a folder as the Hugging Face Hub has it: each configuration by split, and a card.
+
+    It is made beside the output and takes its name in the end; one that was interrupted starts
+    anew.
+
+    Args:
+        test: which share of the tasks, with all their rollouts, makes the split `test`.
+
+    Raises: as `export`.
+    """
+    options = options or ExportOptions()
+    if resume:
+        raise UserError(f"{output}: a folder starts anew each time; leave out --resume")
+    if output.exists():
+        ours = _is_ours(output)
+        if not (overwrite and ours):
+            fix = "replace it with --overwrite" if ours else "move it away"
+            raise UserError(f"{output}: is there already; {fix}, or choose another --output")
+    files = [one.resolve() for one in _files_of(inputs)]
+    if any(one.is_relative_to(output.resolve()) for one in files):
+        raise UserError(
+            f"{output}: holds what the export reads, and would be replaced; choose another --output"
+        )
+    draft = output.with_name(f"{output.name}.part")
+    try:
+        shutil.rmtree(draft, ignore_errors=True)
+        make_folder(draft)
+        total = _fill(inputs, draft, output.name, options, test)
+        if output.exists():
+            shutil.rmtree(output)
+        draft.replace(output)
+    except OSError as error:
+        cause = (error.strerror or str(error)).lower()
+        raise UserError(f"{output}: cannot be written: {cause}") from None
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return total
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether a folder has nothing that an export does not make."""
+    if not folder.is_dir():
+        return False
+    return {one.name for one in folder.iterdir()} <= {"README.md", *CONFIGS}
+
+
+def _fill(
+    inputs: Sequence[Path], folder: Path, name: str, options: ExportOptions, test: float
+) -> ExportSummary:
+    """Write the files of a folder, and its card. Returns what came of all of them; the rollouts
+    are those read once.
+    """
+    splits = {"train": (0.0, 1.0 - test), "test": (1.0 - test, 1.0)} if test else {"train": None}
+    files, total = list[DataFile](), ExportSummary()
+    for config, (form, _) in CONFIGS.items():
+        chosen = options.selection
+        if form.demonstrations:
+            chosen = _worth_imitating(chosen)
+        for split, part in splits.items():
+            path = f"{config}/{split}.jsonl"
+            some = replace(options, selection=chosen, part=part)
+            summary = _export(inputs, folder / path, form, some)
+            total.records += summary.records
+            if config == "rollouts":
+                total.rollouts += summary.rollouts
+            for what, count in summary.left_out.items():
+                total.left_out[f"{what} ({config})"] += count
+            for what, count in summary.losses.items():
+                total.losses[f"{what} ({config})"] += count
+            if summary.records:
+                files.append(DataFile(config, split, path, summary))
+            else:
+                (folder / path).unlink()
+    readme = folder / "README.md"
+    readme.touch(OWNER_ONLY)
+    readme.write_text(card(name, files, sorted(options.selection.environments)), encoding="utf-8")
+    return total
+
+
+def _worth_imitating(selection: Selection) -> Selection:
+    least = _DEMONSTRATION if selection.min_reward is None else selection.min_reward
+    return replace(selection, min_reward=least, distinct=True)
+
+
+def _together(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Whole lines, as many as make a write worth its while. Of the same lines always the same, so
+    that an export can go on where an earlier one ended.
+    """
+    held, size = list[bytes](), 0
+    for line in lines:
+        held.append(line)
+        size += len(line)
+        if size >= _WRITE_BYTES:
+            yield b"".join(held)
+            held, size = [], 0
+    yield b"".join(held)
 
 
 def _files_of(inputs: Sequence[Path]) -> list[Path]:

@@ -35,15 +35,22 @@ class Spool:
         self._base.executescript(_TABLES)
         self._base.execute("BEGIN")
 
-    def add(self, task_id: str, reward: float, content: bytes) -> None:
-        """Keep a rollout's content."""
+    def task(self, task_id: str) -> tuple[int, bool]:
+        """A task's number, and whether it had none yet."""
         # Text with an unpaired surrogate is none for SQLite.
         name = task_id.encode("utf-8", "surrogatepass")
-        self._base.execute("INSERT OR IGNORE INTO tasks (task_id) VALUES (?)", (name,))
+        found = self._base.execute("SELECT number FROM tasks WHERE task_id = ?", (name,)).fetchone()
+        if found is not None:
+            return int(found[0]), False
+        made = self._base.execute("INSERT INTO tasks (task_id) VALUES (?)", (name,)).lastrowid
+        assert made is not None
+        return made, True
+
+    def add(self, task: int, reward: float, content: bytes) -> None:
+        """Keep a rollout's content. task: its number."""
         self._base.execute(
-            "INSERT INTO rollouts (task, reward, content) "
-            "SELECT number, ?, ? FROM tasks WHERE task_id = ?",
-            (reward, content, name),
+            "INSERT INTO rollouts (task, reward, content) VALUES (?, ?, ?)",
+            (task, reward, content),
         )
 
     def tasks(self) -> Iterator[list[tuple[float, int]]]:

@@ -19,12 +19,17 @@ class ExportOptions:
         pairs: what makes a pair, for formats of pairs.
         reasoning: whether reasoning goes along.
         tokens: whether token ids go along, where a format has room for them beside its text.
+        agent: what records of tasks call the agent that runs them; empty: as the format says.
+        part: only tasks whose share (see `share_of`) is at least the first number and below the
+            second; None: all.
     """
 
     selection: Selection = field(default_factory=Selection)
     pairs: PairRules = field(default_factory=PairRules)
     reasoning: bool = True
     tokens: bool = True
+    agent: str = ""
+    part: tuple[float, float] | None = None
 
 
 @dataclass(slots=True)

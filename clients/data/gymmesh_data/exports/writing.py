@@ -1,4 +1,5 @@
-"""A file of JSON lines that takes its name once it is whole, or can be gone on with.
+"""A file that takes its name once it is whole: JSON lines, or what is made of them in the end. An
+interrupted one can be gone on with.
 
 Lines go to NAME.part; now and then NAME.part.json says how much of it is on disk. Going on makes
 the same lines again and compares them with what is there by its checksum, so nothing that changed
@@ -12,7 +13,7 @@ import os
 import sqlite3
 import time
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -30,6 +31,7 @@ class LineFile:
         self.part = path.with_name(f"{path.name}.part")
         self.checkpoint = path.with_name(f"{path.name}.part.json")
         self.spool = path.with_name(f"{path.name}.part.db")
+        self.packed = path.with_name(f"{path.name}.part.packed")
 
     def refuse(self, *, overwrite: bool, resume: bool) -> None:
         """Refuse what would be written over. Raises UserError."""
@@ -45,8 +47,17 @@ class LineFile:
                 "--resume"
             )
 
-    def write(self, lines: Iterable[bytes], *, resume: bool) -> int:
+    def write(
+        self,
+        lines: Iterable[bytes],
+        *,
+        resume: bool,
+        pack: Callable[[Path, Path], None] | None = None,
+    ) -> int:
         """Write the lines, and give the file its name. Returns the bytes that were there already.
+
+        Args:
+            pack: makes the file of the lines, where it is not these lines themselves.
 
         Raises:
             UserError: the disk takes no more, or what is there was made of something else.
@@ -65,12 +76,27 @@ class LineFile:
                 self._write(file, lines, kept, crc)
                 file.flush()
                 os.fsync(file.fileno())
-            self.part.replace(self.path)
+            if pack is None:
+                self.part.replace(self.path)
+            else:
+                self._pack(pack)
             self.checkpoint.unlink(missing_ok=True)
         except (OSError, sqlite3.Error) as error:
             cause = (getattr(error, "strerror", None) or str(error)).lower()
             raise UserError(f"{self.path}: cannot be written: {cause}") from None
         return kept
+
+    def _pack(self, pack: Callable[[Path, Path], None]) -> None:
+        try:
+            self.packed.unlink(missing_ok=True)
+            self.packed.touch(OWNER_ONLY)
+            pack(self.part, self.packed)
+            with self.packed.open("rb") as file:
+                os.fsync(file.fileno())
+            self.packed.replace(self.path)
+        finally:
+            self.packed.unlink(missing_ok=True)
+        self.part.unlink()
 
     def _write(self, file: BinaryIO, lines: Iterable[bytes], kept: int, kept_crc: int) -> None:
         size = crc = 0

@@ -1,0 +1,130 @@
+"""Rollouts and pairs as chat messages, and as exact tokens: the formats that most trainers read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from gymmesh_data.conversation import Conversation
+from gymmesh_data.exports.format import PairFacts, Taken
+from gymmesh_data.pairs import Pair
+from gymmesh_data.rollout import Json, StoredRollout
+from gymmesh_data.samples import samples_of
+from gymmesh_responses import dumps
+
+
+def messages(taken: Taken) -> Iterator[Json]:
+    """A rollout, judged or not."""
+    said = taken.said
+    record: Json = {
+        "prompt": said.prompt,
+        "messages": said.messages,
+        "tools": said.tools,
+        "reward": taken.rollout.reward,
+        "metadata": metadata_of(taken.rollout, said),
+    }
+    if samples := taken.samples():
+        record["samples"] = [
+            {"input_ids": one.input_ids, "mask": one.mask, "logprobs": one.logprobs}
+            for one in samples
+        ]
+    yield record
+
+
+def metadata_of(rollout: StoredRollout, said: Conversation) -> Json:
+    """What trainers filter and group by. A row of another program says less of itself."""
+    told, row = rollout.metadata, rollout.row
+    steps, used = told.get("steps_taken"), told.get("tools_used")
+    answers = said.messages[said.prompt_length :] if steps is None or used is None else []
+    if steps is None:
+        steps = sum(one["role"] == "assistant" for one in answers)
+    if used is None:
+        calls = [call for one in answers for call in one.get("tool_calls", ())]
+        used = list(dict.fromkeys(call["function"]["name"] for call in calls))
+    metadata: Json = {
+        "task_id": rollout.task_id,
+        "rollout_id": rollout.rollout_id,
+        "repeat_index": rollout.repeat_index,
+        "environment": rollout.text("environment"),
+        "stop_reason": rollout.text("stop_reason"),
+        "steps_taken": steps,
+        "tools_used": used,
+        "verified": rollout.reward is not None,
+    }
+    if "weights_versions" in told:
+        metadata["weights_versions"] = told["weights_versions"]
+    if isinstance(row.get("tags"), dict):
+        metadata["tags"] = row["tags"]
+    return metadata
+
+
+def sft(taken: Taken) -> Iterator[Json]:
+    """A demonstration for TRL's SFTTrainer."""
+    yield {"messages": taken.said.messages} | tools_as_text(taken.said.tools)
+
+
+def tokens(taken: Taken) -> Iterator[Json]:
+    """The training samples of a rollout. Raises NoTokens."""
+    rollout = taken.rollout
+    samples = samples_of(rollout)
+    versions = rollout.metadata.get("weights_versions", [])
+    for number, sample in enumerate(samples):
+        yield {
+            "input_ids": sample.input_ids,
+            "labels": sample.labels,
+            "mask": sample.mask,
+            "logprobs": sample.logprobs,
+            "reward": rollout.reward,
+            "task_id": rollout.task_id,
+            "rollout_id": rollout.rollout_id,
+            "sample": number,
+            "samples": len(samples),
+            "weights_versions": versions,
+        }
+
+
+def openai(taken: Taken) -> Iterator[Json]:
+    """A demonstration for OpenAI's fine-tuning."""
+    record: Json = {"messages": taken.said.messages}
+    if taken.said.tools:
+        record["tools"] = taken.said.tools
+        params = taken.rollout.row["responses_create_params"]
+        record["parallel_tool_calls"] = params.get("parallel_tool_calls") is not False
+    yield record
+
+
+def dpo(pair: Pair, facts: PairFacts) -> Json:
+    """A pair for TRL's DPOTrainer."""
+    return {
+        "prompt": pair.prompt,
+        "chosen": pair.chosen,
+        "rejected": pair.rejected,
+        **tools_as_text(facts.tools),
+        "task_id": facts.task_id,
+        "chosen_reward": facts.rewards[0],
+        "rejected_reward": facts.rewards[1],
+        "chosen_rollout_id": facts.rollout_ids[0],
+        "rejected_rollout_id": facts.rollout_ids[1],
+    }
+
+
+def openai_dpo(pair: Pair, facts: PairFacts) -> Json:
+    """A pair for OpenAI's fine-tuning."""
+    given: Json = {"messages": pair.prompt}
+    if facts.tools:
+        given["tools"] = facts.tools
+    return {
+        "input": given,
+        "preferred_output": pair.chosen,
+        "non_preferred_output": pair.rejected,
+    }
+
+
+def tools_as_text(tools: list[Json]) -> dict[str, Any]:
+    """As JSON text: a table of Arrow unites the schemas of all rows, and fills them with nulls."""
+    return {"tools": as_text(tools)} if tools else {}
+
+
+def as_text(value: Any) -> str:
+    """A JSON value as JSON text."""
+    return dumps(value).decode("utf-8", "surrogatepass")

@@ -1,0 +1,124 @@
+"""What a format is: how a rollout, a pair or a task becomes its records, and these a file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import TypeAlias
+
+from gymmesh_data.conversation import ChatStyle, Conversation
+from gymmesh_data.pairs import Pair
+from gymmesh_data.rollout import Json, StoredRollout
+from gymmesh_data.samples import NoTokens, Sample, samples_of
+
+
+class Tokens(Enum):
+    """What place a format has for token ids, masks, log probabilities and weights versions."""
+
+    NONE = "none"
+    BESIDE = "beside its text, where they were captured"
+    ONLY = "it is made of them"
+
+
+@dataclass(slots=True)
+class Taken:
+    """A rollout that an export takes.
+
+    Attributes:
+        rollout: as its row has it.
+        said: its messages, in the style of the format.
+        with_tokens: whether token ids are asked for.
+    """
+
+    rollout: StoredRollout
+    said: Conversation
+    with_tokens: bool = True
+
+    def samples(self) -> list[Sample]:
+        """Its exact tokens; none where they are not asked for, were not captured, or make no
+        sequence. Raises UserError for lists that disagree.
+        """
+        if not self.with_tokens:
+            return []
+        try:
+            return samples_of(self.rollout)
+        except NoTokens:
+            if has_tokens(self.rollout):
+                self.said.losses["token ids that make no sequence"] += 1
+            return []
+
+
+@dataclass(frozen=True, slots=True)
+class PairFacts:
+    """What is known of a pair beside its messages. ids and rewards: of the better one first."""
+
+    task_id: str
+    rollout_ids: tuple[str, str]
+    rewards: tuple[float, float]
+    tools: list[Json]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFacts:
+    """What became of a task.
+
+    Attributes:
+        number: which task it is, from 0.
+        rewards: of its rollouts that were judged, in their order.
+        rollouts: how many were taken, judged or not.
+        agent: what the trainer's record calls the agent that runs it; empty: the format's own name.
+    """
+
+    number: int
+    rewards: Sequence[float]
+    rollouts: int
+    agent: str = ""
+
+    @property
+    def mean_reward(self) -> float | None:
+        """Over the rollouts that were judged; None where none was."""
+        return sum(self.rewards) / len(self.rewards) if self.rewards else None
+
+
+OfRollout: TypeAlias = Callable[[Taken], Iterator[Json]]
+OfPair: TypeAlias = Callable[[Pair, PairFacts], Json]
+# What is kept of a task's first rollout, and the record that this makes when all have been read.
+KeptOfTask: TypeAlias = Callable[[Taken], Json]
+OfTask: TypeAlias = Callable[[Json, TaskFacts], Json]
+# From the file of JSON lines to what the format is: a file or a folder that is not there yet.
+Pack: TypeAlias = Callable[[Path, Path, Counter[str]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A format; exactly one of `of_rollout`, `of_pair` and `of_task` is there.
+
+    Attributes:
+        summary: what it is, in one line.
+        style: how its messages are written.
+        demonstrations: whether only rollouts worth imitating belong in it.
+        of_rollout: the records of a rollout. Raises NoTokens.
+        of_pair: the record of a pair of rollouts of a task.
+        of_task: what is kept of a task, and the record of it.
+        tokens: what place it has for token ids.
+        pack: makes something else of the JSON lines; None where they are what it is.
+        check: raises ConfigError where a library that it needs is missing.
+    """
+
+    summary: str
+    style: ChatStyle = field(default_factory=ChatStyle)
+    demonstrations: bool = False
+    of_rollout: OfRollout | None = None
+    of_pair: OfPair | None = None
+    of_task: tuple[KeptOfTask, OfTask] | None = None
+    tokens: Tokens = Tokens.NONE
+    pack: Pack | None = None
+    check: Callable[[], None] | None = None
+
+
+def has_tokens(rollout: StoredRollout) -> bool:
+    """Whether a rollout's row has token ids."""
+    return any("generation_token_ids" in item for item in rollout.output)

@@ -1,0 +1,91 @@
+"""A folder as the Hugging Face Hub and `datasets` read it: data by configuration and split, and a
+card (README.md) that tells what is where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import yaml
+
+from gymmesh_data.exports.format import Format, Tokens
+from gymmesh_data.exports.formats import FORMATS
+from gymmesh_data.exports.summary import ExportSummary
+from gymmesh_data.exports.table import table_row
+
+# configuration: the format of its files, and what they are, for the card. All are JSON lines:
+# `datasets` reads the files of a folder by one loader, and only JSON keeps the arguments of tool
+# calls as each row has them.
+CONFIGS: Final[Mapping[str, tuple[Format, str]]] = {
+    "rollouts": (
+        Format("rows of a table", of_rollout=table_row, tokens=Tokens.BESIDE),
+        "every rollout, with its exact tokens",
+    ),
+    "sft": (FORMATS["sft"], "demonstrations for supervised fine-tuning"),
+    "dpo": (FORMATS["dpo"], "preference pairs"),
+}
+_SIZES: Final = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"))
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A file of the folder. path: within it, with slashes."""
+
+    config: str
+    split: str
+    path: str
+    summary: ExportSummary
+
+
+def card(name: str, files: Sequence[DataFile], environments: Sequence[str]) -> str:
+    """The text of README.md.
+
+    Args:
+        files: all that have records.
+        environments: whose rollouts these are, for people.
+    """
+    configs = list[dict[str, Any]]()
+    for config in dict.fromkeys(one.config for one in files):
+        data = [{"split": f.split, "path": f.path} for f in files if f.config == config]
+        configs.append({"config_name": config, "data_files": data})
+    if configs:
+        configs[0]["default"] = True
+    largest = max((one.summary.records for one in files), default=0)
+    size = next((word for most, word in _SIZES if largest < most), "n>1M")
+    head = {
+        "pretty_name": name,
+        "task_categories": ["text-generation"],
+        "tags": ["agent-rollouts", "reinforcement-learning", "gymmesh"],
+        "size_categories": [size],
+        "configs": configs,
+    }
+    front = yaml.safe_dump(head, sort_keys=False, allow_unicode=True)
+    rows = "\n".join(
+        f"| {one.config} | {one.split} | {one.summary.records} | {CONFIGS[one.config][1]} |"
+        for one in files
+    )
+    losses = _losses(files)
+    return (
+        f"---\n{front}---\n\n# {_plain(name)}\n\nVerified agent rollouts"
+        f"{' of ' + ', '.join(map(_plain, environments)) if environments else ''}, exported by "
+        "gymmesh.\n\n| configuration | split | records | what they are |\n|---|---|---|---|\n"
+        f"{rows}\n{losses}\n"
+        "```python\nfrom datasets import load_dataset\n\n"
+        f'load_dataset("PATH", "{files[0].config if files else "rollouts"}")\n```\n'
+    )
+
+
+def _losses(files: Sequence[DataFile]) -> str:
+    told = [
+        f"- {one.config}, {one.split}: {count} {what}"
+        for one in files
+        for what, count in sorted(one.summary.losses.items())
+    ]
+    return "\nNot carried:\n\n" + "\n".join(told) + "\n" if told else ""
+
+
+def _plain(text: str) -> str:
+    """Names come from rollouts: on one line, and no markup."""
+    return "".join(one for one in text if one.isalnum() or one in " .-_/")

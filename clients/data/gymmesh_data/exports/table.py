@@ -1,0 +1,90 @@
+"""Rollouts as rows of a table with typed columns; arrow.py makes files of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Final
+
+from gymmesh_data.exports.chat import as_text, metadata_of
+from gymmesh_data.exports.format import Taken
+from gymmesh_data.rollout import Json
+from gymmesh_data.tasks import task_of
+
+MISFIT: Final = "values that are not of their column's type"
+
+
+def table_row(taken: Taken) -> Iterator[Json]:
+    """A rollout; what no column has a type for is JSON text in `task` and `verification`."""
+    rollout, losses = taken.rollout, taken.said.losses
+    row, told = rollout.row, metadata_of(rollout, taken.said)
+    timings, usage = _object(rollout.metadata, "timings"), _object(row["response"], "usage")
+    verification = _object(row, "verification")
+    yield {
+        "task_id": rollout.task_id,
+        "rollout_id": rollout.rollout_id,
+        "run_id": rollout.text("run_id"),
+        "repeat_index": rollout.repeat_index,
+        "attempt": _whole(row, "attempt", losses),
+        "environment": told["environment"],
+        "agent": rollout.text("agent"),
+        "model": _text(row["response"], "model"),
+        "stop_reason": told["stop_reason"],
+        "reward": rollout.reward,
+        "verified": told["verified"],
+        "verification": as_text(verification) if verification else None,
+        "steps_taken": _whole(told, "steps_taken", losses),
+        "tools_used": [one for one in _list(told, "tools_used") if isinstance(one, str)],
+        "weights_versions": [one for one in _list(told, "weights_versions") if type(one) is int],
+        "input_tokens": _whole(usage, "input_tokens", losses),
+        "output_tokens": _whole(usage, "output_tokens", losses),
+        "started_at": _number(timings, "started_at", losses),
+        "duration_us": _whole(timings, "duration_us", losses),
+        "prompt_length": taken.said.prompt_length,
+        "messages": [_message(one) for one in taken.said.messages],
+        "tools": as_text(taken.said.tools) if taken.said.tools else None,
+        "task": as_text(task_of(rollout)),
+        "samples": [
+            {"input_ids": one.input_ids, "mask": one.mask, "logprobs": one.logprobs}
+            for one in taken.samples()
+        ],
+    }
+
+
+def _message(message: Json) -> Json:
+    """A message with a text for its content; parts (images) as JSON text beside it."""
+    content = message["content"]
+    if content is None or isinstance(content, str):
+        return message
+    return {**message, "content": None, "parts": as_text(content)}
+
+
+def _object(value: Json, key: str) -> Json:
+    found = value.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def _list(value: Json, key: str) -> list[Any]:
+    found = value.get(key)
+    return found if isinstance(found, list) else []
+
+
+def _text(value: Json, key: str) -> str:
+    found = value.get(key)
+    return found if isinstance(found, str) else ""
+
+
+def _whole(value: Json, key: str, losses: Counter[str]) -> int | None:
+    found = value.get(key)
+    if found is None or (type(found) is int and -(2**63) <= found < 2**63):
+        return found
+    losses[MISFIT] += 1
+    return None
+
+
+def _number(value: Json, key: str, losses: Counter[str]) -> float | None:
+    found = value.get(key)
+    if found is None or type(found) is float or type(found) is int:
+        return found
+    losses[MISFIT] += 1
+    return None

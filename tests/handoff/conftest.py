@@ -1,0 +1,24 @@
+"""Exports and logs in the hands of those that they are for: trainers' and other tools' own code.
+
+Opt-in (`make test-handoff`), since these frameworks live in environments of their own, made by
+tools/setup-handoff.sh: `loaders` (datasets, pyarrow, Inspect, Harbor) and `trainers` (torch, TRL,
+veRL, OpenRLHF, NeMo Gym). GYMMESH_TEST_HANDOFF says in which one this runs; the folder of that name
+is collected, and without it nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Final
+
+ROOM: Final = os.environ.get("GYMMESH_TEST_HANDOFF", "")
+
+# No hub is asked for anything: what is loaded is made here.
+os.environ.update(HF_HUB_OFFLINE="1", TRL_EXPERIMENTAL_SILENCE="1", WANDB_MODE="disabled")
+os.environ.setdefault("HF_HOME", os.path.join(tempfile.gettempdir(), "gymmesh-handoff-cache"))
+
+collect_ignore = [
+    str(Path(__file__).parent / name) for name in ("loaders", "trainers") if name != ROOM
+]
