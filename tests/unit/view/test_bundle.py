@@ -35,7 +35,7 @@ def parts(folder: Path) -> dict[str, Any]:
 
 def bundle(rows: Path, folder: Path, filters: Filters | None = None, **more: Any) -> Any:
     sources = find_sources([rows]).sources
-    chosen = {"limit": 100, "index": rows.with_suffix(".sqlite")} | more
+    chosen: dict[str, Any] = {"limit": 100, "index": rows.with_suffix(".sqlite")} | more
     return write_bundle(sources, folder, filters or Filters(), Sort(), **chosen)
 
 

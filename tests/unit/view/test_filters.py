@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +125,7 @@ all_filters = st.builds(
     max_turns=st.none() | st.integers(0, 6),
 )
 sorts = st.builds(Sort, st.sampled_from(sorted(SORTS)), st.booleans())
-VALUES = {
+VALUES: dict[str, Callable[[Json, int], Any]] = {
     "order": lambda made, at: at,
     "reward": lambda made, at: made.get("reward"),
     "task": lambda made, at: int(made["task_id"][-1]),

@@ -16,7 +16,7 @@ from gymmesh_client.journal.compaction import compact
 from gymmesh_client.journal.journal import Journal, NewOutcome
 from gymmesh_client.journal.keys import rollout_id, rollout_key
 from gymmesh_client.journal.layout import OutputFiles
-from gymmesh_client.journal.records import COMPLETED, FAILED, RETRY
+from gymmesh_client.journal.records import COMPLETED, FAILED, RETRY, Outcome
 from gymmesh_view import Filters, Sort, find_sources
 from gymmesh_view.indexing import Indexer
 from gymmesh_view.store import Store
@@ -67,6 +67,12 @@ def new(number: int, attempt: int) -> NewOutcome:
     return NewOutcome(rollout_key(name), attempt, status, 0, json.dumps(made).encode())
 
 
+def outcomes_of(journal: Journal, number: int) -> list[Outcome]:
+    """A rollout's outcome that is current, for it to be superseded."""
+    key = new(number, 1).key
+    return list(journal.current(lambda one: one.key == key))
+
+
 def current(files: OutputFiles) -> list[tuple[str, int, bool]]:
     """What the run's own reader says."""
     with open_run(files.rows) as run:
@@ -106,8 +112,7 @@ def test_what_is_current_is_shown(
                 attempts |= {first + at: 1 for at in range(number)}
                 journal.commit(batch)
             elif what == "retry" and number in attempts:
-                key = new(number, 1).key
-                journal.supersede(journal.current(lambda one, key=key: one.key == key), RETRY)
+                journal.supersede(outcomes_of(journal, number), RETRY)
                 attempts[number] += 1
                 journal.commit([new(number, attempts[number])])
             elif what == "compact":
