@@ -39,6 +39,7 @@ _COMMANDS: Final = {
         "gymmesh_cli.reverify:reverify",
         "Judge stored rollouts again, without inference.",
     ),
+    "view": ("gymmesh_cli.view:view", "Look at rollouts in a local page."),
 }
 
 # Before gRPC is loaded: what its C code logs of forks and closed connections is no news to a
