@@ -14,7 +14,7 @@ HANDOFF ?= loaders trainers
 DEVICE ?= cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-clients test-consul test-keepalive test-deploy test-handoff test-hosts test-images test-kubernetes test-observe test-slurm test-vllm check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-export bench-instructions bench-journal bench-model bench-peers bench-profile bench-resource bench-routing bench-scale bench-scaling bench-tokens bench-transport bench-xds chaos clean fuzz scaling
+.PHONY: help setup demo test test-clients test-consul test-keepalive test-deploy test-handoff test-hosts test-images test-kubernetes test-observe test-slurm test-view test-vllm view view-pictures check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-export bench-instructions bench-journal bench-model bench-peers bench-profile bench-resource bench-routing bench-scale bench-scaling bench-tokens bench-transport bench-view bench-xds chaos clean fuzz scaling
 
 help: ## list the targets
 	@echo "gymmesh: the targets of make"
@@ -67,6 +67,9 @@ test-observe: setup ## let a real Prometheus, built from source first, watch a m
 test-slurm: setup ## run a mesh in a real Slurm, whose daemons must be installed
 	GYMMESH_TEST_SLURM=1 $(BIN)/python -m pytest tests/slurm $(ARGS)
 
+test-view: setup ## test the page of gym-cli view, in a real browser, too (needs npm, Chromium)
+	@tools/test-view.sh $(ARGS)
+
 test-vllm: setup ## run the tests that need a real vLLM (DEVICE=gpu where there is one)
 	@DEVICE=$(DEVICE) tools/setup-vllm.sh >/dev/null
 	GYMMESH_TEST_VLLM=$(DEVICE) $${VLLM_ENV:-.cache/vllm/env}/bin/python -m pytest tests/vllm $(ARGS)
@@ -80,6 +83,13 @@ format: setup ## format the code and fix what the linter can fix
 
 proto: setup ## regenerate the Python stubs from proto/gymmesh
 	$(BIN)/python tools/generate.py
+
+view: ## build the page of gym-cli view into clients/view/gymmesh_view/static (needs npm)
+	@tools/setup-view-page.sh
+	npm --prefix clients/view/ui run --silent build
+
+view-pictures: setup ## draw the pictures of docs/view.md anew (needs Chromium)
+	@tools/test-view.sh --pictures
 
 wheel: ## build the wheel into dist/ (needs no development environment)
 	@PYTHON="$(PYTHON)" tools/wheel.sh
@@ -141,6 +151,9 @@ bench-tokens: setup ## measure tokens/s against vLLM's own benchmark (URL=http:/
 
 bench-transport: setup ## measure a call between processes, plain and over the mux (ARGS=…)
 	$(BIN)/python tests/scale/bench_transport.py $(ARGS)
+
+bench-view: setup ## measure the index and the answers of gym-cli view (ARGS="--rows N --row-bytes N")
+	$(BIN)/python tests/scale/bench_view.py $(ARGS)
 
 bench-xds: setup ## measure how soon gRPC clients follow the registry through xDS (ARGS=…)
 	$(BIN)/python -m tests.scale.bench_xds $(ARGS)

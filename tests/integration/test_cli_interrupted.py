@@ -57,6 +57,8 @@ async def test_ctrl_c_keeps_every_finished_row(tmp_path: Path, endpoint: FakeEnd
     done = await ended(process)
     assert done.code == 130
     done.said("every finished row is on disk")
+    about = json.loads(bench.output.with_name("rollouts.run.json").read_text())
+    assert (about["state"], about["counts"]["completed"]) == ("ended early", 4)
     before = bench.output.read_bytes()
     assert {row["task_id"] for row in rows_of(bench.output)} == {f"sum-{n}" for n in range(4)}
     assert rows_of(bench.failures) == []
@@ -93,8 +95,18 @@ async def test_killed_and_resumed(tmp_path: Path, endpoint: FakeEndpoint) -> Non
     with bench.output.open("ab") as file:
         file.write(before[:100])  # a torn write
     endpoint.default = solve
+    changed = await gym(*bench.collect("--resume", "--set", "agents.tool_loop.max_steps=3"))
+    changed.said("the configuration (agents.tool_loop.max_steps was 8 and is 3) changed since")
+    about = json.loads(bench.output.with_name("rollouts.run.json").read_text())
+    assert about["state"] == "running"  # nobody could say otherwise
     again = await gym(*bench.collect("--resume", "-n", "2"))
     assert again.code == 0, again.err
     assert bench.output.read_bytes().startswith(before)
+    about = json.loads(bench.output.with_name("rollouts.run.json").read_text())
+    assert about["state"] == "finished"
+    assert [bool(one["ended_at"]) for one in about["sessions"]] == [False, True]
+    assert about["counts"]["completed"] == about["counts"]["requested"] == 16
+    assert about["services"]["models"]["policy"][0]["endpoint_model"] == "fake"
+    assert about["versions_seen"]["environments"].keys() == {"math"}
     keys = [(row["task_id"], row["repeat_index"]) for row in rows_of(bench.output)]
     assert sorted(keys) == sorted((f"sum-{n}", repeat) for n in range(8) for repeat in range(2))

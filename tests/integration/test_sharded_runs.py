@@ -81,6 +81,11 @@ async def test_shards_are_collected_side_by_side_and_joined(bench: Bench) -> Non
     summary, of_whole = json.loads(done.out), json.loads(whole.out)
     for key in ("run_id", "requested", "completed", "failed", "mean_reward", "pass_at", "causes"):
         assert summary[key] == of_whole[key], key
+    about = json.loads((folder / "all.run.json").read_text())
+    assert (about["state"], about["run_id"], about["shard"]) == ("finished", "night-7", None)
+    assert [one["shard"] for one in about["sessions"]] == [[at, SHARDS] for at in range(SHARDS)]
+    assert about["counts"]["completed"] == summary["completed"]
+    assert about["configuration"]["models"]["policy"]["model"] == "fake"
     row = rows_of(folder / "all.jsonl")[3]
     shown = await gym("data", "show", "all.jsonl", "--rollout", row["rollout_id"], cwd=folder)
     assert json.loads(shown.out) == row
@@ -103,7 +108,7 @@ async def test_a_shard_is_gone_on_with_as_itself_alone(bench: Bench) -> None:
     done.said("cannot be gone on with without --shard; give --shard 1/3")
     bench.tasks.write_text(bench.tasks.read_text().replace("What", "what"))
     done = await collect_shard(bench, 1, "--resume")
-    done.said("cannot be resumed, because the tasks changed since")
+    done.said("because the tasks (line 1 (task 'sum-0') is another one")
     done = await collect_shard(bench, 1, "--resume", "--accept-change", "tasks")
     assert done.code == 2
     done.said("collect all shards anew")

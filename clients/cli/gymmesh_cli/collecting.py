@@ -6,11 +6,11 @@ import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from gymmesh_cli.exits import DONE, INTERRUPTED, NOTHING_DONE, WITH_FAILURES, say
 from gymmesh_cli.logs import logged_to
@@ -40,6 +40,7 @@ from gymmesh_client.shards import WHOLE, Shard
 from gymmesh_client.summary import summary_path, write_summary
 from gymmesh_client.tasks import TaskFile
 from gymmesh_mesh import Mesh
+from gymmesh_mesh.described import describe_services
 from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.serving.loop import run as run_loop
@@ -143,7 +144,7 @@ async def _collect(command: CollectCommand, plan: MeshPlan) -> tuple[RunSummary,
             reader = plan.reader(mesh)
             if chosen is None:
                 chosen = _choose(command, plan, reader)
-            return await _collect_with(command, mesh, reader, chosen, identity)
+            return await _collect_with(command, mesh, reader, chosen, identity, plan.resolved())
 
 
 def _choose(command: CollectCommand, plan: MeshPlan, reader: TaskReader) -> TaskChoice:
@@ -163,6 +164,7 @@ async def _collect_with(
     reader: TaskReader,
     chosen: TaskChoice,
     identity: RunIdentity,
+    configuration: Mapping[str, Any],
 ) -> tuple[RunSummary, bool]:
     options, tally = command.options, Tally()
     shard = command.shard or WHOLE
@@ -195,6 +197,9 @@ async def _collect_with(
         if not command.quiet:
             await stack.enter_async_context(Progress(requested).shown(collector.figures))
         reader = replace(reader, number_repeated_ids=command.number_ids)
+        output.describe(configuration=configuration)
+        _describe_tasks(output, command, reader, chosen, requested)
+        await stack.enter_async_context(_services_said(mesh, output))
         tasks = TaskFile(reader, command.tasks, command.limit, chosen.lines_skipped, shard)
         await collector.run(tasks)
         wall_s = time.monotonic() - started
@@ -203,6 +208,45 @@ async def _collect_with(
     summary = _summary(collector, tally, output, chosen, requested, wall_s, options)
     _keep(kept_at, summary)
     return summary, collector.interrupted or collector.why in ("drained", "cancelled")
+
+
+def _describe_tasks(
+    output: RunOutput,
+    command: CollectCommand,
+    reader: TaskReader,
+    chosen: TaskChoice,
+    requested: int,
+) -> None:
+    """Say in NAME.run.json what of the task file is run, and how its rows are read."""
+    output.describe(
+        tasks={
+            "path": str(command.tasks.absolute()),
+            "count": len(chosen.ids),
+            "limit": command.limit,
+            "lines_skipped": sorted(chosen.lines_skipped),
+            "number_repeated_ids": reader.number_repeated_ids,
+            "environment": reader.defaults.environment,
+            "agent": reader.defaults.agent,
+        },
+        seeds={"tasks_with_seed": chosen.seeded},
+        counts={"requested": requested},
+    )
+
+
+@asynccontextmanager
+async def _services_said(mesh: Mesh, output: RunOutput) -> AsyncIterator[None]:
+    """Meanwhile, asks the mesh's services what they are, and says so in NAME.run.json."""
+
+    async def ask() -> None:
+        output.describe(services=await describe_services(mesh.directory))
+
+    asking = asyncio.create_task(ask())
+    try:
+        yield
+    finally:
+        asking.cancel()
+        # A disk that takes nothing more ends the run by itself.
+        await asyncio.gather(asking, return_exceptions=True)
 
 
 def _prepare(

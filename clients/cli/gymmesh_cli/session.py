@@ -134,6 +134,11 @@ class MeshPlan:
         view["remote"] = bool(self.agents)
         return view
 
+    def resolved(self) -> dict[str, Any]:
+        """The whole configuration as JSON values, secrets left out, and where the mesh is."""
+        view: dict[str, Any] = {} if self.config is None else public_view(self.config)
+        return view | {"remote": list(self.agents)} if self.agents else view
+
     @asynccontextmanager
     async def open(self, patience_s: float = math.inf) -> AsyncIterator[Mesh]:
         """Open the mesh, or connect to it, whose agents may be lost for `patience_s` at most.

@@ -23,10 +23,12 @@ class TaskChoice:
     Attributes:
         ids: theirs, in the order of the file.
         skipped: why rows are left out; several mistakes of one row are several problems.
+        seeded: how many of the tasks name a seed.
     """
 
     ids: list[str]
     skipped: list[TaskProblem]
+    seeded: int = 0
 
     @property
     def lines_skipped(self) -> frozenset[int]:
@@ -69,6 +71,7 @@ def choose_tasks(
     """
     ids: list[str] = []
     problems: list[TaskProblem] = []
+    seeded = 0
     for entry in checked_rows(reader, path, checks):
         if isinstance(entry, TaskProblem):
             problems.append(entry)
@@ -76,6 +79,7 @@ def choose_tasks(
                 break
         else:
             ids.append(entry.task.task_id)
+            seeded += entry.task.HasField("seed")
             if limit is not None and len(ids) >= limit:
                 break
     if problems and not (skip_invalid and ids):
@@ -87,4 +91,4 @@ def choose_tasks(
         raise UserError("\n".join(shown))
     if not ids:
         raise UserError(f"{path}: holds no tasks")
-    return TaskChoice(ids, problems)
+    return TaskChoice(ids, problems, seeded)

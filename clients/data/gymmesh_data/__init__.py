@@ -8,6 +8,8 @@ selection.py     which rollouts an export takes (pure)
 pairs.py         which rollouts of a task make a preference pair (pure)
 tasks.py         the task that a rollout was made of (pure)
 exports/         the formats, and how a file of one is written
+showing.py       which rollout to look at
+reverify/        new verdicts for stored rollouts
 """
 
 from gymmesh_data.conversation import ChatStyle, Conversation, conversation_of

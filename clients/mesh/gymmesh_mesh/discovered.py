@@ -88,10 +88,7 @@ async def discovered(
     async with AsyncExitStack() as stack:
         directory = PeerDirectory(watched=True, credentials=Credentials(security))
         stack.push_async_callback(directory.close)
-        discovery = await _discovery_peer(target, directory, stack)
-        watch = DirectoryWatch(discovery, directory)
-        watch.start()
-        stack.push_async_callback(watch.stop)
+        discovery = await watched(target, directory, stack)
         pool = AgentPool(directory, StreamLimits(reconnect_s=reconnect_s))
         stack.push_async_callback(pool.close)
         try:
@@ -105,6 +102,17 @@ async def discovered(
             )
             defaults = Defaults(environment=about.default_environment)
         yield Mesh(directory, msgspec.structs.replace(defaults, agent=target.agent), pool)
+
+
+async def watched(target: Target, directory: PeerDirectory, stack: AsyncExitStack) -> Any:
+    """Keeps a directory up to date with a registry, until the stack is left. Returns the discovery
+    service that is asked.
+    """
+    discovery = await _discovery_peer(target, directory, stack)
+    watch = DirectoryWatch(discovery, directory)
+    watch.start()
+    stack.push_async_callback(watch.stop)
+    return discovery
 
 
 async def _discovery_peer(target: Target, directory: PeerDirectory, stack: AsyncExitStack) -> Any:

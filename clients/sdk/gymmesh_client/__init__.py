@@ -8,6 +8,7 @@ groups          all repeats of a task: judged together, handed to a trainer
 control         a run steered from other processes
 journal         what is on disk
 traces          every event of a run, on disk
+run_file        what a run was made with: NAME.run.json
 """
 
 from gymmesh_client.agents import AgentConnector, AgentPeer, InProcessAgent, StreamingAgent

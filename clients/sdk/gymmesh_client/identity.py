@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
+from gymmesh_client.journal.layout import OutputFiles
+from gymmesh_client.journal.records import FORMAT
 from gymmesh_client.problems import UserError
-
-_CHUNK: Final = 1 << 20
+from gymmesh_client.run_file.secrets import without_secrets
+from gymmesh_client.run_file.task_lines import TaskLines
 
 CHANGES: Final = {
     "tasks": "the tasks",
@@ -23,6 +25,21 @@ CHANGES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
+class MadeOf:
+    """What the digests of an identity were made from, so that a change can be named.
+
+    Attributes:
+        path: the task file.
+        lines: its lines.
+        configuration: JSON values, secrets left out.
+    """
+
+    path: Path
+    lines: TaskLines
+    configuration: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class RunIdentity:
     """What a run is made of.
 
@@ -30,11 +47,13 @@ class RunIdentity:
         tasks: SHA-256 (hex) of the task file.
         config: SHA-256 (hex) of the configuration, credentials and endpoints left out.
         version: of gymmesh; empty where it is not known.
+        made_of: what these are the digests of; None where it is not at hand. No part of it.
     """
 
     tasks: str
     config: str
     version: str = ""
+    made_of: MadeOf | None = field(default=None, compare=False, repr=False)
 
     @staticmethod
     def of(tasks: Path, config: Mapping[str, Any]) -> RunIdentity:
@@ -43,24 +62,25 @@ class RunIdentity:
         Raises:
             UserError: the task file cannot be read.
         """
-        digest = hashlib.sha256()
-        try:
-            with tasks.open("rb") as file:
-                while chunk := file.read(_CHUNK):
-                    digest.update(chunk)
-        except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise UserError(f"{tasks}: cannot be read: {reason}") from None
+        lines = TaskLines.of(tasks)
         written = json.dumps(config, sort_keys=True).encode()
         return RunIdentity(
-            digest.hexdigest(), hashlib.sha256(written).hexdigest(), _installed_version()
+            lines.sha256,
+            hashlib.sha256(written).hexdigest(),
+            _installed_version(),
+            MadeOf(tasks, lines, without_secrets(json.loads(written))),
         )
+
+    def to_dict(self) -> dict[str, str]:
+        """The digests and the version, as a journal's session keeps them."""
+        return {"tasks": self.tasks, "config": self.config, "version": self.version}
 
     @staticmethod
     def of_session(session: Mapping[str, Any]) -> RunIdentity:
         """The identity that a journal's session says; what it does not say is empty."""
         said = session.get("identity") or {}
-        return RunIdentity(*(str(said.get(name, "")) for name in CHANGES))
+        tasks, config, version = (str(said.get(name, "")) for name in CHANGES)
+        return RunIdentity(tasks, config, version)
 
     def changes(self, was: RunIdentity) -> list[str]:
         """The keys of CHANGES in which two identities differ; what is not known differs not."""
@@ -71,22 +91,56 @@ class RunIdentity:
             and (name != "version" or (self.version and was.version))
         ]
 
-    def check(self, was: RunIdentity, output: Path, accepted: Collection[str] = ()) -> None:
+    def check(
+        self,
+        was: RunIdentity,
+        output: Path,
+        accepted: Collection[str] = (),
+        explain: Callable[[RunIdentity, RunIdentity, str], str] = lambda now, was, name: "",
+    ) -> None:
         """Refuse to go on with a run that was another one, unless each change is accepted.
+
+        Args:
+            explain: says what changed in one of CHANGES; empty where that is not known.
 
         Raises:
             UserError: something changed that is not accepted.
         """
         changed = [name for name in self.changes(was) if name not in accepted]
         if changed:
-            names = [CHANGES[name] for name in changed]
-            if "version" in changed:
-                names[-1] += f" ({was.version}, now {self.version})"
+            names = [self._named(was, name, explain) for name in changed]
             options = " ".join(f"--accept-change {name}" for name in changed)
             raise UserError(
                 f"{output}: cannot be resumed, because {' and '.join(names)} changed since; "
                 f"use the same, choose another --output, or go on all the same with {options}"
             )
+
+    def _named(
+        self,
+        was: RunIdentity,
+        name: str,
+        explain: Callable[[RunIdentity, RunIdentity, str], str],
+    ) -> str:
+        if name == "version":
+            return f"{CHANGES[name]} ({was.version}, now {self.version})"
+        said = explain(self, was, name)
+        return f"{CHANGES[name]} ({said})" if said else CHANGES[name]
+
+
+def session_info(
+    files: OutputFiles, run_id: str, identity: RunIdentity, repeats: int, skipped: int
+) -> dict[str, Any]:
+    """What the journal's first session says of a run."""
+    return {
+        "format": FORMAT,
+        "run_id": run_id,
+        "session": 1,
+        "identity": identity.to_dict(),
+        "repeats": repeats,
+        "skipped": skipped,
+        "shard_rows": files.shard_rows,
+        "zstd": files.compressed,
+    }
 
 
 def _installed_version() -> str:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from gymmesh_client.identity import RunIdentity
+from gymmesh_client.identity import RunIdentity, session_info
 from gymmesh_client.journal.disk import cannot_write
 from gymmesh_client.journal.index import open_index
 from gymmesh_client.journal.journal import Journal, NewOutcome
@@ -25,11 +25,21 @@ from gymmesh_client.journal.layout import OutputFiles
 from gymmesh_client.journal.log import latest_session
 from gymmesh_client.journal.reader import RunReader, open_run
 from gymmesh_client.journal.records import COMPLETED, FAILED, RunEnded
-from gymmesh_client.output import check, make_folder_of, session_info
+from gymmesh_client.output import check, make_folder_of
 from gymmesh_client.problems import UserError
-from gymmesh_client.replacing import write_whole
+from gymmesh_client.replacing import write_whole, write_whole_bytes
+from gymmesh_client.run_file import RunDocument, read_run_file
+from gymmesh_client.run_file.document import merged
+from gymmesh_client.run_file.file import write_document
 from gymmesh_client.shards import Shard, shard_of
-from gymmesh_client.summary import RunSummary, Tally, pass_at_each, summary_path, write_summary
+from gymmesh_client.summary import (
+    RunSummary,
+    Tally,
+    counts_of,
+    pass_at_each,
+    summary_path,
+    write_summary,
+)
 from gymmesh_responses import loads
 
 # A commit costs two syncs, and its rows are in memory.
@@ -126,7 +136,7 @@ def merge(paths: Sequence[Path], files: OutputFiles, *, overwrite: bool = False)
         for part, reader in zip(parts, readers, strict=True):
             _check_finished(part, reader)
         counts = _write_whole(parts, readers, files, identity)
-    with contextlib.suppress(OSError, UserError):  # whoever needs it makes it then
+    with contextlib.suppress(OSError, UserError):  # the first look-up makes it then
         open_index(files).close()
     return _keep_summary(counts, first, files)
 
@@ -138,10 +148,12 @@ def _write_whole(
     first = parts[0]
     make_folder_of(files)
     session = session_info(files, first.run_id, identity, first.repeats, first.skipped)
-    journal = Journal.create(files, session | {"merged": len(parts)})
+    session |= {"merged": len(parts)}
+    journal = Journal.create(files, session)
     try:
         counts = _write(journal, _groups(parts, readers))
         _take_skipped(first, files)
+        _describe(parts, files, session, counts.tally)
     except BaseException:
         journal.close()
         _remove(files)
@@ -305,6 +317,23 @@ def _keep_summary(counts: _Counts, whole: Part, files: OutputFiles) -> RunSummar
     return summary
 
 
+def _describe(
+    parts: Sequence[Part], files: OutputFiles, session: dict[str, Any], tally: Tally
+) -> None:
+    """Write the whole's NAME.run.json, with what those of the shards say."""
+    said = [read_run_file(OutputFiles(part.path).run, part.run_id) for part in parts]
+    document = merged(RunDocument.begun(parts[0].run_id, session, {}), said)
+    document.say(counts=counts_of(tally))
+    document.end({"completed": tally.completed, "failed": tally.failed})
+    write_document(files.run, document)
+    there = OutputFiles(parts[0].path).task_lines
+    try:
+        if there.exists():
+            write_whole_bytes(files.task_lines, there.read_bytes())
+    except OSError as error:
+        raise cannot_write(files.task_lines, error) from None
+
+
 def _take_skipped(whole: Part, files: OutputFiles) -> None:
     """Keep which rows of the task file were left out; each shard's file says the same."""
     there = OutputFiles(whole.path).skipped
@@ -317,6 +346,7 @@ def _take_skipped(whole: Part, files: OutputFiles) -> None:
 
 def _remove(files: OutputFiles) -> None:
     """Take away an output that is not whole. The journal, by which the others are a run's, last."""
-    for path in (*files.all_shards(), files.failures, files.skipped, files.journal):
+    beside = (files.failures, files.skipped, files.run, files.task_lines)
+    for path in (*files.all_shards(), *beside, files.journal):
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)

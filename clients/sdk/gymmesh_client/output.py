@@ -14,14 +14,13 @@ import os
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
-from gymmesh_client.identity import RunIdentity
+from gymmesh_client.identity import RunIdentity, session_info
 from gymmesh_client.journal.compaction import compact
 from gymmesh_client.journal.disk import Disk, OutputError, cannot_write, reason
 from gymmesh_client.journal.foreign_files import refuse_foreign_files
@@ -35,7 +34,6 @@ from gymmesh_client.journal.records import (
     COMPLETED,
     FAILED,
     FAILURES,
-    FORMAT,
     RETRY,
     ROWS,
     AttemptFailed,
@@ -45,10 +43,17 @@ from gymmesh_client.journal.records import (
     Session,
 )
 from gymmesh_client.journal.row_files import read_rows
-from gymmesh_client.journal.writer import COMMIT_DELAY_S, Done, JournalWriter, waited
+from gymmesh_client.journal.writer import COMMIT_DELAY_S, JournalWriter
 from gymmesh_client.problems import TaskProblem, UserError
-from gymmesh_client.replacing import make_folder, refuse_inputs, write_whole
+from gymmesh_client.replacing import (
+    make_folder,
+    refuse_inputs,
+    refuse_no_folder,
+    write_whole,
+)
 from gymmesh_client.retry_choice import RetryChoice
+from gymmesh_client.run_file import RunFile
+from gymmesh_client.run_file.comparing import what_changed
 from gymmesh_client.same_run import check_new_run, check_same_layout, check_same_run
 from gymmesh_client.shards import Shard, session_of, shard_of
 from gymmesh_client.traces.writer import Recording, TraceWriter
@@ -78,6 +83,7 @@ class RunOutput:
         delay_s: float,
         retried: int = 0,
         traces: TraceWriter | None = None,
+        about: RunFile | None = None,
     ) -> None:
         self.run_id = str(journal.state.session["run_id"])
         self.files = journal.files
@@ -87,6 +93,7 @@ class RunOutput:
         self._writer = JournalWriter(journal, delay_s=delay_s)
         self._traces = traces
         self.traced = traces is not None
+        self._about = about
         self._unsent: dict[bytes, int] = {}
         self._closed = False
 
@@ -105,7 +112,11 @@ class RunOutput:
 
     def has_outcome(self, task_id: str, repeat_index: int) -> bool:
         """Whether the rollout has a current outcome on disk, completed or failed."""
-        return bool(self._journal.state.status(rollout_key(self.rollout_id(task_id, repeat_index))))
+        return self.is_done(self.rollout_id(task_id, repeat_index))
+
+    def is_done(self, rollout: str) -> bool:
+        """As `has_outcome`, by the rollout's id."""
+        return bool(self._journal.state.status(rollout_key(rollout)))
 
     def reserving(
         self, jobs: Iterator[J], rollout_of: Callable[[J], str]
@@ -127,31 +138,21 @@ class RunOutput:
                 self._unsent.pop(key, None)
                 yield job, attempt
 
-    def put_completed(self, rollout: str, attempt: int, row: bytes, done: Done) -> None:
-        """Write a completed rollout's row, a line of JSON; `done` is called once it is on disk, or
-        with an OutputError when it could not be written, and then nothing more will be.
-
-        Raises:
-            ValueError: the rollout has an outcome already.
-        """
-        self._writer.put(NewOutcome(rollout_key(rollout), attempt, COMPLETED, 0, row), done)
-
-    def put_failed(self, rollout: str, attempt: int, boundary: int, row: bytes, done: Done) -> None:
-        """Write a failed rollout's row; as `put_completed`."""
-        self._writer.put(NewOutcome(rollout_key(rollout), attempt, FAILED, boundary, row), done)
-
     async def completed(self, rollout: str, attempt: int, row: bytes) -> None:
-        """As `put_completed`; returns once it is on disk.
+        """Write a completed rollout's row, a line of JSON; returns once it is on disk.
+
+        When the caller is cancelled it is written all the same.
 
         Raises:
             OutputError: it could not be written; nothing more will be.
             ValueError: the rollout has an outcome already.
         """
-        await waited(partial(self.put_completed, rollout, attempt, row))
+        await self._writer.append(NewOutcome(rollout_key(rollout), attempt, COMPLETED, 0, row))
 
     async def failed(self, rollout: str, attempt: int, boundary: int, row: bytes) -> None:
         """Write a failed rollout's row; as `completed`."""
-        await waited(partial(self.put_failed, rollout, attempt, boundary, row))
+        outcome = NewOutcome(rollout_key(rollout), attempt, FAILED, boundary, row)
+        await self._writer.append(outcome)
 
     async def reserve(self, rollout: str, attempt: int) -> None:
         """Use up the number of a further attempt; returns when it may be sent.
@@ -180,9 +181,19 @@ class RunOutput:
         await self._traces.room()
         return self._traces.record(rollout, attempt)
 
-    async def close(self, **ended: Any) -> None:
+    def describe(self, **parts: Any) -> None:
+        """Say more of the run in NAME.run.json, under these keys; see `gymmesh_client.run_file`.
+        What is secret in it by its name or form is left out.
+
+        Raises:
+            OutputError: it cannot be written.
+        """
+        if self._about is not None and not self._closed:
+            self._about.say(**parts)
+
+    async def close(self, *, seen: Mapping[str, Any] = MappingProxyType({}), **ended: Any) -> None:
         """Write what is waiting and how the run ended (JSON values), take superseded rows out of
-        their files, and close. Idempotent.
+        their files, and close. Idempotent. `seen`: more for NAME.run.json, as for `describe`.
 
         Raises:
             OutputError: the end could not be written; outcomes acknowledged are on disk.
@@ -197,6 +208,8 @@ class RunOutput:
                 await asyncio.to_thread(self._traces.close)
             left = tuple(self._unsent.items())
             self._journal.commit([*([Released(left)] if left else []), RunEnded(ended)])
+            if self._about is not None:
+                self._about.end(ended, seen)
             await asyncio.to_thread(compact, self._journal)
         finally:
             self._journal.close()
@@ -250,7 +263,7 @@ def check(
             to be replaced and is no run's; or it is to be resumed and is not there, is another run
             or shard, or one of other tasks or another configuration, which `accept` does not name.
     """
-    _check_folder(files.rows.parent)
+    refuse_no_folder(files.rows.parent)
     refuse_inputs(files.everything(), inputs)
     used = _used(files)
     for path in (files.journal, *used):
@@ -264,7 +277,8 @@ def check(
         earlier = _earlier_run(files)
         session = earlier._asdict() if isinstance(earlier, OldRun) else earlier
         check_same_run(files, session, run_id, shard)
-        identity.check(_identity_of(earlier), files.rows, accept)
+        explain = partial(what_changed, files)
+        identity.check(_identity_of(earlier), files.rows, accept, explain)
         check_same_layout(files, session)
     elif used and not overwrite:
         raise UserError(
@@ -324,7 +338,7 @@ def prepare(
         run_id = run_id or f"run-{uuid.uuid4().hex[:12]}"
         session = part | session_info(files, run_id, identity, repeats, left_out)
         journal = Journal.create(files, session, disk)
-        return _traced(journal, skipped, trace, delay_s, 0)
+        return _traced(journal, identity, skipped, trace, delay_s, 0)
     journal = _journal_of(files, disk)
     try:
         retried = _give_up(journal, retry or RetryChoice())
@@ -336,7 +350,7 @@ def prepare(
     except BaseException:
         journal.close()
         raise
-    return _traced(journal, skipped, trace, delay_s, retried)
+    return _traced(journal, identity, skipped, trace, delay_s, retried)
 
 
 def _journal_of(files: OutputFiles, disk: Disk) -> Journal:
@@ -349,15 +363,21 @@ def _journal_of(files: OutputFiles, disk: Disk) -> Journal:
 
 
 def _traced(
-    journal: Journal, skipped: Sequence[TaskProblem], trace: bool, delay_s: float, retried: int
+    journal: Journal,
+    identity: RunIdentity,
+    skipped: Sequence[TaskProblem],
+    trace: bool,
+    delay_s: float,
+    retried: int,
 ) -> RunOutput:
     try:
         _keep_skipped(journal.files, skipped)
+        about = RunFile(journal.files, journal.state.session, identity)
         traces = TraceWriter(journal.files.trace) if trace else None
     except BaseException:
         journal.close()
         raise
-    return RunOutput(journal, delay_s=delay_s, retried=retried, traces=traces)
+    return RunOutput(journal, delay_s=delay_s, retried=retried, traces=traces, about=about)
 
 
 def _keep_skipped(files: OutputFiles, skipped: Sequence[TaskProblem]) -> None:
@@ -372,15 +392,6 @@ def _keep_skipped(files: OutputFiles, skipped: Sequence[TaskProblem]) -> None:
         raise cannot_write(files.skipped, error) from None
 
 
-def _check_folder(folder: Path) -> None:
-    """Raise UserError where a folder is not there and cannot be made."""
-    above = folder
-    while not above.exists() and above != above.parent:
-        above = above.parent
-    if not above.is_dir():
-        raise UserError(f"{above}: is not a folder; choose another --output")
-
-
 def make_folder_of(files: OutputFiles) -> None:
     """Make the folder of a run's files where it is missing. Raises UserError."""
     folder = files.rows.parent
@@ -391,25 +402,9 @@ def make_folder_of(files: OutputFiles) -> None:
 
 
 def _make_index(files: OutputFiles) -> None:
-    """Make it now, so that the first who looks something up need not wait."""
-    with contextlib.suppress(OSError, UserError):  # whoever needs it makes it then, or is told
+    """Make it now, so that the first look-up need not wait."""
+    with contextlib.suppress(OSError, UserError):  # a look-up makes it then, or says why not
         open_index(files).close()
-
-
-def session_info(
-    files: OutputFiles, run_id: str, identity: RunIdentity, repeats: int, skipped: int
-) -> dict[str, Any]:
-    """What the journal's first session says of a run."""
-    return {
-        "format": FORMAT,
-        "run_id": run_id,
-        "session": 1,
-        "identity": asdict(identity),
-        "repeats": repeats,
-        "skipped": skipped,
-        "shard_rows": files.shard_rows,
-        "zstd": files.compressed,
-    }
 
 
 def _give_up(journal: Journal, retry: RetryChoice) -> int:

@@ -85,6 +85,15 @@ def refuse_used(path: Path, *, overwrite: bool) -> None:
             )
 
 
+def refuse_no_folder(folder: Path) -> None:
+    """Raise UserError where a folder is not there and cannot be made."""
+    above = folder
+    while not above.exists() and above != above.parent:
+        above = above.parent
+    if not above.is_dir():
+        raise UserError(f"{above}: is not a folder; choose another --output")
+
+
 def is_task_file(path: Path) -> bool:
     """Whether a file begins with a task's row. Raises OSError."""
     return "responses_create_params" in (first_object(path) or {})
@@ -143,13 +152,18 @@ def write_whole(path: Path, text: str) -> None:
     """Write a file, whole or not at all; a new one for its owner alone, one that is there keeps
     its mode. Raises OSError.
     """
+    write_whole_bytes(path, text.encode())
+
+
+def write_whole_bytes(path: Path, data: bytes) -> None:
+    """As `write_whole`."""
     draft = draft_of(path)
     draft.unlink(missing_ok=True)
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, OWNER_ONLY)
-    with os.fdopen(fd, "w", encoding="utf-8") as file:
+    with os.fdopen(fd, "wb") as file:
         with contextlib.suppress(FileNotFoundError):
             os.fchmod(fd, stat.S_IMODE(path.stat().st_mode))
-        file.write(text)
+        file.write(data)
     draft.replace(path)
 
 

@@ -278,6 +278,21 @@ def summarize(
     return RunSummary(requested, wall_s, tally, pass_at, output, failures_output, **more)
 
 
+def counts_of(tally: Tally) -> dict[str, Any]:
+    """What NAME.run.json says of a run's outcomes."""
+    return {
+        "completed": tally.completed,
+        "failed": tally.failed,
+        "verified": sum(tally.rewards.values()),
+        "unjudged": dict(sorted(tally.unjudged.items())),
+        "mean_reward": tally.mean_reward,
+        "stop_reasons": dict(sorted(tally.stop_reasons.items())),
+        "failures": dict(sorted(tally.failures.items())),
+        "input_tokens": tally.input_tokens,
+        "output_tokens": tally.output_tokens,
+    }
+
+
 def pass_at_each(counts: Collection[tuple[int, int]], repeats: int) -> dict[int, float]:
     """pass@k for k = 1, 2, 4 … and `repeats`, as far as there is one; `counts` as `pass_at_k`."""
     powers = [2**power for power in range(repeats.bit_length()) if 2**power <= repeats]

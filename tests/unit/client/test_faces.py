@@ -15,6 +15,7 @@ import pytest
         "gymmesh_client.control",
         "gymmesh_client.dispatch",
         "gymmesh_client.groups",
+        "gymmesh_client.run_file",
         "gymmesh_client.tasks",
     ],
 )

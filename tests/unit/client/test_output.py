@@ -84,6 +84,7 @@ async def test_rows_and_failures_and_the_journal(tmp_path: Path) -> None:
         "rollouts.index",
         "rollouts.journal",
         "rollouts.jsonl",
+        "rollouts.run.json",
     ]
 
 
@@ -383,7 +384,7 @@ async def test_an_old_output_gets_a_journal(tmp_path: Path) -> None:
     files = old_output(tmp_path, rows + b'{"torn', stale[0] + stale[1] + last)
     output = resume(files)
     assert (output.run_id, output.outcomes) == ("run-1", 3)
-    assert not files.run.exists()
+    assert "sessions" in json.loads(files.run.read_text())  # of the new kind
     assert await collect(output, [("t-3", 0, ""), ("t-4", 0, "")]) == [1]
     assert keys(files.rows) == [("t-1", 0, 1), ("t-2", 0, 2), ("t-4", 0, 1)]
     assert keys(files.failures) == [("t-3", 0, 4)]

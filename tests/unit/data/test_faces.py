@@ -7,7 +7,7 @@ import importlib
 import pytest
 
 
-@pytest.mark.parametrize("name", ["gymmesh_data", "gymmesh_data.exports"])
+@pytest.mark.parametrize("name", ["gymmesh_data", "gymmesh_data.exports", "gymmesh_data.reverify"])
 def test_a_face_is_sorted_and_there(name: str) -> None:
     face = importlib.import_module(name)
     names = face.__all__

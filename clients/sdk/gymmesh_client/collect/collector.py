@@ -40,7 +40,7 @@ from gymmesh_client.groups.judging import JudgedGroups, unjudged
 from gymmesh_client.groups.store import Group, GroupStore
 from gymmesh_client.groups.stream import GroupStream
 from gymmesh_client.output import RunOutput
-from gymmesh_client.summary import Tally
+from gymmesh_client.summary import Tally, counts_of
 
 _SAMPLE_S: Final = 1.0
 # After so many starts, others on the loop have their turn.
@@ -88,10 +88,11 @@ class Collector:
             self._groups = GroupStream(store, on_room=self._workers.wake)
             takes_group = store.takes
         self._dispatcher = Dispatcher(self._numbered_rollouts(), options, takes_group)
+        self._recorder = Recorder(output, self.tally, stored, self._groups)
         self._worker = Worker(
             self._dispatcher,
             Runner(self._dispatcher, output, options, connect, self._workers.wake),
-            Recorder(output, self.tally, stored, self._groups),
+            self._recorder,
             self._judged,
             GroupJudge(connect, options.group_s),
             self._workers.wake,
@@ -118,6 +119,7 @@ class Collector:
         """
         self._tasks = tasks
         try:
+            self.output.describe(options=self.options)
             self._later("deadline", self.options.deadline_s, self._out_of_time)
             self._sample()
             async with self._workers:
@@ -346,6 +348,7 @@ class Collector:
         if self._groups is not None:
             self._groups.close()
         await self.output.close(
+            seen={"counts": counts_of(self.tally), "versions_seen": self._recorder.versions_seen()},
             completed=self.tally.completed,
             failed=self.tally.failed,
             interrupted=bool(self.why),

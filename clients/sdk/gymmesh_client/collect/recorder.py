@@ -42,6 +42,8 @@ class Recorder:
         self._stored = stored
         self._groups = groups
         self._turns = Turns(_ROWS_A_TURN)
+        # Environment, its version, agent, its version.
+        self._served: set[tuple[str, str, str, str]] = set()
 
     async def completed(self, task: pb.Task, parts: RolloutParts) -> None:
         """Record a completed rollout; as a failure where it cannot be written as a row."""
@@ -53,6 +55,10 @@ class Recorder:
             await self.failed(task, failed_recording(parts, task.agent, error))
             return
         self._tally.add_waits(reading)
+        if (begun := parts.started) is not None:
+            self._served.add(
+                (begun.environment, begun.environment_version, begun.agent, begun.agent_version)
+            )
         rollout_id, attempt = parts.rollout_id, parts.attempt
         rollout = None if self._groups is None else parts.message()
         del parts, reading  # as large as the row, and not needed while that goes to disk
@@ -62,6 +68,19 @@ class Recorder:
         metrics.count_completed(counted)
         if self._groups is not None and rollout is not None:
             self._groups.add(task.task_id, rollout)
+
+    def versions_seen(self) -> dict[str, dict[str, list[str]]]:
+        """The versions of environments and agents that completed rollouts were made with."""
+        found: dict[str, dict[str, list[str]]] = {"environments": {}, "agents": {}}
+        for environment, its_version, agent, agent_version in sorted(self._served):
+            for kind, name, version in (
+                ("environments", environment, its_version),
+                ("agents", agent, agent_version),
+            ):
+                known = found[kind].setdefault(name, [])
+                if version not in known:
+                    known.append(version)
+        return found
 
     async def failed(self, task: pb.Task, failed: FailedAttempt) -> None:
         """Record the failure of a rollout that is not tried again."""

@@ -20,6 +20,7 @@ _TRACE_BLOCK: Final = struct.pack("<I", 0x184D2A51)
 _SUMMARY: Final = b'{\n  "run_id": "'
 _SKIPPED: Final = b'{"line": '
 _LOG: Final = b"# gym-cli: "
+_TASK_LINES: Final = b"\x89gymmesh tasks\n\x01\n"
 _WHAT: Final = "a run's output"
 
 
@@ -41,9 +42,13 @@ def refuse_foreign_files(files: OutputFiles, *, resuming: bool = False) -> None:
         # A kill may have left half of a draft.
         draft_of(files.summary): _SUMMARY,
         draft_of(files.skipped): _SKIPPED,
+        draft_of(files.run): _SUMMARY,
+        files.task_lines: _TASK_LINES,
+        draft_of(files.task_lines): _TASK_LINES,
     }
-    drafts = (draft_of(files.journal), draft_of(files.summary), draft_of(files.skipped))
-    beside = (files.index, files.trace, files.summary, files.skipped, files.log, *drafts)
+    written_whole = (files.journal, files.summary, files.skipped, files.run, files.task_lines)
+    drafts = map(draft_of, written_whole)
+    beside = (files.index, files.trace, files.log, *written_whole[1:], *drafts)
     for path in beside if resuming else files.everything():
         if path in begins:
             refuse_foreign(path, partial(_begins, begin=begins[path]), _WHAT)

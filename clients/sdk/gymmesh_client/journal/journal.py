@@ -283,7 +283,8 @@ def _line(new: NewOutcome) -> tuple[int, bytes]:
 
 
 def _leftovers(files: OutputFiles) -> list[Path]:
-    own = [files.failures, files.superseded, files.index, files.trace, files.run, files.skipped]
+    own = [files.failures, files.superseded, files.index, files.trace, files.skipped]
+    own += [files.run, files.task_lines]
     return [*files.all_shards(), *own, *files.compaction_drafts()]
 
 

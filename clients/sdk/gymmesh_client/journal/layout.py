@@ -10,6 +10,8 @@ rollouts.trace             every event of every attempt, when asked for
 rollouts.errors.log        what went wrong, each traceback once; there only when something did
 rollouts.summary.json      the figures of the run's last session
 rollouts.skipped.jsonl     the task file's rows that were left out, when asked for
+rollouts.run.json          the run explains itself: configuration, versions, times, hosts, counts
+rollouts.tasks             the task file's lines as digests, by which a change is found
 """
 
 from __future__ import annotations
@@ -87,8 +89,15 @@ class OutputFiles:
 
     @property
     def run(self) -> Path:
-        """The identity of a run that was written before there was a journal."""
+        """What the run is and was made with; of a run that was written before there was a journal,
+        its identity.
+        """
         return self._named(".run.json")
+
+    @property
+    def task_lines(self) -> Path:
+        """The task file's lines as digests."""
+        return self._named(".tasks")
 
     @property
     def compressed(self) -> bool:
@@ -147,8 +156,9 @@ class OutputFiles:
     def everything(self) -> list[Path]:
         """Every file that a run of this name may write, replace or remove, there or not."""
         own = [self.failures, self.superseded, self.journal, self.index, self.trace]
-        own += [self.summary, self.skipped, self.log, self.run]
-        drafts = [draft_of(path) for path in (self.journal, self.summary, self.skipped)]
+        own += [self.summary, self.skipped, self.log, self.run, self.task_lines]
+        written_whole = (self.journal, self.summary, self.skipped, self.run, self.task_lines)
+        drafts = [draft_of(path) for path in written_whole]
         drafts += self.compaction_drafts()
         return [*{self.shard(0): None, **dict.fromkeys(self.all_shards())}, *own, *drafts]
 

@@ -57,6 +57,8 @@ def read_old_run(files: OutputFiles) -> OldRun | None:
     """
     try:
         document = loads(files.run.read_bytes())
+        if "sessions" in document:  # it is of a run with a journal, which is missing
+            return None
         if not is_run_id(document["run_id"]):
             raise UserError(f"{files.run}: its run_id is none, so {files.rows} cannot be resumed")
         return OldRun(

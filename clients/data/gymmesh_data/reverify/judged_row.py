@@ -1,0 +1,82 @@
+"""A row with its new verdict. Pure.
+
+The row is the old one but for the verdict: `reward`, `verification`, `metadata.verified`, and the
+keys that evidence brings. `verification.previous` has the verdicts before, the oldest first, and
+`verification.reverified` says when and by what the new one was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client.rows import OWN_KEYS, status_dict, verification_row
+from gymmesh_data.reverify.stored_task import evidence_keys
+from gymmesh_data.rollout import Json
+from gymmesh_runtime.errors import MeshError, to_status
+
+
+def judged_row(row: Json, verdict: pb.Verification, origin: Json, known: frozenset[str]) -> Json:
+    """The row with a new verdict; the old row is left as it is.
+
+    Args:
+        origin: when and by what it was given.
+        known: keys that are the task's wherever they stand.
+    """
+    new: dict[str, Any] = verification_row(verdict)
+    usage = [
+        {
+            "model": one.model,
+            "calls": one.calls,
+            "input_tokens": one.input_tokens,
+            "output_tokens": one.output_tokens,
+        }
+        for one in verdict.model_usage
+    ]
+    new["reverified"] = origin | ({"model_usage": usage} if usage else {})
+    new["previous"] = _verdicts_of(row)
+    # Of keys that tasks have, too, the old value goes only where there is a new one.
+    gone = evidence_keys(row) - (known - new["evidence"].keys())
+    judged = {key: value for key, value in row.items() if key not in gone}
+    judged["reward"], judged["verification"] = new["reward"], new
+    if isinstance(judged.get("metadata"), dict):
+        judged["metadata"] = judged["metadata"] | {"verified": new["reward"] is not None}
+    for key, value in new["evidence"].items():
+        if key not in OWN_KEYS:
+            judged.setdefault(key, value)
+    return judged
+
+
+def unjudged_row(row: Json, error: MeshError, component: str, origin: Json) -> Json:
+    """The row of a rollout that could not be judged: it has a failure and no reward, and keeps the
+    verdicts before under `failure.previous`.
+    """
+    left = {key: value for key, value in row.items() if key not in ("reward", "verification")}
+    left["failure"] = {
+        "boundary": "VERIFIER",
+        "status": status_dict(to_status(error)),
+        "retry_safe": True,  # nothing but the verdict is asked for
+        "component": component,
+        "call_id": "",
+        "reverified": origin,
+        "previous": _verdicts_of(row),
+    }
+    return left
+
+
+def last_reward(row: Mapping[str, Any]) -> float | None:
+    """The reward of the verdict before the last, in a row of `judged_row`."""
+    previous = row["verification"]["previous"]
+    reward = previous[-1].get("reward") if previous else None
+    return None if reward is None else float(reward)
+
+
+def _verdicts_of(row: Json) -> list[Json]:
+    """The verdicts that a row has, the oldest first; of another program's row its reward."""
+    verdict = row.get("verification")
+    if not isinstance(verdict, dict):
+        return [{"reward": row["reward"]}] if row.get("reward") is not None else []
+    own = {key: value for key, value in verdict.items() if key != "previous"}
+    previous = verdict.get("previous")
+    return [*(previous if isinstance(previous, list) else []), own]

@@ -1,0 +1,301 @@
+"""`reverify`: judges the rollouts of some sources again, many side by side.
+
+The verdicts go to an output of their own, like a run's: rows in the order in which they were
+judged, failures beside them, a journal that makes it resumable. The source is only read. A new
+verdict does not supersede the old one in the run's own journal: whoever collected the run, with
+its environment as it was, is told apart from whoever judged it later, by what and why; and a source
+need not be a run, or be writable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh.verify.v1 import verify_pb2
+from gymmesh_client import RunOutput, UserError
+from gymmesh_client.journal.keys import rollout_key
+from gymmesh_client.rows import row_to_json
+from gymmesh_data.reverify.changes import VerdictChanges
+from gymmesh_data.reverify.judged_row import judged_row, last_reward, unjudged_row
+from gymmesh_data.reverify.sources import Source
+from gymmesh_data.reverify.stored_task import (
+    payload_of,
+    stop_reason_of,
+    stored_task,
+    transcript_of,
+)
+from gymmesh_data.reverify.task_source import TaskSource
+from gymmesh_data.reverify.verifiers import Verifiers
+from gymmesh_data.rollout import Json, StoredRollout
+from gymmesh_responses import loads
+from gymmesh_runtime.errors import MeshError, reason_name
+
+
+@dataclass(frozen=True, slots=True)
+class ReverifyOptions:
+    """How to judge again.
+
+    Attributes:
+        concurrency: verdicts side by side.
+        limit: only so many rollouts from the beginning.
+        by: who or what judges, for the provenance.
+        tasks: take the tasks from this file, by their ids, and not from where the run had them.
+    """
+
+    concurrency: int = 16
+    limit: int | None = None
+    by: str = "gymmesh"
+    tasks: TaskSource | None = None
+
+
+@dataclass(slots=True)
+class _Job:
+    """A rollout to judge, and its id in the output."""
+
+    rollout: StoredRollout
+    path: Path
+    environment: str
+    rollout_id: str
+
+
+@dataclass(slots=True)
+class Reverification:
+    """Judges rollouts; used once, from one event loop.
+
+    Attributes:
+        source: the rollouts.
+        verifiers: prepared for all environments of these.
+        output: where the verdicts go; None: nowhere, they are only compared.
+        changes: counts them.
+        stopped: set to start nothing more; what is being judged ends.
+    """
+
+    source: Source
+    verifiers: Verifiers
+    output: RunOutput | None
+    options: ReverifyOptions
+    changes: VerdictChanges = field(default_factory=VerdictChanges)
+    stopped: bool = False
+    _tasks: dict[Path, TaskSource] = field(default_factory=dict)
+    _seen: set[bytes] = field(default_factory=set)
+    _groups: dict[tuple[str, str], list[tuple[_Job, int]]] = field(default_factory=dict)
+
+    async def run(self) -> None:
+        """Judge all rollouts that have no new verdict yet.
+
+        Raises:
+            UserError: a source cannot be read or has a row that is no rollout's.
+            OutputError: the verdicts cannot be written.
+        """
+        if self.options.tasks is None:
+            self._tasks = self.source.tasks()
+        numbered = self._numbered()
+        try:
+            async with asyncio.TaskGroup() as workers:
+                for _ in range(self.options.concurrency):
+                    workers.create_task(self._work(numbered))
+            async with asyncio.TaskGroup() as workers:
+                groups = iter(list(self._groups.values()))
+                for _ in range(self.options.concurrency):
+                    workers.create_task(self._work_on_groups(groups))
+        except* UserError as errors:
+            raise _first(errors) from None
+
+    async def close(self) -> None:
+        """Close the output. Raises OutputError."""
+        if self.output is None:
+            return
+        changes, why = self.changes, "interrupted" if self.stopped else ""
+        await self.output.close(
+            completed=changes.judged, failed=changes.failed, interrupted=self.stopped, why=why
+        )
+
+    def _numbered(self) -> Iterator[tuple[_Job, int]]:
+        jobs = self._jobs()
+        if self.output is None:
+            return ((job, 1) for job in jobs)
+        return self.output.reserving(jobs, lambda job: job.rollout_id)
+
+    def _jobs(self) -> Iterator[_Job]:
+        """The rollouts to judge, in the order of the source."""
+        taken = 0
+        for rollout, path in self.source.rollouts():
+            if self.stopped or taken == self.options.limit:
+                return
+            if rollout.failed:
+                self.changes.left_out["failed rollouts, which have nothing to judge"] += 1
+            elif not self.source.takes(rollout):
+                self.changes.left_out["of other environments"] += 1
+            elif (name := self._new_id(rollout)) is not None:
+                taken += 1
+                yield _Job(rollout, path, self.source.environment_of(rollout), name)
+
+    def _new_id(self, rollout: StoredRollout) -> str | None:
+        """The rollout's id in the output; None where it is there already."""
+        made = f"{rollout.where}"  # of another program's row
+        if rollout.task_id and not rollout.rollout_id and self.output is not None:
+            made = self.output.rollout_id(rollout.task_id, rollout.repeat_index)
+        name = rollout.rollout_id or made
+        key = rollout_key(name)
+        if key in self._seen:
+            self.changes.left_out["a second time in the source"] += 1
+            return None
+        self._seen.add(key)
+        if self.output is not None and self.output.is_done(name):
+            return None
+        return name
+
+    async def _work(self, numbered: Iterator[tuple[_Job, int]]) -> None:
+        while not self.stopped and (one := next(numbered, None)) is not None:
+            job, attempt = one
+            if self.verifiers.judges_groups(job.environment):
+                of_task = (job.environment, job.rollout.task_id)
+                self._groups.setdefault(of_task, []).append(one)
+                continue
+            try:
+                verdict = await self.verifiers.verify(job.environment, self._request(job))
+            except MeshError as error:
+                await self._failed(job, attempt, error)
+                continue
+            await self._judged(job, attempt, verdict)
+
+    async def _work_on_groups(self, groups: Iterator[list[tuple[_Job, int]]]) -> None:
+        """Judge the repeats of tasks together; all of a task's rollouts have been read."""
+        for group in groups:
+            if self.stopped:
+                return
+            request = verify_pb2.VerifyGroupRequest()
+            try:
+                for place, (job, _) in enumerate(group):
+                    one = self._request(job)
+                    if not place:
+                        request.task.CopyFrom(one.task)
+                    request.members.add(
+                        rollout_id=job.rollout_id,
+                        attempt=one.attempt,
+                        transcript=one.transcript,
+                        stop_reason=one.stop_reason,
+                    )
+                verdicts = await self.verifiers.verify_group(group[0][0].environment, request)
+            except MeshError as error:
+                for job, attempt in group:
+                    await self._failed(job, attempt, error)
+                continue
+            for (job, attempt), verdict in zip(group, verdicts, strict=True):
+                await self._judged(job, attempt, verdict)
+
+    def _request(self, job: _Job) -> verify_pb2.VerifyRequest:
+        """What the verifier is asked. Raises MeshError TASK_INVALID where the task is missing."""
+        rollout = job.rollout
+        attempt = rollout.row.get("attempt")
+        return verify_pb2.VerifyRequest(
+            task=self._task(job),
+            transcript=transcript_of(rollout),
+            stop_reason=stop_reason_of(rollout),
+            rollout_id=job.rollout_id,
+            attempt=attempt if type(attempt) is int and attempt > 0 else 1,
+        )
+
+    def _task(self, job: _Job) -> pb.Task:
+        known = self.verifiers.known_keys.get(job.environment, frozenset())
+        from_row = stored_task(job.rollout, job.environment, known)
+        tasks = self.options.tasks or self._tasks.get(job.path)
+        if tasks is None:
+            return from_row
+        task = tasks.get(job.rollout.task_id)
+        if task is None:
+            if self.options.tasks is None:
+                return from_row
+            raise MeshError(
+                errors_pb2.ERROR_REASON_TASK_INVALID,
+                f"{tasks.path} has no task {job.rollout.task_id!r}",
+                metadata={"field": "task_id", "task_id": job.rollout.task_id},
+            )
+        task.environment = job.environment
+        if from_row.HasField("seed"):
+            task.seed = from_row.seed
+        return task
+
+    async def _judged(self, job: _Job, attempt: int, verdict: pb.Verification) -> None:
+        known = self.verifiers.known_keys.get(job.environment, frozenset())
+        origin = self._origin(job)
+        if self.options.tasks is not None:
+            # What it was judged by, where the row says something else.
+            origin |= {"tasks": str(self.options.tasks.path), "task": self._corrected(job, known)}
+        row = judged_row(job.rollout.row, verdict, origin, known)
+        if self.output is not None:
+            await self.output.completed(job.rollout_id, attempt, self._line(job, row))
+        self.changes.add(job.environment, job.rollout.reward, row["reward"])
+
+    def _corrected(self, job: _Job, known: frozenset[str]) -> Json:
+        """The task's keys that are not as its row has them."""
+        stored = payload_of(job.rollout.row, known)
+        payload: Json = loads(self._task(job).payload_json)
+        return {
+            key: value
+            for key, value in payload.items()
+            if key not in stored or stored[key] != value
+        }
+
+    async def _failed(self, job: _Job, attempt: int, error: MeshError) -> None:
+        row = unjudged_row(job.rollout.row, error, job.environment, self._origin(job))
+        if self.output is not None:
+            line = self._line(job, row)
+            await self.output.failed(job.rollout_id, attempt, pb.BOUNDARY_VERIFIER, line)
+        self.changes.add_failure(job.environment, reason_name(error.reason), error.message)
+
+    def _line(self, job: _Job, row: Json) -> bytes:
+        """The row, with the keys by which a run's rows are found."""
+        found = {
+            "task_id": job.rollout.task_id,
+            "rollout_id": job.rollout_id,
+            "repeat_index": job.rollout.repeat_index,
+            "environment": job.environment,
+        }
+        return row_to_json(row | found)
+
+    def _origin(self, job: _Job) -> dict[str, Any]:
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        return {"at": now, "by": self.options.by, **self.verifiers.origin(job.environment)}
+
+
+async def reverify(
+    source: Source,
+    verifiers: Verifiers,
+    output: RunOutput | None,
+    options: ReverifyOptions | None = None,
+) -> VerdictChanges:
+    """Judge rollouts again, and count what changed; raises as `Reverification.run`.
+
+    Args:
+        verifiers: not prepared yet; what cannot be judged again is refused before anything is.
+        output: from `gymmesh_client.prepare`; closed in the end. None: verdicts are only compared.
+    """
+    judging = Reverification(source, verifiers, output, options or ReverifyOptions())
+    try:
+        await verifiers.prepare(source.names())
+        await judging.run()
+    finally:
+        await judging.close()
+    return judging.changes
+
+
+def count_kept(changes: VerdictChanges, row: Mapping[str, Any]) -> None:
+    """Count a verdict that an earlier session of the same reverification gave."""
+    changes.kept += 1
+    changes.add(str(row.get("environment")), last_reward(row), row.get("reward"))
+
+
+def _first(errors: BaseExceptionGroup[UserError]) -> UserError:
+    found: BaseException = errors
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    assert isinstance(found, UserError)
+    return found

@@ -1,0 +1,122 @@
+"""The rollouts to judge: of runs, or of files of rows."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gymmesh_client import OutputFiles, UserError, open_run
+from gymmesh_data.reverify.task_source import TaskSource, tasks_of_run
+from gymmesh_data.rollout import StoredRollout
+from gymmesh_data.sources import read_rollouts
+
+_CHUNK: Final = 1 << 20
+_ENVIRONMENTS: Final = """
+    SELECT DISTINCT environment FROM attempts WHERE current = 1 AND outcome = 'completed'
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where rollouts come from.
+
+    Attributes:
+        paths: outputs of `gym-cli collect`, or files of such rows.
+        environments: only rollouts of these; empty: of all.
+        default: the environment of rows that name none; empty: they must.
+    """
+
+    paths: Sequence[Path]
+    environments: frozenset[str] = frozenset()
+    default: str = ""
+
+    def names(self) -> frozenset[str]:
+        """The environments of the rollouts; files are read for it.
+
+        Raises:
+            UserError: a file cannot be read, or a row names no environment.
+        """
+        found: set[str] = set()
+        for path in self.paths:
+            found |= _of_run(path) if _is_run(path) else set()
+            if not _is_run(path) or "" in found:
+                found.discard("")
+                found |= {self.environment_of(one) for one in read_rollouts([path])}
+        return frozenset(found & self.environments if self.environments else found)
+
+    def takes(self, rollout: StoredRollout) -> bool:
+        """Whether it is of the environments that are asked for."""
+        return not self.environments or self.environment_of(rollout) in self.environments
+
+    def environment_of(self, rollout: StoredRollout) -> str:
+        """The environment that judges a rollout. Raises UserError where there is none."""
+        name = rollout.text("environment") or self.default
+        if not name:
+            raise UserError(
+                f"{rollout.where}: environment: names none; say with --env which one judges "
+                "such rollouts"
+            )
+        return name
+
+    def rollouts(self) -> Iterator[tuple[StoredRollout, Path]]:
+        """The rollouts, each with the path it is of. Raises UserError."""
+        for path in self.paths:
+            for rollout in read_rollouts([path]):
+                yield rollout, path
+
+    def run(self) -> tuple[str, int]:
+        """The run's id and repeats where it is one run; else an empty id."""
+        if len(self.paths) == 1 and _is_run(self.paths[0]):
+            with open_run(self.paths[0]) as run:
+                return run.run_id, int(run.info.get("repeats", 1))
+        return "", 1
+
+    def tasks(self) -> dict[Path, TaskSource]:
+        """The task files of the runs, where they are known and as they were."""
+        found = ((path, tasks_of_run(path)) for path in self.paths if _is_run(path))
+        return {path: tasks for path, tasks in found if tasks is not None}
+
+    def files(self) -> list[Path]:
+        """All files that belong to the sources."""
+        found = list(self.paths)
+        for path in self.paths:
+            found += [one for one in OutputFiles(path).everything() if one.exists()]
+        return found
+
+    def digest(self) -> str:
+        """SHA-256 (hex) of the rows. Raises UserError where they cannot be read."""
+        digest = hashlib.sha256()
+        for path in self.paths:
+            for file in _row_files(path):
+                try:
+                    with file.open("rb") as opened:
+                        while chunk := opened.read(_CHUNK):
+                            digest.update(chunk)
+                except OSError as error:
+                    cause = (error.strerror or str(error)).lower()
+                    raise UserError(f"{file}: cannot be read: {cause}") from None
+        return digest.hexdigest()
+
+
+def _is_run(path: Path) -> bool:
+    return OutputFiles(path).journal.exists()
+
+
+def _row_files(path: Path) -> Collection[Path]:
+    if not _is_run(path):
+        return [path]
+    with open_run(path) as run:
+        return run.files.all_shards()
+
+
+def _of_run(path: Path) -> set[str]:
+    """The environments of a run's completed rollouts, from its index."""
+    open_run(path).close()  # which brings it up to date
+    index = OutputFiles(path).index.absolute()
+    with closing(sqlite3.connect(f"{index.as_uri()}?mode=ro&immutable=1", uri=True)) as base:
+        return {str(name or "") for (name,) in base.execute(_ENVIRONMENTS)}

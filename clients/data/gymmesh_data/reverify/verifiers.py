@@ -1,0 +1,157 @@
+"""The environments that judge: what each says of itself, and its verdicts, wherever it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from typing import Any, Final
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh.resource.v1 import resource_pb2
+from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh.verify.v1 import verify_pb2
+from gymmesh_client import UserError
+from gymmesh_responses import CodecError, loads
+from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.peers import Instance, PeerDirectory
+
+RESOURCE: Final = "gymmesh.resource.v1.ResourceService"
+VERIFY: Final = "gymmesh.verify.v1.VerifyService"
+_HELLO_S: Final = 10.0
+_EXAMPLES: Final = 200
+_STATUSES: Final = frozenset(
+    (
+        pb.VERIFICATION_STATUS_VERIFIED,
+        pb.VERIFICATION_STATUS_PENDING,
+        pb.VERIFICATION_STATUS_SKIPPED,
+    )
+)
+
+
+class Verifiers:
+    """Judges by the environments that a directory knows.
+
+    Args:
+        timeout_s: seconds that one verdict may take.
+    """
+
+    def __init__(self, directory: PeerDirectory, timeout_s: float = 120.0) -> None:
+        self._directory = directory
+        self._timeout_s = timeout_s
+        self.about: dict[str, resource_pb2.GetEnvironmentResponse] = {}
+        #: By environment: the keys that its own example tasks have.
+        self.known_keys: dict[str, frozenset[str]] = {}
+
+    async def prepare(self, names: Collection[str]) -> None:
+        """Ask environments what they are, before anything is judged.
+
+        Raises:
+            UserError: one judges only with the live session, or by rewards of turns, which rows
+                do not have.
+            MeshError: one is not there, or does not answer.
+        """
+        for name in sorted(names):
+            instance = await self._directory.pick(RESOURCE, name, timeout=_HELLO_S)
+            peer = self._directory.peer(instance)
+            about: resource_pb2.GetEnvironmentResponse = await peer.GetEnvironment(
+                resource_pb2.GetEnvironmentRequest(), timeout=_HELLO_S
+            )
+            _refuse_live(name, about)
+            self.about[name] = about
+            self.known_keys[name] = await self._keys(peer)
+
+    def origin(self, name: str) -> dict[str, Any]:
+        """Which environment it is that judges, for a verdict's provenance."""
+        about = self.about[name]
+        return {
+            "environment": name,
+            "environment_version": about.version,
+            "instance": about.instance_id,
+        }
+
+    def judges_groups(self, name: str) -> bool:
+        """Whether the repeats of a task are judged together."""
+        return self.about[name].judges_groups
+
+    async def verify(self, name: str, request: verify_pb2.VerifyRequest) -> pb.Verification:
+        """A rollout's verdict. Raises MeshError where there is none, for whatever reason."""
+        reply: verify_pb2.VerifyResponse = await self._call(
+            name, "Verify", request, request.rollout_id
+        )
+        return _checked(reply.verification)
+
+    async def verify_group(
+        self, name: str, request: verify_pb2.VerifyGroupRequest
+    ) -> Sequence[pb.Verification]:
+        """The verdicts of a task's repeats, in their order. Raises as `verify`."""
+        reply: verify_pb2.VerifyGroupResponse = await self._call(
+            name, "VerifyGroup", request, request.task.task_id
+        )
+        wanted = [member.rollout_id for member in request.members]
+        if [verdict.rollout_id for verdict in reply.verdicts] != wanted:
+            raise _violated("verdicts", "the verdicts are not those of the members in their order")
+        return [_checked(verdict.verification) for verdict in reply.verdicts]
+
+    async def _call(self, name: str, method: str, request: Any, affinity: str) -> Any:
+        """Call an instance; another one where that was not there."""
+        instance = await self._directory.pick(RESOURCE, name, affinity=affinity, timeout=_HELLO_S)
+        try:
+            return await self._ask(instance, method, request)
+        except MeshError as error:
+            other = self._directory.instead(instance, error, affinity=affinity)
+            if other is None:
+                raise
+            return await self._ask(other, method, request)
+
+    async def _ask(self, instance: Instance, method: str, request: Any) -> Any:
+        peer = self._directory.peer(instance, VERIFY)
+        return await getattr(peer, method)(request, timeout=self._timeout_s)
+
+    async def _keys(self, peer: Any) -> frozenset[str]:
+        """The keys of the environment's example tasks; none where it does not give them."""
+        found: set[str] = set()
+        try:
+            page = await peer.ListTasks(
+                resource_pb2.ListTasksRequest(page_size=_EXAMPLES), timeout=_HELLO_S
+            )
+            for task in page.tasks:
+                payload = loads(task.payload_json) if task.payload_json else {}
+                found.update(payload if isinstance(payload, dict) else ())
+        except (MeshError, CodecError):
+            return frozenset()
+        return frozenset(found)
+
+
+def _refuse_live(name: str, about: resource_pb2.GetEnvironmentResponse) -> None:
+    if about.verify_needs_session:
+        raise UserError(
+            f"environment {name!r} judges with the live session of a rollout, which a stored one "
+            "has no more, so its rollouts cannot be judged again; leave them out with "
+            "--environment NAME of the others"
+        )
+    summed = about.reward_rule in (
+        resource_pb2.REWARD_RULE_SUM,
+        resource_pb2.REWARD_RULE_INCLUDED,
+    )
+    if about.multi_turn and summed:
+        raise UserError(
+            f"environment {name!r} judges with the rewards of its turns, which rows do not have, "
+            "so its rollouts cannot be judged again; leave them out with --environment NAME of "
+            "the others"
+        )
+
+
+def _checked(verdict: pb.Verification) -> pb.Verification:
+    """The verdict, once it is one by the contract. Raises CONTRACT_VIOLATED."""
+    verified = verdict.status == pb.VERIFICATION_STATUS_VERIFIED
+    if verdict.status not in _STATUSES:
+        raise _violated("status", f"the verdict's status is {verdict.status}")
+    if verified != verdict.HasField("reward"):
+        raise _violated("reward", "a verdict has a reward exactly when it is VERIFIED")
+    if verified and not math.isfinite(verdict.reward):
+        raise _violated("reward", f"the verdict's reward is {verdict.reward}")
+    return verdict
+
+
+def _violated(rule: str, problem: str) -> MeshError:
+    return MeshError(errors_pb2.ERROR_REASON_CONTRACT_VIOLATED, problem, metadata={"rule": rule})

@@ -1,0 +1,72 @@
+"""Which rollout to look at: the first, the best, the worst, one by its id, a task's repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from gymmesh_client import OutputFiles, open_run
+from gymmesh_data.rollout import StoredRollout, stored_rollout
+from gymmesh_data.sources import read_rollouts
+
+
+def first_of(path: Path) -> list[StoredRollout]:
+    """The first rollout; of a run in which none completed, the first that failed."""
+    for rollout in _all(path):
+        return [rollout]
+    return []
+
+
+def best_of(path: Path) -> list[StoredRollout]:
+    """The rollout with the highest reward, the first of equal ones; none where nothing has one."""
+    return _extreme(path, 1.0)
+
+
+def worst_of(path: Path) -> list[StoredRollout]:
+    """The rollout with the lowest reward; as `best_of`."""
+    return _extreme(path, -1.0)
+
+
+def of_id(path: Path, rollout_id: str) -> list[StoredRollout]:
+    """The rollout of this id, completed or failed; quickly in a run, else the file is read."""
+    if not _is_run(path):
+        return next(([one] for one in _all(path) if one.rollout_id == rollout_id), [])
+    with open_run(path) as run:
+        row = run.get_rollout(rollout_id)
+    return [] if row is None else [stored_rollout(row, f"{path}: rollout {rollout_id}")]
+
+
+def of_task(path: Path, task_id: str, repeat: int | None = None) -> list[StoredRollout]:
+    """A task's rollouts in the order of their repeats, or one of them; as `of_id`."""
+    if _is_run(path):
+        with open_run(path) as run:
+            rows = [run.get_rollout(name) for name in run.task_rollouts(task_id)]
+        found = [stored_rollout(row, f"{path}: task {task_id}") for row in rows if row is not None]
+    else:
+        found = [one for one in _all(path) if one.task_id == task_id]
+    found.sort(key=lambda one: one.repeat_index)
+    return [one for one in found if repeat is None or one.repeat_index == repeat]
+
+
+def _extreme(path: Path, sign: float) -> list[StoredRollout]:
+    found: StoredRollout | None = None
+    for one in _all(path):
+        if one.reward is not None and (
+            found is None or found.reward is None or sign * one.reward > sign * found.reward
+        ):
+            found = one
+    return [] if found is None else [found]
+
+
+def _all(path: Path) -> Iterator[StoredRollout]:
+    """The completed rollouts, then those that failed."""
+    yield from read_rollouts([path])
+    if _is_run(path):
+        with open_run(path) as run, suppress(FileNotFoundError):
+            for row in run.failures():
+                yield stored_rollout(row, f"{path}: rollout {row.get('rollout_id')}")
+
+
+def _is_run(path: Path) -> bool:
+    return OutputFiles(path).journal.exists()

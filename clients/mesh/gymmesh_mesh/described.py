@@ -1,0 +1,64 @@
+"""What the services of a mesh say of themselves, for a run's description of itself."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from google.protobuf import json_format
+
+from gymmesh.agent.v1 import agent_pb2
+from gymmesh.discovery.v1 import discovery_pb2
+from gymmesh.model.v1 import model_pb2
+from gymmesh.resource.v1 import resource_pb2
+from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.peers import PeerDirectory
+
+_ASK_S: Final = 5.0
+# Of one name, which usually has the same to say at each of its instances.
+_ASKED: Final = 4
+_KINDS: Final[dict[str, tuple[str, str, Any]]] = {
+    "gymmesh.agent.v1.AgentService": ("agents", "GetAgent", agent_pb2.GetAgentRequest),
+    "gymmesh.resource.v1.ResourceService": (
+        "environments",
+        "GetEnvironment",
+        resource_pb2.GetEnvironmentRequest,
+    ),
+    "gymmesh.model.v1.ModelService": ("models", "GetModel", model_pb2.GetModelRequest),
+}
+# What differs between instances, or is for callers only.
+_LEFT_OUT: Final = ("instance_id", "description")
+
+
+async def describe_services(directory: PeerDirectory) -> dict[str, dict[str, list[Any]]]:
+    """What GetAgent, GetEnvironment and GetModel answer: by `agents`, `environments` and `models`
+    and by name the different answers, as protobuf writes them in JSON.
+
+    A service that does not answer within five seconds, or refuses, is there with its `error`. Of
+    a name with many instances some are asked.
+    """
+    asked: dict[tuple[str, str], list[discovery_pb2.Instance]] = {}
+    for instance in directory.instances():
+        if instance.service in _KINDS:
+            some = asked.setdefault((instance.service, instance.name), [])
+            if len(some) < _ASKED:
+                some.append(instance)
+    flat = [instance for some in asked.values() for instance in some]
+    answers = await asyncio.gather(*(_ask(directory, instance) for instance in flat))
+    found: dict[str, dict[str, list[Any]]] = {}
+    for instance, said in zip(flat, answers, strict=True):
+        kind = _KINDS[instance.service][0]
+        known = found.setdefault(kind, {}).setdefault(instance.name, [])
+        if said not in known:
+            known.append(said)
+    return found
+
+
+async def _ask(directory: PeerDirectory, instance: discovery_pb2.Instance) -> dict[str, Any]:
+    _, method, request = _KINDS[instance.service]
+    try:
+        answer = await getattr(directory.peer(instance), method)(request(), timeout=_ASK_S)
+    except MeshError as error:
+        return {"error": error.message}
+    said: dict[str, Any] = json_format.MessageToDict(answer, preserving_proto_field_name=True)
+    return {key: value for key, value in said.items() if key not in _LEFT_OUT}

@@ -1,0 +1,102 @@
+"""The environments that judge stored rollouts, without agents and without a policy."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Final
+
+from gymmesh.discovery.v1 import discovery_pb2
+from gymmesh.resource.v1 import resource_pb2
+from gymmesh_mesh.compose import make_service, specs_of
+from gymmesh_mesh.config import MeshConfig
+from gymmesh_mesh.discovered import SCHEMES, read_target, watched
+from gymmesh_runtime.config import ConfigError
+from gymmesh_runtime.config.errors import nearest
+from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.security import SecurityConfig
+from gymmesh_runtime.security.credentials import Credentials
+from gymmesh_runtime.serve import close_bounded, instance_of
+
+RESOURCE: Final = "gymmesh.resource.v1.ResourceService"
+_HELLO_S: Final = 5.0
+
+
+@asynccontextmanager
+async def embedded_environments(
+    config: MeshConfig, names: Collection[str]
+) -> AsyncIterator[PeerDirectory]:
+    """Opens these environments of a configuration in this process, and the models that they call.
+
+    Raises ConfigError for a name that the configuration does not have, and what a service's
+    ``open`` raises.
+    """
+    for name in sorted(names):
+        if name not in config.environments:
+            raise ConfigError(
+                f"there are rollouts of environment {name!r}, which the configuration does not "
+                f"have; {nearest(name, config.environments)}; give --config, or --set "
+                f"environments.{name}.use=NAME",
+                path="environments",
+            )
+    specs = specs_of(config, suffix="embedded")
+    async with AsyncExitStack() as stack:
+        directory = PeerDirectory()
+        stack.push_async_callback(directory.close)
+        environments = [
+            make_service(spec)
+            for spec in specs
+            if spec.kind == "environment" and spec.name in names
+        ]
+        called = {
+            model for service in environments for model in getattr(service, "model_names", ())
+        }
+        models = [
+            make_service(spec) for spec in specs if spec.kind == "model" and spec.name in called
+        ]
+        for service in (*models, *environments):
+            stack.push_async_callback(close_bounded, service)
+            await service.open(directory)
+            directory.add_direct(instance_of(service), service.servicers())
+        yield directory
+
+
+@asynccontextmanager
+async def remote_environments(
+    addresses: Sequence[str],
+    config: MeshConfig | None = None,
+    *,
+    security: SecurityConfig | None = None,
+) -> AsyncIterator[PeerDirectory]:
+    """Connects to resource services, each of which says which environment it is.
+
+    An address is ``host:port``, or ``discovery://``, ``consul://`` or ``kubernetes://`` for all
+    that a registry has (see ``discovered``). Raises MeshError where one does not answer, and
+    ConfigError for certificates that cannot be used.
+    """
+    async with AsyncExitStack() as stack:
+        registries = [one for one in addresses if one.startswith(SCHEMES)]
+        directory = PeerDirectory(watched=bool(registries), credentials=Credentials(security))
+        stack.push_async_callback(directory.close)
+        for one in registries:
+            target = read_target(one, (config or MeshConfig()).discovery)
+            await watched(target, directory, stack)
+        for address in addresses:
+            if address not in registries:
+                directory.upsert(await _found(directory, address))
+        yield directory
+
+
+async def _found(directory: PeerDirectory, address: str) -> discovery_pb2.Instance:
+    unknown = discovery_pb2.Instance(id=address, service=RESOURCE, address=address)
+    about: resource_pb2.GetEnvironmentResponse = await directory.peer(unknown).GetEnvironment(
+        resource_pb2.GetEnvironmentRequest(), timeout=_HELLO_S
+    )
+    return discovery_pb2.Instance(
+        id=f"{about.instance_id}@{address}",
+        service=RESOURCE,
+        name=about.name,
+        address=address,
+        contract_version=about.contract_version,
+        health=discovery_pb2.HEALTH_SERVING,
+    )

@@ -1,0 +1,104 @@
+"""The lines of a run's task file as digests, so that a resumption can name the one that changed.
+
+NAME.tasks holds a header and then 8 bytes for each line of the task file: 8 MB for a million.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gymmesh_client.problems import TaskProblem, UserError
+from gymmesh_client.replacing import write_whole_bytes
+from gymmesh_client.tasks.reader import TaskDefaults, TaskReader
+
+HEADER: Final = b"\x89gymmesh tasks\n\x01\n"
+_DIGEST: Final = 8
+_READER: Final = TaskReader(TaskDefaults("any", "any"))
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLines:
+    """The lines of a task file.
+
+    Attributes:
+        sha256: of the whole file, hex.
+        digests: 8 bytes of BLAKE2b of each line without the blanks around it; 0 for a blank line.
+    """
+
+    sha256: str
+    digests: array[int]
+
+    @staticmethod
+    def of(path: Path) -> TaskLines:
+        """Read a task file. Raises UserError where it cannot be read."""
+        whole, digests = hashlib.sha256(), array("Q")
+        try:
+            with path.open("rb") as file:
+                for line in file:
+                    whole.update(line)
+                    digests.append(_digest(line))
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise UserError(f"{path}: cannot be read: {reason}") from None
+        return TaskLines(whole.hexdigest(), digests)
+
+    def write(self, path: Path) -> None:
+        """Keep the digests, whole or not at all. Raises OSError."""
+        write_whole_bytes(path, HEADER + bytes.fromhex(self.sha256) + self.digests.tobytes())
+
+    @staticmethod
+    def read(path: Path) -> TaskLines | None:
+        """What `write` kept; None where there is nothing or it is damaged."""
+        with suppress(OSError, ValueError):
+            data = path.read_bytes()
+            begin = len(HEADER) + 32
+            if data.startswith(HEADER) and len(data) >= begin:
+                digests = array("Q")
+                digests.frombytes(data[begin:])
+                return TaskLines(data[len(HEADER) : begin].hex(), digests)
+        return None
+
+
+def told(was: TaskLines, now: TaskLines, path: Path) -> str:
+    """What changed in a task file, as one clause that names the first line and its task.
+
+    Args:
+        path: the task file as it is now.
+    """
+    old, new = was.digests, now.digests
+    both = min(len(old), len(new))
+    first = next((at for at in range(both) if old[at] != new[at]), both)
+    gone, added = Counter(old) - Counter(new), Counter(new) - Counter(old)
+    if not gone and not added:
+        if first == both:
+            return "only blanks around its lines differ"
+        return f"its lines stand in another order from line {first + 1} on{_task(path, first)}"
+    counts = f"{added.total()} new or changed and {gone.total()} gone or changed in all"
+    if first == len(new):
+        return f"it ends before line {first + 1}; {counts}"
+    if first == len(old):
+        return f"line {first + 1}{_task(path, first)} is new; {counts}"
+    return f"line {first + 1}{_task(path, first)} is another one; {counts}"
+
+
+def _digest(line: bytes) -> int:
+    text = line.removeprefix(b"\xef\xbb\xbf").strip()
+    if not text:
+        return 0
+    return int.from_bytes(hashlib.blake2b(text, digest_size=_DIGEST).digest(), "little")
+
+
+def _task(path: Path, place: int) -> str:
+    """The task on a line, counted from 0, for people; empty where it is none."""
+    with suppress(OSError), path.open("rb") as file:
+        for at, raw in enumerate(file):
+            if at == place and raw.strip():
+                entry = _READER.row(at + 1, raw.removeprefix(b"\xef\xbb\xbf"))
+                return "" if isinstance(entry, TaskProblem) else f" (task {entry.task.task_id!r})"
+    return ""

@@ -1,0 +1,165 @@
+"""A static site of some rollouts: the page, and its data as scripts, so that it opens from a file.
+
+A browser lets a page that was opened from a file load scripts beside it, and nothing else. So each
+part of the data is a script that hands one text to the page, and that text is JSON:
+
+    data/index.js   every rollout's summary, the facets, and where this came from
+    data/N.js       the rollouts number N, N + 1 … in all their parts, with their tokens
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from gymmesh_client import UserError
+from gymmesh_view.filters import Filters, Sort
+from gymmesh_view.indexing import Indexer, index_path
+from gymmesh_view.reading import Reading, to_json
+from gymmesh_view.server import STATIC, static_file
+from gymmesh_view.sources import Source
+from gymmesh_view.store import Store
+from gymmesh_view.summary import Json
+
+_MARK: Final = "gymmesh-bundle"
+_PAGE: Final = 500
+# Rollouts are put together up to so many characters of JSON.
+_PIECE: Final = 1 << 20
+_SEARCHED: Final = 4_000
+
+
+@dataclass(frozen=True, slots=True)
+class BundleSummary:
+    """What was written: rollouts, how many were chosen but over the limit, and bytes."""
+
+    rollouts: int
+    left_out: int
+    bytes: int
+
+
+def write_bundle(
+    sources: Sequence[Source],
+    folder: Path,
+    filters: Filters,
+    sort: Sort,
+    *,
+    limit: int,
+    overwrite: bool = False,
+    index: Path | None = None,
+) -> BundleSummary:
+    """Write a static site of the rollouts that filters choose.
+
+    Args:
+        folder: is made; one that is there must be empty, or an earlier bundle with `overwrite`.
+        limit: the most rollouts, the first in the order of `sort`.
+
+    Raises:
+        UserError: the folder holds something else, or something cannot be read or written.
+    """
+    path = index or index_path(sources)
+    indexer = Indexer(sources, path)
+    indexer.prepare()
+    try:
+        indexer.run_once()
+        with closing(Store(path)) as store:
+            _make_room(folder, overwrite)
+            try:
+                return _write(Reading(store, sources), folder, filters, sort, limit)
+            except OSError as error:
+                cause = (error.strerror or str(error)).lower()
+                raise UserError(f"{folder}: cannot be written: {cause}") from None
+    finally:
+        indexer.stop()
+
+
+def _make_room(folder: Path, overwrite: bool) -> None:
+    """An empty folder. Raises UserError where there is anything but an earlier bundle."""
+    if folder.is_dir() and any(folder.iterdir()):
+        if not (folder / _MARK).is_file():
+            raise UserError(f"{folder}: is not empty, and no bundle; name another folder")
+        if not overwrite:
+            raise UserError(f"{folder}: holds a bundle already; replace it with --overwrite")
+        shutil.rmtree(folder / "data", ignore_errors=True)
+    elif folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder}: is a file; name a folder")
+
+
+def _write(
+    reading: Reading, folder: Path, filters: Filters, sort: Sort, limit: int
+) -> BundleSummary:
+    data = folder / "data"
+    data.mkdir(parents=True, exist_ok=True)
+    (folder / _MARK).write_text("A bundle of gym-cli view.\n")
+    for name in STATIC:
+        (folder / name).write_bytes(_page_file(name))
+    summaries: list[Json] = []
+    piece: dict[str, Any] = {}
+    size = first = written = 0
+    for row in _chosen(reading, filters, sort, limit):
+        detail = reading.rollout(row["key"])
+        detail["tokens"] = {
+            str(call["call"]): reading.tokens(row["key"], call["call"]) for call in detail["calls"]
+        }
+        row["part"], row["text"] = first, _searched(row, detail)
+        row["tools"] = sorted({one["name"] for one in detail["items"] if one["kind"] == "call"})
+        row["actors"] = [one["name"] for one in detail["actors"]]
+        row["path"] = str(reading.sources[row["source"]].path.name)
+        summaries.append(row)
+        piece[row["key"]] = detail
+        size += len(to_json(detail))
+        if size >= _PIECE:
+            written += _script(data / f"{first}.js", str(first), piece)
+            piece, size, first = {}, 0, len(summaries)
+    if piece:
+        written += _script(data / f"{first}.js", str(first), piece)
+    chosen = reading.store.counted(filters)
+    status = reading.status()
+    about = {
+        "rollouts": summaries,
+        "facets": reading.store.facets(),
+        "chosen": chosen,
+        "sources": [{**one, "path": Path(one["path"]).name} for one in status["sources"]],
+    }
+    written += _script(data / "index.js", "index", about)
+    return BundleSummary(len(summaries), chosen - len(summaries), written)
+
+
+def _page_file(name: str) -> bytes:
+    """A file of the page; index.html says that there is a bundle beside it."""
+    return static_file(name).replace(b'<html lang="en">', b'<html lang="en" data-bundle>')
+
+
+def _chosen(reading: Reading, filters: Filters, sort: Sort, limit: int) -> list[Json]:
+    rows: list[Json] = []
+    while len(rows) < limit:
+        most = min(_PAGE, limit - len(rows))
+        page = reading.store.listed(filters, sort, len(rows), most)
+        rows += page
+        if len(page) < most:
+            break
+    return rows
+
+
+def _searched(row: Json, detail: Json) -> str:
+    """The text that a search in the bundle looks in."""
+    pieces = [row["task"], row["rollout_id"]]
+    for item in detail["items"]:
+        pieces += [item.get("name", ""), *(part["text"] for part in item["parts"])]
+    return "\n".join(pieces)[:_SEARCHED].lower()
+
+
+def _script(path: Path, name: str, value: Any) -> int:
+    """A script that hands a part of the data to the page; its size.
+
+    The data is a text for JSON.parse and no object of JavaScript, in which `__proto__` would be
+    more than a key.
+    """
+    text = to_json(value).decode("utf-8", "replace")
+    script = f"gymmeshPart({json.dumps(name)}, {json.dumps(text)});\n"
+    path.write_text(script, encoding="ascii")
+    return len(script)

@@ -1,0 +1,43 @@
+"""Which images are shown: those in the row itself, of kinds that hold no code. Pure."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from typing import Final
+
+_DATA: Final = re.compile(r"data:image/(png|jpeg|jpg|gif|webp);base64,([A-Za-z0-9+/\s]+={0,2})\s*")
+_MOST_CHARS: Final = 16 << 20
+_BEGINS: Final = {
+    "png": (b"\x89PNG\r\n\x1a\n",),
+    "jpeg": (b"\xff\xd8\xff",),
+    "gif": (b"GIF87a", b"GIF89a"),
+    "webp": (b"RIFF",),
+}
+
+
+def shown_image(url: str) -> tuple[str, str]:
+    """An image's URL as a page may load it, and why it is not shown; one of them is empty.
+
+    Nothing is fetched from anywhere, and SVG, which can hold scripts, is not shown.
+    """
+    if not url.startswith("data:"):
+        return "", f"an image that is elsewhere, which is not fetched: {url[:300]}"
+    if len(url) > _MOST_CHARS:
+        return "", f"an image of {len(url) >> 20} MiB, which is too large to show"
+    found = _DATA.fullmatch(url)
+    if found is None:
+        kind = url[5:40].partition(";")[0].partition(",")[0]
+        return "", f"an image of a kind that is not shown: {kind or 'none named'}"
+    kind = "jpeg" if found[1] == "jpg" else found[1]
+    encoded = "".join(found[2].split())
+    try:
+        begin = base64.b64decode(encoded[:64] + "=" * (-len(encoded[:64]) % 4), validate=True)
+        if len(encoded) % 4:
+            raise binascii.Error("its length is not that of base64")
+    except binascii.Error:
+        return "", "an image that is not base64"
+    if not begin.startswith(_BEGINS[kind]) or (kind == "webp" and begin[8:12] != b"WEBP"):
+        return "", f"an image that says it is {kind}, and is not"
+    return f"data:image/{kind};base64,{encoded}", ""

@@ -1,0 +1,84 @@
+"""The parts of the page's API, as JSON values: what the server answers and a bundle holds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from gymmesh_client import UserError
+from gymmesh_data import StoredRollout, stored_rollout
+from gymmesh_responses import dumps
+from gymmesh_view.call_tokens import tokens_of
+from gymmesh_view.detail import detail_of
+from gymmesh_view.row_places import read_row
+from gymmesh_view.sources import Source
+from gymmesh_view.store import RowPlace, Store
+from gymmesh_view.summary import Json, clean, row_of
+from gymmesh_view.traced import traced
+
+
+class Reading:
+    """Answers the page's questions from an index and the rows themselves."""
+
+    def __init__(self, store: Store, sources: Sequence[Source]) -> None:
+        self.store = store
+        self.sources = sources
+
+    def status(self) -> Json:
+        """How far the index is, and what is shown."""
+        shown = [
+            {"path": clean(str(source.path)), "run": source.run is not None}
+            for source in self.sources
+        ]
+        return self.store.progress() | {"sources": shown}
+
+    def rollout(self, key: str) -> Json:
+        """One rollout, in all its parts. Raises UserError where there is none."""
+        summary, place = self.store.place(key)
+        rollout = self._rollout(place)
+        detail = detail_of(rollout)
+        run = self.sources[place.source].run if place.source < len(self.sources) else None
+        if run is not None and rollout.rollout_id:
+            told = traced(run.rows, rollout.rollout_id, summary["attempt"])
+            detail["timeline"]["spans"] = told["spans"]
+            detail["actors"] = detail["actors"] or told["actors"]
+        return {"summary": summary} | detail
+
+    def tokens(self, key: str, call: int) -> Json:
+        """The sampled tokens of a model call. Raises UserError where there is no such rollout."""
+        _, place = self.store.place(key)
+        return tokens_of(self._rollout(place).output, call)
+
+    def raw(self, key: str) -> bytes:
+        """The row as it stands in its file. Raises UserError where there is none."""
+        _, place = self.store.place(key)
+        return self._line(place)
+
+    def _rollout(self, place: RowPlace) -> StoredRollout:
+        where = f"{place.path.name}: byte {place.offset + place.inner}"
+        rollout = stored_rollout(row_of(self._line(place), where), where)
+        if rollout.rollout_id != place.rollout_id:
+            raise UserError(f"{place.path}: has changed; it is being read anew, so try again")
+        return rollout
+
+    def _line(self, place: RowPlace) -> bytes:
+        return read_row(place.path, place.offset, place.inner, place.length, place.extent)
+
+
+def to_json(value: Any) -> bytes:
+    """A value as JSON that every browser reads; what is no finite number is null."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        return dumps(_finite(value))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    return [_finite(one) for one in value] if isinstance(value, list) else value

@@ -1,0 +1,129 @@
+"""Rows of a file, each with the place where it stands, from any place on.
+
+A plain file is JSON lines. A compressed one is a sequence of zstd frames, as a run's are; see
+docs/journal.md.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from gymmesh_client import UserError
+from gymmesh_client.journal.row_files import load_zstandard
+
+_CHUNK: Final = 1 << 18
+_MOST_IN_FRAME: Final = 1 << 28
+
+
+class Placed(NamedTuple):
+    """A row and its place.
+
+    Attributes:
+        line: the row without its newline.
+        offset: the file's bytes before the row, or before the frame that holds it.
+        inner: bytes of the frame's content before the row; 0 in a plain file.
+        length: bytes of the row.
+        extent: bytes of the file from `offset` to the end of the row or frame.
+        end: the file's bytes up to the next row's offset.
+    """
+
+    line: bytes
+    offset: int
+    inner: int
+    length: int
+    extent: int
+    end: int
+
+
+def placed_rows(path: Path, fd: int, start: int, end: int, *, compressed: bool) -> Iterator[Placed]:
+    """The rows of a file from `start`, where a row or frame begins, to `end`.
+
+    Raises:
+        UserError: a compressed frame is damaged or too large to be read at once.
+    """
+    yield from _frames(path, fd, start, end) if compressed else _lines(fd, start, end)
+
+
+def read_row(path: Path, offset: int, inner: int, length: int, extent: int) -> bytes:
+    """The row at a place.
+
+    Raises:
+        UserError: the file cannot be read, or is another one now.
+    """
+    try:
+        with path.open("rb") as file:
+            data = os.pread(file.fileno(), extent, offset)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {(error.strerror or '').lower()}") from None
+    if path.name.endswith(".zst"):
+        data = _unpacked(path, data, offset)[inner : inner + length]
+    if len(data) != length:
+        raise UserError(f"{path}: is shorter than it was; reload to read it anew")
+    return data
+
+
+def _lines(fd: int, start: int, end: int) -> Iterator[Placed]:
+    offset, rest = start, b""
+    at = start
+    while at < end:
+        data = os.pread(fd, min(_CHUNK, end - at), at)
+        if not data:
+            break
+        at += len(data)
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            size = len(line)
+            if line.strip():
+                yield Placed(line, offset, 0, size, size, offset + size + 1)
+            offset += size + 1
+    if rest.strip():  # a last line that has no newline
+        yield Placed(rest, offset, 0, len(rest), len(rest), offset + len(rest))
+
+
+def _frames(path: Path, fd: int, start: int, end: int) -> Iterator[Placed]:
+    zstandard = load_zstandard()
+    offset, data, at = start, b"", start
+    while offset < end:
+        frame = zstandard.ZstdDecompressor().decompressobj()
+        pieces: list[bytes] = []
+        size = held = 0
+        while not frame.eof:
+            if not data:
+                data = os.pread(fd, min(_CHUNK, end - at), at)
+                at += len(data)
+                if not data:
+                    return  # a frame that is not whole yet
+            try:
+                pieces.append(frame.decompress(data))
+            except zstandard.ZstdError as error:
+                raise UserError(f"{path}: the frame at byte {offset} is damaged: {error}") from None
+            held += len(pieces[-1])
+            if held > _MOST_IN_FRAME:
+                raise UserError(
+                    f"{path}: is one zstd frame of more than {_MOST_IN_FRAME >> 20} MiB, in which "
+                    "single rows cannot be looked up; unpack it with `zstd -d`"
+                )
+            size += len(data) - len(frame.unused_data)
+            data = frame.unused_data
+        yield from _in_frame(b"".join(pieces), offset, size)
+        offset += size
+
+
+def _in_frame(content: bytes, offset: int, extent: int) -> Iterator[Placed]:
+    inner = 0
+    for line in content.split(b"\n"):
+        if line.strip():
+            yield Placed(line, offset, inner, len(line), extent, offset + extent)
+        inner += len(line) + 1
+
+
+def _unpacked(path: Path, data: bytes, offset: int) -> bytes:
+    zstandard = load_zstandard()
+    try:
+        content: bytes = zstandard.ZstdDecompressor().decompressobj().decompress(data)
+    except zstandard.ZstdError as error:
+        raise UserError(f"{path}: the frame at byte {offset} is damaged: {error}") from None
+    return content

@@ -1,0 +1,256 @@
+"""The local server: the page and its API, for the user who started it alone.
+
+Whoever asks must name this machine's loopback in the Host header, so that no name of the web that
+was made to point here is served (DNS rebinding), and must have a session. A session is a cookie
+that scripts cannot read, got once for the token in the address that gym-cli view prints. Nothing
+can be changed: there are only reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from importlib.resources import files
+from typing import Any, Final
+
+from aiohttp import web
+
+from gymmesh_client import UserError
+from gymmesh_view.filters import parse_filters, parse_sort
+from gymmesh_view.reading import Reading, to_json
+from gymmesh_view.summary import Json
+
+STATIC: Final = {
+    "index.html": "text/html; charset=utf-8",
+    "app.js": "text/javascript; charset=utf-8",
+    "app.css": "text/css; charset=utf-8",
+}
+_HOSTS: Final = frozenset(("127.0.0.1", "localhost", "::1"))
+_MOST_ROWS: Final = 500
+_MOST_OFFSET: Final = 1 << 40
+_MOST_FIELD: Final = 4_096
+_HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
+}
+_NO_SESSION: Final = (
+    "This page needs the address that gym-cli view printed, with its token.\n"
+    "Open that one again in this browser.\n"
+)
+
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class ViewServer:
+    """Serves the page and the API of some sources.
+
+    Attributes:
+        token: what the first request must show.
+        url: the address to open, token included; once it is served.
+    """
+
+    def __init__(self, reading: Reading) -> None:
+        self.token = secrets.token_urlsafe(32)
+        self.url = ""
+        self._session = secrets.token_urlsafe(32)
+        self._reading = reading
+        self._threads = ThreadPoolExecutor(4, thread_name_prefix="view-read")
+        self._cookie = f"gymmesh_view_{secrets.token_hex(4)}"
+
+    @asynccontextmanager
+    async def serving(self, port: int) -> AsyncIterator[ViewServer]:
+        """Serve on 127.0.0.1 for as long as the context lasts; port 0 lets the system choose.
+
+        Raises:
+            UserError: the port is taken.
+        """
+        runner = web.AppRunner(
+            self._application(), access_log=None, max_line_size=16_384, shutdown_timeout=2
+        )
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, "127.0.0.1", port)
+            try:
+                await site.start()
+            except OSError as error:
+                cause = (error.strerror or str(error)).lower()
+                raise UserError(
+                    f"port {port} cannot be served on: {cause}; name another with --port"
+                ) from None
+            bound = runner.addresses[0][1]
+            self.url = f"http://127.0.0.1:{bound}/?token={self.token}"
+            yield self
+        finally:
+            await runner.cleanup()
+            self._threads.shutdown()
+
+    def _application(self) -> web.Application:
+        application = web.Application(middlewares=[self._guarded])
+        application.router.add_get("/", self._page)
+        application.router.add_get("/app.js", self._static)
+        application.router.add_get("/app.css", self._static)
+        for name, answer in (
+            ("status", self._status),
+            ("rollouts", self._rollouts),
+            ("count", self._count),
+            ("facets", self._facets),
+            ("rollout", self._rollout),
+            ("tokens", self._tokens),
+            ("task", self._task),
+            ("overview", self._overview),
+        ):
+            application.router.add_get(f"/api/{name}", _answering(answer))
+        application.router.add_get("/api/raw", self._raw)
+        return application
+
+    @web.middleware
+    async def _guarded(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        if _host_of(request.host) not in _HOSTS:
+            response: web.StreamResponse = web.Response(status=421, text="wrong host\n")
+        elif not self._known(request) and not (
+            request.path == "/" and self._right(request.query.get("token", ""), self.token)
+        ):
+            response = web.Response(status=403, text=_NO_SESSION)
+        else:
+            try:
+                response = await handler(request)
+            except web.HTTPException as error:
+                response = web.Response(status=error.status, text=f"{error.reason}\n")
+        response.headers.update(_HEADERS)
+        return response
+
+    def _known(self, request: web.Request) -> bool:
+        return self._right(request.cookies.get(self._cookie, ""), self._session)
+
+    @staticmethod
+    def _right(said: str, expected: str) -> bool:
+        return hmac.compare_digest(said.encode("utf-8", "replace"), expected.encode())
+
+    async def _page(self, request: web.Request) -> web.StreamResponse:
+        if "token" in request.query:
+            # The token leaves the address bar, and so the history and whatever is copied from it.
+            response = web.Response(status=303, headers={"Location": "/"})
+            response.set_cookie(
+                self._cookie, self._session, httponly=True, samesite="Strict", path="/"
+            )
+            return response
+        return _file("index.html")
+
+    async def _static(self, request: web.Request) -> web.StreamResponse:
+        return _file(request.path.removeprefix("/"))
+
+    async def _status(self, request: web.Request) -> Any:
+        return await self._read(self._reading.status)
+
+    async def _rollouts(self, request: web.Request) -> Any:
+        filters, sort = parse_filters(_query(request)), parse_sort(_one(request, "sort", "order"))
+        offset = _whole(request, "offset", 0, _MOST_OFFSET)
+        limit = _whole(request, "limit", 100, _MOST_ROWS)
+        store = self._reading.store
+        return {"rows": await self._read(store.listed, filters, sort, offset, limit)}
+
+    async def _count(self, request: web.Request) -> Any:
+        filters = parse_filters(_query(request))
+        return {"count": await self._read(self._reading.store.counted, filters)}
+
+    async def _facets(self, request: web.Request) -> Any:
+        return await self._read(self._reading.store.facets)
+
+    async def _rollout(self, request: web.Request) -> Any:
+        return await self._read(self._reading.rollout, _one(request, "key"))
+
+    async def _tokens(self, request: web.Request) -> Any:
+        call = _whole(request, "call", 0, 1 << 31)
+        return await self._read(self._reading.tokens, _one(request, "key"), call)
+
+    async def _task(self, request: web.Request) -> Any:
+        return {"rows": await self._read(self._reading.store.repeats, _one(request, "task"))}
+
+    async def _overview(self, request: web.Request) -> Any:
+        return await self._read(self._reading.store.overview, parse_filters(_query(request)))
+
+    async def _raw(self, request: web.Request) -> web.StreamResponse:
+        try:
+            row = await self._read(self._reading.raw, _one(request, "key"))
+        except UserError as error:
+            return web.Response(status=404, text=f"{error}\n")
+        return web.Response(body=row, content_type="text/plain", charset="utf-8")
+
+    async def _read(self, read: Callable[..., Any], *values: Any) -> Any:
+        """Call what reads files in a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, read, *values)
+
+
+def _answering(answer: Callable[[web.Request], Awaitable[Any]]) -> _Handler:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        status = 200
+        try:
+            said: Json = await answer(request)
+        except UserError as error:
+            status, said = 400, {"error": str(error)}
+        return web.Response(body=to_json(said), status=status, content_type="application/json")
+
+    return handler
+
+
+def static_file(name: str) -> bytes:
+    """A file of the built page.
+
+    Raises:
+        UserError: it was not built.
+    """
+    try:
+        return files("gymmesh_view").joinpath("static", name).read_bytes()
+    except OSError:
+        raise UserError(
+            f"the page's {name} is not there; `make view` builds it, and a wheel has it"
+        ) from None
+
+
+def _file(name: str) -> web.Response:
+    kind, _, charset = STATIC[name].partition("; charset=")
+    return web.Response(body=static_file(name), content_type=kind, charset=charset)
+
+
+def _host_of(host: str) -> str:
+    """The name in a Host header, without its port."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.rpartition(":")[0].lower() if ":" in host else host.lower()
+
+
+def _query(request: web.Request) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for key, value in request.query.items():
+        if len(value) > _MOST_FIELD:
+            raise UserError(f"{key[:40]}: is longer than {_MOST_FIELD} characters")
+        found.setdefault(key, []).append(value)
+    return found
+
+
+def _one(request: web.Request, key: str, default: str | None = None) -> str:
+    value = request.query.get(key, default)
+    if value is None:
+        raise UserError(f"{key}: is missing")
+    return value
+
+
+def _whole(request: web.Request, key: str, default: int, most: int) -> int:
+    text = request.query.get(key)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise UserError(f"{key}: must be a whole number")
+    return min(int(text), most)

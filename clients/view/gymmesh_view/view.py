@@ -1,0 +1,81 @@
+"""What gym-cli view does: an index that is kept up to date, and the page over it."""
+
+from __future__ import annotations
+
+import asyncio
+import webbrowser
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from gymmesh_client import UserError
+from gymmesh_client.control.registry import read_entries
+from gymmesh_view.indexing import Indexer, index_path
+from gymmesh_view.reading import Reading
+from gymmesh_view.server import ViewServer
+from gymmesh_view.sources import Source
+from gymmesh_view.store import Store
+
+
+@asynccontextmanager
+async def viewing(
+    sources: Sequence[Source], *, port: int = 0, index: Path | None = None
+) -> AsyncIterator[ViewServer]:
+    """Index some sources and serve their page for as long as the context lasts.
+
+    Args:
+        port: of 127.0.0.1; 0 lets the system choose.
+        index: where the index goes; None: the user's cache folder.
+
+    Raises:
+        UserError: the index cannot be written, or the port is taken.
+    """
+    path = index or index_path(sources)
+    indexer = Indexer(sources, path)
+    indexer.prepare()
+    store = Store(path)
+    try:
+        indexer.start()
+        async with ViewServer(Reading(store, sources)).serving(port) as server:
+            yield server
+    finally:
+        await asyncio.to_thread(indexer.stop)
+        store.close()
+
+
+async def serve(
+    sources: Sequence[Source], *, port: int, browser: bool, ready: Callable[[str], None]
+) -> None:
+    """Serve until this is cancelled.
+
+    Args:
+        browser: whether to open the page in the user's browser.
+        ready: is called with the address.
+    """
+    async with viewing(sources, port=port) as server:
+        ready(server.url)
+        if browser:
+            await asyncio.to_thread(webbrowser.open, server.url)
+        await asyncio.Event().wait()
+
+
+def outputs_of_runs(names: Iterable[str]) -> list[Path]:
+    """The outputs of runs that go on, by the beginnings of their ids; `live` is each of them.
+
+    Raises:
+        UserError: there is none of a name, or several.
+    """
+    entries = list(read_entries())
+    found: list[Path] = []
+    for name in names:
+        if name == "live":
+            outputs = [entry.output for entry in entries]
+        else:
+            outputs = [entry.output for entry in entries if entry.run_id.startswith(name)]
+        if not outputs:
+            known = ", ".join(entry.run_id for entry in entries) or "none"
+            raise UserError(f"--run {name}: no such run goes on here; there are: {known}")
+        if len(outputs) > 1 and name != "live":
+            raise UserError(f"--run {name}: begins the id of {len(outputs)} runs; name more of it")
+        found += map(Path, outputs)
+    return found

@@ -1,0 +1,101 @@
+// The repeats of a task side by side.
+
+import { useState } from "preact/hooks";
+import { Conversation } from "./conversation";
+import { duration, number, plain, words } from "./format";
+import { RewardBadge } from "./rollout";
+import { hrefOf } from "./route";
+import { go, useAnswer, useKeys, useSource } from "./state";
+import type { Row } from "./types";
+
+const AT_ONCE = 4;
+
+export function RepeatsView(props: {
+  task: string;
+  query: URLSearchParams;
+  marked: string[];
+  mark: (key: string) => void;
+}) {
+  const { task, query, marked, mark } = props;
+  const source = useSource();
+  const { value, error } = useAnswer(() => source.task(task), [task]);
+  const [shown, setShown] = useState(AT_ONCE);
+  useKeys({
+    Escape: () => go("table", [], query),
+    d: () => {
+      if (marked.length === 2) go("diff", marked, query);
+    },
+  });
+  if (error) return <p role="alert">{error}</p>;
+  if (!value) return <p class="dim">Loading …</p>;
+  const rewards = value.flatMap((row) => (row.reward === null ? [] : [row.reward]));
+  const mean = rewards.length ? rewards.reduce((a, b) => a + b, 0) / rewards.length : null;
+  return (
+    <>
+      <header class="head">
+        <h1>{plain(task)}</h1>
+        <p class="dim">
+          {number(value.length)} repeats · mean reward {number(mean)} ·{" "}
+          {number(value.filter((row) => row.failed).length)} failed
+          {marked.length === 2 && (
+            <>
+              {" · "}
+              <a href={hrefOf("diff", marked, query)}>compare the two that are marked</a>
+            </>
+          )}
+        </p>
+      </header>
+      <div class="columns">
+        {value.slice(0, shown).map((row) => (
+          <Repeat
+            key={row.key}
+            row={row}
+            query={query}
+            marked={marked.includes(row.key)}
+            mark={mark}
+          />
+        ))}
+      </div>
+      {value.length > shown && (
+        <button type="button" class="more" onClick={() => setShown(shown + AT_ONCE)}>
+          Show {Math.min(AT_ONCE, value.length - shown)} more of {number(value.length)}
+        </button>
+      )}
+    </>
+  );
+}
+
+function Repeat(props: {
+  row: Row;
+  query: URLSearchParams;
+  marked: boolean;
+  mark: (key: string) => void;
+}) {
+  const { row, query, marked, mark } = props;
+  const source = useSource();
+  const { value, error } = useAnswer(() => source.rollout(row.key), [row.key]);
+  return (
+    <section class="column" aria-label={`Repeat ${row.repeat}`}>
+      <header>
+        <h2>
+          <a href={hrefOf("rollout", [row.key], query)}>repeat {row.repeat}</a>{" "}
+          <RewardBadge row={row} />
+        </h2>
+        <p class="dim">
+          {number(row.turns)} calls · {number(row.output_tokens)} tokens ·{" "}
+          {duration(row.duration_us)} · {words(plain(row.stop || row.boundary))}
+        </p>
+        <label>
+          <input type="checkbox" checked={marked} onChange={() => mark(row.key)} /> mark for a
+          comparison
+        </label>
+      </header>
+      {error && <p role="alert">{error}</p>}
+      {value ? (
+        <Conversation items={value.items.filter((item) => !item.prompt)} folded />
+      ) : (
+        <p class="dim">Loading …</p>
+      )}
+    </section>
+  );
+}

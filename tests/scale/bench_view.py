@@ -1,0 +1,186 @@
+"""What gym-cli view costs on a large file: the first table, the index, and each answer after it.
+
+    python tests/scale/bench_view.py [--rows N] [--row-bytes N] [--write]
+
+Makes a file of rows of three tool calls each, with eight repeats a task, starts gym-cli view as a
+process, and measures over HTTP: seconds until the first rows are there, until all are indexed, and
+milliseconds of each kind of question then (the median and the slowest of its repeats; each question
+is asked with other values, so that no answer is one that was kept). `--write` puts it into
+docs/performance.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable
+from http.cookiejar import CookieJar
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.scale.report import machine, table, write_section
+
+_REPEATS: Final = 8
+_ENVIRONMENTS: Final = ("sums", "shop", "code", "search")
+_WORDS: Final = ("apple", "basket", "total", "street", "river", "answer", "seven", "market")
+
+
+def _row(number: int, row_bytes: int) -> dict[str, Any]:
+    output: list[dict[str, Any]] = []
+    for step in range(3):
+        thought = f"First the {_WORDS[(number + step) % 8]}, then the rest. " * 4
+        output += [
+            {"type": "reasoning", "summary": [], "content": [{"type": "text", "text": thought}]},
+            {
+                "type": "function_call",
+                "name": ("add", "take", "look")[(number + step) % 3],
+                "arguments": f'{{"left": {number}, "right": {step}}}',
+                "call_id": f"call_{step}",
+                "generation_token_ids": [number % 1000 + one for one in range(32)],
+                "generation_log_probs": [-0.25] * 32,
+            },
+            {"type": "function_call_output", "call_id": f"call_{step}", "output": f"{number} ok"},
+        ]
+    part = {"type": "output_text", "text": f"It is {number}.", "annotations": []}
+    output.append({"type": "message", "role": "assistant", "content": [part]})
+    task, repeat = divmod(number, _REPEATS)
+    made = {
+        "responses_create_params": {"input": f"Task {task}. What is the sum of these?"},
+        "response": {"output": output, "usage": {"output_tokens": number % 997}},
+        "reward": number % 101 / 100,
+        "task_id": f"task-{task}",
+        "rollout_id": f"ro-{number}",
+        "repeat_index": repeat,
+        "environment": _ENVIRONMENTS[number % 4],
+        "stop_reason": "MODEL_FINISHED" if number % 10 else "MAX_STEPS",
+        "tags": {"level": ("easy", "hard")[number % 2]},
+        "metadata": {"steps_taken": 4, "timings": {"duration_us": number * 7919 % 9_000_000}},
+    }
+    left = row_bytes - len(orjson.dumps(made))
+    # What is left is prompt ids, as in real rows the most of what there is.
+    ids = [10_000 + one % 40_000 for one in range(max(0, left - 20) // 6)]
+    output[1]["prompt_token_ids"] = ids
+    return made
+
+
+class _Page:
+    """A browser's side: a cookie and the address."""
+
+    def __init__(self, url: str) -> None:
+        self._open = urllib.request.build_opener(
+            urllib.request.HTTPCookieProcessor(CookieJar())
+        ).open
+        self._base = url.partition("?")[0]
+        self._open(url).read()
+
+    def ask(self, path: str) -> Any:
+        with self._open(self._base + "api/" + path) as response:
+            return orjson.loads(response.read())
+
+
+def _questions(rows: int) -> dict[str, Callable[[int], str]]:
+    def near(number: int) -> int:
+        return number * 7919 % rows
+
+    return {
+        "first page": lambda number: f"rollouts?offset={number}",
+        "last page": lambda number: f"rollouts?offset={rows - 100 - number}",
+        "by environment": lambda number: f"rollouts?environment={_ENVIRONMENTS[number % 4]}",
+        "reward range, by time": lambda number: (
+            f"rollouts?min_reward=0.{number + 10}&max_reward=0.9&sort=-duration"
+        ),
+        "reward range, counted": lambda number: f"count?min_reward=0.{number + 10}&max_reward=0.9",
+        "tag and tool, counted": lambda number: (
+            f"count?tag=level%3Dhard&tool=add&min_turns={number % 4}&max_reward=0.{number + 10}"
+        ),
+        "failed (there are none)": lambda number: f"rollouts?outcome=failed&min_turns={number}",
+        "a rare word": lambda number: f"rollouts?text={near(number)}%20",
+        "a common word, by reward": lambda number: (
+            f"rollouts?text={_WORDS[number % 8]}&sort=reward"
+        ),
+        "a common word, counted": lambda number: (
+            f"count?text={_WORDS[number % 8]}%20&min_reward=0.{number + 10}"
+        ),
+        "one rollout": lambda number: f"rollout?key=ro-{near(number)}",
+        "repeats of a task": lambda number: f"task?task=task-{near(number) // _REPEATS}",
+        "overview": lambda number: f"overview?max_reward=0.{number + 10}",
+    }
+
+
+def _measure(page: _Page, rows: int, repeats: int) -> list[list[str]]:
+    found: list[list[str]] = []
+    for name, question in _questions(rows).items():
+        took = []
+        for number in range(repeats):
+            began = time.perf_counter()
+            page.ask(question(number))
+            took.append((time.perf_counter() - began) * 1000)
+        found.append([name, f"{statistics.median(took):.0f}", f"{max(took):.0f}"])
+        print("  ".join(found[-1]), flush=True)
+    return found
+
+
+def main() -> None:
+    """Runs the bench."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rows", type=int, default=50_000)
+    parser.add_argument("--row-bytes", type=int, default=5_000)
+    parser.add_argument("--repeats", type=int, default=8)
+    parser.add_argument("--write", action="store_true")
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "rows.jsonl"
+        with source.open("wb") as out:
+            for number in range(chosen.rows):
+                out.write(orjson.dumps(_row(number, chosen.row_bytes)) + b"\n")
+        size = source.stat().st_size
+        text = _report(source, size, chosen.rows, chosen.repeats)
+    if chosen.write:
+        write_section("make bench-view", text)
+
+
+def _report(source: Path, size: int, rows: int, repeats: int) -> str:
+    command = [sys.executable, "-m", "gymmesh_cli", "view", str(source), "--no-browser"]
+    environment = os.environ | {"GYMMESH_CACHE_DIR": str(source.parent), "PYTHONUNBUFFERED": "1"}
+    began = time.perf_counter()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as viewer:
+        try:
+            assert viewer.stdout is not None
+            url = next(
+                found[0] for line in viewer.stdout if (found := re.search(r"http://\S+", line))
+            )
+            page = _Page(url)
+            while not page.ask("rollouts")["rows"]:
+                time.sleep(0.02)
+            first_s = time.perf_counter() - began
+            print(f"first rows after {first_s:.2f} s", flush=True)
+            while (status := page.ask("status"))["state"] != "ready":
+                time.sleep(0.25)
+            indexed_s = time.perf_counter() - began
+            print(f"all indexed after {indexed_s:.1f} s: {json.dumps(status)[:200]}", flush=True)
+            index = sum(one.stat().st_size for one in (source.parent / "view").iterdir())
+            answers = _measure(page, rows, repeats)
+        finally:
+            viewer.terminate()
+    head = ["question", "median, ms", "slowest, ms"]
+    return (
+        f"{rows:,} rows, {size / 1e6:,.0f} MB: the first rows are there after {first_s:.1f} s, all "
+        f"are indexed after {indexed_s:.0f} s ({size / 1e6 / indexed_s:.0f} MB/s), and the index "
+        f"has {index / 1e6:,.0f} MB.\n\n{table(head, answers)}\n\n{machine()}"
+    )
+
+
+if __name__ == "__main__":
+    main()

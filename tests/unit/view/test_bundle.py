@@ -1,0 +1,118 @@
+"""A bundle holds what was chosen, and nothing in it is more than data."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from gymmesh_cli.main import cli
+from gymmesh_client import UserError
+from gymmesh_view import Filters, Sort, find_sources, write_bundle
+from tests.view.rows import HOSTILE, write_scene
+
+_SCRIPT = re.compile(r"gymmeshPart\((\".*?\"), (\".*\")\);\n", re.DOTALL)
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    return write_scene(tmp_path / "rollouts.jsonl", 8)
+
+
+def parts(folder: Path) -> dict[str, Any]:
+    """The parts of a bundle's data, read as a browser does."""
+    found = {}
+    for path in (folder / "data").glob("*.js"):
+        matched = _SCRIPT.fullmatch(path.read_text(encoding="ascii"))
+        assert matched is not None, path
+        found[json.loads(matched[1])] = json.loads(json.loads(matched[2]))
+    return found
+
+
+def bundle(rows: Path, folder: Path, filters: Filters | None = None, **more: Any) -> Any:
+    sources = find_sources([rows]).sources
+    chosen: dict[str, Any] = {"limit": 100, "index": rows.with_suffix(".sqlite")} | more
+    return write_bundle(sources, folder, filters or Filters(), Sort(), **chosen)
+
+
+def test_what_was_chosen_is_in_it(rows: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "site"
+    summary = bundle(rows, folder, Filters(environment=("sums",)))
+    found = parts(folder)
+    keys = [one["key"] for one in found["index"]["rollouts"]]
+    assert len(keys) == summary.rollouts == 8
+    assert all(key.startswith("ro-sums-") for key in keys)
+    for one in found["index"]["rollouts"]:
+        detail = found[str(one["part"])][one["key"]]
+        assert detail["tokens"]["0"]["texts"]
+    # Neither folders of this machine, nor what was not chosen.
+    everything = json.dumps(found)
+    assert str(tmp_path) not in everything
+    assert "ro-shop-" not in everything
+
+
+def test_a_limit_is_said(rows: Path, tmp_path: Path) -> None:
+    summary = bundle(rows, tmp_path / "site", limit=3)
+    assert (summary.rollouts, summary.left_out) == (3, 31)
+    assert parts(tmp_path / "site")["index"]["chosen"] == 34
+
+
+def test_harm_is_a_text_in_a_text(rows: Path, tmp_path: Path) -> None:
+    bundle(rows, tmp_path / "site", Filters(task=HOSTILE))
+    found = parts(tmp_path / "site")
+    assert found["index"]["rollouts"][0]["key"] == HOSTILE
+    for path in (tmp_path / "site" / "data").glob("*.js"):
+        assert path.read_text().isascii()
+        assert path.read_text().count("\n") == 1
+
+
+def test_what_is_there_is_not_replaced_unasked(rows: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "site"
+    bundle(rows, folder)
+    with pytest.raises(UserError, match="--overwrite"):
+        bundle(rows, folder)
+    bundle(rows, folder, Filters(environment=("sums",)), overwrite=True)
+    assert len(parts(folder)["index"]["rollouts"]) == 8
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "thesis.txt").write_text("mine")
+    with pytest.raises(UserError, match="is not empty"):
+        bundle(rows, other, overwrite=True)
+    assert [one.name for one in other.iterdir()] == ["thesis.txt"]
+
+
+def test_the_command(rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GYMMESH_CACHE_DIR", str(tmp_path / "cache"))
+    folder = tmp_path / "site"
+    command = [
+        "view",
+        str(rows),
+        "--bundle",
+        str(folder),
+        "--min-reward",
+        "1",
+        "--tag",
+        "level=hard",
+    ]
+    said = CliRunner().invoke(cli, command)
+    assert said.exit_code == 0, said.output
+    chosen = parts(folder)["index"]["rollouts"]
+    assert chosen
+    assert all(one["reward"] >= 1 and "level=hard" in one["tags"] for one in chosen)
+    assert CliRunner().invoke(cli, ["view", str(tmp_path / "none")]).exit_code == 1
+    command = ["view", str(rows), "--bundle", str(tmp_path / "x"), "--min-reward", "high"]
+    said = CliRunner().invoke(cli, command)
+    assert (said.exit_code, "min_reward: must be a number" in said.output) == (1, True)
+
+
+def test_a_run_that_does_not_go_on_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GYMMESH_RUNTIME_DIR", str(tmp_path))
+    said = CliRunner().invoke(cli, ["view", "--run", "live"])
+    assert said.exit_code == 1
+    assert "no such run goes on here" in said.output
