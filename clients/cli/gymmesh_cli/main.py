@@ -33,7 +33,10 @@ _COMMANDS: Final = {
         "gymmesh_cli.profile:profile",
         "Statistics of rollouts: pass@k, lengths, tools, failures.",
     ),
-    "compare": ("gymmesh_cli.compare:compare", "Compare runs of the same tasks, by paired tests."),
+    "compare": (
+        "gymmesh_cli.compare:compare",
+        "Compare runs of the same tasks, with paired tests.",
+    ),
     "show": ("gymmesh_cli.conversation:show", "Print a stored rollout as a conversation."),
     "reverify": (
         "gymmesh_cli.reverify:reverify",
