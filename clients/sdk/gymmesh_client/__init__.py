@@ -12,7 +12,14 @@ traces          every event of a run, on disk
 
 from gymmesh_client.agents import AgentConnector, AgentPeer, InProcessAgent, StreamingAgent
 from gymmesh_client.attempt import run_attempt
-from gymmesh_client.collect import AgentLoad, CollectOptions, Collector, Figures, Order
+from gymmesh_client.collect import (
+    AgentLoad,
+    CollectOptions,
+    Collector,
+    Figures,
+    MemoryOutput,
+    Order,
+)
 from gymmesh_client.conversation import conversation, transcript
 from gymmesh_client.fold import Fold, StreamViolation, fold
 from gymmesh_client.groups import Group
@@ -38,6 +45,7 @@ __all__ = [
     "Fold",
     "Group",
     "InProcessAgent",
+    "MemoryOutput",
     "Order",
     "OutputError",
     "OutputFiles",
