@@ -34,6 +34,7 @@ from gymmesh_client import (
     run_attempt,
 )
 from gymmesh_client.collect.outcomes import Outcomes
+from gymmesh_client.collect.requests import repeat_seed
 from gymmesh_client.journal.keys import rollout_id
 from gymmesh_client.rows import FailedAttempt
 from gymmesh_resource import Task
@@ -142,6 +143,7 @@ class TrainerCollector:
         self._queue: asyncio.Queue[_Ended | _Came] = asyncio.Queue(2 * self.settings.concurrency)
         self._newest: int | None = None
         self._step = 0
+        self._singles = 0
 
     async def __aenter__(self) -> TrainerCollector:
         place, model, addresses, security = self._open
@@ -197,31 +199,53 @@ class TrainerCollector:
                 return
 
     async def one(self, task: TaskLike, *, repeat: int = 0) -> Rollout | FailedRollout:
-        """One rollout by itself, once: for trainers that have a loop and groups of their own."""
+        """One rollout by itself: for trainers that have a loop and groups of their own. Tried
+        again after a failure where that is safe, `max_attempts` times in all.
+        """
         policy = self._opened()
         message = as_message(task, _defaults(policy), 0)
-        self._step += 1
-        run_id = f"one-{self._step}"
+        self._singles += 1
+        run_id = f"one-{self._singles}"
         request = agent_pb2.RunRolloutRequest(
             task=message,
             rollout_id=rollout_id(run_id, message.task_id, repeat),
-            attempt=1,
             run_id=run_id,
             options=self.settings.rollout_options(policy.role),
         )
-        outcome = await run_attempt(
-            policy.mesh.agents.connect,
-            request,
-            repeat_index=repeat,
-            timeout_s=self.settings.timeout_s,
-        )
-        if isinstance(outcome, FailedAttempt):
-            partial = outcome.partial
-            partial.failed.failure.CopyFrom(outcome.failure)
-            self.counts["failed"] += 1
-            return FailedRollout(partial, Task(message))
-        self.counts["rollouts"] += 1
-        return self._judged(outcome, Task(message))
+        if message.HasField("seed"):
+            request.task.seed = repeat_seed(message.seed, repeat)
+        for attempt in range(1, self.settings.max_attempts + 1):
+            request.attempt = attempt
+            outcome = await run_attempt(
+                policy.mesh.agents.connect,
+                request,
+                repeat_index=repeat,
+                timeout_s=self.settings.timeout_s,
+            )
+            if not isinstance(outcome, FailedAttempt):
+                self.counts["rollouts"] += 1
+                return self._judged(outcome, Task(message))
+            if not outcome.failure.retry_safe:
+                break
+        outcome.partial.failed.failure.CopyFrom(outcome.failure)
+        self.counts["failed"] += 1
+        return FailedRollout(outcome.partial, Task(message))
+
+    async def many(self, tasks: Sequence[TaskLike]) -> list[Rollout | FailedRollout]:
+        """A rollout of each, in their order, `concurrency` at a time; a task that is there several
+        times in a row gets repeats 0, 1, 2 … See `one`.
+        """
+        places = asyncio.Semaphore(self.settings.concurrency)
+        repeats = [0] * len(tasks)
+        for place in range(1, len(tasks)):
+            if tasks[place] is tasks[place - 1]:
+                repeats[place] = repeats[place - 1] + 1
+
+        async def single(task: TaskLike, repeat: int) -> Rollout | FailedRollout:
+            async with places:
+                return await self.one(task, repeat=repeat)
+
+        return await asyncio.gather(*map(single, tasks, repeats))
 
     # -- runs ---------------------------------------------------------------------------------
 

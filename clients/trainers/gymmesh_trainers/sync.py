@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -75,6 +75,10 @@ class SyncCollector:
     def one(self, task: TaskLike, *, repeat: int = 0) -> Rollout | FailedRollout:
         """See TrainerCollector."""
         return self._run(self._collector.one(task, repeat=repeat))
+
+    def many(self, tasks: Sequence[TaskLike]) -> list[Rollout | FailedRollout]:
+        """See TrainerCollector."""
+        return self._run(self._collector.many(tasks))
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(_awaited(work), self._loop).result()
