@@ -225,11 +225,12 @@ class TrainerCollector:
             if not isinstance(outcome, FailedAttempt):
                 self.counts["rollouts"] += 1
                 return self._judged(outcome, Task(message))
-            if not outcome.failure.retry_safe:
+            failed = outcome
+            if not failed.failure.retry_safe:
                 break
-        outcome.partial.failed.failure.CopyFrom(outcome.failure)
+        failed.partial.failed.failure.CopyFrom(failed.failure)
         self.counts["failed"] += 1
-        return FailedRollout(outcome.partial, Task(message))
+        return FailedRollout(failed.partial, Task(message))
 
     async def many(self, tasks: Sequence[TaskLike]) -> list[Rollout | FailedRollout]:
         """A rollout of each, in their order, `concurrency` at a time; a task that is there several

@@ -81,7 +81,8 @@ class SyncCollector:
         return self._run(self._collector.many(tasks))
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(_awaited(work), self._loop).result()
+        found: T = asyncio.run_coroutine_threadsafe(_awaited(work), self._loop).result()
+        return found
 
     def _end(self) -> None:
         with suppress(RuntimeError):

@@ -366,7 +366,7 @@ def _stop_ids(tokenizer: Tokenizer) -> list[int]:
 def _digest(tokenizer: Tokenizer) -> bytes:
     """As tokens.proto says, of what can be read of a tokenizer."""
     template = str(getattr(tokenizer, "chat_template", "") or "")
-    vocabulary = getattr(tokenizer, "get_vocab", dict)()
+    vocabulary: dict[str, int] = getattr(tokenizer, "get_vocab", dict)()
     digest = hashlib.sha256(template.encode())
     for token, number in sorted(vocabulary.items(), key=lambda one: (one[1], one[0])):
         digest.update(f"\0{number}\0{token}".encode("utf-8", "surrogatepass"))
