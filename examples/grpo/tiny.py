@@ -11,7 +11,7 @@ import random
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 TOKENS = ["<pad>", "<eos>", "<user>", "<assistant>", *"0123456789+="]
@@ -28,6 +28,7 @@ def make_tokenizer() -> Any:
     vocabulary = {token: number for number, token in enumerate(TOKENS)}
     words = Tokenizer(models.WordLevel(vocabulary, unk_token="<pad>"))
     words.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    words.decoder = decoders.Fuse()
     words.add_special_tokens(TOKENS[:4])
     found = PreTrainedTokenizerFast(
         tokenizer_object=words, eos_token="<eos>", pad_token="<pad>", padding_side="left"

@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import Any
 
 os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_OFFLINE="1")
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import torch
 from datasets import Dataset
-from sums import Sums, tasks
-from tiny import make_model, make_tokenizer, warm_start
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
+from examples.grpo.sums import Sums, tasks
+from examples.grpo.tiny import make_model, make_tokenizer, warm_start
 from gymmesh_trainers.rollouts import Rollout
 from gymmesh_trainers.trl import TrlRollouts
 

@@ -77,6 +77,12 @@ def executor(
             found = executor_output(rollout, wants_logprobs=sampling_params.logprobs is not None)
             return {"prompt": prompt, "label": label, "images": images} | found
 
+        async def close(self) -> None:
+            """Close the mesh; OpenRLHF itself ends with its process."""
+            mesh, self._mesh = self._mesh, None
+            if mesh is not None:
+                await mesh.close()
+
     return AgentExecutor
 
 

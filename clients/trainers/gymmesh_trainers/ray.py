@@ -43,8 +43,7 @@ class Cell:
         settings = msgspec.structs.replace(self._config.mesh, layout="embedded", host=listen)
         config = msgspec.structs.replace(self._config, mesh=settings)
         services = await self._stack.enter_async_context(up(config))
-        agent = config.defaults.agent
-        return next(one.address for one in services if one.kind == "agent" and one.name == agent)
+        return services.address_of("agent", config.defaults.agent)
 
     async def stop(self) -> None:
         """End the services."""

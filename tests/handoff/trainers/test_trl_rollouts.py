@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +11,6 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[3]
-sys.path.insert(0, str(ROOT / "examples" / "grpo"))  # train.py imports what lies beside it
 
 
 def test_grpo_raises_the_reward_on_exact_tokens() -> None:
@@ -118,12 +116,13 @@ def test_ten_lines_of_trl_train(tmp_path: Path) -> None:
     from trl import GRPOConfig
 
     from examples.grpo.sums import Sums, tasks
-    from examples.grpo.tiny import make_model, make_tokenizer
+    from examples.grpo.tiny import make_model, make_tokenizer, warm_start
 
-    model = make_model(2)
+    model, tokenizer = make_model(2), make_tokenizer()
+    warm_start(model, tokenizer, tasks(2), 2)
     before = [one.clone() for one in model.parameters()]
     names: dict[str, Any] = {
-        "tokenizer": make_tokenizer(),
+        "tokenizer": tokenizer,
         "model": model,
         "environment": Sums(),
         "tasks": tasks(2),

@@ -15,6 +15,8 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "examples" / "grpo"))
 
 from examples.grpo.tiny import make_tokenizer
 
+pytestmark = pytest.mark.filterwarnings("ignore:Ray state API:DeprecationWarning")
+
 TASK = {"task_id": "a", "prompt": "1+2=", "expected_answer": "3"}
 PLACE = f"{Path(__file__).parents[3] / 'examples' / 'grpo' / 'sums.py'}:Sums"
 
@@ -115,6 +117,7 @@ def test_openrlhf_gets_ranges_of_what_it_sampled() -> None:
         made = executor(PLACE)()
         label = json.dumps(TASK)
         done = await made.execute("ignored", label, params, 32, tokenizer, Engine())
+        await made.close()
         return dict(done)
 
     found = asyncio.run(run())

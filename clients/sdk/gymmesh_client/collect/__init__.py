@@ -19,6 +19,5 @@ from gymmesh_client.collect.figures import AgentLoad, Figures
 from gymmesh_client.collect.options import CollectOptions
 from gymmesh_client.collect.order import Order
 from gymmesh_client.collect.outcomes import MemoryOutput
-from gymmesh_client.collect.outcomes import MemoryOutput
 
 __all__ = ["AgentLoad", "CollectOptions", "Collector", "Figures", "MemoryOutput", "Order"]
