@@ -60,9 +60,17 @@ def over(agent: str, bench: Bench, *more: str) -> list[str | Path]:
 async def test_an_endpoint_that_goes_away_and_comes_back_fails_no_rollout(
     bench: Bench, endpoint: FakeEndpoint, remote: bool, away_s: float
 ) -> None:
+    at_once = most_at_once = 0
+
     async def slowly(request: web.Request, seen: Seen) -> web.StreamResponse:
-        await asyncio.sleep(0.02)
-        return await solve(seen)(request, seen)
+        nonlocal at_once, most_at_once
+        at_once += 1
+        most_at_once = max(most_at_once, at_once)
+        try:
+            await asyncio.sleep(0.02)
+            return await solve(seen)(request, seen)
+        finally:
+            at_once -= 1
 
     endpoint.default = slowly
     pace = ["--num-repeats", "6", "--concurrency", "16", "--max-attempts", "1"]
@@ -70,10 +78,12 @@ async def test_an_endpoint_that_goes_away_and_comes_back_fails_no_rollout(
     assert port is not None
 
     async def collect_through_it(command: list[str | Path]) -> None:
+        nonlocal most_at_once
         process = await start(*command)
         await until_asked(endpoint, 100)
         await endpoint.stop()
         await asyncio.sleep(away_s)
+        most_at_once = 0
         await endpoint.start(port)
         done = await ended(process)
         assert done.code == 0, done.err
@@ -82,7 +92,8 @@ async def test_an_endpoint_that_goes_away_and_comes_back_fails_no_rollout(
         assert len(rows_of(bench.output)) == 240
         # One for each in flight when it went away, and few probes.
         assert summary["retried"] <= 40, summary["retries"]
-        assert summary["wall_s"] < away_s + 40.0
+        # Soon the run is as wide again as it was.
+        assert most_at_once >= 12
 
     if remote:
         async with mesh_of(bench) as agent:
@@ -100,7 +111,6 @@ async def test_an_endpoint_that_stays_away_ends_the_run_with_one_sentence(
     done.said("ended early: model 'policy' was away for 2 s", "cannot be reached", "--resume")
     summary = json.loads(done.out)
     assert (summary["completed"], summary["failed"], summary["not_finished"]) == (0, 0, 40)
-    assert summary["wall_s"] < 30.0
     assert not rows_of(bench.failures)
     again = next(line for line in done.err.splitlines() if "try again with: " in line)
     port = urlsplit(endpoint.url).port
@@ -151,7 +161,7 @@ async def test_an_environment_that_the_mesh_does_not_have_is_said_at_once(bench:
         assert done.code == 1
         done.said("no resource service named 'maths'", "did you mean 'math'?")
         summary = json.loads(done.out)
-        assert summary["wall_s"] < 30.0
+        assert summary["retried"] == 0
         assert (summary["failed"], summary["not_finished"]) == (0, 40)
 
 

@@ -28,6 +28,7 @@ _COMMANDS: Final = {
     "xds": ("gymmesh_cli.xds:xds", "Let gRPC clients of any language find services."),
     "data": ("gymmesh_cli.data:data", "Check and generate task files."),
     "export": ("gymmesh_cli.export:export", "Write rollouts in the format of a trainer."),
+    "import": ("gymmesh_cli.importing:import_", "Make tasks or rollouts of other programs' files."),
 }
 
 # Before gRPC is loaded: what its C code logs of forks and closed connections is no news to a

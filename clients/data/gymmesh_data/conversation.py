@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from gymmesh_client import UserError
 from gymmesh_data.rollout import Json, StoredRollout
 from gymmesh_responses import CodecError, dumps, loads
 
 _REASONING = "reasoning_content"  # as vLLM, TRL and chat templates spell it
+
+_TEXTS: Final = frozenset(("input_text", "output_text", "text"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +103,11 @@ class _Writer:
             place_of: a text that takes the number of an item. Places are only put together for
                 messages on what is wrong: a million rollouts are mostly right.
         """
-        place = 0
-        try:
-            for place, item in enumerate(items):
+        for place, item in enumerate(items):
+            try:
                 self._add(item)
-        except _Wrong as wrong:
-            raise UserError(f"{where}: {place_of.format(place)}{wrong}") from None
+            except _Wrong as wrong:
+                raise UserError(f"{where}: {place_of.format(place)}{wrong}") from None
         self._answer = None
 
     def _add(self, item: Json) -> None:
@@ -153,12 +154,17 @@ class _Writer:
 
     def _tool_call(self, item: Json) -> None:
         arguments: Any = item.get("arguments", "")
-        if not isinstance(arguments, str):
-            raise _Wrong(".arguments: must be a text with JSON in it")
+        name, call_id = item.get("name"), item.get("call_id")
+        if not (type(arguments) is type(name) is type(call_id) is str):
+            raise _Wrong(
+                ".arguments: must be a text with JSON in it"
+                if type(arguments) is not str
+                else f".{'call_id' if type(name) is str else 'name'}: must be a text"
+            )
         if self._style.arguments_as_objects:
             arguments = self._object(arguments)
-        function = {"name": _text(item, "name"), "arguments": arguments}
-        call = {"id": _text(item, "call_id"), "type": "function", "function": function}
+        function = {"name": name, "arguments": arguments}
+        call = {"id": call_id, "type": "function", "function": function}
         answer = self._answer or self._begun()
         if "tool_calls" in answer:
             answer["tool_calls"].append(call)
@@ -177,9 +183,10 @@ class _Writer:
 
     def _tool_result(self, item: Json) -> None:
         self._answer = None
-        output = item.get("output")
-        content = output if isinstance(output, str) else self._content(output, "output")
-        call_id = _text(item, "call_id")
+        output, call_id = item.get("output"), item.get("call_id")
+        content = output if type(output) is str else self._content(output, "output")
+        if type(call_id) is not str:
+            raise _Wrong(".call_id: must be a text")
         self.messages.append({"role": "tool", "tool_call_id": call_id, "content": content})
 
     def _reasoning(self, item: Json) -> None:
@@ -193,10 +200,10 @@ class _Writer:
         if not texts:
             self.losses["reasoning without a readable text"] += 1
             return
-        answer = self._answer
-        if answer is not None and (answer["content"] is not None or "tool_calls" in answer):
+        answer = self._begun()
+        if answer["content"] is not None or "tool_calls" in answer:
             self._answer = None
-        answer = self._answer or self._begun()
+            answer = self._begun()
         said = "\n".join(map(str, texts))
         answer[_REASONING] = f"{answer[_REASONING]}\n{said}" if _REASONING in answer else said
 
@@ -206,6 +213,11 @@ class _Writer:
             return content or ""
         if not isinstance(content, list):
             return dumps(content).decode("utf-8", "surrogatepass")
+        if len(content) == 1 and type(content[0]) is dict and not content[0].get("annotations"):
+            # By far the most usual content.
+            part = content[0]
+            if part.get("type") in _TEXTS and type(part.get("text")) is str:
+                return part["text"]
         parts = [
             part
             for place, one in enumerate(content)
@@ -219,7 +231,7 @@ class _Writer:
         if not isinstance(part, dict):
             raise _Wrong(f".{key}[{place}]: must be an object")
         kind = part.get("type")
-        if kind == "output_text" or kind == "input_text" or kind == "text":
+        if kind in _TEXTS:
             if part.get("annotations"):
                 self.losses["annotations of texts"] += 1
             return {"type": "text", "text": _text(part, "text", f".{key}", place)}

@@ -14,6 +14,9 @@ from gymmesh_client import UserError
 from gymmesh_responses import dumps
 
 Json = dict[str, Any]
+_PARAMS: Final = "responses_create_params"
+_TOOLS: Final = f"{_PARAMS}.tools"
+_INPUT: Final = f"{_PARAMS}.input"
 _ONLY_OBJECTS: Final = frozenset((dict,))
 
 
@@ -79,16 +82,15 @@ def stored_rollout(row: Any, where: str) -> StoredRollout:
     """
     if not isinstance(row, dict):
         raise UserError(f"{where}: must be a JSON object, a row as gym-cli collect writes it")
-    params = _object(row, "responses_create_params", where)
+    params = _object(row, _PARAMS, where)
     response = _object(row, "response", where)
-    at = f"{where}: responses_create_params"
     if "first_items" in row:
-        first_items = _items(row["first_items"], f"{where}: first_items")
+        first_items = _items(row["first_items"], where, "first_items")
     else:
-        first_items = _input(params.get("input"), f"{at}.input")
+        first_items = _input(params.get("input"), where)
     instructions = params.get("instructions")
     if instructions is not None and not isinstance(instructions, str):
-        raise UserError(f"{at}.instructions: must be a text or null")
+        raise UserError(f"{where}: {_PARAMS}.instructions: must be a text or null")
     task_id = row.get("task_id")
     return StoredRollout(
         where=where,
@@ -97,9 +99,9 @@ def stored_rollout(row: Any, where: str) -> StoredRollout:
         rollout_id=str(row.get("rollout_id") or ""),
         reward=_reward(row, where),
         first_items=first_items,
-        output=_items(response.get("output", []), f"{where}: response.output"),
+        output=_items(response.get("output", []), where, "response.output"),
         instructions=instructions or "",
-        tools=_items(params.get("tools") or [], f"{at}.tools"),
+        tools=_items(params.get("tools") or [], where, _TOOLS),
     )
 
 
@@ -114,15 +116,15 @@ def _object(row: Json, key: str, where: str) -> Json:
 def _input(value: Any, where: str) -> list[Json]:
     if isinstance(value, str):
         return [{"type": "message", "role": "user", "content": value}]
-    return _items([] if value is None else value, where)
+    return _items([] if value is None else value, where, _INPUT)
 
 
-def _items(value: Any, where: str) -> list[Json]:
+def _items(value: Any, where: str, key: str) -> list[Json]:
     if not isinstance(value, list):
-        raise UserError(f"{where}: must be a list of objects")
+        raise UserError(f"{where}: {key}: must be a list of objects")
     if not _ONLY_OBJECTS.issuperset(map(type, value)):
         place = next(place for place, item in enumerate(value) if type(item) is not dict)
-        raise UserError(f"{where}[{place}]: must be an object")
+        raise UserError(f"{where}: {key}[{place}]: must be an object")
     return value
 
 

@@ -7,12 +7,14 @@ all of them), the ids that it sampled (`generation_token_ids`) and their log pro
 
 from __future__ import annotations
 
-from array import array
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from gymmesh_client import UserError
 from gymmesh_data.rollout import Json, StoredRollout
+
+_IDS: Final = (int,)
+_LOGPROBS: Final = (float, int)
 
 
 class NoTokens(UserError):
@@ -90,8 +92,8 @@ def _extend(samples: list[Sample], item: Json) -> bool:
     prompt = item["prompt_token_ids"]
     if not isinstance(prompt, list):
         raise _Wrong(".prompt_token_ids: must be a list of numbers")
-    sampled = _numbers(item["generation_token_ids"], "q", "generation_token_ids")
-    logprobs = _numbers(item.get("generation_log_probs", []), "d", "generation_log_probs")
+    sampled = _numbers(item["generation_token_ids"], _IDS, "generation_token_ids")
+    logprobs = _numbers(item.get("generation_log_probs", []), _LOGPROBS, "generation_log_probs")
     if logprobs and len(logprobs) != len(sampled):
         raise _Wrong(
             f": has {len(sampled)} generation_token_ids but {len(logprobs)} "
@@ -102,7 +104,7 @@ def _extend(samples: list[Sample], item: Json) -> bool:
         samples.append(Sample())
         held = 0
     sample = samples[-1]
-    read = _numbers(prompt[held:] if held else prompt, "q", "prompt_token_ids")
+    read = _numbers(prompt[held:] if held else prompt, _IDS, "prompt_token_ids")
     sample.input_ids += read
     sample.input_ids += sampled
     sample.mask += [0] * len(read)
@@ -112,11 +114,13 @@ def _extend(samples: list[Sample], item: Json) -> bool:
     return len(logprobs) == len(sampled)
 
 
-def _numbers(value: Any, kind: str, key: str) -> list[Any]:
-    """A list with each number checked, which an array does much faster than a loop."""
+def _numbers(value: Any, kinds: tuple[type, ...], key: str) -> list[Any]:
+    """A list, checked to have nothing but numbers by adding them up, which takes a fifth of what
+    looking at each does. true and false, which JSON has for no token, count as 1 and 0.
+    """
     try:
-        if isinstance(value, list):
-            return array(kind, value).tolist()
-    except (TypeError, OverflowError):
+        if type(value) is list and type(sum(value)) in kinds:
+            return value
+    except TypeError:
         pass
     raise _Wrong(f".{key}: must be a list of numbers")

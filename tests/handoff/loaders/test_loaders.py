@@ -12,9 +12,23 @@ import pyarrow.parquet
 import pytest
 from harbor.models.trajectories import Trajectory
 from harbor.utils.trajectory_validator import TrajectoryValidator
-from inspect_ai.log import read_eval_log, read_eval_log_sample, read_eval_log_sample_summaries
+from inspect_ai.log import (
+    EvalConfig,
+    EvalDataset,
+    EvalLog,
+    EvalSample,
+    EvalSpec,
+    read_eval_log,
+    read_eval_log_sample,
+    read_eval_log_sample_summaries,
+    write_eval_log,
+)
+from inspect_ai.model import ChatMessageAssistant, ChatMessageTool, ChatMessageUser, ModelOutput
+from inspect_ai.scorer import Score
+from inspect_ai.tool import ToolCall
 
 from gymmesh_data import FORMATS, export, export_hub, read_rollouts, samples_of
+from gymmesh_data.imports import Imports, import_file
 from tests.handoff.rollouts import TOOLS, rollout_file
 from tests.unit.data.rows import read_records
 
@@ -158,3 +172,40 @@ def test_masks_are_those_of_the_sampled_ids(rollouts: Path, tmp_path: Path) -> N
         trained = [one for one in record["labels"] if one != -100]
         sampled = zip(sample.input_ids, sample.mask, strict=True)
         assert trained == [one for one, on in sampled if on]
+
+
+@pytest.mark.parametrize("suffix", ["eval", "json"])
+def test_a_log_that_inspect_wrote_is_imported(tmp_path: Path, suffix: str) -> None:
+    call = ToolCall(id="c1", function="add", arguments={"left": 2})
+    sample = EvalSample(
+        id="sum-1",
+        epoch=2,
+        input="2 + 3?",
+        target="5",
+        messages=[
+            ChatMessageUser(content="2 + 3?"),
+            ChatMessageAssistant(content="I add.", tool_calls=[call]),
+            ChatMessageTool(content="5", tool_call_id="c1", function="add"),
+            ChatMessageAssistant(content="It is 5. " * 5000),
+        ],
+        output=ModelOutput.from_content("policy", "It is 5."),
+        scores={"match": Score(value="C", explanation="equal")},
+    )
+    spec = EvalSpec(
+        created="2026-11-01T00:00:00+00:00",
+        task="sums",
+        dataset=EvalDataset(name="sums", samples=1, sample_ids=["sum-1"]),
+        model="policy",
+        config=EvalConfig(epochs=2),
+    )
+    path = tmp_path / f"log.{suffix}"
+    write_eval_log(EvalLog(status="success", eval=spec, samples=[sample]), str(path))
+    out = tmp_path / "rollouts.jsonl"
+    import_file([path], out, "inspect", Imports(made="rollouts", environment="sums"))
+    (rollout,) = read_rollouts([out])
+    assert (rollout.task_id, rollout.repeat_index, rollout.reward) == ("sum-1", 1, 1.0)
+    assert [one["type"] for one in rollout.output] == [
+        "message", "function_call", "function_call_output", "message",
+    ]  # fmt: skip
+    assert rollout.row["response"]["model"] == "policy"
+    assert rollout.row["expected_answer"] == "5"

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import yaml
 
@@ -46,7 +46,7 @@ def card(name: str, files: Sequence[DataFile], environments: Sequence[str]) -> s
         files: all that have records.
         environments: whose rollouts these are, for people.
     """
-    configs = []
+    configs = list[dict[str, Any]]()
     for config in dict.fromkeys(one.config for one in files):
         data = [{"split": f.split, "path": f.path} for f in files if f.config == config]
         configs.append({"config_name": config, "data_files": data})

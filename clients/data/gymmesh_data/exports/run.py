@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -23,6 +23,7 @@ HUB: Final = "hf"
 """The name of the format that is a folder."""
 # A rollout worth imitating has at least this reward, unless said otherwise.
 _DEMONSTRATION: Final = 1.0
+_WRITE_BYTES: Final = 128 * 1024
 
 
 def export(
@@ -74,8 +75,8 @@ def _export(
     file.refuse(overwrite=overwrite, resume=resume)
 
     def lines() -> Iterator[bytes]:
-        rollouts = read_rollouts(inputs)
-        for some in records(rollouts, form, options, summary, file.spool):
+        made = records(read_rollouts(inputs), form, options, summary, file.spool)
+        for some in _together(made):
             summary.records += some.count(b"\n")
             yield some
 
@@ -109,9 +110,11 @@ def export_hub(
     options = options or ExportOptions()
     if resume:
         raise UserError(f"{output}: a folder starts anew each time; leave out --resume")
-    if output.exists() and not (overwrite and (output / "README.md").is_file()):
-        fix = "replace it with --overwrite" if (output / "README.md").is_file() else "move it away"
-        raise UserError(f"{output}: is there already; {fix}, or choose another --output")
+    if output.exists():
+        ours = _is_ours(output)
+        if not (overwrite and ours):
+            fix = "replace it with --overwrite" if ours else "move it away"
+            raise UserError(f"{output}: is there already; {fix}, or choose another --output")
     files = [one.resolve() for one in _files_of(inputs)]
     if any(one.is_relative_to(output.resolve()) for one in files):
         raise UserError(
@@ -131,6 +134,13 @@ def export_hub(
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return total
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether a folder has nothing that an export does not make."""
+    if not folder.is_dir():
+        return False
+    return {one.name for one in folder.iterdir()} <= {"README.md", *CONFIGS}
 
 
 def _fill(
@@ -169,6 +179,20 @@ def _fill(
 def _worth_imitating(selection: Selection) -> Selection:
     least = _DEMONSTRATION if selection.min_reward is None else selection.min_reward
     return replace(selection, min_reward=least, distinct=True)
+
+
+def _together(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Whole lines, as many as make a write worth its while. Of the same lines always the same, so
+    that an export can go on where an earlier one ended.
+    """
+    held, size = list[bytes](), 0
+    for line in lines:
+        held.append(line)
+        size += len(line)
+        if size >= _WRITE_BYTES:
+            yield b"".join(held)
+            held, size = [], 0
+    yield b"".join(held)
 
 
 def _files_of(inputs: Sequence[Path]) -> list[Path]:

@@ -19,6 +19,8 @@ _START_S = 10.0
 _STOP_S = 5.0
 # How long a connection may take to its first request; between two the library has a bound itself.
 _SILENT_S = 10.0
+# How long a caller may take none of the answers that wait for it.
+_UNREAD_S = 30.0
 _BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
@@ -70,13 +72,34 @@ class _Server(uvicorn.Server):
 
 
 class _Connection(H11Protocol):
-    """Hangs up on a caller that says nothing, for which the library would wait for ever, and on one
-    that spoils a request which is being answered, where the library's two answers would meet.
+    """Hangs up where the library would wait for ever: on a caller that says nothing, and on one
+    that does not read its answers. And on one that spoils a request which is being answered, where
+    the library's two answers would meet.
     """
+
+    _unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(cast("asyncio.Transport", transport))  # of a TCP connection
         asyncio.get_running_loop().call_later(_SILENT_S, self._hang_up, transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._read_again()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        # Closing would wait for what is unread.
+        self._unread = asyncio.get_running_loop().call_later(_UNREAD_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._read_again()
+        super().resume_writing()
+
+    def _read_again(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
 
     def send_400_response(self, msg: str) -> None:
         cycle = self.cycle

@@ -347,6 +347,29 @@ async def test_who_does_not_go_on_is_hung_up_on(monkeypatch: pytest.MonkeyPatch)
         assert came.startswith(b"HTTP/1.1 408 ")
 
 
+async def test_who_does_not_read_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gymmesh_resource.mcp_server import serving
+
+    monkeypatch.setattr(serving, "_UNREAD_S", 0.2)
+    async with offered() as (mesh, app, url):
+        token = app.mint((await mesh.create()).session_id).encode()
+        # The answer to an unknown method has its name in it.
+        body = b'{"jsonrpc": "2.0", "id": 1, "method": "' + b"a" * 3 * 2**20 + b'"}'
+        head = b"POST /mcp HTTP/1.1\r\nhost: a\r\nauthorization: Bearer " + token
+        form = b"content-type: application/json\r\naccept: application/json, text/event-stream"
+        request = b"\r\n".join((head, form, b"content-length: %d" % len(body), b"", body))
+        parts = urlsplit(url)
+        _, writer = await asyncio.open_connection(parts.hostname, parts.port, limit=2**10)
+        writer.write(request * 20)
+        try:
+            async with asyncio.timeout(60.0):
+                with pytest.raises(ConnectionError):
+                    await writer.drain()
+        finally:
+            writer.transport.abort()
+        assert (await status(url, None))[0] == 401
+
+
 def test_tokens_are_hard_to_guess_and_those_of_closed_sessions_are_forgotten() -> None:
     open_sessions = {"a"}
     tokens = Tokens(open_sessions.__contains__)

@@ -1,0 +1,107 @@
+"""Rows of other programs' files, each with the place it came from.
+
+| file               | its rows                                                          |
+|--------------------|-------------------------------------------------------------------|
+| .jsonl, .ndjson    | a line each                                                       |
+| .json              | a list, or the list under `data`, `rows`, `train` or `samples`    |
+| .parquet           | a row each; needs pyarrow, the extra `parquet`                    |
+| .eval              | a sample each (an archive of Inspect)                             |
+| a folder           | those of all files in it with these names, in order of their paths |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from gymmesh_client import UserError
+from gymmesh_data.exports.arrow import EXTRA
+from gymmesh_data.imports.archive import members
+from gymmesh_responses import CodecError, loads
+
+_LINES: Final = (".jsonl", ".ndjson")
+_KNOWN: Final = (*_LINES, ".json", ".parquet", ".eval")
+_LISTS: Final = ("data", "rows", "train", "samples")
+_BATCH_ROWS: Final = 1024
+
+
+class NotJson:
+    """A line that is no JSON. why: in a few words."""
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+
+
+def rows_of(path: Path) -> Iterator[tuple[str, Any]]:
+    """The rows of a file or a folder: place and row; NotJson for a line that cannot be read.
+
+    Raises:
+        UserError: a file cannot be read, or is of a kind that is not known.
+        ConfigError: pyarrow is missing.
+    """
+    if path.is_dir():
+        found = sorted(one for one in path.rglob("*") if one.suffix in _KNOWN and one.is_file())
+        if not found:
+            raise UserError(f"{path}: has no file of {', '.join(_KNOWN)}")
+        for one in found:
+            yield from rows_of(one)
+        return
+    try:
+        if path.suffix == ".parquet":
+            yield from _parquet(path)
+        elif path.suffix == ".eval":
+            for name, content in members(path, "samples/"):
+                yield f"{path}: {name}", _of_bytes(content)
+        elif path.suffix == ".json":
+            yield from _json(path)
+        else:
+            yield from _lines(path)
+    except OSError as error:
+        cause = (error.strerror or str(error)).lower()
+        raise UserError(f"{path}: cannot be read: {cause}") from None
+
+
+def _lines(path: Path) -> Iterator[tuple[str, Any]]:
+    name = str(path)
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.isspace():
+                yield f"{name}:{number}", _of_bytes(line)
+
+
+def _of_bytes(text: bytes) -> Any:
+    try:
+        return loads(text)
+    except CodecError as error:
+        return NotJson(str(error))
+
+
+def _json(path: Path) -> Iterator[tuple[str, Any]]:
+    try:
+        document = loads(path.read_bytes())
+    except CodecError as error:
+        raise UserError(f"{path}: is no JSON: {error}") from None
+    rows = document
+    if isinstance(document, dict):
+        rows = next((document[key] for key in _LISTS if isinstance(document.get(key), list)), None)
+    if not isinstance(rows, list):
+        raise UserError(f"{path}: must be a list of rows, or have one under {', '.join(_LISTS)}")
+    for place, row in enumerate(rows):
+        yield f"{path}: row {place}", row
+
+
+def _parquet(path: Path) -> Iterator[tuple[str, Any]]:
+    EXTRA.require(f"reading {path.name}")
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            number = 0
+            for batch in file.iter_batches(batch_size=_BATCH_ROWS):
+                for row in batch.to_pylist():
+                    yield f"{path}: row {number}", row
+                    number += 1
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError) as error:
+        raise UserError(f"{path}: is no Parquet file that can be read: {error}") from None

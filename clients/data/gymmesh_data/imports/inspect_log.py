@@ -1,0 +1,109 @@
+"""A sample of a log of Inspect. Pure. Source: inspect_ai.log, version 2 of its schema."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from gymmesh_data.imports.imported import Imported, number_of
+from gymmesh_data.imports.items import Refused, items_of, tools_of
+from gymmesh_data.rollout import Json
+
+_ATTACHED: Final = "attachment://"
+# As Inspect's own metrics count its letters.
+_LETTERS: Final = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
+_STOPS: Final = {"max_tokens": "MAX_OUTPUT_TOKENS", "model_length": "CONTEXT_LENGTH"}
+_OURS: Final = (
+    *("task_id", "rollout_id", "repeat_index", "stop_reason", "steps_taken", "tools_used"),
+    *("verified", "weights_versions"),
+)
+_LIMITS: Final = {"message": "MAX_STEPS", "token": "MAX_OUTPUT_TOKENS", "context": "CONTEXT_LENGTH"}
+
+
+def of_sample(sample: Json) -> tuple[Imported, dict[str, float | None]]:
+    """A sample, and its scores by name; None for one that is no number.
+
+    Raises:
+        Refused: it is no sample, or its run failed.
+    """
+    if "input" not in sample or "id" not in sample:
+        raise Refused("has no id and input; this is no sample of a log of Inspect")
+    if isinstance(sample.get("error"), dict):
+        raise Refused(f"its run failed: {str(sample['error'].get('message'))[:200]}")
+    attached = sample.get("attachments")
+    sample = _attached(sample, attached) if isinstance(attached, dict) and attached else sample
+    prompt = items_of(sample["input"], "input")
+    said = sample.get("messages")
+    items = items_of(said, "messages") if isinstance(said, list) and said else []
+    # Solvers put system messages and more before or into the input: what the model saw counts.
+    cut = next((place for place, one in enumerate(items) if _is_answer(one)), len(items))
+    imported = Imported(items[:cut] or prompt, items[cut:])
+    metadata = sample.get("metadata")
+    told: Json = metadata if isinstance(metadata, dict) else {}
+    imported.task_id = str(sample["id"])
+    if isinstance(sample.get("epoch"), int):
+        imported.repeat = max(sample["epoch"] - 1, 0)
+    imported.tools = tools_of(told.get("tools"), "metadata.tools")
+    imported.payload = _payload(sample, told)
+    output = sample.get("output")
+    if isinstance(output, dict):
+        imported.model = output["model"] if isinstance(output.get("model"), str) else ""
+        usage = output.get("usage")
+        imported.usage = usage if isinstance(usage, dict) else {}
+        choices = output.get("choices")
+        if isinstance(choices, list) and choices and isinstance(choices[0], dict):
+            imported.stop_reason = _STOPS.get(str(choices[0].get("stop_reason")), "")
+    limit = sample.get("limit")
+    if isinstance(limit, dict):
+        imported.stop_reason = _LIMITS.get(str(limit.get("type")), "AGENT_RULE")
+    if isinstance(told.get("stop_reason"), str):
+        imported.stop_reason = told["stop_reason"]
+    return imported, _scores(sample, imported)
+
+
+def _payload(sample: Json, told: Json) -> Json:
+    payload: Json = {}
+    if sample.get("target") not in (None, "", []):
+        payload["expected_answer"] = sample["target"]
+    if sample.get("choices"):
+        payload["choices"] = sample["choices"]
+    for key in ("environment", "tags"):
+        if isinstance(told.get(key), str | dict) and told[key]:
+            payload[key] = told[key]
+    # What our own export says of the rollout is not the task's.
+    known = {"tokens", "tools", *payload, *(_OURS if "rollout_id" in told else ())}
+    left = {key: value for key, value in told.items() if key not in known}
+    if left:
+        payload["inspect_metadata"] = left
+    return payload
+
+
+def _scores(sample: Json, imported: Imported) -> dict[str, float | None]:
+    found = dict[str, float | None]()
+    scores = sample.get("scores")
+    for name, score in (scores if isinstance(scores, dict) else {}).items():
+        if not isinstance(score, dict):
+            continue
+        value = score.get("value")
+        letter = _LETTERS.get(value) if isinstance(value, str) else None
+        found[name] = number_of(value) if letter is None else letter
+        if isinstance(score.get("explanation"), str) and not imported.reason:
+            imported.reason = score["explanation"]
+    return found
+
+
+def _is_answer(item: Json) -> bool:
+    return item.get("role") == "assistant" or item.get("type") in ("function_call", "reasoning")
+
+
+def _attached(value: Any, attached: Json) -> Any:
+    """A value with the long texts that Inspect keeps apart put back in their places."""
+    if isinstance(value, str):
+        if value.startswith(_ATTACHED):
+            return attached.get(value.removeprefix(_ATTACHED), value)
+        return value
+    if isinstance(value, dict):
+        return {
+            key: one if key == "attachments" else _attached(one, attached)
+            for key, one in value.items()
+        }
+    return [_attached(one, attached) for one in value] if isinstance(value, list) else value

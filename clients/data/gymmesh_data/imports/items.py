@@ -1,0 +1,190 @@
+"""Chat messages as Responses items: what `conversation_of` does, the other way. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gymmesh_data.rollout import Json
+from gymmesh_responses import CodecError, dumps, loads
+
+
+class Refused(Exception):
+    """Why a row cannot be taken: the key, and what is wrong with it."""
+
+
+def items_of(messages: Any, where: str) -> list[Json]:
+    """The items of some messages, or of a text, which is a user's.
+
+    Args:
+        where: the key, for messages.
+
+    Raises:
+        Refused: they are no messages.
+    """
+    if isinstance(messages, str):
+        return [{"type": "message", "role": "user", "content": messages}]
+    if not isinstance(messages, list):
+        raise Refused(f"{where}: must be a text or a list of messages")
+    items: list[Json] = []
+    for place, message in enumerate(messages):
+        items += _of_message(message, f"{where}[{place}]")
+    return items
+
+
+def first_answer(items: list[Json]) -> int:
+    """How many items there are before the model first said something."""
+    return next((place for place, item in enumerate(items) if is_answer(item)), len(items))
+
+
+def is_answer(item: Json) -> bool:
+    """Whether the model said it."""
+    kind = item.get("type")
+    return kind in ("function_call", "reasoning") or item.get("role") == "assistant"
+
+
+def tools_of(tools: Any, where: str) -> list[Json]:
+    """Tools, in the form of either API or as JSON text, in the form of the Responses API.
+
+    Raises:
+        Refused: they are no tools.
+    """
+    if isinstance(tools, str):
+        tools = _json(tools, where)
+    if tools is None:
+        return []
+    if not isinstance(tools, list) or not all(isinstance(one, dict) for one in tools):
+        raise Refused(f"{where}: must be a list of tools, or JSON text of one")
+    found: list[Json] = []
+    for tool in tools:
+        function = tool.get("function")
+        if tool.get("type", "function") == "function" and isinstance(function, dict):
+            # Tables of Arrow have null for what a tool lacks.
+            found.append({"type": "function", **_without_nulls(function)})
+        else:
+            found.append(_without_nulls(tool))
+    return found
+
+
+def _of_message(message: Any, where: str) -> list[Json]:
+    if not isinstance(message, dict):
+        raise Refused(f"{where}: must be a message, an object with a role and content")
+    role, content = message.get("role"), message.get("content")
+    if role == "tool":
+        output = _text_of(content, where)
+        return [
+            {
+                "type": "function_call_output",
+                "call_id": _text(message, "tool_call_id", where),
+                "output": output,
+            }
+        ]
+    if role == "assistant":
+        return _of_answer(message, where)
+    if role not in ("system", "developer", "user"):
+        raise Refused(
+            f"{where}.role: must be system, developer, user, assistant or tool, not {role!r}"
+        )
+    return [{"type": "message", "role": role, "content": _content(content, where)}]
+
+
+def _of_answer(message: Json, where: str) -> list[Json]:
+    items: list[Json] = []
+    thought = message.get("reasoning_content") or message.get("reasoning") or ""
+    said = ""
+    if isinstance(message.get("content"), list):
+        for part in message["content"]:
+            if isinstance(part, dict) and part.get("type") == "reasoning":
+                thought = f"{thought}{part.get('reasoning') or part.get('summary') or ''}"
+            elif isinstance(part, dict) and isinstance(part.get("text"), str):
+                said += part["text"]
+            else:
+                raise Refused(f"{where}.content: has a part that is no text of the model")
+    elif message.get("content") is not None:
+        said = _text_of(message["content"], where)
+    if thought:
+        content = [{"type": "reasoning_text", "text": str(thought)}]
+        items.append({"type": "reasoning", "summary": [], "content": content})
+    calls = message.get("tool_calls") or []
+    if not isinstance(calls, list):
+        raise Refused(f"{where}.tool_calls: must be a list")
+    if said or not (thought or calls):
+        text = {"type": "output_text", "text": said, "annotations": []}
+        items.append({"type": "message", "role": "assistant", "content": [text]})
+    for place, call in enumerate(calls):
+        items.append(_tool_call(call, f"{where}.tool_calls[{place}]"))
+    return items
+
+
+def _tool_call(call: Any, where: str) -> Json:
+    if isinstance(call, str):
+        call = _json(call, where)
+    if not isinstance(call, dict):
+        raise Refused(f"{where}: must be an object")
+    function = call.get("function")
+    # Inspect has the function's name and its arguments beside the id, as verifiers does.
+    held = function if isinstance(function, dict) else call
+    name = held.get("name") if held is not call or not isinstance(function, str) else function
+    if not isinstance(name, str):
+        raise Refused(f"{where}: must have the name of a function")
+    arguments = held.get("arguments", {})
+    if not isinstance(arguments, str):
+        arguments = dumps(arguments).decode("utf-8", "surrogatepass")
+    return {
+        "type": "function_call",
+        "name": name,
+        "arguments": arguments,
+        "call_id": _text(call, "id", where),
+    }
+
+
+def _content(content: Any, where: str) -> Any:
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise Refused(f"{where}.content: must be a text or a list of parts")
+    return [_part(part, f"{where}.content[{place}]") for place, part in enumerate(content)]
+
+
+def _part(part: Any, where: str) -> Json:
+    if not isinstance(part, dict):
+        raise Refused(f"{where}: must be an object")
+    if isinstance(part.get("text"), str):
+        return {"type": "input_text", "text": part["text"]}
+    image = part.get("image_url", part.get("image"))
+    url = image.get("url") if isinstance(image, dict) else image
+    if part.get("type") in ("image_url", "image", "input_image") and isinstance(url, str):
+        return {"type": "input_image", "image_url": url, "detail": "auto"}
+    raise Refused(f"{where}: is neither text nor an image with an address, but {part.get('type')}")
+
+
+def _text_of(content: Any, where: str) -> str:
+    """A content as one text: tools and models of most programs say no more."""
+    if isinstance(content, str):
+        return content
+    if content is None:
+        return ""
+    if isinstance(content, list):
+        texts = [part.get("text") if isinstance(part, dict) else None for part in content]
+        if all(isinstance(text, str) for text in texts):
+            return "".join(str(text) for text in texts)
+    raise Refused(f"{where}.content: must be a text")
+
+
+def _text(value: Json, key: str, where: str) -> str:
+    found = value.get(key)
+    if not isinstance(found, str):
+        raise Refused(f"{where}.{key}: must be a text")
+    return found
+
+
+def _json(text: str, where: str) -> Any:
+    try:
+        return loads(text)
+    except CodecError as error:
+        raise Refused(f"{where}: is no JSON: {error}") from None
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(one) for key, one in value.items() if one is not None}
+    return [_without_nulls(one) for one in value] if isinstance(value, list) else value

@@ -1,0 +1,237 @@
+"""`import_file`: from other programs' files to a file of tasks or of rollouts."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, Final, Literal
+
+from gymmesh_client import UserError
+from gymmesh_client.replacing import OWNER_ONLY, make_folder, refuse_inputs, refuse_used, replaced
+from gymmesh_data.exports.lines import line_of
+from gymmesh_data.imports.files import NotJson, rows_of
+from gymmesh_data.imports.imported import Imported, made_id, rollout_row, task_row
+from gymmesh_data.imports.items import Refused
+from gymmesh_data.imports.sources import IMPORT_FORMATS, Columns
+from gymmesh_data.rollout import Json
+from gymmesh_responses import CodecError
+
+_MOST_SENTENCES: Final = 20
+_REFERENCE: Final = "reference_answer"
+
+
+@dataclass(frozen=True, slots=True)
+class Imports:
+    """How rows are read.
+
+    Attributes:
+        columns: which column is what.
+        environment: of tasks that name none; may be empty.
+        made: whether they become tasks or finished rollouts.
+        skip_invalid: leave out rows that cannot be taken, rather than write nothing.
+    """
+
+    columns: Columns = field(default_factory=Columns)
+    environment: str = ""
+    made: Literal["tasks", "rollouts"] = "tasks"
+    skip_invalid: bool = False
+
+
+@dataclass(slots=True)
+class ImportSummary:
+    """What came of an import.
+
+    Attributes:
+        rows: how many were read.
+        records: how many were written.
+        refused: how many could not be taken.
+        repeated: tasks that another row had before, which are written once.
+        problems: the first sentences on rows that could not be taken.
+    """
+
+    rows: int = 0
+    records: int = 0
+    refused: int = 0
+    repeated: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "rows": self.rows,
+            "records": self.records,
+            "refused": self.refused,
+            "repeated": self.repeated,
+            "problems": self.problems,
+        }
+
+
+def import_file(
+    inputs: Sequence[Path],
+    output: Path,
+    name: str,
+    options: Imports | None = None,
+    *,
+    overwrite: bool = False,
+) -> ImportSummary:
+    """Write the rows of other programs' files as tasks, or as rollouts.
+
+    Rows are read one after another, but for files of JSON that are one document; what was seen of
+    tasks before is kept on disk.
+
+    Args:
+        name: of the format, one of `IMPORT_FORMATS`.
+        overwrite: replace an output that is there.
+
+    With `skip_invalid` the rows that were left out are in NAME.skipped.jsonl beside the output,
+    each with its place and the reason.
+
+    Raises:
+        UserError: a row cannot be taken (and `skip_invalid` is off), a file cannot be read, or the
+            output would write over something.
+        ConfigError: pyarrow is missing.
+    """
+    options, summary = options or Imports(), ImportSummary()
+    skipped = output.with_name(f"{output.stem}.skipped.jsonl")
+    refuse_inputs([output, skipped], {"the import": inputs})
+    refuse_used(output, overwrite=overwrite)
+    try:
+        make_folder(output.parent)
+        with replaced(output) as draft, replaced(skipped) as left_out:
+            with _new(left_out) as refused, _new(draft) as file:
+                for line in _lines(inputs, name, options, summary, refused):
+                    file.write(line)
+                file.flush()
+                os.fsync(file.fileno())
+            if summary.refused and not options.skip_invalid:
+                raise UserError(_told(summary))
+        if not summary.refused:
+            skipped.unlink()
+    except (OSError, sqlite3.Error) as error:
+        cause = (getattr(error, "strerror", None) or str(error)).lower()
+        raise UserError(f"{output}: cannot be written: {cause}") from None
+    return summary
+
+
+def _new(path: Path) -> BinaryIO:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    return os.fdopen(os.open(path, flags, OWNER_ONLY), "wb")
+
+
+def _lines(
+    inputs: Sequence[Path],
+    name: str,
+    options: Imports,
+    summary: ImportSummary,
+    left_out: BinaryIO,
+) -> Iterator[bytes]:
+    """The lines of an import; rows that cannot be taken go to `left_out`."""
+    read = IMPORT_FORMATS[name]
+    make = _rollout if options.made == "rollouts" else _task
+    with _Seen() as seen:
+        for path in inputs:
+            for where, row in rows_of(path):
+                summary.rows += 1
+                try:
+                    if isinstance(row, NotJson):
+                        raise Refused(f"is not JSON: {row.why}")
+                    if not isinstance(row, dict):
+                        raise Refused("must be a JSON object")
+                    line = make(read(row, options.columns), options, name, seen)
+                except (Refused, CodecError) as refused:
+                    summary.refused += 1
+                    left_out.write(line_of({"place": where, "reason": str(refused)}))
+                    if len(summary.problems) < _MOST_SENTENCES:
+                        summary.problems.append(f"{where}: {refused}")
+                    continue
+                if not line:
+                    summary.repeated += 1
+                elif options.skip_invalid or not summary.refused:
+                    summary.records += 1
+                    yield line
+
+
+def _task(imported: Imported, options: Imports, name: str, seen: _Seen) -> bytes:
+    """The line of a task; none for one that was there before, since repeats are collected."""
+    said = [
+        part["text"]
+        for item in imported.output
+        if item.get("role") == "assistant" and isinstance(item.get("content"), list)
+        for part in item["content"]
+    ]
+    if said and imported.reward is None:
+        # A demonstration of the data set: what a verifier may compare with.
+        imported.payload.setdefault(_REFERENCE, said[-1])
+    row = task_row(imported, options.environment)
+    if imported.task_id:
+        # Logs have a task's repeats, each with keys of its own; the conversation tells tasks apart.
+        told = made_id(row["responses_create_params"])
+        known = seen.add(f"id {imported.task_id}", told)
+        if known is not None and known != told:
+            raise Refused(f"task_id: {imported.task_id!r} is another task's already")
+    else:
+        known = seen.add(f"row {made_id(row)}", "")
+    return b"" if known is not None else line_of(row)
+
+
+def _rollout(imported: Imported, options: Imports, name: str, seen: _Seen) -> bytes:
+    told = imported.task_id or made_id(task_row(imported, options.environment))
+    count = seen.count(told)
+    row: Json = rollout_row(imported, options.environment, count, name)
+    if imported.repeat is not None and seen.add(f"{told}/{imported.repeat}", "") is not None:
+        raise Refused(
+            f"repeat {imported.repeat} of task {told!r} was there before; import each run by itself"
+        )
+    return line_of(row)
+
+
+class _Seen:
+    """What was seen of tasks, on disk, so that memory is flat."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        self._base = sqlite3.connect(Path(self._folder.name) / "seen.db", isolation_level=None)
+        self._base.executescript(
+            "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;"
+            "CREATE TABLE seen (key BLOB PRIMARY KEY, value TEXT) WITHOUT ROWID;"
+            "CREATE TABLE counts (key BLOB PRIMARY KEY, count INTEGER) WITHOUT ROWID;"
+        )
+        self._base.execute("BEGIN")
+
+    def add(self, key: str, value: str) -> str | None:
+        """Note a key; what it was noted with before, or None."""
+        name = key.encode("utf-8", "surrogatepass")
+        found = self._base.execute("SELECT value FROM seen WHERE key = ?", (name,)).fetchone()
+        if found is not None:
+            return str(found[0])
+        self._base.execute("INSERT INTO seen VALUES (?, ?)", (name, value))
+        return None
+
+    def count(self, key: str) -> int:
+        """How often it was asked for this key before."""
+        name = key.encode("utf-8", "surrogatepass")
+        found = self._base.execute(
+            "INSERT INTO counts VALUES (?, 0) ON CONFLICT (key) DO UPDATE SET count = count + 1 "
+            "RETURNING count",
+            (name,),
+        ).fetchone()
+        return int(found[0])
+
+    def __enter__(self) -> _Seen:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._base.close()
+        self._folder.cleanup()
+
+
+def _told(summary: ImportSummary) -> str:
+    more = summary.refused - len(summary.problems)
+    lines = [*summary.problems, *([f"and {more} more"] if more else [])]
+    count = "1 row" if summary.refused == 1 else f"{summary.refused} rows"
+    fix = f"{count} cannot be taken, and nothing was written; leave them out with --skip-invalid"
+    return "\n".join([*lines, fix])

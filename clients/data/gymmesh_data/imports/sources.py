@@ -1,0 +1,266 @@
+"""The formats that can be imported, and how a row of each is read. Pure.
+
+| name         | a row is                                                                        |
+|--------------|---------------------------------------------------------------------------------|
+| hf           | of a data set: columns by name, the rest along                                    |
+| messages     | `messages`, or `prompt` and `completion`, as trainers have them                   |
+| openai-evals | `item` and perhaps `sample`; an output item; or `input` and `ideal`               |
+| verifiers    | a line of its `results.jsonl`                                                     |
+| inspect      | a sample of a log                                                                 |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from gymmesh_data.imports.imported import Imported, number_of
+from gymmesh_data.imports.inspect_log import of_sample
+from gymmesh_data.imports.items import Refused, first_answer, items_of, tools_of
+from gymmesh_data.rollout import Json
+
+_INPUTS: Final = ("messages", "prompt", "input", "question", "problem", "query", "instruction")
+_ANSWERS: Final = (
+    *("expected_answer", "answer", "ground_truth", "solution", "target", "correct_answer"),
+    *("ideal", "label"),
+)
+_FINISH: Final = {"length": "MAX_OUTPUT_TOKENS", "content_filter": "CONTENT_FILTER"}
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Which column is which key of a task.
+
+    Attributes:
+        names: column by key. `input` is the prompt, a text or messages; `system` a text before it;
+            `tools` the tools; any other key is the task's own. A dot leads into an object.
+        only: whether columns that have no key are left out.
+        score: which score is the reward, for formats that have several; empty: the only one, or the
+            one named `reward`.
+    """
+
+    names: Mapping[str, str] = field(default_factory=dict)
+    only: bool = False
+    score: str = ""
+
+
+ReadRow: TypeAlias = Callable[[Json, Columns], Imported]
+
+
+def of_data_set(row: Json, columns: Columns) -> Imported:
+    """A row of a data set: a task. Raises Refused."""
+    names = dict(columns.names)
+    _guess(names, "input", _INPUTS, row)
+    if not any(key in row for key in ("expected_answer",)):
+        _guess(names, "expected_answer", _ANSWERS, row, needed=False)
+    used = {column.split(".", 1)[0] for column in names.values()}
+    payload = {} if columns.only else {key: row[key] for key in row if key not in used}
+    for key, column in names.items():
+        if key not in ("input", "system", "tools"):
+            payload[key] = _column(row, column)
+    truth = row.get("reward_model")
+    if isinstance(truth, dict) and "expected_answer" not in payload:
+        payload["expected_answer"] = truth.get("ground_truth")
+    items = items_of(_column(row, names["input"]), names["input"])
+    if "system" in names:
+        text = _column(row, names["system"])
+        if not isinstance(text, str):
+            raise Refused(f"{names['system']}: must be a text")
+        items.insert(0, {"type": "message", "role": "system", "content": text})
+    tools = tools_of(_column(row, names["tools"]), names["tools"]) if "tools" in names else []
+    imported = _parted(items)
+    imported.tools, imported.payload = tools, payload
+    imported.task_id = _id_of(payload)
+    return imported
+
+
+def of_messages(row: Json, columns: Columns) -> Imported:
+    """Messages of a conversation, or a prompt and what came of it. Raises Refused."""
+    known = {"messages", "prompt", "completion", "response", "tools", "reward", "metadata"}
+    metadata = row.get("metadata")
+    told: Json = metadata if isinstance(metadata, dict) else {}
+    if isinstance(row.get("messages"), list):
+        items = items_of(row["messages"], "messages")
+        given = row.get("prompt")
+        prompt = items_of(given, "prompt") if isinstance(given, list) else None
+        follows = prompt is not None and items[: len(prompt)] == prompt
+        cut = len(prompt) if prompt is not None and follows else first_answer(items)
+        imported = Imported(items[:cut], items[cut:])
+    elif "prompt" in row:
+        imported = Imported(items_of(row["prompt"], "prompt"))
+        said = row.get("completion", row.get("response"))
+        if isinstance(said, str):
+            said = [{"role": "assistant", "content": said}]
+        if said is not None:
+            imported.output = items_of(said, "completion")
+        else:
+            imported = _parted(imported.prompt)
+    else:
+        raise Refused("has neither messages nor prompt; for other columns use --format hf")
+    imported.tools = tools_of(row.get("tools"), "tools")
+    imported.reward = number_of(row.get("reward"))
+    imported.payload = {
+        key: value for key, value in row.items() if key not in known | {"samples", "task_id"}
+    }
+    for key in ("environment", "tags"):
+        if told.get(key) and key not in imported.payload:
+            imported.payload[key] = told[key]
+    imported.task_id = _id_of(row) or _id_of(told)
+    if isinstance(told.get("repeat_index"), int):
+        imported.repeat = told["repeat_index"]
+    if isinstance(told.get("stop_reason"), str):
+        imported.stop_reason = told["stop_reason"]
+    return imported
+
+
+def of_openai_eval(row: Json, columns: Columns) -> Imported:
+    """A row of OpenAI's evals. Raises Refused."""
+    item = row.get("item", row.get("datasource_item"))
+    if not isinstance(item, dict):
+        item = {key: value for key, value in row.items() if key not in ("sample", "results")}
+    imported = of_data_set(item, columns)
+    sample = row.get("sample")
+    if not isinstance(sample, dict):
+        return imported
+    if isinstance(sample.get("input"), list):
+        imported.prompt = items_of(sample["input"], "sample.input")
+    said: Any = sample.get("output")
+    if isinstance(sample.get("choices"), list) and sample["choices"]:
+        said = [choice.get("message") for choice in sample["choices"] if isinstance(choice, dict)]
+    elif not isinstance(said, list) and isinstance(sample.get("output_text"), str):
+        said = [{"role": "assistant", "content": sample["output_text"]}]
+    if isinstance(said, list):
+        imported.output = items_of(said, "sample.output")
+    imported.model = sample["model"] if isinstance(sample.get("model"), str) else ""
+    imported.stop_reason = _FINISH.get(str(sample.get("finish_reason")), "")
+    results = row.get("results")
+    scores = {
+        str(one.get("name")): number_of(one.get("score", one.get("passed")))
+        for one in (results if isinstance(results, list) else [])
+        if isinstance(one, dict)
+    }
+    _put_reward(imported, scores, columns)
+    return imported
+
+
+def of_verifiers(row: Json, columns: Columns) -> Imported:
+    """A line of verifiers' results. Raises Refused."""
+    if "prompt" not in row or "completion" not in row:
+        raise Refused("has no prompt and completion; this is no line of verifiers' results")
+    said = row["completion"]
+    if isinstance(said, str):
+        said = [{"role": "assistant", "content": said}]
+    imported = Imported(items_of(row["prompt"], "prompt"), items_of(said, "completion"))
+    imported.tools = tools_of(row.get("tools", row.get("tool_defs")), "tools")
+    imported.task_id = _id_of(row) or _text_of(row.get("example_id"))
+    if isinstance(row.get("task"), str) and imported.task_id:
+        imported.task_id = f"{row['task']}/{imported.task_id}"
+    imported.payload = {key: row[key] for key in ("answer", "info", "task") if key in row}
+    if isinstance(row.get("answer"), str):
+        imported.payload["expected_answer"] = imported.payload.pop("answer")
+    metrics = row.get("metrics")
+    parts = metrics if isinstance(metrics, dict) else {}
+    imported.components = [
+        {"name": str(name), "value": number}
+        for name, value in parts.items()
+        if (number := number_of(value)) is not None
+    ]
+    imported.reward = number_of(row.get("reward"))
+    if row.get("is_truncated") is True:
+        imported.stop_reason = "MAX_OUTPUT_TOKENS"
+    if row.get("error"):
+        raise Refused(f"its rollout failed: {str(row['error'])[:200]}")
+    return imported
+
+
+def of_inspect(row: Json, columns: Columns) -> Imported:
+    """A sample of a log of Inspect. Raises Refused."""
+    imported, scores = of_sample(row)
+    _put_reward(imported, scores, columns)
+    return imported
+
+
+def _put_reward(imported: Imported, scores: dict[str, float | None], columns: Columns) -> None:
+    """The score that is the reward; the others are components."""
+    if columns.score and columns.score not in scores:
+        there = ", ".join(scores) or "none"
+        raise Refused(f"has no score {columns.score!r}; there are: {there}")
+    name = columns.score or ("reward" if "reward" in scores else "")
+    if not name and len(scores) == 1:
+        (name,) = scores
+    if not name and len(scores) > 1:
+        raise Refused(f"has several scores, of which one is the reward: --score {'|'.join(scores)}")
+    if name:
+        imported.reward = scores[name]
+        if imported.reward is None:
+            raise Refused(f"its score {name!r} is no number")
+    imported.components = [
+        {"name": one, "value": value}
+        for one, value in scores.items()
+        if one != "reward" and value is not None
+    ]
+
+
+def _parted(items: list[Json]) -> Imported:
+    """Items up to the last message of the user, and what the model says to it: data sets have
+    earlier answers for context.
+    """
+    last = max(
+        (place for place, item in enumerate(items) if item.get("role") == "user"), default=-1
+    )
+    cut = last + 1 + first_answer(items[last + 1 :])
+    return Imported(items[:cut], items[cut:])
+
+
+def _guess(
+    names: dict[str, str],
+    key: str,
+    columns: tuple[str, ...],
+    row: Json,
+    *,
+    needed: bool = True,
+) -> None:
+    if key in names:
+        return
+    found = next((one for one in columns if row.get(one) is not None), None)
+    if found is not None:
+        names[key] = found
+    elif needed:
+        there = ", ".join(map(str, row)) or "none"
+        raise Refused(
+            f"has no column that is known as the prompt; say which one is: --column {key}=NAME "
+            f"(there are: {there[:200]})"
+        )
+
+
+def _column(row: Json, column: str) -> Any:
+    """A column, or the key of an object in one, by dots."""
+    if column in row:
+        return row[column]
+    value: Any = row
+    for key in column.split("."):
+        if not isinstance(value, dict) or key not in value:
+            raise Refused(f"{column}: there is no such column")
+        value = value[key]
+    return value
+
+
+def _id_of(row: Json) -> str:
+    return _text_of(row.get("task_id"))
+
+
+def _text_of(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return str(value) if type(value) is int else ""
+
+
+IMPORT_FORMATS: Final[Mapping[str, ReadRow]] = {
+    "hf": of_data_set,
+    "messages": of_messages,
+    "openai-evals": of_openai_eval,
+    "verifiers": of_verifiers,
+    "inspect": of_inspect,
+}
+"""By the name that `gym-cli import --format` has."""
