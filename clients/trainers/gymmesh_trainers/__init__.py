@@ -1,6 +1,7 @@
 """Rollouts for trainers: groups with exact tokens, in the trainer's own loop or by its hooks.
 
 collecting.py  groups step by step: `collect`, `TrainerCollector`
+settings.py    how to collect
 sync.py        the same for synchronous code
 rollouts.py    rollouts, groups and advantages (pure)
 samples.py     a rollout's tokens as training samples (pure)
@@ -15,9 +16,10 @@ trl.py, verl.py, openrlhf.py, nemo_rl.py, skyrl.py, ray.py
 
 from gymmesh_model.backends.scripted import ScriptedBackend
 from gymmesh_model.backends.tokens_in import Generation, SamplingParams, TokenBackend
-from gymmesh_trainers.collecting import Settings, TrainerCollector, collect
+from gymmesh_trainers.collecting import TrainerCollector, collect
 from gymmesh_trainers.rollouts import FailedRollout, Rollout, RolloutGroup, advantages
 from gymmesh_trainers.samples import TrainingSample, samples_of
+from gymmesh_trainers.settings import Settings
 from gymmesh_trainers.sync import SyncCollector, collect_sync
 from gymmesh_trainers.testing import RolloutFailed, run_one
 
