@@ -14,7 +14,7 @@ HANDOFF ?= loaders trainers
 DEVICE ?= cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-clients test-consul test-keepalive test-deploy test-handoff test-hosts test-images test-kubernetes test-observe test-slurm test-vllm check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-export bench-instructions bench-journal bench-model bench-peers bench-resource bench-routing bench-scale bench-scaling bench-tokens bench-transport bench-xds chaos clean fuzz scaling
+.PHONY: help setup demo test test-clients test-consul test-keepalive test-deploy test-handoff test-hosts test-images test-kubernetes test-observe test-slurm test-vllm check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-export bench-instructions bench-journal bench-model bench-peers bench-profile bench-resource bench-routing bench-scale bench-scaling bench-tokens bench-transport bench-xds chaos clean fuzz scaling
 
 help: ## list the targets
 	@echo "gymmesh: the targets of make"
@@ -120,6 +120,9 @@ bench-model: setup ## measure what a model call costs against bare aiohttp and o
 
 bench-peers: ## install the peers that `make bench` compares with into .cache/bench
 	tools/setup-bench-peers.sh
+
+bench-profile: setup ## measure the memory of a profile of a million rows (ARGS="--rows N")
+	$(BIN)/python tests/scale/bench_profile.py $(ARGS)
 
 bench-resource: setup ## measure tool calls, verdicts, sessions and the sandbox
 	$(BIN)/python tests/scale/bench_resource.py

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from gymmesh_client.journal.disk import Disk
-from gymmesh_client.journal.writer import Done
 from gymmesh_client.output import RunOutput
 
 _HONEST_SYNCS: Final = 4
@@ -37,16 +36,16 @@ def _early_ack() -> None:
 
 
 def _zero() -> None:
-    def put_failed(
-        self: RunOutput, rollout: str, attempt: int, boundary: int, row: bytes, done: Done
+    async def failed(
+        self: RunOutput, rollout: str, attempt: int, boundary: int, row: bytes
     ) -> None:
         made: dict[str, Any] = json.loads(row)
         made.pop("failure")
         made |= {"reward": 0.0, "stop_reason": "MODEL_FINISHED"}
         made["verification"] = {"status": "VERIFIED", "reward": 0.0}
-        self.put_completed(rollout, attempt, json.dumps(made).encode(), done)
+        await self.completed(rollout, attempt, json.dumps(made).encode())
 
-    RunOutput.put_failed = put_failed  # type: ignore[method-assign]
+    RunOutput.failed = failed  # type: ignore[method-assign]
 
 
 def _twice() -> None:

@@ -9,7 +9,6 @@ is collected, and without it nothing.
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +16,11 @@ ROOM: Final = os.environ.get("GYMMESH_TEST_HANDOFF", "")
 
 # No hub is asked for anything: what is loaded is made here.
 os.environ.update(HF_HUB_OFFLINE="1", TRL_EXPERIMENTAL_SILENCE="1", WANDB_MODE="disabled")
-os.environ.setdefault("HF_HOME", os.path.join(tempfile.gettempdir(), "gymmesh-handoff-cache"))
+# NeMo Gym would put these into the working directory.
+for name in ("HF_HOME", "HF_DATASETS_CACHE"):
+    os.environ.setdefault(
+        name, str(Path(__file__).parents[2] / ".cache" / "handoff" / "huggingface")
+    )
 
 collect_ignore = [
     str(Path(__file__).parent / name) for name in ("loaders", "trainers") if name != ROOM

@@ -29,10 +29,12 @@ _COMMANDS: Final = {
     "data": ("gymmesh_cli.data:data", "Check and generate task files."),
     "export": ("gymmesh_cli.export:export", "Write rollouts in the format of a trainer."),
     "import": ("gymmesh_cli.importing:import_", "Make tasks or rollouts of other programs' files."),
+    "profile": ("gymmesh_cli.profile:profile", "Statistics of rollouts: pass@k, tools, failures."),
+    "compare": ("gymmesh_cli.compare:compare", "Compare runs of the same tasks, by paired tests."),
 }
 
 # Before gRPC is loaded: what its C code logs of forks and closed connections is no news to a
-# user, to whom a failed call's own error says more. To see it: GRPC_VERBOSITY=INFO.
+# user: a failed call's own error says more. To see it: GRPC_VERBOSITY=INFO.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 _EPILOG: Final = """\b

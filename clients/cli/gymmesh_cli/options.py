@@ -243,7 +243,7 @@ _LISTENING_OPTIONS: Final = (
         "--advertise",
         "advertise_host",
         metavar="HOST",
-        help="The host that others are told to connect to; default: mesh.advertise_host, or else"
+        help="The host at which others connect; default: mesh.advertise_host, or else"
         " --host. Where that is 0.0.0.0 or ::, this machine's one address; with several, say"
         " which.",
     ),

@@ -215,9 +215,9 @@ class _Writer:
             return dumps(content).decode("utf-8", "surrogatepass")
         if len(content) == 1 and type(content[0]) is dict and not content[0].get("annotations"):
             # By far the most usual content.
-            part = content[0]
-            if part.get("type") in _TEXTS and type(part.get("text")) is str:
-                return part["text"]
+            only = content[0]
+            if only.get("type") in _TEXTS and type(only.get("text")) is str:
+                return only["text"]
         parts = [
             part
             for place, one in enumerate(content)

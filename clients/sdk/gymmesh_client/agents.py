@@ -1,4 +1,4 @@
-"""How a collector reaches an agent service: one protocol, and who implements it.
+"""How a collector reaches an agent service: one protocol, and what implements it.
 
 InProcessAgent                  the service is in this process: its events are handed over
 StreamingAgent                  a RunRollout call for each attempt

@@ -126,7 +126,7 @@ def merge(paths: Sequence[Path], files: OutputFiles, *, overwrite: bool = False)
         for part, reader in zip(parts, readers, strict=True):
             _check_finished(part, reader)
         counts = _write_whole(parts, readers, files, identity)
-    with contextlib.suppress(OSError, UserError):  # whoever needs it makes it then
+    with contextlib.suppress(OSError, UserError):  # the first look-up makes it then
         open_index(files).close()
     return _keep_summary(counts, first, files)
 

@@ -15,7 +15,6 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
@@ -45,7 +44,7 @@ from gymmesh_client.journal.records import (
     Session,
 )
 from gymmesh_client.journal.row_files import read_rows
-from gymmesh_client.journal.writer import COMMIT_DELAY_S, Done, JournalWriter, waited
+from gymmesh_client.journal.writer import COMMIT_DELAY_S, JournalWriter
 from gymmesh_client.problems import TaskProblem, UserError
 from gymmesh_client.replacing import make_folder, refuse_inputs, write_whole
 from gymmesh_client.retry_choice import RetryChoice
@@ -127,31 +126,21 @@ class RunOutput:
                 self._unsent.pop(key, None)
                 yield job, attempt
 
-    def put_completed(self, rollout: str, attempt: int, row: bytes, done: Done) -> None:
-        """Write a completed rollout's row, a line of JSON; `done` is called once it is on disk, or
-        with an OutputError when it could not be written, and then nothing more will be.
-
-        Raises:
-            ValueError: the rollout has an outcome already.
-        """
-        self._writer.put(NewOutcome(rollout_key(rollout), attempt, COMPLETED, 0, row), done)
-
-    def put_failed(self, rollout: str, attempt: int, boundary: int, row: bytes, done: Done) -> None:
-        """Write a failed rollout's row; as `put_completed`."""
-        self._writer.put(NewOutcome(rollout_key(rollout), attempt, FAILED, boundary, row), done)
-
     async def completed(self, rollout: str, attempt: int, row: bytes) -> None:
-        """As `put_completed`; returns once it is on disk.
+        """Write a completed rollout's row, a line of JSON; returns once it is on disk.
+
+        When the caller is cancelled it is written all the same.
 
         Raises:
             OutputError: it could not be written; nothing more will be.
             ValueError: the rollout has an outcome already.
         """
-        await waited(partial(self.put_completed, rollout, attempt, row))
+        await self._writer.append(NewOutcome(rollout_key(rollout), attempt, COMPLETED, 0, row))
 
     async def failed(self, rollout: str, attempt: int, boundary: int, row: bytes) -> None:
         """Write a failed rollout's row; as `completed`."""
-        await waited(partial(self.put_failed, rollout, attempt, boundary, row))
+        outcome = NewOutcome(rollout_key(rollout), attempt, FAILED, boundary, row)
+        await self._writer.append(outcome)
 
     async def reserve(self, rollout: str, attempt: int) -> None:
         """Use up the number of a further attempt; returns when it may be sent.
@@ -391,8 +380,8 @@ def make_folder_of(files: OutputFiles) -> None:
 
 
 def _make_index(files: OutputFiles) -> None:
-    """Make it now, so that the first who looks something up need not wait."""
-    with contextlib.suppress(OSError, UserError):  # whoever needs it makes it then, or is told
+    """Make it now, so that the first look-up need not wait."""
+    with contextlib.suppress(OSError, UserError):  # a look-up makes it then, or says why not
         open_index(files).close()
 
 

@@ -92,10 +92,10 @@ class RolloutParts(msgspec.Struct, eq=False, gc=False):
             parts.started = rollout.started
         parts.started_unix_nano = rollout.started_unix_nano
         parts.calls = rollout.model_calls[:]
-        for told in rollout.tool_calls[:]:
-            answer = told.completed
+        for call in rollout.tool_calls[:]:
+            answer = call.completed
             key = (answer.model_call_id, answer.call_id)
-            record = ToolRecord(key, told.started_unix_nano)
+            record = ToolRecord(key, call.started_unix_nano)
             record.completed = answer
             parts.tools.append(record)
         parts.turns = tuple(rollout.turns)

@@ -176,15 +176,14 @@ class Attempt:
         """
         self.agent.metrics.in_flight.inc()
         self._task = self.agent.background(run_attempt(self))
+        timer = self._task.get_loop().call_later(self.clock.remaining(), self._time_is_up)
         try:
-            async with asyncio.timeout(self.clock.remaining()):
-                await self._ended.wait()
-        except TimeoutError:
-            self._overdue = True
-            await self._cut_short()
+            await self._ended.wait()
         except asyncio.CancelledError:
             self.stop()
             raise
+        finally:
+            timer.cancel()
 
     def stop(self) -> None:
         """End the rollout without a terminal event, and close its session. Harmless when it is
@@ -194,6 +193,10 @@ class Attempt:
             self.stopped = True
             self.events.discard()
             self.agent.background(self._cut_short())
+
+    def _time_is_up(self) -> None:
+        self._overdue = True
+        self.agent.background(self._cut_short())
 
     async def _cut_short(self) -> None:
         """Cancel the attempt's task, and wait for its end no longer than an agent may take that

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
+
+import msgspec
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import tokens_pb2
@@ -49,8 +50,7 @@ _NAMELESS = resource_pb2.CallToolResponse(
 _SIDE_BY_SIDE = 32
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ToolAnswer:
+class ToolAnswer(msgspec.Struct, frozen=True, eq=False):
     """A tool call that was answered.
 
     Attributes:
@@ -64,8 +64,7 @@ class ToolAnswer:
     done: bool
 
 
-@dataclass(frozen=True, slots=True)
-class TurnAnswer:
+class TurnAnswer(msgspec.Struct, frozen=True):
     """The environment's turn.
 
     Attributes:

@@ -22,9 +22,10 @@ Rules, in the order in which they are asked:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TypeAlias
+
+import msgspec
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
@@ -36,8 +37,7 @@ _CUT_SHORT = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Completion:
+class Completion(msgspec.Struct, frozen=True):
     """The end of a rollout that is worth learning from.
 
     Attributes:
@@ -73,8 +73,7 @@ class ContextExceeded(StopRollout):
         super().__init__(Completion(rollout_pb2.STOP_REASON_CONTEXT_LENGTH))
 
 
-@dataclass(frozen=True, slots=True)
-class LoopLimits:
+class LoopLimits(msgspec.Struct, frozen=True):
     """Where the policy's own limits lie; reaching one completes the rollout.
 
     Attributes:
@@ -95,25 +94,21 @@ class LoopLimits:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class CallModel:
+class CallModel(msgspec.Struct, frozen=True):
     """Call the model with the conversation so far."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunTools:
+class RunTools(msgspec.Struct, frozen=True):
     """Run these calls side by side; then report with `tools_answered`."""
 
     calls: Sequence[responses_pb2.FunctionCall]
 
 
-@dataclass(frozen=True, slots=True)
-class TakeTurn:
+class TakeTurn(msgspec.Struct, frozen=True):
     """Give the environment its turn; then report with `turn_taken`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stop(Completion):
+class Stop(Completion, frozen=True):
     """The rollout is over, for this reason; nothing may be reported any more."""
 
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
+
 from gymmesh.agent.v1 import agent_pb2
-from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_agent.config import AgentConfig
@@ -27,7 +28,7 @@ from gymmesh_responses import (
     params_from_json,
     params_to_dict,
 )
-from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.errors import MeshError, field_invalid
 from gymmesh_runtime.text.names import check_name
 
 if TYPE_CHECKING:
@@ -39,8 +40,7 @@ _ALL_TOKENS = tokens_pb2.CaptureOptions(token_ids=True, logprobs=True)
 _CACHED = 64
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptId:
+class AttemptId(msgspec.Struct, frozen=True):
     """The identity of one attempt.
 
     Attributes:
@@ -279,11 +279,7 @@ def add_items(
 
 def invalid(field: str, problem: str) -> MeshError:
     """FIELD_INVALID, with a sentence that names the field."""
-    return MeshError(
-        errors_pb2.ERROR_REASON_FIELD_INVALID,
-        f"{field} cannot be used: {problem}",
-        metadata={"field": field},
-    )
+    return field_invalid(field, f"cannot be used: {problem}")
 
 
 # The attempt stops a little before the caller's deadline, so that the caller still receives the

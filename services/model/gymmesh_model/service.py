@@ -127,7 +127,7 @@ class ModelService:
     ) -> Answer:
         """One answer, whole; see model.proto."""
         keeps = self._opened().features.keep_aborted and bool(request.request_id)
-        return await self._answer(request, context, Progress() if keeps else None)
+        return await self._calls().answer(request, context, Progress() if keeps else None)
 
     async def StreamResponse(
         self, request: model_pb2.StreamResponseRequest, context: CallContext
@@ -136,7 +136,7 @@ class ModelService:
         backend = self._opened()
         deltas = DeltaQueue()
         progress = Progress(deltas.put) if backend.capabilities.streaming else None
-        task = asyncio.ensure_future(self._answer(request.call, context, progress))
+        task = asyncio.ensure_future(self._calls().answer(request.call, context, progress))
         task.add_done_callback(partial(_ended, deltas))
         try:
             async for delta in deltas:
@@ -204,15 +204,10 @@ class ModelService:
     def _closed(self) -> MeshError:
         return MeshError(errors.ERROR_REASON_DRAINING, f"model '{self.name}' is not open")
 
-    async def _answer(
-        self,
-        request: model_pb2.CreateResponseRequest,
-        context: CallContext,
-        progress: Progress | None,
-    ) -> Answer:
+    def _calls(self) -> CallRunner:
         if self._runner is None:
             raise self._closed()
-        return await self._runner.answer(request, context, progress)
+        return self._runner
 
 
 def _ended(deltas: DeltaQueue, task: asyncio.Task[Answer]) -> None:

@@ -1,4 +1,4 @@
-"""What a servicer is told about the call that it serves."""
+"""What a servicer knows about the call that it serves."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ class CallContext(msgspec.Struct, eq=False, gc=False):
     """One call's method, deadline, metadata and caller.
 
     ``deadline`` is a ``time.monotonic()`` value in seconds, or None. Deadlines
-    do not cross hops by themselves: pass ``timeout(cap)`` to the next one. A
-    servicer that keeps it by itself may set it to None before it is waited for,
-    and is spared a second time limit.
+    do not cross hops by themselves: pass ``timeout(cap)`` to the next one.
     """
 
     # A Struct, as every call makes one: it is filled without a step in Python.

@@ -1,7 +1,7 @@
 """The extras of gymmesh: optional libraries, and the sentence on what to install.
 
 Each part that needs a library of its own declares an `Extra` and calls `require` before it imports
-the library: the first time that somebody configures the part, not when it runs.
+the library: the first time that the part is configured, not when it runs.
 """
 
 from __future__ import annotations

@@ -292,7 +292,7 @@ SANDBOX_STARTS: Final = _counter(
 SANDBOX_ENDINGS: Final = _counter(
     "gymmesh_sandbox_endings_total",
     "Programs that ended in sandboxes: exited by themselves, or killed for their time (timed_out),"
-    " their output (output_limit) or their memory (killed), or stopped with who talked to them;"
+    " their output (output_limit) or their memory (killed), or stopped with what used them;"
     " failed: the sandbox's own fault.",
     ["ending"],
 )

@@ -46,7 +46,7 @@ _MOST_CHOSEN: Final = 65_536
 class PeerDirectory:
     """The instances that this process knows, and the peers for them.
 
-    ``watched`` says that somebody keeps the directory up to date, so that
+    ``watched`` says that the directory is kept up to date, so that
     waiting for an instance to appear makes sense. ``transport`` says how those in
     other processes are called, and ``credentials`` what this process shows them.
     """

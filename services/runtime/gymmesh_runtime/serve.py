@@ -111,7 +111,7 @@ async def serving(
     processes register in the same place. ``exposed`` tells which of
     them other processes may call: each has a port of its own and is registered.
 
-    Raises what ``service.open`` raises, ConfigError when what others connect to cannot be told, or
+    Raises what ``service.open`` raises, ConfigError when the address for others is not known, or
     certificates cannot be used or are missing where others can connect, OSError when a port is
     taken, and TimeoutError when the registry can't be reached.
     """

@@ -35,8 +35,8 @@ class _Buckets:
         self.loop = loop
         self._limits: dict[float, set[Limit]] = {}
 
-    def add(self, limit: Limit, delay: float) -> set[Limit]:
-        """The bucket that a limit is in now. Raises ValueError for an infinite delay."""
+    def at(self, delay: float) -> set[Limit]:
+        """The bucket of a limit that is set now. Raises ValueError for an infinite delay."""
         width = _WIDTH_S if delay < _WIDE_FROM_S else _WIDE_S
         end = ((monotonic() + delay) // width + 1.0) * width
         bucket = self._limits.get(end)
@@ -45,7 +45,6 @@ class _Buckets:
                 raise ValueError("a time limit must be finite")
             bucket = self._limits[end] = set()
             self.loop.call_later(end - monotonic() + _AFTER_END_S, self._expire, end)
-        bucket.add(limit)
         return bucket
 
     def _expire(self, end: float) -> None:
@@ -53,15 +52,13 @@ class _Buckets:
             limit.expire()
 
 
-_buckets: _Buckets | None = None
+_buckets: _Buckets | None = None  # those of the running loop
 
 
-def _running_buckets() -> _Buckets:
-    """The buckets of the running loop."""
+def _begin(loop: asyncio.AbstractEventLoop) -> _Buckets:
+    """The buckets of a loop that has just begun to run."""
     global _buckets
-    loop = asyncio.get_running_loop()
-    if _buckets is None or _buckets.loop is not loop:
-        _buckets = _Buckets(loop)
+    _buckets = _Buckets(loop)
     return _buckets
 
 
@@ -76,26 +73,31 @@ class Limit:
     no yield of a generator between.
     """
 
-    __slots__ = ("_before", "_bucket", "_task", "_timer", "expired")
+    __slots__ = ("_before", "_bucket", "_loop", "_task", "_timer", "expired")
 
     def __init__(self, delay: float) -> None:
-        task: asyncio.Task[Any] | None = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        task: asyncio.Task[Any] | None = asyncio.current_task(loop)
         if task is None:
             raise RuntimeError("a limit needs a task to cancel")
         #: Whether the time was up.
         self.expired = False
         self._task = task
         self._before = task.cancelling()
+        self._loop = loop
         self.set(delay)
 
     def set(self, delay: float) -> None:
         """The time is up in so many seconds; for a limit that is new or was stopped."""
-        buckets = _running_buckets()
         self._bucket: set[Limit] | None = None
         if delay < _EXACT_S:
-            self._timer = buckets.loop.call_later(delay, self.expire)
-        else:
-            self._bucket = buckets.add(self, delay)
+            self._timer = self._loop.call_later(delay, self.expire)
+            return
+        buckets = _buckets
+        if buckets is None or buckets.loop is not self._loop:
+            buckets = _begin(self._loop)
+        self._bucket = bucket = buckets.at(delay)
+        bucket.add(self)
 
     def stop(self) -> None:
         """Stops the clock of a limit that is not expired; it may be set again, or left."""
@@ -113,8 +115,10 @@ class Limit:
         """Ends it, once; for code that does by itself what the `with` does."""
         if self.expired:
             self._task.uncancel()
+        elif self._bucket is None:
+            self._timer.cancel()
         else:
-            self.stop()
+            self._bucket.discard(self)
 
     def expire(self) -> None:
         """The time is up; called by the loop."""

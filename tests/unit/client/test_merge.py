@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import tracemalloc
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -65,15 +66,16 @@ async def collect(
     wanted = [next(numbered) for _ in range(len(jobs) if stop_after is None else stop_after)]
     numbered.close()  # type: ignore[attr-defined]  # it is a generator
     random.Random(seed).shuffle(wanted)
-    errors: list[BaseException | None] = []
+    written: list[Coroutine[Any, Any, None]] = []
     for (task, repeat), attempt in wanted:
         name = output.rollout_id(f"t-{task}", repeat)
         said = row(name, task, repeat, attempt, size)
         line = json.dumps(said).encode()
         if "failure" in said:
-            output.put_failed(name, attempt, TOOL, line, errors.append)
+            written.append(output.failed(name, attempt, TOOL, line))
         else:
-            output.put_completed(name, attempt, line, errors.append)
+            written.append(output.completed(name, attempt, line))
+    await asyncio.gather(*written)
     await output.close(interrupted=stop_after is not None)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 
-from gymmesh_data.conversation import ChatStyle, conversation_of
+from gymmesh_data.conversation import ChatStyle, Conversation, conversation_of
 from gymmesh_data.exports.format import (
     Format,
     KeptOfTask,
@@ -92,9 +92,11 @@ def _chosen(
     Token ids that the format has no place for are counted.
     """
     distinct, known = options.selection.distinct, set[bytes]()
+    # Ids alone need no messages, but where these tell one rollout from another.
+    in_words = distinct or form.tokens is not Tokens.ONLY
     for rollout in selected:
-        said = conversation_of(rollout, style)
-        if not said.answered:
+        said = conversation_of(rollout, style) if in_words else Conversation()
+        if not (said.answered if in_words else _answered(rollout)):
             summary.left_out["without an answer"] += 1
             continue
         if distinct:
@@ -106,6 +108,14 @@ def _chosen(
         if form.tokens is Tokens.NONE and said.token_items:
             said.losses[_NOT_CARRIED] += 1
         yield Taken(rollout, said, options.tokens)
+
+
+def _answered(rollout: StoredRollout) -> bool:
+    """Whether the model said anything, as `Conversation.answered` has it."""
+    return any(
+        item.get("role") == "assistant" or item.get("type") in ("function_call", "reasoning")
+        for item in rollout.output
+    )
 
 
 def _lines(taken: Taken, of_rollout: OfRollout, summary: ExportSummary) -> bytes:

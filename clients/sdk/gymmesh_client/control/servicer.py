@@ -12,7 +12,7 @@ from gymmesh.run.v1 import run_pb2
 from gymmesh_client.control.handle import RunHandle
 from gymmesh_client.dispatch import RunStateError
 from gymmesh_runtime.context import CallContext
-from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.errors import MeshError, field_invalid
 
 RUN_SERVICE: Final = "gymmesh.run.v1.RunService"
 AUTHORIZATION: Final = "authorization"
@@ -42,7 +42,7 @@ class RunServicer:
         newest_first = list(self._runs.values())[::-1]
         start = _position(request.page_token, len(newest_first))
         if request.page_size < 0:
-            raise _invalid("page_size", "must not be negative")
+            raise field_invalid("page_size", "must not be negative")
         end = start + min(request.page_size or _PAGE, _LARGEST_PAGE)
         return run_pb2.ListRunsResponse(
             runs=[run.snapshot() for run in newest_first[start:end]],
@@ -117,11 +117,5 @@ def _carry_out(run: RunHandle, request: run_pb2.ControlRunRequest) -> None:
 def _position(token: str, length: int) -> int:
     start = int(token) if token.isascii() and token.isdecimal() and len(token) < 10 else 0
     if token and not 0 < start < length:
-        raise _invalid("page_token", "is none that this server gave")
+        raise field_invalid("page_token", "is none that this server gave")
     return start
-
-
-def _invalid(field: str, problem: str) -> MeshError:
-    return MeshError(
-        errors_pb2.ERROR_REASON_FIELD_INVALID, f"{field} {problem}", metadata={"field": field}
-    )

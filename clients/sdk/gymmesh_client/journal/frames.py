@@ -3,7 +3,7 @@
 A journal is its header and then frames. The collector writes a frame only when the one before
 it is on disk, so what a kill or a power cut leaves half-written is the last frame and nothing
 else. A bad frame with a good later one behind it is therefore damage, and refused; without
-one it is a torn tail, whose outcomes nobody was told of, and cut off.
+one it is a torn tail, whose outcomes were never acknowledged, and cut off.
 """
 
 from __future__ import annotations

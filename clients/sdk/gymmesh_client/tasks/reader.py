@@ -31,7 +31,7 @@ OWN_KEYS: Final = ("task_id", "environment", "agent", "seed", "tags")
 PARAMS_KEY: Final = "responses_create_params"
 MAX_ROW_BYTES: Final = 64 * 1024 * 1024
 """A longer line would not fit a message of the mesh."""
-# What identical rows that name no id are told apart by.
+# What distinguishes identical rows that name no id.
 _COPY: Final = re.compile(r"t-[0-9a-f]{32}-\d+")
 
 
@@ -205,7 +205,7 @@ def _digest(data: bytes) -> bytes:
 
 
 def _content_id(row: dict[str, JsonValue], copies: dict[bytes, int]) -> str:
-    """An id made of the row's content; identical rows are told apart by a suffix."""
+    """An id made of the row's content; a suffix distinguishes identical rows."""
     digest = _digest(dumps(_sorted(row)))
     copy = copies.get(digest, 0)
     copies[digest] = copy + 1

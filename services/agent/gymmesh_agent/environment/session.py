@@ -178,6 +178,7 @@ class SessionClient:
         self._task = task
         self._clock = clock
         self._instance: discovery_pb2.Instance | None = None
+        self._peer: ResourcePeer  # at the instance
         self._asked = False  # whether CreateSession was sent
         self._lost = False  # whether its answer was not waited for
 
@@ -222,7 +223,7 @@ class SessionClient:
             request_id=request_id,
         )
         try:
-            reply = await self._peer().CallTool(request, timeout=self._hop())
+            reply = await self._peer.CallTool(request, timeout=self._hop())
             if reply.outcome == rollout_pb2.TOOL_OUTCOME_UNSPECIFIED:
                 raise violated("outcome", f"the answer of tool '{name}' has no outcome")
             return reply
@@ -241,7 +242,7 @@ class SessionClient:
             session_id=self.session_id, new_items=new_items, request_id=request_id
         )
         try:
-            reply = await self._peer().NextTurn(request, timeout=self._hop())
+            reply = await self._peer.NextTurn(request, timeout=self._hop())
             if not reply.items and not reply.done:
                 raise violated("items", "the environment's turn is empty, but it is not done")
             if not math.isfinite(reply.reward):
@@ -283,7 +284,7 @@ class SessionClient:
             session_id = self.session_id or await self._find_lost()
             if session_id:
                 request = resource_pb2.CloseSessionRequest(session_id=session_id)
-                await self._peer().CloseSession(request, timeout=_CLOSE_S)
+                await self._peer.CloseSession(request, timeout=_CLOSE_S)
         except MeshError as error:
             # The environment sweeps it when it has been idle for long enough.
             _log.warning("a session of %s not closed: %s", self.name, error)
@@ -309,11 +310,11 @@ class SessionClient:
     async def _open_at(
         self, instance: discovery_pb2.Instance
     ) -> resource_pb2.CreateSessionResponse:
-        self._instance = instance
+        self._instance, self._peer = instance, self._environments.peer(instance)
         self.environment = await self._environments.describe(instance, self._hop())
         self.version = self.environment.version
         self._asked = True
-        return await self._peer().CreateSession(self._creation(), timeout=self._hop())
+        return await self._peer.CreateSession(self._creation(), timeout=self._hop())
 
     async def _next_instance(
         self, instance: discovery_pb2.Instance, error: MeshError, tried: Sequence[str]
@@ -341,7 +342,7 @@ class SessionClient:
         if not self._lost:
             return ""
         timeout = min(self._environments.call_s, _CLOSE_S)
-        reply = await self._peer().CreateSession(self._creation(), timeout=timeout)
+        reply = await self._peer.CreateSession(self._creation(), timeout=timeout)
         return reply.session_id
 
     def _creation(self) -> resource_pb2.CreateSessionRequest:
@@ -358,9 +359,6 @@ class SessionClient:
         """The instance that holds the session."""
         assert self._instance is not None  # a step before `open` is an error of the caller
         return self._instance
-
-    def _peer(self) -> ResourcePeer:
-        return self._environments.peer(self._held())
 
     def _hop(self) -> float:
         return self._clock.hop(self._environments.call_s)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import model_pb2
@@ -16,8 +17,7 @@ _NO_ANSWER = frozenset(("failed", "cancelled", "in_progress", "queued"))
 _TOKEN_BYTES = 4  # token ids are little-endian int32
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ModelCall:
+class ModelCall(msgspec.Struct, frozen=True, eq=False):
     """A model call that was answered.
 
     Attributes:

@@ -94,7 +94,7 @@ def with_sent_calls(items: object, tools: object) -> object:
 
 
 def _with_sent(item: Any, tools: object) -> Any:
-    if not isinstance(item, Mapping) or item.get("type") != "function_call":
+    if not isinstance(item, dict) or item.get("type") != "function_call":
         return item
     changed = {}
     arguments, name = item.get("arguments"), item.get("name")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+import msgspec
 
 MAX_BODY: Final = 64 * 1024 * 1024
 """Bytes of an answer's body, at most."""
@@ -17,8 +18,7 @@ The latter need not be kept in memory while an answer is waited for, which may t
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """A whole answer. status: of HTTP. headers: by name, whatever its case."""
 
     status: int

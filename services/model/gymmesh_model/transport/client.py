@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import aiohttp
+import msgspec
 
 from gymmesh_model.transport.base import MAX_BODY, Answer, Body, StreamedAnswer
 from gymmesh_model.transport.causes import typed
@@ -32,8 +32,7 @@ _SMALL_BODY: Final = 16 * 1024
 _MOST_CONSTANT: Final = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
+class _Request(msgspec.Struct, frozen=True):
     """What is sent. headers: all but those of its body."""
 
     method: str
@@ -233,7 +232,10 @@ class HttpTransport:
             raise ProtocolViolated("its Transfer-Encoding is not 'chunked'")
         if headers.get("Content-Encoding", "").lower() not in ("", "identity"):
             raise ProtocolViolated("it is compressed, which it was asked not to be")
-        if sum(len(name) + len(value) + 4 for name, value in response.raw_headers) > self._max_head:
+        size = 0
+        for name, value in response.raw_headers:
+            size += len(name) + len(value) + 4
+        if size > self._max_head:
             raise TooLarge(f"its head is larger than {self._max_head} bytes")
         if (response.content_length or 0) > self._max_body:
             raise TooLarge(f"it is larger than {self._max_body} bytes")
@@ -244,12 +246,13 @@ class HttpTransport:
         An endpoint or proxy that sends an answer twice would have every later request on this
         connection answered by the answer to the one before, so it is not used again.
         """
+        if not answer.body or link.history is None:
+            return False
         known = hash(answer.body)
-        repeated = bool(answer.body) and known in link.recent
-        link.recent.append(known)
-        if repeated:
-            link.abort()
-        return repeated and answer.status == 200 and known not in self._constant
+        if not link.history.add(known):
+            return False
+        link.abort()
+        return answer.status == 200 and known not in self._constant
 
     def _remember_constant(self, body: bytes) -> None:
         """Remembers a body that came again on a connection of its own: it is a true answer."""
@@ -279,6 +282,13 @@ class _Streamed:
 
     async def read(self) -> bytes:
         """See StreamedAnswer."""
+        if self._response.content_length is not None:  # checked with the head
+            try:
+                body = await self._response.content.read()
+            except (aiohttp.ClientError, OSError) as failure:
+                raise typed(failure, self._link) from None
+            self.ended = True
+            return body
         pieces = []
         while piece := await self._next():
             pieces.append(piece)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import select
-from collections import defaultdict, deque
+from collections import defaultdict
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
@@ -26,18 +26,47 @@ _REMEMBERED: Final = 64
 _OPENING: Final = 128
 
 
+class History:
+    """The bodies that came on one connection of late, and whether more is waiting to be read."""
+
+    __slots__ = ("_bodies", "_poll", "_socket")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._bodies: dict[int, None] = {}  # their hashes, the oldest first
+        self._socket = transport.get_extra_info("socket")
+        self._poll = select.poll()
+        if self._socket is not None and self._socket.fileno() >= 0:
+            self._poll.register(self._socket.fileno(), select.POLLIN)
+
+    def add(self, body: int) -> bool:
+        """Adds the hash of a body; whether one like it is among those that came of late."""
+        bodies = self._bodies
+        repeated = body in bodies
+        bodies.pop(body, None)
+        bodies[body] = None
+        if len(bodies) > _REMEMBERED:
+            del bodies[next(iter(bodies))]
+        return repeated
+
+    def is_readable(self) -> bool:
+        """Whether something is waiting in the socket, or its other side has closed."""
+        if self._socket is None or self._socket.fileno() < 0:
+            return True
+        return bool(self._poll.poll(0))
+
+
 @dataclass(eq=False, slots=True)
 class Link:
     """The connection of one request, filled in once there is one.
 
-    kept: whether it has been used before. recent: hashes of the bodies that came on it. begun:
-    whether the answer's head has come.
+    kept: whether it has been used before. history: what came on it. begun: whether the answer's
+    head has come.
     """
 
     protocol: ResponseHandler | None = None
     transport: asyncio.Transport | None = None
     kept: bool = False
-    recent: deque[int] = field(default_factory=deque)
+    history: History | None = None
     begun: bool = False
 
     def abort(self) -> None:
@@ -74,7 +103,7 @@ class CheckedConnector(aiohttp.TCPConnector):
         self._opening: defaultdict[ConnectionKey, asyncio.Semaphore] = defaultdict(
             lambda: asyncio.Semaphore(_OPENING)
         )
-        self._recent: WeakKeyDictionary[ResponseHandler, deque[int]] = WeakKeyDictionary()
+        self._histories: WeakKeyDictionary[ResponseHandler, History] = WeakKeyDictionary()
 
     async def connect(
         self, req: ClientRequest, traces: list[Any], timeout: ClientTimeout
@@ -88,14 +117,14 @@ class CheckedConnector(aiohttp.TCPConnector):
                 raise ConnectionLost("connection closed by the endpoint")
             link = current_link.get()
             link.protocol, link.transport = protocol, transport
-            recent = self._recent.get(protocol)
-            link.kept = recent is not None
-            if recent is None:
-                recent = self._recent[protocol] = deque(maxlen=_REMEMBERED)
-            link.recent = recent
+            history = self._histories.get(protocol)
+            link.kept = history is not None
+            if history is None:
+                history = self._histories[protocol] = History(transport)
+            link.history = history
             # A new one over TLS may have to read what belongs to its handshake.
             looks = link.kept or transport.get_extra_info("sslcontext") is None
-            if not protocol.should_close and not (looks and _is_readable(transport)):
+            if not protocol.should_close and not (looks and history.is_readable()):
                 return connection
             connection.close()
             if not link.kept:
@@ -106,13 +135,3 @@ class CheckedConnector(aiohttp.TCPConnector):
     ) -> ResponseHandler:
         async with self._opening[req.connection_key], asyncio.timeout(self._connect_timeout):
             return await super()._create_connection(req, traces, timeout)
-
-
-def _is_readable(transport: asyncio.Transport) -> bool:
-    """Whether something is waiting in the socket, or its other side has closed."""
-    sock = transport.get_extra_info("socket")
-    if sock is None or sock.fileno() < 0:
-        return True
-    poll = select.poll()
-    poll.register(sock.fileno(), select.POLLIN)
-    return bool(poll.poll(0))

@@ -182,7 +182,7 @@ class _Trial:
                     raise Flaw(f"{tool.function.name} is offered, but call_other is not defined")
                 if answer.outcome != rollout_pb2.TOOL_OUTCOME_BAD_ARGUMENTS:
                     raise Flaw(f"{tool.function.name} took arguments that are not JSON")
-        return "told, not raised"
+        return "answered, not raised"
 
     async def answers_calls(self) -> str:
         """Each tool answers one valid call, with arguments made up from its schema."""
@@ -219,7 +219,7 @@ class _Trial:
         text = answer.text.decode(errors="replace")[:_SHOWN]
         if answer.outcome == rollout_pb2.TOOL_OUTCOME_BAD_ARGUMENTS:
             return f"did not take {shown}: {text}"
-        return f"told the model {text!r}"
+        return f"answered {text!r}"
 
     async def takes_turns(self) -> str:
         """A turn after an answer that says little comes without a fault, where turns are taken."""

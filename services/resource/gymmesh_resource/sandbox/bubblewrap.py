@@ -195,9 +195,9 @@ class BubblewrapSandbox(LocalSandbox):
     def _launch(
         self, program: Program, limits: Limits, slot: int, late: Mapping[str, str] | None = None
     ) -> Launch:
-        status, told = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        launch = Launch([], descriptors=[told], status=status)
-        arguments = [*self._surroundings(limits), "--json-status-fd", str(told)]
+        status, writes = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        launch = Launch([], descriptors=[writes], status=status)
+        arguments = [*self._surroundings(limits), "--json-status-fd", str(writes)]
         launch.descriptors.append(_memory_file(self._filter))
         arguments += ["--seccomp", str(launch.descriptors[-1])]
         for name, content in program.files.items():

@@ -87,7 +87,7 @@ class PipeReader:
         if data:
             self._buffer += data
             if len(self._buffer) >= _AHEAD:
-                self._unwatch()  # until somebody asks for more
+                self._unwatch()  # until more is asked for
             self._changed.set()
         else:
             self._end()

@@ -47,7 +47,7 @@ class Process:
         self.pid = popen.pid
         self._exited = asyncio.Event()
         self._killed = False
-        #: How it ended, as `communicate` found; None: not yet, or somebody else talks with it.
+        #: How it ended, as `communicate` found; None: not yet, or other code reads its output.
         self.ending: Ending | None = None
         self._pidfd = -1
 

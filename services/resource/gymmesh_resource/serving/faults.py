@@ -16,7 +16,7 @@ from typing import NoReturn
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_responses import CodecError, item_to_dict
-from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.errors import MeshError, field_invalid
 from gymmesh_runtime.text.faults import describe, shown_place, traceback_id
 from gymmesh_runtime.text.secrets import mask_secrets
 
@@ -24,7 +24,7 @@ from ..errors import Blocked, DefinitionError, TaskInvalid, TookTooLong, WrongRe
 from ..task import Task
 from ..workers import PoolSaturated
 
-__all__ = ["environment_fault", "field_invalid", "items_fault", "raise_from", "task_invalid"]
+__all__ = ["environment_fault", "items_fault", "raise_from", "task_invalid"]
 
 _LOGGER = logging.getLogger("gymmesh.resource")
 _Reason = errors_pb2.ErrorReason
@@ -95,13 +95,6 @@ def task_invalid(error: TaskInvalid, environment: str, task_id: str = "") -> Mes
         f"The environment {environment!r} cannot take the task"
         f"{f' {task_id!r}' if task_id else ''}: {error.field} {error.problem}.",
         metadata={key: value for key, value in metadata.items() if value},
-    )
-
-
-def field_invalid(field: str, problem: str) -> MeshError:
-    """FIELD_INVALID for a field of a request."""
-    return MeshError(
-        _Reason.ERROR_REASON_FIELD_INVALID, f"{field} {problem}.", metadata={"field": field}
     )
 
 

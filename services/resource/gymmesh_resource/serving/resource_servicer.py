@@ -16,7 +16,7 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh_responses import new_message
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.contract import CONTRACT_VERSION
-from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.errors import MeshError, field_invalid
 from gymmesh_runtime.telemetry.current_rollout import for_rollout
 
 from ..environment import Said, Turn
@@ -26,7 +26,7 @@ from ..rollout import Transcript
 from ..session import Session
 from ..task import Task
 from ..verdicts import turn_reward
-from .faults import environment_fault, field_invalid, items_fault, raise_from
+from .faults import environment_fault, items_fault, raise_from
 from .served import ServedEnvironment, seed_of
 from .sessions import OpenSession
 from .tool_calls import ToolCalls

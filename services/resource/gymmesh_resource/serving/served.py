@@ -31,6 +31,8 @@ __all__ = ["CLOSE_S", "ServedEnvironment", "seed_of"]
 
 #: Seconds that an environment may take to free one session.
 CLOSE_S: Final = 5.0
+# What an author may write that opening a session awaits.
+_OPENING: Final = ("create_state", "session_tools", "opening")
 # As many as JSON readers keep.
 _SEED_BITS: Final = 53
 
@@ -85,6 +87,8 @@ class ServedEnvironment:
             limit_each=config.session_limit_each,
             idle_s=config.session_idle_s,
             in_order=self.in_order,
+            opens_at_once=not any(map(self.defines, _OPENING)),
+            closes_at_once=not self._closes_sessions,
             close=self.end_session,
             clock=clock,
         )

@@ -82,7 +82,9 @@ class SessionStore(Generic[S]):
     `limit`: sessions at a time, and `limit_each` those of one identity; 0 for no limit. `idle_s`:
     seconds without a call after which `sweep` closes a session, 0 for never. `in_order`: calls
     of a session run one after another. `close`: the environment's part of closing one, which must
-    not raise. `clock`: seconds that never go back.
+    not raise. `opens_at_once`, `closes_at_once`: the environment's part of opening or closing one
+    awaits nothing that could be cut off, so that it needs no task of its own. `clock`: seconds
+    that never go back.
     """
 
     def __init__(
@@ -94,7 +96,11 @@ class SessionStore(Generic[S]):
         clock: Callable[[], float] = time.monotonic,
         limit_each: int = 0,
         in_order: bool = False,
+        opens_at_once: bool = False,
+        closes_at_once: bool = False,
     ) -> None:
+        self._opens_at_once = opens_at_once
+        self._closes_at_once = closes_at_once
         self._limit = limit
         self._limit_each = limit_each
         self._in_order = in_order
@@ -103,7 +109,8 @@ class SessionStore(Generic[S]):
         self._close_session = close
         self._clock = clock
         self._open: dict[str, OpenSession[S]] = {}
-        self._by_request: dict[str, tuple[int, asyncio.Task[OpenSession[S]]]] = {}
+        # Each with its request's digest. In place of one that is open at once: its id.
+        self._by_request: dict[str, tuple[int, asyncio.Task[OpenSession[S]] | str]] = {}
         self._closed = False
         self._emptied: asyncio.Event | None = None  # while `until_empty` waits
 
@@ -126,8 +133,14 @@ class SessionStore(Generic[S]):
         known = self._by_request.get(request_id)
         if known is None:
             self._refuse_full(owner_of(request_id))
+            if self._opens_at_once:
+                opened = await make(*arguments)
+                self._hold(request_id, digest, opened.session.id)
+                return opened
             task = self._start(request_id, digest, make(*arguments))
         elif known[0] == digest:
+            if isinstance(known[1], str):
+                return self._open[known[1]]
             task = known[1]
         else:
             raise MeshError(
@@ -182,7 +195,11 @@ class SessionStore(Generic[S]):
     async def close(self, session_id: str, identity: str = "") -> None:
         """Close a session, if this caller has it open, and cancel the calls that run in it."""
         found = self._remove(session_id, identity)
-        if found is not None:
+        if found is None:
+            return
+        if self._closes_at_once and found.calls.idle:
+            await self._end(found)
+        else:
             # In a task, so that a caller that goes away does not stop it.
             await until_done(asyncio.get_running_loop().create_task(self._end(found)))
 
@@ -213,7 +230,8 @@ class SessionStore(Generic[S]):
     async def close_all(self) -> None:
         """Refuse new sessions and close the open ones."""
         self.open_no_more()
-        opening = [task for _, task in self._by_request.values() if not task.done()]
+        known = [task for _, task in self._by_request.values() if not isinstance(task, str)]
+        opening = [task for task in known if not task.done()]
         for task in opening:
             task.cancel()
         if opening:
@@ -266,11 +284,16 @@ class SessionStore(Generic[S]):
         self, request_id: str, digest: int, making: Coroutine[Any, Any, OpenSession[S]]
     ) -> asyncio.Task[OpenSession[S]]:
         task = asyncio.get_running_loop().create_task(making)
-        self._by_request[request_id] = (digest, task)
-        if self._limit_each:
-            self._by_owner[owner_of(request_id)] += 1
+        self._hold(request_id, digest, task)
         task.add_done_callback(lambda ended: self._started(request_id, ended))
         return task
+
+    def _hold(
+        self, request_id: str, digest: int, session: asyncio.Task[OpenSession[S]] | str
+    ) -> None:
+        self._by_request[request_id] = (digest, session)
+        if self._limit_each:
+            self._by_owner[owner_of(request_id)] += 1
 
     def _started(self, request_id: str, task: asyncio.Task[OpenSession[S]]) -> None:
         if task.cancelled() or task.exception() is not None:

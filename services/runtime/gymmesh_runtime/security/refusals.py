@@ -108,7 +108,7 @@ def _of_plain(connection: socket.socket) -> str:
 
 
 def _of_tls(connection: socket.socket, host: str, tls: TlsConfig) -> str:
-    """Raises OSError where it is no matter of TLS, as of one who hangs up before he answers."""
+    """Raises OSError where it is no matter of TLS, as of a server that hangs up first."""
     name = tls.server_name or host
     try:
         stream = _context(tls).wrap_socket(connection, server_hostname=name)

@@ -30,7 +30,7 @@ class DirectoryWatch:
     ``on_snapshot`` is called when the registry sends a snapshot: at first, and
     whenever the connection broke or the registry is another one than before.
 
-    A registry in memory that was started again knows nobody at first. So instances that took
+    A registry in memory that was started again knows no instance at first. So instances that took
     calls, and are not in the first snapshot of a new connection, stay known for the length of a
     lease, in which all that are there register anew.
     """

@@ -1,4 +1,4 @@
-"""Where a process listens: addresses as text, and who can reach them."""
+"""Where a process listens: addresses as text, and from where they can be reached."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def family_of(host: str) -> socket.AddressFamily:
 
 
 def is_local(host: str) -> bool:
-    """Whether nobody but this machine can reach what listens on a host.
+    """Whether only this machine can reach what listens on a host.
 
     A name other than ``localhost`` may stand for any address, and so counts as reachable.
     """
@@ -38,13 +38,15 @@ def is_local(host: str) -> bool:
 def exposure(what: str, host: str, harm: str, *, tokens: bool = False) -> str:
     """A sentence on what others can do to ``what``, which listens on ``host``; empty: nothing.
 
-    ``tokens`` says that callers are told apart by tokens, which travel unencrypted.
+    ``tokens`` says that tokens identify callers, which travel unencrypted.
     """
     if is_local(host):
         return ""
     reach = "any address of this machine" if is_wildcard(host) else f"this machine at {host}"
     lacks = "NO ENCRYPTION" if tokens else "NO AUTHENTICATION, NO ENCRYPTION"
-    return f"{lacks}: {what} on {host}, and whoever can reach {reach} over the network can {harm}"
+    return (
+        f"{lacks}: {what} on {host}, and anyone who can reach {reach} over the network can {harm}"
+    )
 
 
 def log_exposure(what: str, host: str, harm: str, *, tokens: bool = False) -> None:
@@ -53,7 +55,7 @@ def log_exposure(what: str, host: str, harm: str, *, tokens: bool = False) -> No
         _log.warning("%s", sentence)
 
 
-#: What whoever reaches it can do to a service, metrics, and tools over MCP.
+#: What anyone who reaches it can do to a service, metrics, and tools over MCP.
 SERVICES_HARM: Final = "run rollouts, tools and models, and read tasks and answers"
 METRICS_HARM: Final = "read them"
 TOOLS_HARM: Final = "read what travels, the tokens of the sessions included, and call them"

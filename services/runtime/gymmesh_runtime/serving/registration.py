@@ -61,7 +61,7 @@ class Registration:
         self._health: discovery_pb2.Health.ValueType = (
             instance.health or discovery_pb2.HEALTH_SERVING
         )
-        self._changed = False  # the instance, since the registry was told of it
+        self._changed = False  # the instance, since the registry learned of it
         self._one_call = asyncio.Lock()  # a call under an old lease says nothing
         self._woken = asyncio.Event()
         self._stopping = False

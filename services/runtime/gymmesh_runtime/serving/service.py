@@ -32,7 +32,7 @@ class Service(Protocol):
 
     @property
     def instance_id(self) -> str:
-        """Unique among live instances; given by whoever composes the mesh."""
+        """Unique among live instances; given by the code that composes the mesh."""
 
     def servicers(self) -> Mapping[str, object]:
         """The servicer for each gRPC service it offers, by full name."""

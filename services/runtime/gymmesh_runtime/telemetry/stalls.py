@@ -1,8 +1,8 @@
 """What held up the event loop of this process, and for how long.
 
 A method of an environment or an agent that blocks where it should await stops every rollout of
-its process: their calls run out of time although nobody failed to answer. Who drives such a
-method notes its stalls here; who types a time-out looks whether there was one.
+its process: their calls run out of time although every peer answered. The code that drives such
+a method notes its stalls here; the code that types a time-out looks whether there was one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """OpenTelemetry traces: off unless `mesh.traces` asks for them, and loaded only then.
 
-A rollout is one trace, whose id follows from the rollout's: who knows a rollout finds its trace,
-and the attempts of one rollout share it. An agent begins it. A call to a peer carries W3C's
+A rollout is one trace, whose id follows from the rollout's: that id is enough to find
+it, and the attempts of one rollout share it. An agent begins it. A call to a peer carries W3C's
 `traceparent` in its metadata, and what serves the call goes on with the trace: so whatever the
 instrumented code of an environment does is in it, too.
 

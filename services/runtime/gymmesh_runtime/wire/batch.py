@@ -3,7 +3,7 @@
 What an RPC message costs is its handling, not its bytes, so every long-lived
 stream of the mesh (the mux both ways, Collect both ways) sends batches. When a
 batch leaves is decided by ``Coalescer``, which knows neither sockets nor clocks;
-``Outbox`` is its asyncio edge, between any number of senders and one writer, whom
+``Outbox`` is its asyncio edge, between any number of senders and one writer, which
 its ``Wakeup`` wakes.
 
     quiet stream     an item leaves at the end of the loop's turn
@@ -185,8 +185,8 @@ class OutboxClosed(Exception):
 class Outbox(Generic[T]):
     """Between many senders and one writer, on one event loop.
 
-    ``put`` never waits. The bounds are the sender's to keep: whoever may wait
-    asks ``full`` and awaits ``room()`` before a put; what may not wait (a
+    ``put`` never waits. The bounds are the sender's to keep: a sender that may wait
+    looks at ``full`` and awaits ``room()`` before a put; what may not wait (a
     cancellation, the end of a call) is put all the same.
     """
 
@@ -203,7 +203,7 @@ class Outbox(Generic[T]):
         self._max_items = max_queued_items
         self._max_bytes = max_queued_bytes
         self._room: deque[asyncio.Future[None]] = deque()
-        #: Whether whoever can wait should.
+        #: Whether senders that can wait should.
         self.full = False
         #: Whether it was closed; what is in it can still be taken.
         self.closed = False
@@ -278,7 +278,7 @@ class Outbox(Generic[T]):
 
     def _wake_all(self) -> None:
         # All of them: one that was woken may give up before it puts anything. They
-        # run in the order in which they came, and who finds it full again waits again.
+        # run in the order in which they came, and one that finds it full again waits again.
         waiting, self._room = self._room, deque()
         for waiter in waiting:
             if not waiter.done():

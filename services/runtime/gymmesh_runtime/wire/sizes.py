@@ -73,7 +73,7 @@ def read_request(spec: MethodSpec, data: bytes) -> Any:
 class PackedRequests:
     """A caller's stream of requests in their bytes, up to the first that is too large.
 
-    gRPC tells nobody what a stream of requests raises: such a one ends here, is kept as `error`,
+    gRPC does not report what a stream of requests raises: such a one ends here, is kept as `error`,
     and `give_up` is called, which is to end the call.
     """
 

@@ -236,7 +236,7 @@ class Exchange:
         if self._opener or self._peer_done:
             self.sender.close()
         else:
-            # Calls that crossed our go-away are still told that they came too late.
+            # Calls that crossed our go-away are still answered that they came too late.
             asyncio.get_running_loop().call_later(_LINGER_S, self._close_if_idle)
 
     def _close_if_idle(self) -> None:

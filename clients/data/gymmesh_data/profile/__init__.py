@@ -1,0 +1,35 @@
+"""Statistics of stored rollouts: what a run achieved, and whether another one did better.
+
+facts.py          what is counted of one row (pure)
+totals.py         rollouts added up by task and over all, one at a time (pure)
+distributions.py  many numbers in bounded memory (pure)
+estimators.py     pass@k and the like, standard errors, exact tests (pure)
+resampling.py     bootstrap and sign-flip test (numpy)
+health.py         what looks wrong (pure)
+report.py         `profile`
+comparison.py     `compare`
+reading.py        completed and failed rollouts of runs and files
+page.py           a profile as one HTML file (matplotlib)
+"""
+
+from gymmesh_data.profile.comparison import Comparison, compare
+from gymmesh_data.profile.estimators import majority_at_k, pass_at_k, pass_hat_k
+from gymmesh_data.profile.facts import Fields
+from gymmesh_data.profile.health import HealthWarning
+from gymmesh_data.profile.page import page_of
+from gymmesh_data.profile.report import Figure, Profile, ProfileOptions, profile
+
+__all__ = [
+    "Comparison",
+    "Fields",
+    "Figure",
+    "HealthWarning",
+    "Profile",
+    "ProfileOptions",
+    "compare",
+    "majority_at_k",
+    "page_of",
+    "pass_at_k",
+    "pass_hat_k",
+    "profile",
+]

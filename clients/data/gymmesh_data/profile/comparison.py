@@ -1,0 +1,210 @@
+"""Two or more runs of the same tasks: how much better, and whether that could be chance.
+
+Runs are paired by task (environment and id): what is compared is the mean reward of each task that
+was judged in both, so that easy and hard tasks do not hide the difference between the runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gymmesh_client import UserError
+from gymmesh_data.profile import resampling
+from gymmesh_data.profile.estimators import holm, mcnemar, pass_at_k
+from gymmesh_data.profile.report import Figure, ProfileOptions, figures_of, powers
+from gymmesh_data.profile.totals import TaskTotals, totals_of
+
+
+@dataclass(frozen=True, slots=True)
+class TaskChange:
+    """A task's mean reward in both runs."""
+
+    environment: str
+    task_id: str
+    before: float
+    after: float
+
+    @property
+    def difference(self) -> float:
+        """After less before."""
+        return round(self.after - self.before, 12)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {**asdict(self), "difference": self.difference}
+
+
+@dataclass(frozen=True, slots=True)
+class McNemar:
+    """McNemar's exact test: tasks that only one run solved, and the p value."""
+
+    gained: int
+    lost: int
+    p: float
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A run against the first one.
+
+    Attributes:
+        only_before, only_after: tasks that count nowhere, since one run alone judged them.
+        difference: of the tasks' mean rewards, after less before.
+        pass_at: differences of pass@k, by k, over tasks with k judged rollouts in both runs.
+        p: of the sign-flip test; exact: whether all signs were tried; corrected: after Holm, where
+            there are several comparisons.
+        mcnemar: None where a task was judged more than once, or rewards are not 0 or 1.
+        changes: every task, the largest difference first.
+    """
+
+    before: str
+    after: str
+    only_before: int
+    only_after: int
+    mean_before: float
+    mean_after: float
+    difference: Figure
+    pass_at: dict[int, Figure]
+    p: float
+    exact: bool
+    corrected: float
+    mcnemar: McNemar | None
+    changes: list[TaskChange]
+
+    @property
+    def wins(self) -> int:
+        """Tasks that the second run does better."""
+        return sum(one.difference > 0 for one in self.changes)
+
+    @property
+    def losses(self) -> int:
+        """Tasks that the second run does worse."""
+        return sum(one.difference < 0 for one in self.changes)
+
+    def to_dict(self, most: int) -> dict[str, Any]:
+        """For JSON, with so many of the tasks that changed most; docs/profile.md has the keys."""
+        wins, losses = self.wins, self.losses
+        return {
+            "before": self.before,
+            "after": self.after,
+            "tasks": len(self.changes),
+            "only_before": self.only_before,
+            "only_after": self.only_after,
+            "mean_before": self.mean_before,
+            "mean_after": self.mean_after,
+            "difference": self.difference.to_dict(),
+            "pass_at": {str(k): figure.to_dict() for k, figure in self.pass_at.items()},
+            "sign_flip": {"p": self.p, "exact": self.exact, "corrected": self.corrected},
+            "mcnemar": self.mcnemar and asdict(self.mcnemar),
+            "wins": wins,
+            "losses": losses,
+            "ties": len(self.changes) - wins - losses,
+            "changed_most": [one.to_dict() for one in self.changes[:most] if one.difference],
+        }
+
+
+_Tasks = dict[tuple[str, str], TaskTotals]
+
+
+def compare(paths: Sequence[Path], options: ProfileOptions | None = None) -> list[Comparison]:
+    """Compare each run with the first.
+
+    Raises:
+        UserError: there is one run only, a file cannot be read, or two runs share no judged task.
+    """
+    options = options or ProfileOptions()
+    if len(paths) < 2:
+        raise UserError("compare: give two runs or more; gym-cli profile is for one")
+    runs = [_judged(path, options) for path in paths]
+    first = runs[0]
+    found = [
+        _against(str(paths[0]), first, str(path), run, options)
+        for path, run in zip(paths[1:], runs[1:], strict=True)
+    ]
+    corrected = holm([one.p for one in found])
+    return [replace(one, corrected=p) for one, p in zip(found, corrected, strict=True)]
+
+
+def _judged(path: Path, options: ProfileOptions) -> _Tasks:
+    totals = totals_of([path], options.solved_at, options.fields)
+    tasks = {key: task for key, task in totals.tasks.items() if task.judged}
+    if not tasks:
+        raise UserError(f"{path}: no rollout there has a reward, so there is nothing to compare")
+    return tasks
+
+
+def _against(
+    before: str, first: _Tasks, after: str, second: _Tasks, options: ProfileOptions
+) -> Comparison:
+    shared = sorted(first.keys() & second.keys())
+    if not shared:
+        raise UserError(_no_overlap(before, first, after, second))
+    pairs = [(first[key], second[key]) for key in shared]
+    changes = [
+        TaskChange(*key, one.mean or 0.0, other.mean or 0.0)
+        for key, (one, other) in zip(shared, pairs, strict=True)
+    ]
+    differences = [one.difference for one in changes]
+    difference, pass_at = _figures(pairs, differences, options)
+    p, exact = resampling.sign_flip(
+        differences, resamples=max(1, options.resamples), seed=options.seed
+    )
+    return Comparison(
+        before,
+        after,
+        len(first) - len(shared),
+        len(second) - len(shared),
+        math.fsum(one.before for one in changes) / len(changes),
+        math.fsum(one.after for one in changes) / len(changes),
+        difference,
+        pass_at,
+        p,
+        exact,
+        p,
+        _mcnemar(pairs),
+        sorted(changes, key=lambda one: (-abs(one.difference), one.environment, one.task_id)),
+    )
+
+
+def _figures(
+    pairs: list[tuple[TaskTotals, TaskTotals]], differences: list[float], options: ProfileOptions
+) -> tuple[Figure, dict[int, Figure]]:
+    columns = [(differences, [1.0] * len(differences))]
+    ks = powers(max(min(one.judged, other.judged) for one, other in pairs))
+    for k in ks:
+        sums, weights = [0.0] * len(pairs), [0.0] * len(pairs)
+        for place, (one, other) in enumerate(pairs):
+            if one.judged >= k and other.judged >= k:
+                after = pass_at_k(other.judged, other.solved, k)
+                sums[place] = after - pass_at_k(one.judged, one.solved, k)
+                weights[place] = 1.0
+        columns.append((sums, weights))
+    figures = figures_of(columns, options)
+    difference = figures[0]
+    assert difference is not None  # every weight is 1
+    by_k = {k: one for k, one in zip(ks, figures[1:], strict=True) if one is not None}
+    return difference, by_k
+
+
+def _mcnemar(pairs: list[tuple[TaskTotals, TaskTotals]]) -> McNemar | None:
+    both = [task for pair in pairs for task in pair]
+    if any(task.judged > 1 or task.reward not in (0.0, 1.0) for task in both):
+        return None
+    gained = sum(other.reward > one.reward for one, other in pairs)
+    lost = sum(other.reward < one.reward for one, other in pairs)
+    return McNemar(gained, lost, mcnemar(gained, lost))
+
+
+def _no_overlap(before: str, first: _Tasks, after: str, second: _Tasks) -> str:
+    def told(tasks: _Tasks) -> str:
+        environment, task_id = next(iter(tasks))
+        return f"{len(tasks)} such as {task_id!r} of environment {environment or '(none)'!r}"
+
+    return (
+        f"{before} and {after} have no judged task in common ({told(first)}; {told(second)}); "
+        "compare runs of the same task file"
+    )

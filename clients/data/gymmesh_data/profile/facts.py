@@ -1,0 +1,242 @@
+"""What a profile takes from one rollout's row. Pure.
+
+Rows may come from other programs. Values of a kind that cannot be counted (a token count that is a
+text) are left out, and `Unread` counts them by key, so that the report can say so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, Final
+
+from gymmesh_data.rollout import Json, StoredRollout
+from gymmesh_responses import CodecError, dumps, loads
+
+Unread = Counter[str]
+CUT_SHORT: Final = frozenset(("MAX_STEPS", "MAX_OUTPUT_TOKENS", "CONTEXT_LENGTH", "ABORTED"))
+_STAGES: Final = {"all": "duration_us", "model": "model_us", "tools": "tools_us"}
+_MANY_TOOLS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """Where a row says what a profile asks for.
+
+    Attributes:
+        answer: the key of the answer that votes for majority@k, in the verifier's evidence or the
+            row.
+        difficulty: the key of a task's difficulty, in its tags or the row.
+    """
+
+    answer: str = "extracted_answer"
+    difficulty: str = "difficulty"
+
+
+@dataclass(slots=True)
+class Facts:
+    """One rollout, as far as it is counted.
+
+    Attributes:
+        labels: the groups that its task is in: pairs of a kind and a name.
+        reward: None where it failed or was not judged.
+        failure: boundary, reason and component; None for a completed one.
+        tokens: by kind: input, cached, output, reasoning; those that the row has.
+        latency_s: seconds by stage.
+        calls: tool calls by name; invalid: those of no such tool, or whose arguments are no object.
+        identity: 8 bytes of the rollout's id; empty where the row has none.
+        content: 8 bytes of what the model and the tools said.
+        empty: whether the model said and called nothing.
+        all_at_once: whether one model call called every tool that there is, of three or more.
+    """
+
+    environment: str
+    task_id: str
+    labels: tuple[tuple[str, str], ...]
+    reward: float | None
+    failure: tuple[str, str, str] | None
+    stop_reason: str
+    status: str
+    identity: bytes
+    content: bytes
+    started_at: float | None
+    steps: int | None
+    turns: int
+    answer: bytes | None
+    empty: bool
+    all_at_once: bool
+    tokens: dict[str, int] = field(default_factory=dict)
+    latency_s: dict[str, float] = field(default_factory=dict)
+    calls: Counter[str] = field(default_factory=Counter)
+    invalid: Counter[str] = field(default_factory=Counter)
+    components: list[tuple[str, float]] = field(default_factory=list)
+
+
+def facts_of(rollout: StoredRollout, fields: Fields, unread: Unread) -> Facts:
+    """What there is to count of a rollout."""
+    row, verdict = rollout.row, _object(rollout.row.get("verification"))
+    metadata, timings = rollout.metadata, _object(rollout.metadata.get("timings"))
+    told = _Output(rollout)
+    steps = _number(metadata, "steps_taken", "metadata.steps_taken", unread)
+    started = _number(timings, "started_at", "metadata.timings.started_at", unread)
+    return Facts(
+        environment=rollout.text("environment"),
+        task_id=rollout.task_id,
+        labels=_labels(rollout, fields),
+        reward=None if rollout.failed else rollout.reward,
+        failure=_failure(_object(row["failure"])) if rollout.failed else None,
+        stop_reason=rollout.text("stop_reason"),
+        status=str(verdict.get("status") or ""),
+        identity=_digest(rollout.rollout_id.encode("utf-8", "surrogatepass"))
+        if rollout.rollout_id
+        else b"",
+        content=_digest(dumps(told.said)),
+        started_at=started,
+        steps=told.steps if steps is None else int(steps),
+        turns=told.turns,
+        answer=_answer(row, verdict, fields.answer),
+        empty=not told.calls and not told.spoke,
+        all_at_once=told.all_at_once,
+        tokens=_tokens(_object(rollout.row["response"].get("usage")), unread),
+        latency_s=_latency(timings, verdict, unread),
+        calls=told.calls,
+        invalid=told.invalid,
+        components=_components(verdict, unread),
+    )
+
+
+class _Output:
+    """What the items of a rollout's output tell."""
+
+    def __init__(self, rollout: StoredRollout) -> None:
+        self.calls: Counter[str] = Counter()
+        self.invalid: Counter[str] = Counter()
+        self.said: list[Any] = []
+        self.steps = self.turns = 0
+        self.spoke = self.all_at_once = False
+        offered = {str(tool.get("name")) for tool in rollout.tools if tool.get("name")}
+        together: set[str] = set()
+        answering = False
+        for item in rollout.output:
+            kind = item.get("type", "message")
+            theirs = kind == "function_call_output" or item.get("role") in ("user", "system")
+            if theirs:
+                together.clear()
+                self.turns += kind == "message"
+            elif not answering:
+                self.steps += 1
+            answering = not theirs
+            if kind == "function_call":
+                together.add(self._call(item, offered))
+                if len(offered) >= _MANY_TOOLS and together >= offered:
+                    self.all_at_once = True
+                self.said.append([item.get("name"), item.get("arguments")])
+            else:
+                self.said.append(item.get("content", item.get("output")))
+                self.spoke = self.spoke or (kind == "message" and not theirs and _speaks(item))
+
+    def _call(self, item: Json, offered: set[str]) -> str:
+        name = str(item.get("name"))
+        self.calls[name] += 1
+        if (offered and name not in offered) or not _is_object(item.get("arguments")):
+            self.invalid[name] += 1
+        return name
+
+
+def _speaks(item: Json) -> bool:
+    content = item.get("content")
+    if isinstance(content, str):
+        return bool(content.strip())
+    parts = content if isinstance(content, list) else []
+    texts = (part.get("text") or part.get("refusal") for part in parts if isinstance(part, dict))
+    return any(isinstance(text, str) and text.strip() for text in texts)
+
+
+def _is_object(arguments: Any) -> bool:
+    if arguments in ("", "{}"):
+        return True
+    try:
+        return isinstance(arguments, str) and isinstance(loads(arguments), dict)
+    except CodecError:
+        return False
+
+
+def _labels(rollout: StoredRollout, fields: Fields) -> tuple[tuple[str, str], ...]:
+    tags = _object(rollout.row.get("tags"))
+    labels = [("environment", rollout.text("environment") or "(none)")]
+    labels += [(f"tag {key}", str(tags[key])) for key in sorted(tags) if key != fields.difficulty]
+    difficulty = tags.get(fields.difficulty, rollout.row.get(fields.difficulty))
+    if isinstance(difficulty, str | int | float):
+        labels.append(("difficulty", str(difficulty)))
+    return tuple(labels)
+
+
+def _failure(failure: Json) -> tuple[str, str, str]:
+    status = _object(failure.get("status"))
+    told = (failure.get("boundary"), status.get("reason"), failure.get("component"))
+    boundary, reason, component = (str(one or "") for one in told)
+    return boundary or "(none)", reason, component
+
+
+def _answer(row: Json, verdict: Json, key: str) -> bytes | None:
+    answer = _object(verdict.get("evidence")).get(key, row.get(key))
+    return None if answer is None else _digest(dumps(answer))
+
+
+def _tokens(usage: Json, unread: Unread) -> dict[str, int]:
+    places = {
+        "input": (usage, "input_tokens"),
+        "cached": (_object(usage.get("input_tokens_details")), "cached_tokens"),
+        "output": (usage, "output_tokens"),
+        "reasoning": (_object(usage.get("output_tokens_details")), "reasoning_tokens"),
+    }
+    found = {
+        name: _number(part, key, f"response.usage {key}", unread)
+        for name, (part, key) in places.items()
+    }
+    return {name: int(value) for name, value in found.items() if value is not None}
+
+
+def _latency(timings: Json, verdict: Json, unread: Unread) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for name, key in (*_STAGES.items(), ("verify", "verify_us")):
+        value = _number(timings, key, f"metadata.timings.{key}", unread)
+        if value is not None:
+            found[name] = value / 1e6
+    stages = verdict.get("stages")
+    for stage in stages if isinstance(stages, list) else []:
+        value = _number(_object(stage), "duration_us", "verification.stages duration_us", unread)
+        if value is not None:
+            name = f"verify: {stage.get('name')}"
+            found[name] = found.get(name, 0.0) + value / 1e6
+    return found
+
+
+def _components(verdict: Json, unread: Unread) -> list[tuple[str, float]]:
+    parts = verdict.get("components")
+    found = []
+    for part in parts if isinstance(parts, list) else []:
+        value = _number(_object(part), "value", "verification.components value", unread)
+        if value is not None:
+            found.append((str(part.get("name")), value))
+    return found
+
+
+def _number(part: Json, key: str, name: str, unread: Unread) -> float | None:
+    value = part.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        unread[name] += 1
+        return None
+    return value
+
+
+def _object(value: Any) -> Json:
+    return value if isinstance(value, dict) else {}
+
+
+def _digest(content: bytes) -> bytes:
+    return blake2b(content, digest_size=8).digest()

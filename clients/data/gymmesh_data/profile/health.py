@@ -1,0 +1,146 @@
+"""What looks wrong in a run: each warning a name, a sentence and its figures. Pure.
+
+A warning is a reason to look at rollouts, not a proof.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from gymmesh_data.profile.distributions import TimeBin
+from gymmesh_data.profile.totals import Totals
+
+_FEW: Final = 0.05
+_HALF: Final = 0.5
+_LEAST: Final = 30  # rollouts below which a trend says nothing
+
+
+@dataclass(frozen=True, slots=True)
+class HealthWarning:
+    """A warning: a stable name, what was seen and what to do, and the figures behind it."""
+
+    name: str
+    text: str
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def warnings_of(totals: Totals) -> list[HealthWarning]:
+    """All warnings that a run gives rise to."""
+    return [*_rewards(totals), *_doubles(totals), *_outcomes(totals), *_hacking(totals)]
+
+
+def _rewards(totals: Totals) -> Iterator[HealthWarning]:
+    reward = totals.reward
+    if reward.count > 1 and reward.least == reward.greatest:
+        text = f"every reward is {reward.least:g}: nothing to learn from; look at the verifier"
+        yield HealthWarning(
+            "constant_reward", text, {"reward": reward.least, "rollouts": reward.count}
+        )
+        return
+    repeated = [task for task in totals.tasks.values() if task.judged > 1]
+    alike = sum(task.least == task.greatest for task in repeated)
+    if repeated and alike / len(repeated) > _HALF:
+        text = (
+            f"{alike} of {len(repeated)} tasks have the same reward in all repeats: their groups "
+            "have no advantage to train on; --write-tasks keeps the others"
+        )
+        yield HealthWarning("groups_without_spread", text, {"tasks": alike, "of": len(repeated)})
+    for name, part in sorted(totals.components.items()):
+        if part.count > 1 and part.least == part.greatest:
+            text = f"the reward component {name!r} is always {part.least:g}"
+            yield HealthWarning("constant_component", text, {"value": part.least})
+
+
+def _doubles(totals: Totals) -> Iterator[HealthWarning]:
+    if totals.repeated_rows:
+        text = f"{totals.repeated_rows} rows were left out: another row has their rollout_id"
+        yield HealthWarning("repeated_rows", text, {"rows": totals.repeated_rows})
+    doubles = sum(task.doubles for task in totals.tasks.values())
+    if totals.reward.count and doubles / totals.reward.count > _FEW:
+        text = (
+            f"{doubles} of {totals.reward.count} rollouts are word for word another one of their "
+            "task: is the temperature 0, or an answer cache on?"
+        )
+        yield HealthWarning("same_rollouts", text, {"rollouts": doubles, "of": totals.reward.count})
+
+
+def _outcomes(totals: Totals) -> Iterator[HealthWarning]:
+    verifier = sum(n for cause, n in totals.failures.items() if cause[0] == "VERIFIER")
+    if verifier:
+        text = f"{verifier} rollouts failed in the verifier; they count in no figure"
+        yield HealthWarning("verifier_errors", text, {"rollouts": verifier})
+    unjudged = totals.unjudged.total()
+    if unjudged:
+        text = f"{unjudged} rollouts have no reward; they count in no figure, not as 0"
+        yield HealthWarning("unjudged", text, {"rollouts": unjudged})
+    cut = totals.signs.cut_short
+    if totals.reward.count and cut / totals.reward.count > _FEW:
+        text = (
+            f"{cut} of {totals.reward.count} rollouts were cut short by a limit of steps, tokens "
+            "or context: raise it, or rewards measure the limit"
+        )
+        yield HealthWarning("truncation", text, {"rollouts": cut, "of": totals.reward.count})
+
+
+def _hacking(totals: Totals) -> Iterator[HealthWarning]:
+    signs = totals.signs
+    if signs.empty_solved:
+        text = f"{signs.empty_solved} rollouts solved their task without an answer or a tool call"
+        yield HealthWarning("rewarded_empty_answers", text, {"rollouts": signs.empty_solved})
+    if signs.at_once_solved:
+        text = (
+            f"{signs.at_once_solved} rollouts solved their task after calling every tool at once "
+            f"({signs.at_once} did so)"
+        )
+        figures = {"solved": signs.at_once_solved, "rollouts": signs.at_once}
+        yield HealthWarning("all_tools_at_once", text, figures)
+    slope = length_correlation(totals)
+    if slope is not None and abs(slope) > _HALF and signs.tokens.count >= _LEAST:
+        kind = "longer" if slope > 0 else "shorter"
+        text = f"{kind} rollouts have higher rewards (correlation {slope:.2f}): is length rewarded?"
+        yield HealthWarning("length_rewarded", text, {"correlation": slope})
+    yield from _drift(totals)
+
+
+def length_correlation(totals: Totals) -> float | None:
+    """Pearson's correlation of output tokens and reward; None where one of them is constant."""
+    signs = totals.signs
+    tokens, rewards, count = signs.tokens, signs.rewards, signs.tokens.count
+    if count < 2 or not tokens.deviation or not rewards.deviation:
+        return None
+    shared = signs.products - tokens.total * rewards.total / count
+    return max(-1.0, min(1.0, shared / (count - 1) / (tokens.deviation * rewards.deviation)))
+
+
+def _drift(totals: Totals) -> Iterator[HealthWarning]:
+    """Whether the last third of the rollouts is much longer or shorter than the first third."""
+    parts = [one for _, one in totals.series]
+    third = sum(one.rollouts for one in parts) / 3
+    if third * 3 < _LEAST:
+        return
+    early, late = _first(parts, third), _first(parts[::-1], third)
+    if early.rollouts + late.rollouts > third * 3:  # they overlap
+        return
+    before, after = early.tokens / early.rollouts, late.tokens / late.rollouts
+    if before and after and abs(math.log2(after / before)) > _HALF:
+        text = (
+            f"rollouts went from {before:.0f} to {after:.0f} output tokens between the first and "
+            "the last third of the run"
+        )
+        yield HealthWarning("length_drift", text, {"first": before, "last": after})
+
+
+def _first(parts: list[TimeBin], rollouts: float) -> TimeBin:
+    taken = TimeBin()
+    for one in parts:
+        if taken.rollouts >= rollouts:
+            break
+        taken.take(one)
+    return taken

@@ -1,0 +1,30 @@
+"""The outcomes of runs and files: completed rollouts and those that failed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from gymmesh_client import OutputFiles, open_run
+from gymmesh_data.rollout import StoredRollout, stored_rollout
+from gymmesh_data.sources import read_rollouts
+
+
+def read_outcomes(paths: Iterable[Path]) -> Iterator[StoredRollout]:
+    """The completed rollouts of each path, then its failed ones; a path given twice is read once.
+
+    The failures of a run are those that are current; those of a file stand in NAME.failures.jsonl
+    beside it, if that is there.
+
+    Raises:
+        UserError: a file cannot be read, or has a row that is no rollout's.
+    """
+    for path in {path.resolve(): path for path in paths}.values():
+        yield from read_rollouts([path])
+        files = OutputFiles(path)
+        if files.journal.exists():
+            with open_run(path) as run:
+                for row in run.failures():
+                    yield stored_rollout(row, f"{path}: rollout {row.get('rollout_id')}")
+        elif files.failures.exists() and files.failures.resolve() != path.resolve():
+            yield from read_rollouts([files.failures])

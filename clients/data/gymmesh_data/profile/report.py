@@ -1,0 +1,336 @@
+"""A profile: the figures of some runs, made of their totals."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from gymmesh_data.profile import resampling
+from gymmesh_data.profile.estimators import majority_at_k, pass_at_k, pass_hat_k, ratio
+from gymmesh_data.profile.facts import Fields
+from gymmesh_data.profile.health import HealthWarning, length_correlation, warnings_of
+from gymmesh_data.profile.totals import TaskTotals, Totals, totals_of
+
+_MOST_GROUPS: Final = 50
+_MOST_MAJORITY: Final = 32  # exact counting of votes takes long beyond
+_BANDS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileOptions:
+    """How a profile is made.
+
+    Attributes:
+        solved_at: a rollout solves its task when its reward is at least this.
+        resamples: of each bootstrap; 0: no intervals.
+        seed: of the random draws.
+        confidence: of intervals.
+        fields: where rows say what is asked for.
+    """
+
+    solved_at: float = 1.0
+    resamples: int = 2000
+    seed: int = 0
+    confidence: float = 0.95
+    fields: Fields = field(default_factory=Fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A mean over tasks.
+
+    Attributes:
+        error: the standard error, clustered by task; None for a single task.
+        interval: from the bootstrap over tasks; None without numpy or with a single task.
+        tasks: how many tasks count in it.
+    """
+
+    value: float
+    error: float | None
+    interval: tuple[float, float] | None
+    tasks: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        named = asdict(self)
+        return {"value": named.pop("value"), "standard_error": named.pop("error"), **named}
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFigures:
+    """The figures of the tasks of an environment, a tag or a difficulty."""
+
+    kind: str
+    name: str
+    tasks: int
+    judged: int
+    failed: int
+    mean: Figure | None
+    pass_rate: Figure | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "tasks": self.tasks,
+            "judged": self.judged,
+            "failed": self.failed,
+            "mean_reward": self.mean and self.mean.to_dict(),
+            "pass_at_1": self.pass_rate and self.pass_rate.to_dict(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What `profile` found.
+
+    Attributes:
+        totals: what it is made of; distributions and counts are there.
+        estimates: by name (pass_at, pass_hat, majority_at, avg_at) and k.
+        median: of the tasks' mean rewards, with its interval.
+        groups: by environment, tag and difficulty; left_out: tags with too many values for it.
+        bands: how many tasks have a pass rate of 0, up to 0.25, 0.5, 0.75, below 1, and of 1.
+    """
+
+    inputs: tuple[str, ...]
+    options: ProfileOptions
+    totals: Totals
+    mean: Figure | None
+    median: tuple[float, tuple[float, float] | None] | None
+    estimates: dict[str, dict[int, Figure]]
+    groups: list[GroupFigures]
+    left_out: list[str]
+    bands: dict[str, int]
+    warnings: list[HealthWarning]
+
+    def tasks_between(self, low: float, high: float) -> Iterator[TaskTotals]:
+        """The tasks whose pass rate is in a band, both ends included, in the order of the rows."""
+        for task in self.totals.tasks.values():
+            rate = task.pass_rate
+            if rate is not None and low <= rate <= high:
+                yield task
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON; docs/profile.md has the keys."""
+        totals, median = self.totals, self.median
+        return {
+            "inputs": list(self.inputs),
+            "solved_at": self.options.solved_at,
+            "seed": self.options.seed,
+            "resamples": self.options.resamples,
+            "confidence": self.options.confidence,
+            "rollouts": self.rollouts(),
+            "tasks": {"all": len(totals.tasks), **self.bands},
+            "mean_reward": self.mean and self.mean.to_dict(),
+            "median_reward": median and {"value": median[0], "interval": median[1]},
+            "estimates": {
+                name: {str(k): figure.to_dict() for k, figure in by_k.items()}
+                for name, by_k in self.estimates.items()
+            },
+            "groups": [one.to_dict() for one in self.groups],
+            "tags_left_out": self.left_out,
+            "components": {name: d.to_dict() for name, d in sorted(totals.components.items())},
+            "distributions": {
+                "reward": totals.reward.to_dict(),
+                "steps": totals.steps.to_dict(),
+                "turns": totals.turns.to_dict(),
+                "tool_calls": totals.calls.to_dict(),
+            },
+            "tokens": {name: one.to_dict() | {"total": one.total} for name, one in _known(totals)},
+            "latency_s": {name: d.to_dict() for name, d in sorted(totals.latency.items())},
+            "tools": {name: asdict(one) for name, one in sorted(totals.tools.items())},
+            "failures": [
+                {"boundary": cause[0], "reason": cause[1], "component": cause[2], "count": count}
+                for cause, count in sorted(totals.failures.items())
+            ],
+            "stop_reasons": dict(sorted(totals.stop_reasons.items())),
+            "length_correlation": length_correlation(totals),
+            "over_time": [{"started_at": at, **asdict(one)} for at, one in totals.series],
+            "health": [one.to_dict() for one in self.warnings],
+            "not_read": dict(sorted(totals.unread.items())),
+        }
+
+    def rollouts(self) -> dict[str, int]:
+        """How many rollouts there are of each kind."""
+        totals = self.totals
+        return {
+            "completed": totals.completed,
+            "judged": totals.reward.count,
+            "unjudged": totals.unjudged.total(),
+            "failed": totals.failures.total(),
+            "repeated_rows": totals.repeated_rows,
+        }
+
+
+def profile(paths: Sequence[Path], options: ProfileOptions | None = None) -> Profile:
+    """Profile some runs and files together, in one pass over their rows.
+
+    A rollout that is in several of them counts once. Failed and unjudged rollouts count in no
+    reward, never as 0.
+
+    Raises:
+        UserError: a file cannot be read, has a row that is no rollout's, or there are no rows.
+    """
+    options = options or ProfileOptions()
+    totals = totals_of(list(paths), options.solved_at, options.fields)
+    return profile_of(totals, tuple(map(str, paths)), options)
+
+
+def profile_of(totals: Totals, inputs: tuple[str, ...], options: ProfileOptions) -> Profile:
+    """The profile of totals."""
+    tasks = [task for task in totals.tasks.values() if task.judged]
+    columns = _columns(tasks)
+    figures = figures_of([column for _, _, column in columns], options)
+    estimates: dict[str, dict[int, Figure]] = {}
+    mean: Figure | None = None
+    for (name, k, _), figure in zip(columns, figures, strict=True):
+        if name == "mean":
+            mean = figure
+        elif figure is not None:
+            estimates.setdefault(name, {})[k] = figure
+    groups, left_out = _groups(totals, options)
+    return Profile(
+        inputs,
+        options,
+        totals,
+        mean,
+        _median(tasks, options),
+        estimates,
+        groups,
+        left_out,
+        bands_of(tasks),
+        warnings_of(totals),
+    )
+
+
+def figures_of(
+    columns: Sequence[resampling.Column], options: ProfileOptions
+) -> list[Figure | None]:
+    """The means of columns of one length; None for one without a weight."""
+    intervals: list[tuple[float, float] | None] = [None] * len(columns)
+    if options.resamples and resampling.available():
+        intervals = resampling.bootstrap(
+            columns,
+            resamples=options.resamples,
+            seed=options.seed,
+            confidence=options.confidence,
+        )
+    found: list[Figure | None] = []
+    for (sums, weights), interval in zip(columns, intervals, strict=True):
+        told = ratio(sums, weights)
+        if told is None:
+            found.append(None)
+            continue
+        error = None if math.isnan(told[1]) else told[1]
+        found.append(Figure(told[0], error, interval, sum(map(bool, weights))))
+    return found
+
+
+def powers(most: int) -> list[int]:
+    """1, 2, 4 … and `most`."""
+    return sorted({*(2**power for power in range(most.bit_length())), most} - {0})
+
+
+def bands_of(tasks: Sequence[TaskTotals]) -> dict[str, int]:
+    """How many tasks are solved never, seldom … and always."""
+    names = ("never_solved", "to_quarter", "to_half", "to_three_quarters", "below_all")
+    counts = dict.fromkeys((*names, "always_solved"), 0)
+    for task in tasks:
+        rate = task.pass_rate or 0.0
+        name = next((n for n, top in zip(names, _BANDS, strict=True) if rate <= top), names[-1])
+        counts["always_solved" if rate == 1.0 else name] += 1
+    return counts
+
+
+def _known(totals: Totals) -> list[tuple[str, Any]]:
+    return sorted(totals.tokens.items())
+
+
+def _columns(tasks: list[TaskTotals]) -> list[tuple[str, int, resampling.Column]]:
+    """What is averaged over the tasks: names, k, and each task's sum and weight."""
+    columns: list[tuple[str, int, resampling.Column]] = [
+        (
+            "mean",
+            0,
+            ([round(one.reward, 12) for one in tasks], [float(one.judged) for one in tasks]),
+        )
+    ]
+    for k in powers(max((task.judged for task in tasks), default=0)):
+        enough = array("d", (task.judged >= k for task in tasks))
+
+        def column(estimate: Callable[[TaskTotals], float], k: int = k) -> array[float]:
+            values = (estimate(task) if task.judged >= k else 0.0 for task in tasks)
+            return array("d", values)
+
+        def passed(task: TaskTotals, k: int = k) -> float:
+            return pass_at_k(task.judged, task.solved, k)
+
+        def passed_all(task: TaskTotals, k: int = k) -> float:
+            return pass_hat_k(task.judged, task.solved, k)
+
+        columns.append(("pass_at", k, (column(passed), enough)))
+        columns.append(("pass_hat", k, (column(passed_all), enough)))
+        columns.append(("avg_at", k, (column(lambda task: task.mean or 0.0), enough)))
+        if k <= _MOST_MAJORITY and any(task.answers for task in tasks):
+            columns.append(("majority_at", k, _votes(tasks, k)))
+    return columns
+
+
+def _votes(tasks: list[TaskTotals], k: int) -> resampling.Column:
+    """Majority votes; of tasks with an answer. Rollouts without one vote for one of their own."""
+    sums, weights = array("d", [0.0]) * len(tasks), array("d", [0.0]) * len(tasks)
+    for place, task in enumerate(tasks):
+        if task.answers and task.judged >= k:
+            given = sorted((n, right / n) for n, right in task.answers.values())
+            silent = task.judged - sum(n for n, _ in given)
+            solved = task.solved - sum(right for _, right in task.answers.values())
+            if silent:
+                given.append((silent, solved / silent))
+            sums[place], weights[place] = majority_at_k(tuple(given), k), 1.0
+    return sums, weights
+
+
+def _median(
+    tasks: list[TaskTotals], options: ProfileOptions
+) -> tuple[float, tuple[float, float] | None] | None:
+    means = sorted(task.mean or 0.0 for task in tasks)
+    if not means:
+        return None
+    middle = (means[(len(means) - 1) // 2] + means[len(means) // 2]) / 2
+    interval = None
+    if options.resamples and resampling.available():
+        interval = resampling.bootstrap_median(
+            means,
+            resamples=options.resamples,
+            seed=options.seed,
+            confidence=options.confidence,
+        )
+    return middle, interval
+
+
+def _groups(totals: Totals, options: ProfileOptions) -> tuple[list[GroupFigures], list[str]]:
+    by_kind: dict[str, dict[str, list[TaskTotals]]] = {}
+    for task in totals.tasks.values():
+        for kind, name in task.labels:
+            by_kind.setdefault(kind, {}).setdefault(name, []).append(task)
+    left_out = sorted(kind for kind, names in by_kind.items() if len(names) > _MOST_GROUPS)
+    groups = [
+        _group(kind, name, by_kind[kind][name], options)
+        for kind in sorted(by_kind)
+        if kind not in left_out
+        for name in sorted(by_kind[kind])
+    ]
+    return groups, left_out
+
+
+def _group(kind: str, name: str, tasks: list[TaskTotals], options: ProfileOptions) -> GroupFigures:
+    rewards = [round(task.reward, 12) for task in tasks], [float(task.judged) for task in tasks]
+    rates = [task.pass_rate or 0.0 for task in tasks], [float(task.judged > 0) for task in tasks]
+    mean, rate = figures_of([rewards, rates], options)
+    judged, failed = sum(task.judged for task in tasks), sum(task.failed for task in tasks)
+    return GroupFigures(kind, name, len(tasks), judged, failed, mean, rate)

@@ -1,0 +1,201 @@
+"""Rollouts added up: by task, and over all. Takes one rollout at a time and keeps none.
+
+Memory grows with the tasks, and by 16 bytes for each rollout: its id and its content, by which
+doubles are known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gymmesh_client import UserError
+from gymmesh_data.profile.distributions import Distribution, TimeBin, TimeSeries
+from gymmesh_data.profile.facts import CUT_SHORT, Facts, Fields, Unread, facts_of
+from gymmesh_data.profile.reading import read_outcomes
+
+Labels = tuple[tuple[str, str], ...]
+
+
+@dataclass(slots=True)
+class TaskTotals:
+    """What came of one task's rollouts.
+
+    Attributes:
+        judged, unjudged, failed: rollouts with a reward, without one, and without an outcome.
+        answers: by answer, how many rollouts gave it and how many of these solved the task.
+        seen, contents: the 8 bytes of each rollout's id, and of each different content.
+        doubles: judged rollouts whose content another one of the task had before.
+    """
+
+    environment: str
+    task_id: str
+    labels: Labels
+    judged: int = 0
+    solved: int = 0
+    unjudged: int = 0
+    failed: int = 0
+    reward: float = 0.0
+    least: float = math.inf
+    greatest: float = -math.inf
+    doubles: int = 0
+    answers: dict[bytes, tuple[int, int]] | None = None
+    seen: bytearray = field(default_factory=bytearray)
+    contents: bytearray = field(default_factory=bytearray)
+
+    @property
+    def mean(self) -> float | None:
+        """The mean reward; None where nothing was judged. The order of the rollouts, in which their
+        rewards are added, makes no difference.
+        """
+        return round(self.reward / self.judged, 12) if self.judged else None
+
+    @property
+    def pass_rate(self) -> float | None:
+        """The share of the judged rollouts that solved it; None where nothing was judged."""
+        return self.solved / self.judged if self.judged else None
+
+
+@dataclass(slots=True)
+class ToolTotals:
+    """Calls of a tool: all, those that were no valid call, and the rollouts that made one."""
+
+    calls: int = 0
+    invalid: int = 0
+    rollouts: int = 0
+
+
+@dataclass(slots=True)
+class Signs:
+    """What health warnings are made of, counted over judged rollouts.
+
+    Attributes:
+        products: sum of output tokens times reward, over rollouts that have both; tokens and
+            rewards hold these rollouts' own.
+    """
+
+    cut_short: int = 0
+    empty_solved: int = 0
+    at_once: int = 0
+    at_once_solved: int = 0
+    products: float = 0.0
+    tokens: Distribution = field(default_factory=Distribution)
+    rewards: Distribution = field(default_factory=Distribution)
+
+
+@dataclass(slots=True)
+class Totals:
+    """All that a profile is made of."""
+
+    solved_at: float = 1.0
+    fields: Fields = field(default_factory=Fields)
+    tasks: dict[tuple[str, str], TaskTotals] = field(default_factory=dict)
+    completed: int = 0
+    repeated_rows: int = 0
+    reward: Distribution = field(default_factory=Distribution)
+    steps: Distribution = field(default_factory=Distribution)
+    turns: Distribution = field(default_factory=Distribution)
+    calls: Distribution = field(default_factory=Distribution)
+    tokens: dict[str, Distribution] = field(default_factory=dict)
+    latency: dict[str, Distribution] = field(default_factory=dict)
+    components: dict[str, Distribution] = field(default_factory=dict)
+    tools: dict[str, ToolTotals] = field(default_factory=dict)
+    failures: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    stop_reasons: Counter[str] = field(default_factory=Counter)
+    unjudged: Counter[str] = field(default_factory=Counter)
+    unread: Unread = field(default_factory=Counter)
+    series: TimeSeries = field(default_factory=TimeSeries)
+    signs: Signs = field(default_factory=Signs)
+    _labels: dict[Labels, Labels] = field(default_factory=dict)
+
+    def add(self, one: Facts) -> None:
+        """Count a rollout; one whose id was counted already is left out, and that is counted."""
+        key = (one.environment, one.task_id)
+        task = self.tasks.get(key)
+        if task is None:
+            # Tasks with the same labels share them.
+            labels = self._labels.setdefault(one.labels, one.labels)
+            task = self.tasks[key] = TaskTotals(one.environment, one.task_id, labels)
+        if one.identity:
+            if one.identity in task.seen:
+                self.repeated_rows += 1
+                return
+            task.seen += one.identity
+        if one.failure is not None:
+            task.failed += 1
+            self.failures[one.failure] += 1
+            return
+        self._add_completed(one)
+        if one.reward is None:
+            task.unjudged += 1
+            self.unjudged[one.status or "(none)"] += 1
+        else:
+            self._add_judged(task, one, one.reward)
+
+    def _add_completed(self, one: Facts) -> None:
+        self.completed += 1
+        self.stop_reasons[one.stop_reason or "(none)"] += 1
+        if one.steps is not None:
+            self.steps.add(one.steps)
+        self.turns.add(one.turns)
+        self.calls.add(one.calls.total())
+        for kinds, values in ((self.tokens, one.tokens), (self.latency, one.latency_s)):
+            for name, value in values.items():
+                kinds.setdefault(name, Distribution()).add(value)
+        for name, count in one.calls.items():
+            tool = self.tools.setdefault(name, ToolTotals())
+            tool.calls += count
+            tool.invalid += one.invalid[name]
+            tool.rollouts += 1
+        if one.started_at is not None:
+            reward, tokens = one.reward, one.tokens.get("output", 0)
+            judged = reward is not None
+            self.series.add(one.started_at, TimeBin(1, judged, reward or 0.0, tokens))
+
+    def _add_judged(self, task: TaskTotals, one: Facts, reward: float) -> None:
+        solved = reward >= self.solved_at
+        task.judged += 1
+        task.solved += solved
+        task.reward += reward
+        task.least, task.greatest = min(task.least, reward), max(task.greatest, reward)
+        if one.content in task.contents:
+            task.doubles += 1
+        else:
+            task.contents += one.content
+        if one.answer is not None:
+            task.answers = task.answers or {}
+            given, right = task.answers.get(one.answer, (0, 0))
+            task.answers[one.answer] = (given + 1, right + solved)
+        self.reward.add(reward)
+        for name, value in one.components:
+            self.components.setdefault(name, Distribution()).add(value)
+        self._add_signs(one, reward, solved)
+
+    def _add_signs(self, one: Facts, reward: float, solved: bool) -> None:
+        signs = self.signs
+        signs.cut_short += one.stop_reason in CUT_SHORT
+        signs.empty_solved += one.empty and solved
+        signs.at_once += one.all_at_once
+        signs.at_once_solved += one.all_at_once and solved
+        tokens = one.tokens.get("output")
+        if tokens is not None:
+            signs.products += tokens * reward
+            signs.tokens.add(tokens)
+            signs.rewards.add(reward)
+
+
+def totals_of(paths: list[Path], solved_at: float, fields: Fields | None = None) -> Totals:
+    """The totals of some runs and files, in one pass over their rows.
+
+    Raises:
+        UserError: a file cannot be read, has a row that is no rollout's, or there are no rows.
+    """
+    totals = Totals(solved_at, fields or Fields())
+    for rollout in read_outcomes(paths):
+        totals.add(facts_of(rollout, totals.fields, totals.unread))
+    if not totals.tasks:
+        names = ", ".join(map(str, paths))
+        raise UserError(f"{names}: no rollouts there yet; collect some with gym-cli collect")
+    return totals

@@ -1,0 +1,73 @@
+"""Comparisons of runs, paired by task."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from gymmesh_cli.main import cli
+from gymmesh_client import UserError
+from gymmesh_data.profile import ProfileOptions, compare
+from tests.unit.data.profile.test_profile import runs
+from tests.unit.data.rows import write_rows
+
+FAST = ProfileOptions(resamples=500)
+
+
+def test_runs_are_paired_by_task(tmp_path: Path) -> None:
+    first = write_rows(tmp_path / "a.jsonl", runs({"t1": [0, 0], "t2": [1, 0], "only": [1]}))
+    second = write_rows(tmp_path / "b.jsonl", runs({"t2": [0, 0], "t1": [1, 1], "more": [0]}))
+    (found,) = compare([first, second], FAST)
+    assert (found.only_before, found.only_after) == (1, 1)
+    assert (found.mean_before, found.mean_after) == (0.25, 0.5)
+    assert found.difference.value == pytest.approx(0.25)
+    assert found.difference.interval == pytest.approx((-0.5, 1.0))
+    assert (found.wins, found.losses) == (1, 1)
+    assert [one.task_id for one in found.changes] == ["t1", "t2"]
+    assert found.pass_at[2].value == pytest.approx(0.0)
+    assert (found.p, found.exact) == (1.0, True)
+    assert found.mcnemar is None
+
+
+def test_a_run_is_no_different_from_itself_and_order_turns_the_sign(tmp_path: Path) -> None:
+    some = {f"t{at}": [float(at % 3 == 0)] for at in range(12)}
+    other = {task: [1.0] for task in some}
+    first = write_rows(tmp_path / "a.jsonl", runs(some))
+    second = write_rows(tmp_path / "b.jsonl", runs(other))
+    same, changed = compare([first, first, second], FAST)
+    assert (same.difference.value, same.p, same.corrected) == (0.0, 1.0, 1.0)
+    assert changed.mcnemar is not None
+    assert (changed.mcnemar.gained, changed.mcnemar.lost) == (8, 0)
+    # With differences of 1 and 0 the sign-flip test is McNemar's.
+    assert changed.p == pytest.approx(changed.mcnemar.p) == pytest.approx(2 / 256)
+    assert changed.corrected == pytest.approx(4 / 256)
+    (back,) = compare([second, first], FAST)
+    assert back.difference.value == pytest.approx(-changed.difference.value)
+    assert back.p == pytest.approx(changed.p)
+
+
+def test_runs_without_a_common_task_are_one_clear_sentence(tmp_path: Path) -> None:
+    first = write_rows(tmp_path / "a.jsonl", runs({"t1": [0]}))
+    second = write_rows(tmp_path / "b.jsonl", runs({"t2": [0]}))
+    with pytest.raises(UserError, match=r"no judged task in common \(1 such as 't1'"):
+        compare([first, second], FAST)
+    unjudged = write_rows(tmp_path / "c.jsonl", runs({"t1": [None]}))
+    with pytest.raises(UserError, match="no rollout there has a reward"):
+        compare([first, unjudged], FAST)
+
+
+def test_the_command_says_the_same_with_the_same_seed(tmp_path: Path) -> None:
+    first = write_rows(tmp_path / "a.jsonl", runs({f"t{n}": [n % 2] for n in range(40)}))
+    second = write_rows(tmp_path / "b.jsonl", runs({f"t{n}": [int(n % 5 > 0)] for n in range(40)}))
+    command = ["compare", str(first), str(second), "--resamples", "200", "--json"]
+    said = [CliRunner().invoke(cli, [*command, "--seed", "3"]) for _ in range(2)]
+    assert said[0].exit_code == 0, said[0].output
+    assert said[0].output == said[1].output
+    told = json.loads(said[0].output)["comparisons"][0]
+    assert told["sign_flip"]["exact"] is False
+    shown = CliRunner().invoke(cli, command[:-1])
+    assert "by task       " in shown.output
+    assert CliRunner().invoke(cli, ["compare", str(first)]).exit_code == 2
