@@ -8,7 +8,8 @@ A comment straight above a block says more than its language does:
     <!-- check: row FILE -->        a row of FILE, as the page's commands wrote it
     <!-- check: part KEY of FILE -->  what stands under KEY in a row of FILE
     <!-- check: recording -->       JSON lines for the replay backend, not task rows
-    <!-- check: skip -->            YAML that is wrong on purpose, or somebody else's
+    <!-- check: skip -->            YAML that is wrong on purpose, or somebody else's; Python that
+                                    another test runs
 
 and `<!-- check: hidden NAME`, lines, `-->` is a file that readers need not see; one called
 answers.jsonl is the recording that the page's commands get their answers from. Of one page, first
@@ -91,7 +92,8 @@ class Page:
 
     def python(self) -> str:
         """All Python of the page as one script."""
-        return "\n".join(_script(block) for block in self.of("python"))
+        shown = [block for block in self.of("python") if "skip" not in block.check]
+        return "\n".join(map(_script, shown))
 
     def links(self) -> list[str]:
         """The targets of all links and pictures outside code."""

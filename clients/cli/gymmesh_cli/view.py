@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,6 +93,8 @@ def view(
 
 
 def _serve(found: Found, port: int, browser: bool) -> int:
+    import asyncio
+
     from gymmesh_view import serve
 
     def ready(url: str) -> None:

@@ -8,6 +8,7 @@
 Usable from a trainer without the command line.
 """
 
+from gymmesh_mesh.compose import Objects
 from gymmesh_mesh.config import Defaults, MeshConfig, MeshSettings
 from gymmesh_mesh.discovered import SCHEMES, Target, discovered, read_target
 from gymmesh_mesh.embedded import embedded
@@ -21,6 +22,7 @@ __all__ = [
     "Mesh",
     "MeshConfig",
     "MeshSettings",
+    "Objects",
     "ServiceInfo",
     "Target",
     "discovered",

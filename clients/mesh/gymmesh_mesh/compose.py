@@ -6,7 +6,8 @@ runs one service loads no other.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
@@ -21,6 +22,8 @@ from gymmesh_runtime.serving.service import Service
 if TYPE_CHECKING:
     from gymmesh_discovery.backends.base import RegistryBackend
     from gymmesh_discovery.service import DiscoveryService
+    from gymmesh_model.backends.base import Backend
+    from gymmesh_resource import Environment
 
 Kind = Literal["discovery", "model", "environment", "agent"]
 _T = TypeVar("_T")
@@ -34,6 +37,16 @@ class ServiceSpec:
     name: str
     instance_id: str
     config_json: bytes = b"{}"
+
+
+@dataclass(frozen=True, slots=True)
+class Objects:
+    """What a program made itself, by the name of its service: it stands in place of what the
+    configuration would make.
+    """
+
+    backends: Mapping[str, Backend] = field(default_factory=dict)
+    environments: Mapping[str, Environment[Any]] = field(default_factory=dict)
 
 
 def specs_of(config: MeshConfig, *, suffix: str = "0") -> list[ServiceSpec]:
@@ -93,20 +106,26 @@ def _with_default(agent: AgentConfig, config: MeshConfig) -> AgentConfig:
     return msgspec.structs.replace(agent, default_environment=environment)
 
 
-def make_service(spec: ServiceSpec) -> Service:
+def make_service(spec: ServiceSpec, objects: Objects | None = None) -> Service:
     """Makes the service, not yet open. Raises what its room raises for a bad configuration."""
+    objects = objects or Objects()
     if spec.kind == "discovery":
         return registry_service(spec.instance_id, _decode(spec, DiscoveryConfig))
     if spec.kind == "model":
         from gymmesh_model.config import ModelConfig
         from gymmesh_model.service import ModelService
 
-        return ModelService(_decode(spec, ModelConfig), spec.name, spec.instance_id)
+        config = _decode(spec, ModelConfig)
+        backend = objects.backends.get(spec.name)
+        return ModelService(config, spec.name, spec.instance_id, backend=backend)
     if spec.kind == "environment":
         from gymmesh_resource.config import EnvironmentConfig
         from gymmesh_resource.service import ResourceService
 
-        return ResourceService(_decode(spec, EnvironmentConfig), spec.name, spec.instance_id)
+        served = objects.environments.get(spec.name)
+        return ResourceService(
+            _decode(spec, EnvironmentConfig), spec.name, spec.instance_id, environment=served
+        )
     from gymmesh_agent.service import AgentService
 
     return AgentService(_decode(spec, AgentConfig), spec.name, spec.instance_id)

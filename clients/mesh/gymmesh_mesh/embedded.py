@@ -10,7 +10,7 @@ import msgspec
 from gymmesh_client import AgentPeer, InProcessAgent
 from gymmesh_client.collect_stream import AgentPool
 from gymmesh_discovery.config import DiscoveryConfig
-from gymmesh_mesh.compose import make_service, specs_of
+from gymmesh_mesh.compose import Objects, make_service, specs_of
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_mesh.mesh import Mesh
 from gymmesh_runtime.peers import PeerDirectory
@@ -21,8 +21,11 @@ from gymmesh_runtime.telemetry.tracing import tracing
 
 
 @asynccontextmanager
-async def embedded(config: MeshConfig) -> AsyncIterator[Mesh]:
+async def embedded(config: MeshConfig, objects: Objects | None = None) -> AsyncIterator[Mesh]:
     """Opens every service of a configuration, and closes them in reverse order.
+
+    ``objects``: model backends and environments that the caller made, each in place of what the
+    configuration says of the service of that name.
 
     Raises what a service's ``open`` raises: MeshError or ConfigError, each with
     one clear sentence.
@@ -37,7 +40,7 @@ async def embedded(config: MeshConfig) -> AsyncIterator[Mesh]:
         discovery: DiscoveryPeer | None = None
         agents: dict[str, AgentPeer] = {}
         for spec in specs_of(config, suffix="embedded"):
-            service = make_service(spec)
+            service = make_service(spec, objects)
             stack.push_async_callback(close_bounded, service)
             await service.open(directory)
             instance = instance_of(service)

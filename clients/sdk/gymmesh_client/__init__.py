@@ -13,7 +13,14 @@ run_file        what a run was made with: NAME.run.json
 
 from gymmesh_client.agents import AgentConnector, AgentPeer, InProcessAgent, StreamingAgent
 from gymmesh_client.attempt import run_attempt
-from gymmesh_client.collect import AgentLoad, CollectOptions, Collector, Figures, Order
+from gymmesh_client.collect import (
+    AgentLoad,
+    CollectOptions,
+    Collector,
+    Figures,
+    MemoryOutput,
+    Order,
+)
 from gymmesh_client.conversation import conversation, transcript
 from gymmesh_client.fold import Fold, StreamViolation, fold
 from gymmesh_client.groups import Group
@@ -39,6 +46,7 @@ __all__ = [
     "Fold",
     "Group",
     "InProcessAgent",
+    "MemoryOutput",
     "Order",
     "OutputError",
     "OutputFiles",

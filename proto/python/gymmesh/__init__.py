@@ -5,6 +5,7 @@ One import for people who write environments and agents or collect rollouts from
     from gymmesh import Environment, Rollout, Session, tool
     from gymmesh import Agent, Completion, RolloutContext
     from gymmesh import Collector, embedded, load_config
+    from gymmesh import TokenBackend, collect, run_one
 
 Each name is imported from the room that defines it when it is first used, so `import gymmesh`
 loads nothing else, and neither do the stubs beside this file: the packages `gymmesh.<noun>.v1`,
@@ -66,6 +67,20 @@ if TYPE_CHECKING:
     from gymmesh_runtime.config import ConfigError, load_config
     from gymmesh_runtime.errors import MeshError
     from gymmesh_runtime.security import SecurityConfig, TlsConfig
+    from gymmesh_trainers import (
+        Generation,
+        RolloutFailed,
+        RolloutGroup,
+        SamplingParams,
+        ScriptedBackend,
+        SyncCollector,
+        TokenBackend,
+        TrainerCollector,
+        advantages,
+        collect,
+        collect_sync,
+        run_one,
+    )
 
 __all__ = [
     "Agent",
@@ -78,6 +93,7 @@ __all__ = [
     "DefinitionError",
     "Environment",
     "FailedAttempt",
+    "Generation",
     "Group",
     "Member",
     "Mesh",
@@ -91,25 +107,35 @@ __all__ = [
     "ResourceService",
     "Rollout",
     "RolloutContext",
+    "RolloutFailed",
+    "RolloutGroup",
     "RolloutScope",
     "RunIdentity",
+    "SamplingParams",
+    "ScriptedBackend",
     "SecurityConfig",
     "Session",
     "Skipped",
     "StopRollout",
+    "SyncCollector",
     "Task",
     "TaskDefaults",
     "TaskFile",
     "TaskInvalid",
     "TaskReader",
     "TlsConfig",
+    "TokenBackend",
     "ToolAnswer",
     "ToolCall",
     "ToolError",
+    "TrainerCollector",
     "Transcript",
     "Turn",
     "TurnAnswer",
     "Verdict",
+    "advantages",
+    "collect",
+    "collect_sync",
     "completed_row",
     "discovered",
     "embedded",
@@ -121,6 +147,7 @@ __all__ = [
     "prepare",
     "remote",
     "run_attempt",
+    "run_one",
     "text_of",
     "tool",
     "up",
@@ -181,6 +208,21 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
         "gymmesh_runtime.config": ("ConfigError", "load_config"),
         "gymmesh_runtime.errors": ("MeshError",),
         "gymmesh_runtime.security": ("SecurityConfig", "TlsConfig"),
+        "gymmesh_trainers": (
+            "Generation",
+            "RolloutFailed",
+            "RolloutGroup",
+            "SamplingParams",
+            "ScriptedBackend",
+            "ScriptedBackend",
+            "SyncCollector",
+            "TokenBackend",
+            "TrainerCollector",
+            "advantages",
+            "collect",
+            "collect_sync",
+            "run_one",
+        ),
     }
     _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -41,14 +41,18 @@ class ModelService:
     """One model of the mesh: its life cycle (the runtime's Service) and its RPCs.
 
     config: the backend and its bounds. name: the model's in the mesh, such as `policy`.
+    backend: one that the caller made itself; otherwise `config` says which.
     """
 
     kind: str = KIND
 
-    def __init__(self, config: ModelConfig, name: str, instance_id: str) -> None:
+    def __init__(
+        self, config: ModelConfig, name: str, instance_id: str, *, backend: Backend | None = None
+    ) -> None:
         self.name = name
         self.instance_id = instance_id
         self._config = config
+        self._given = backend
         self._backend: Backend | None = None
         self._runner: CallRunner | None = None
         self._weights = WeightsClock(name)
@@ -83,7 +87,7 @@ class ModelService:
         if self._config.cache is not None:
             cache = AnswerCache(self.name, self._config.cache)
             await cache.open()
-        backend = make_backend(self.name, self._config)
+        backend = self._given or make_backend(self.name, self._config)
         try:
             await backend.open()
         except BaseException:
@@ -170,7 +174,7 @@ class ModelService:
         backend = self._opened()
         model = model_pb2.GetModelResponse(
             name=self.name,
-            backend=self._config.backend,
+            backend="program" if self._given else self._config.backend,
             endpoint_model=backend.endpoint_model,
             capabilities=backend.capabilities,
             context_tokens=backend.context_tokens,

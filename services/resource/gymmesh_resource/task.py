@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_responses import CodecError, loads
+from gymmesh_responses import CodecError, dumps, loads, params_from_json
 
 from .errors import TaskInvalid
 
@@ -17,6 +19,9 @@ __all__ = ["Task"]
 _NAMES = {str: "text", int: "a whole number", float: "a number", bool: "true or false",
           list: "a list", dict: "an object"}  # fmt: skip
 
+
+_PARAMS: Final = "responses_create_params"
+_OWN: Final = frozenset(("task_id", "environment", "agent", "seed", "tags", "prompt", _PARAMS))
 
 # Payloads of up to so many bytes are remembered.
 _REMEMBERED = 4096
@@ -36,6 +41,36 @@ class Task(msgspec.Struct, eq=False, dict=True, weakref=True):
     _payload: dict[str, Any] | None = None
 
     __repr__ = object.__repr__  # a message is long
+
+    @staticmethod
+    def of(row: Mapping[str, Any]) -> Task:
+        """The task of a row, as a line of a task file holds it.
+
+        `prompt`, a text or a list of messages, may stand in place of `responses_create_params`.
+        A row without `task_id` gets one made of its content. Raises `TaskInvalid` naming the key.
+        """
+        if not isinstance(row, Mapping):
+            raise TaskInvalid("", "must be an object, as a line of a task file")
+        if (_PARAMS in row) == ("prompt" in row):
+            raise TaskInvalid("prompt", f"either this or {_PARAMS} must be there")
+        params = {"input": row["prompt"]} if "prompt" in row else row[_PARAMS]
+        payload = {key: value for key, value in row.items() if key not in _OWN}
+        try:
+            message = rollout_pb2.Task(
+                task_id=str(row.get("task_id") or _content_id(row)),
+                environment=row.get("environment") or "",
+                agent=row.get("agent") or "",
+                params=params_from_json(params),
+                payload_json=dumps(payload),
+                tags=row.get("tags") or {},
+            )
+            if row.get("seed") is not None:
+                message.seed = row["seed"]
+        except CodecError as error:
+            raise TaskInvalid(_PARAMS, str(error)) from None
+        except (TypeError, ValueError) as error:
+            raise TaskInvalid("", f"environment, agent, seed or tags: {error}") from None
+        return Task(message)
 
     @property
     def id(self) -> str:
@@ -98,6 +133,20 @@ def _remembered(raw: bytes) -> dict[str, Any] | None:
     """
     payload = _read(raw)
     return None if any(isinstance(value, dict | list) for value in payload.values()) else payload
+
+
+def _content_id(row: Mapping[str, Any]) -> str:
+    written = dumps(_sorted(dict(row)))
+    return f"t-{hashlib.blake2b(written, digest_size=16).hexdigest()}"
+
+
+def _sorted(value: Any) -> Any:
+    """The value with its objects' keys in order, so that equal rows give equal bytes."""
+    if isinstance(value, Mapping):
+        return {key: _sorted(value[key]) for key in sorted(value)}
+    if isinstance(value, list):
+        return [_sorted(element) for element in value]
+    return value
 
 
 def _is(value: object, kind: type) -> bool:

@@ -7,6 +7,7 @@ runner      runs an attempt at an agent
 recorder    records how rollouts end
 requests    the rollouts without an outcome, and the request for an attempt of one (pure)
 order       the order in which rollouts are started (pure)
+outcomes    where outcomes go: files, or nowhere
 options     how to collect
 figures     how far a run is (pure)
 metrics     the same for Prometheus
@@ -17,5 +18,6 @@ from gymmesh_client.collect.collector import Collector
 from gymmesh_client.collect.figures import AgentLoad, Figures
 from gymmesh_client.collect.options import CollectOptions
 from gymmesh_client.collect.order import Order
+from gymmesh_client.collect.outcomes import MemoryOutput
 
-__all__ = ["AgentLoad", "CollectOptions", "Collector", "Figures", "Order"]
+__all__ = ["AgentLoad", "CollectOptions", "Collector", "Figures", "MemoryOutput", "Order"]

@@ -29,6 +29,7 @@ from gymmesh_client.collect import metrics
 from gymmesh_client.collect.attempts import AttemptInFlight
 from gymmesh_client.collect.figures import AgentLoad, Figures, Rates
 from gymmesh_client.collect.options import CollectOptions
+from gymmesh_client.collect.outcomes import Outcomes
 from gymmesh_client.collect.recorder import Recorder
 from gymmesh_client.collect.requests import RolloutRequest, missing_rollouts
 from gymmesh_client.collect.runner import Runner
@@ -39,7 +40,6 @@ from gymmesh_client.groups.judge import GroupJudge
 from gymmesh_client.groups.judging import JudgedGroups, unjudged
 from gymmesh_client.groups.store import Group, GroupStore
 from gymmesh_client.groups.stream import GroupStream
-from gymmesh_client.output import RunOutput
 from gymmesh_client.summary import Tally, counts_of
 
 _SAMPLE_S: Final = 1.0
@@ -65,7 +65,7 @@ class Collector:
     def __init__(
         self,
         connect: AgentConnector,
-        output: RunOutput,
+        output: Outcomes,
         options: CollectOptions | None = None,
         *,
         tally: Tally | None = None,
@@ -84,7 +84,8 @@ class Collector:
         self._groups: GroupStream | None = None
         takes_group = None
         if options.hand_out:
-            store = GroupStore(options.hand_out, options.concurrency, options.repeats)
+            most, parts = options.hand_out, options.hand_out_parts
+            store = GroupStore(most, options.concurrency, options.repeats, parts=parts)
             self._groups = GroupStream(store, on_room=self._workers.wake)
             takes_group = store.takes
         self._dispatcher = Dispatcher(self._numbered_rollouts(), options, takes_group)

@@ -27,6 +27,8 @@ class CollectOptions(DispatchOptions):
         group_s: seconds that judging a group may take, where rollouts are judged together.
         hand_out: for a trainer: while so many finished groups are not acknowledged, no new group
             starts; 0: groups are not handed out.
+        hand_out_parts: whether groups are handed out of which an earlier session ran a part; they
+            hold the rollouts of this session alone.
         rollout: options sent with each rollout.
     """
 
@@ -38,6 +40,7 @@ class CollectOptions(DispatchOptions):
     grace_s: float = 10.0
     group_s: float = 300.0
     hand_out: int = 0
+    hand_out_parts: bool = False
     rollout: agent_pb2.RolloutOptions | None = None
 
     def __post_init__(self) -> None:

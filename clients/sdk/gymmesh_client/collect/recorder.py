@@ -8,9 +8,9 @@ from typing import Final
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.attempt import failed_recording
 from gymmesh_client.collect import metrics
+from gymmesh_client.collect.outcomes import Outcomes
 from gymmesh_client.collect.turns import Turns
 from gymmesh_client.groups.stream import GroupStream
-from gymmesh_client.output import RunOutput
 from gymmesh_client.parts import RolloutParts
 from gymmesh_client.reading import read
 from gymmesh_client.rows import FailedAttempt, completed_line, failure_row, row_to_json
@@ -32,7 +32,7 @@ class Recorder:
 
     def __init__(
         self,
-        output: RunOutput,
+        output: Outcomes,
         tally: Tally,
         stored: Callable[[str, int], None],
         groups: GroupStream | None,

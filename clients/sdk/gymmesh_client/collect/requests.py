@@ -11,9 +11,9 @@ from gymmesh.agent.v1 import agent_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.collect.options import CollectOptions
 from gymmesh_client.collect.order import arrange
+from gymmesh_client.collect.outcomes import Outcomes
 from gymmesh_client.groups.judging import JudgedGroups
 from gymmesh_client.groups.store import GroupStore
-from gymmesh_client.output import RunOutput
 
 _SEED_STEP: Final = 1_000_003
 
@@ -38,7 +38,7 @@ class RolloutRequest(msgspec.Struct, gc=False):
 
 def missing_rollouts(
     tasks: Iterable[pb.Task],
-    output: RunOutput,
+    output: Outcomes,
     options: CollectOptions,
     judged: JudgedGroups,
     store: GroupStore | None,

@@ -12,11 +12,11 @@ from gymmesh_client.agents import AgentConnector
 from gymmesh_client.attempt import DEADLINE_SLACK_S, AgentCall, EventListener
 from gymmesh_client.collect.attempts import AttemptInFlight
 from gymmesh_client.collect.options import CollectOptions
+from gymmesh_client.collect.outcomes import Outcomes
 from gymmesh_client.collect.requests import RolloutRequest, agent_request
 from gymmesh_client.collect_stream.state import tried_in_vain_s
 from gymmesh_client.dispatch import Assignment, Dispatcher, Ended
 from gymmesh_client.fold import Fold
-from gymmesh_client.output import RunOutput
 from gymmesh_client.parts import RolloutParts
 from gymmesh_client.rows import FailedAttempt
 from gymmesh_runtime.errors import MeshError
@@ -32,7 +32,7 @@ class Runner:
     def __init__(
         self,
         dispatcher: Dispatcher[RolloutRequest],
-        output: RunOutput,
+        output: Outcomes,
         options: CollectOptions,
         connect: AgentConnector,
         probed: Callable[[], None],

@@ -52,6 +52,8 @@ class GroupStore:
         most: with so many finished groups unacknowledged, no new one starts.
         concurrency: the most rollouts in flight, which with `repeats` bounds the groups that are
             under way.
+        parts: whether a group of which an earlier session ran a part is handed out, too: with
+            the rollouts of this session alone.
 
     Attributes:
         newest_weights: the newest version of the weights that was seen, or said.
@@ -61,13 +63,14 @@ class GroupStore:
         closed: no more will come.
     """
 
-    def __init__(self, most: int, concurrency: int, repeats: int) -> None:
+    def __init__(self, most: int, concurrency: int, repeats: int, *, parts: bool = False) -> None:
         self.newest_weights: int | None = None
         self.finished = 0
         self.stale = 0
         self.partial = 0
         self.closed = False
         self._most = most
+        self._parts = parts
         self._most_in_all = 0
         self._repeats = repeats
         self._coming: dict[str, _Open] = {}
@@ -108,7 +111,7 @@ class GroupStore:
         """So many of a task's repeats are to end in this session."""
         if task.task_id in self._unwanted:
             return
-        if missing == repeats:
+        if missing == repeats or self._parts:
             self._coming[task.task_id] = _Open(task, missing)
         else:
             self.partial += 1

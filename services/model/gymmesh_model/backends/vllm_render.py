@@ -67,7 +67,7 @@ class Renderer:
 
         deadline: of the event loop's clock. Raises MeshError when the endpoint cannot be asked.
         """
-        views = _Views(call, body, prefix, self._options, lowers=self._lowers)
+        views = ConversationViews(call, body, prefix, self._options, lowers=self._lowers)
         known, renders = Known(prefix, views.reasons), Renders()
         while isinstance(step := next_step(known, renders), View):
             request = views.request(step)
@@ -139,7 +139,7 @@ def _renamed(message: Json) -> Json:
     return made
 
 
-class _Views:
+class ConversationViews:
     """The requests behind the renderings of one call."""
 
     def __init__(

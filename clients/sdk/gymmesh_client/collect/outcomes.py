@@ -1,0 +1,107 @@
+"""Where a collector's outcomes go: files with a journal (`RunOutput`), or nowhere but memory."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol, TypeVar
+
+from gymmesh_client.journal.keys import rollout_id, rollout_ids
+from gymmesh_client.shards import Shard
+from gymmesh_client.traces.writer import Recording
+
+J = TypeVar("J")
+
+
+class Outcomes(Protocol):
+    """What a collector asks of its output; see `gymmesh_client.output.RunOutput`."""
+
+    @property
+    def run_id(self) -> str: ...
+
+    @property
+    def shard(self) -> Shard | None: ...
+
+    @property
+    def traced(self) -> bool: ...
+
+    @property
+    def outcomes(self) -> int: ...
+
+    def rollout_ids(self, task_id: str, repeats: Iterable[int], /) -> Iterator[str]: ...
+
+    def has_outcome(self, task_id: str, repeat_index: int, /) -> bool: ...
+
+    def reserving(
+        self, jobs: Iterator[J], rollout_of: Callable[[J], str], /
+    ) -> Iterator[tuple[J, int]]: ...
+
+    async def completed(self, rollout: str, attempt: int, row: bytes, /) -> None: ...
+
+    async def failed(self, rollout: str, attempt: int, boundary: int, row: bytes, /) -> None: ...
+
+    async def reserve(self, rollout: str, attempt: int, /) -> None: ...
+
+    async def tried(self, rollout: str, attempt: int, boundary: int, /) -> None: ...
+
+    async def recording(self, rollout: str, attempt: int, /) -> Recording: ...
+
+    def describe(self, **parts: Any) -> None: ...
+
+    async def close(self, **ended: Any) -> None: ...
+
+
+class MemoryOutput:
+    """An output of which nothing stays: for a trainer that takes the groups and wants no files.
+
+    Attributes:
+        run_id: the run's id.
+    """
+
+    shard: Shard | None = None
+    traced = False
+    outcomes = 0
+
+    def __init__(self, run_id: str = "") -> None:
+        self.run_id = run_id or f"run-{uuid.uuid4().hex[:12]}"
+
+    def rollout_id(self, task_id: str, repeat_index: int) -> str:
+        """The id of a rollout of this run."""
+        return rollout_id(self.run_id, task_id, repeat_index)
+
+    def rollout_ids(self, task_id: str, repeats: Iterable[int], /) -> Iterator[str]:
+        """The ids of several repeats of a task."""
+        return rollout_ids(self.run_id, task_id, repeats)
+
+    def has_outcome(self, task_id: str, repeat_index: int, /) -> bool:
+        """False: each rollout is collected once."""
+        return False
+
+    def reserving(
+        self, jobs: Iterator[J], rollout_of: Callable[[J], str], /
+    ) -> Iterator[tuple[J, int]]:
+        """Each job with the number of its first attempt."""
+        for job in jobs:
+            yield job, 1
+
+    async def completed(self, rollout: str, attempt: int, row: bytes, /) -> None:
+        """Keeps nothing."""
+
+    async def failed(self, rollout: str, attempt: int, boundary: int, row: bytes, /) -> None:
+        """Keeps nothing."""
+
+    async def reserve(self, rollout: str, attempt: int, /) -> None:
+        """Keeps nothing."""
+
+    async def tried(self, rollout: str, attempt: int, boundary: int, /) -> None:
+        """Keeps nothing."""
+
+    async def recording(self, rollout: str, attempt: int, /) -> Recording:
+        """There is none: `traced` is false."""
+        raise NotImplementedError("nothing is traced in memory")
+
+    def describe(self, **parts: Any) -> None:
+        """Keeps nothing."""
+
+    async def close(self, **ended: Any) -> None:
+        """Does nothing."""

@@ -1,0 +1,135 @@
+"""A transformers model in this process as an engine: for small models, tests and CPUs.
+
+Concurrent calls are sampled together, padded on the left. Needs torch; the model stays the
+trainer's, so that its weights are always the current ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gymmesh_model.backends.tokens_in import Generation, SamplingParams
+
+__all__ = ["TransformersEngine"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    prompt: list[int]
+    params: SamplingParams
+    done: asyncio.Future[Generation]
+
+
+class TransformersEngine:
+    """Samples with `model.generate`; a `Generate` for TokenBackend.
+
+    The log probabilities are those of the distribution after the temperature and before `top_p`
+    and `top_k`, as trainers compute theirs.
+
+    Args:
+        model: a causal language model of transformers.
+        tokenizer: its tokenizer, for the ids that end an answer and that pad.
+        most: the most sequences sampled together.
+        max_tokens: the most answer tokens of a call that sets no limit.
+    """
+
+    def __init__(
+        self, model: Any, tokenizer: Any, *, most: int = 64, max_tokens: int = 256
+    ) -> None:
+        self._model = model
+        self._stop = int(tokenizer.eos_token_id)
+        self._pad = self._stop if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
+        self._most = most
+        self._max_tokens = max_tokens
+        self._waiting: list[_Waiting] = []
+        self._worker: asyncio.Task[None] | None = None
+        #: Held while the model samples; a trainer in another thread takes it to change the weights.
+        self.lock = threading.Lock()
+
+    async def __call__(self, prompt: list[int], params: SamplingParams) -> Generation:
+        """Sample an answer."""
+        done: asyncio.Future[Generation] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Waiting(prompt, params, done))
+        if self._worker is None or self._worker.done():
+            self._worker = asyncio.create_task(self._work())
+        return await done
+
+    async def _work(self) -> None:
+        while self._waiting:
+            await asyncio.sleep(0)  # what comes in the same turn of the loop is sampled together
+            batch = self._take()
+            try:
+                made = await asyncio.to_thread(self._sample, batch)
+            except Exception as error:
+                made = [error] * len(batch)
+            for one, generation in zip(batch, made, strict=True):
+                if one.done.cancelled():
+                    continue
+                if isinstance(generation, Exception):
+                    one.done.set_exception(generation)
+                else:
+                    one.done.set_result(generation)
+
+    def _take(self) -> list[_Waiting]:
+        """The longest waiting call and all that are sampled alike."""
+        kind = _kind(self._waiting[0].params)
+        alike = [one for one in self._waiting if _kind(one.params) == kind][: self._most]
+        self._waiting = [one for one in self._waiting if one not in alike]
+        return alike
+
+    def _sample(self, batch: Sequence[_Waiting]) -> Sequence[Generation | Exception]:
+        import torch
+
+        params = batch[0].params
+        width = max(len(one.prompt) for one in batch)
+        rows = [[self._pad] * (width - len(one.prompt)) + one.prompt for one in batch]
+        seen = [[0] * (width - len(one.prompt)) + [1] * len(one.prompt) for one in batch]
+        device = self._model.device
+        temperature = 1.0 if params.temperature is None else params.temperature
+        limits = [one.params.max_tokens or self._max_tokens for one in batch]
+        sampling: dict[str, Any] = {"do_sample": temperature > 0}
+        if temperature > 0:
+            sampling |= {
+                "temperature": temperature,
+                "top_p": params.top_p or 1.0,
+                "top_k": params.top_k or 0,
+            }
+        with self.lock, torch.no_grad():
+            training = self._model.training
+            self._model.eval()
+            try:
+                found = self._model.generate(
+                    input_ids=torch.tensor(rows, device=device),
+                    attention_mask=torch.tensor(seen, device=device),
+                    max_new_tokens=max(limits),
+                    eos_token_id=self._stop,
+                    pad_token_id=self._pad,
+                    return_dict_in_generate=True,
+                    output_logits=True,
+                    use_cache=True,
+                    **sampling,
+                )
+            finally:
+                self._model.train(training)
+        ids = found.sequences[:, width:]
+        logits = torch.stack(found.logits, dim=1).float()
+        scores = torch.log_softmax(logits / (temperature or 1.0), dim=-1)
+        chosen = scores.gather(-1, ids.unsqueeze(-1)).squeeze(-1)
+        return [
+            self._cut(ids[row].tolist(), chosen[row].tolist(), limits[row])
+            for row in range(len(batch))
+        ]
+
+    def _cut(self, ids: list[int], logprobs: list[float], limit: int) -> Generation:
+        """Up to and including the stop token, and no more than the call's limit."""
+        end = ids.index(self._stop) + 1 if self._stop in ids else len(ids)
+        end = min(end, limit)
+        return Generation(ids[:end], logprobs[:end])
+
+
+def _kind(params: SamplingParams) -> tuple[Any, ...]:
+    return params.temperature, params.top_p, params.top_k, params.min_p

@@ -1,0 +1,134 @@
+"""NeMo RL: a drop-in for an agent of NeMo Gym.
+
+    python -m gymmesh_trainers.nemo_rl --environment shop.py:Shop --head http://HEAD:PORT \\
+        --host 127.0.0.1 --port 8090
+
+and in the configuration of `nemo_gym`, an agent without `entrypoint`, which is neither started nor
+refused:
+
+    gymmesh_agent: {responses_api_agents: {gymmesh: {host: 127.0.0.1, port: 8090}}}
+
+Each row of the data names it as `agent_ref`, and is posted to `/run`. The answer is a row of ours,
+which has NeMo Gym's keys: `responses_create_params`, `reward`, and `response.output` with
+`prompt_token_ids`, `generation_token_ids` and `generation_log_probs`.
+
+The policy is NeMo RL's vLLM endpoint, which the head names (`GET /global_config_dict_yaml`), or
+`--model URL`. Interface: NeMo Gym 0.4.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import aiohttp
+import click
+import yaml
+from aiohttp import web
+
+from gymmesh_client import UserError, completed_row
+from gymmesh_model.config import ModelConfig
+from gymmesh_responses import CodecError, dumps, loads
+from gymmesh_trainers.collecting import TrainerCollector
+from gymmesh_trainers.place import Model, Place
+from gymmesh_trainers.rollouts import FailedRollout
+
+__all__ = ["NemoAgent", "policy_of_head"]
+
+_MAX_BODY: Final = 64 * 1024 * 1024
+_HEAD_S: Final = 30.0
+# What NeMo Gym puts into a row for itself, and no verifier reads.
+_THEIRS: Final = ("agent_ref", "_rowidx", "_ng_task_index", "_ng_rollout_index")
+
+
+class NemoAgent:
+    """Serves `POST /run` with rollouts in an environment.
+
+    Args:
+        place: the environment, see `gymmesh_trainers.place.Place`.
+        model: the policy.
+        settings: see Settings.
+    """
+
+    def __init__(self, place: Place, *, model: Model | None = None, **settings: Any) -> None:
+        self._collector = TrainerCollector(place, model=model, **settings)
+
+    def application(self) -> web.Application:
+        """The application; it opens the mesh when it starts."""
+        application = web.Application(client_max_size=_MAX_BODY)
+        application.cleanup_ctx.append(self._mesh)
+        application.router.add_post("/run", self._run)
+        application.router.add_post("/aggregate_metrics", self._metrics)
+        return application
+
+    async def _mesh(self, application: web.Application) -> Any:
+        async with self._collector:
+            yield
+
+    async def _run(self, request: web.Request) -> web.Response:
+        """A rollout of a row: the row with its answer. 400: no task; 502: the rollout failed."""
+        try:
+            row = loads(await request.read())
+            if not isinstance(row, dict):
+                raise UserError("the body must be a JSON object, a row of the data")
+            theirs = {key: row.pop(key) for key in _THEIRS if key in row}
+            rollout = await self._collector.one(row)
+        except (CodecError, UserError) as error:
+            return _answer({"error": str(error)}, 400)
+        if isinstance(rollout, FailedRollout):
+            said = {"boundary": rollout.boundary, "reason": rollout.reason}
+            return _answer({"error": rollout.why, **said}, 502)
+        return _answer({**completed_row(rollout.task.message, rollout.message), **theirs}, 200)
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        """What NeMo Gym's own collection asks for at its end: nothing of our own to add."""
+        return _answer({}, 200)
+
+
+async def policy_of_head(head: str) -> ModelConfig:
+    """The policy that NeMo Gym's head server names. Raises UserError."""
+    url = f"{head.rstrip('/')}/global_config_dict_yaml"
+    timeout = aiohttp.ClientTimeout(total=_HEAD_S)
+    try:
+        async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url) as answer:
+            answer.raise_for_status()
+            # A JSON text that holds YAML.
+            found = yaml.safe_load(json.loads(await answer.text()))
+    except (aiohttp.ClientError, TimeoutError, ValueError, yaml.YAMLError) as error:
+        raise UserError(f"{url}: cannot be read: {error or type(error).__name__}") from None
+    base = found.get("policy_base_url") if isinstance(found, dict) else None
+    urls = [base] if isinstance(base, str) else base
+    if not isinstance(urls, list) or not urls or not all(isinstance(one, str) for one in urls):
+        raise UserError(f"{url}: names no policy_base_url")
+    name = found.get("policy_model_name")
+    model = name if isinstance(name, str) else None
+    return ModelConfig(backend="vllm", urls=urls, model=model)
+
+
+def _answer(body: Any, status: int) -> web.Response:
+    return web.Response(body=dumps(body), status=status, content_type="application/json")
+
+
+@click.command()
+@click.option("--environment", required=True, help="A name, package.module:Class or file.py:Class.")
+@click.option("--head", help="NeMo Gym's head server, as http://HOST:PORT.")
+@click.option("--model", help="Instead: the policy's endpoint, as http://HOST:PORT/v1.")
+@click.option("--host", default="127.0.0.1", show_default=True)
+@click.option("--port", type=int, required=True)
+def main(environment: str, head: str | None, model: str | None, host: str, port: int) -> None:
+    """Serve an environment as an agent of NeMo Gym."""
+    if (head is None) == (model is None):
+        raise click.UsageError("give either --head or --model")
+
+    async def application() -> web.Application:
+        policy: Model | None = model if head is None else await policy_of_head(head)
+        return NemoAgent(environment, model=policy).application()
+
+    try:
+        web.run_app(application(), host=host, port=port)
+    except UserError as error:
+        raise click.ClickException(str(error)) from None
+
+
+if __name__ == "__main__":
+    main()

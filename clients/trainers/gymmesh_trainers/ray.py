@@ -1,0 +1,84 @@
+"""Ray: cells of a mesh as actors of the trainer's own cluster.
+
+    async with placed(config, cells=8, resources={"num_cpus": 2}) as addresses:
+        async for group in gymmesh.collect(addresses, tasks): ...
+
+Each actor starts the services of a configuration on its node (as `gym-cli up` does, one process)
+and gives its agent's address. Ray places and, with `max_restarts`, restarts them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import msgspec
+import ray
+
+from gymmesh_client import UserError
+from gymmesh_mesh import MeshConfig, up
+from gymmesh_mesh.config import exposed
+
+__all__ = ["Cell", "placed"]
+
+
+class Cell:
+    """One cell; made into an actor by `placed`.
+
+    Args:
+        config: the mesh, as JSON.
+        insecure: whether other nodes may call it without certificates.
+    """
+
+    def __init__(self, config: bytes, *, insecure: bool) -> None:
+        found = msgspec.json.decode(config, type=MeshConfig)
+        self._config = exposed(found) if insecure else found
+        self._stack = AsyncExitStack()
+
+    async def start(self, host: str | None = None) -> str:
+        """Start the services; the agent's address. host: None: this node's."""
+        listen = host or ray.util.get_node_ip_address()
+        settings = msgspec.structs.replace(self._config.mesh, layout="embedded", host=listen)
+        config = msgspec.structs.replace(self._config, mesh=settings)
+        services = await self._stack.enter_async_context(up(config))
+        return services.address_of("agent", config.defaults.agent)
+
+    async def stop(self) -> None:
+        """End the services."""
+        await self._stack.aclose()
+
+
+@asynccontextmanager
+async def placed(
+    config: MeshConfig,
+    *,
+    cells: int,
+    resources: Mapping[str, Any] | None = None,
+    host: str | None = None,
+    insecure: bool = False,
+) -> AsyncIterator[list[str]]:
+    """Place cells in the cluster that `ray.init` connected to; their agents' addresses.
+
+    Args:
+        cells: how many.
+        resources: options of the actors, as `{"num_cpus": 2, "max_restarts": 1}`.
+        host: what each listens on; None: its node's address.
+        insecure: allow calls from other nodes without certificates, on a network that is trusted.
+
+    Raises UserError where Ray is not connected.
+    """
+    if not ray.is_initialized():
+        raise UserError("Ray is not connected: call ray.init first, or run in a job of the cluster")
+    encoded = msgspec.json.encode(config)
+    actor = ray.remote(Cell)
+    placed_cells = [
+        actor.options(**(resources or {})).remote(encoded, insecure=insecure) for _ in range(cells)
+    ]
+    try:
+        yield list(await asyncio.gather(*(one.start.remote(host) for one in placed_cells)))
+    finally:
+        await asyncio.gather(*(one.stop.remote() for one in placed_cells), return_exceptions=True)
+        for one in placed_cells:
+            ray.kill(one)

@@ -1,0 +1,69 @@
+"""How a trainer collects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from gymmesh.agent.v1 import agent_pb2
+from gymmesh.model.v1 import tokens_pb2
+from gymmesh_responses import dumps
+
+__all__ = ["Settings", "Stale"]
+
+Stale = Literal["drop", "flag"]
+"""What becomes of rollouts whose weights are too old."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How a trainer collects.
+
+    Attributes:
+        repeats: rollouts per task: the group's size.
+        concurrency: the most rollouts in flight, of each step.
+        max_staleness: versions that a rollout's oldest weights may be behind the newest; None: any.
+        stale: what becomes of those that are older: dropped from their group, or only flagged.
+            Either way they are counted.
+        params: sampling parameters laid over those of the tasks, as `{"temperature": 1.0}`.
+        max_steps: the most model calls of a rollout; None: what the agent is configured to.
+        timeout_s: seconds that one attempt of a rollout may take.
+        max_attempts: the most attempts of a rollout.
+        allow_token_divergence: only count, and do not fail on, broken exact tokens.
+        output: where rows are written, with a journal; None: nowhere. A step N above 1 writes
+            `NAME.step-N.jsonl` beside it.
+        resume: go on with the files that are there: what they hold is not collected again.
+    """
+
+    repeats: int = 8
+    concurrency: int = 64
+    max_staleness: int | None = None
+    stale: Stale = "drop"
+    params: dict[str, Any] = field(default_factory=dict)
+    max_steps: int | None = None
+    timeout_s: float = 900.0
+    max_attempts: int = 2
+    allow_token_divergence: bool = False
+    output: Path | None = None
+    resume: bool = False
+
+    def __post_init__(self) -> None:
+        for key in ("repeats", "concurrency", "max_attempts"):
+            if getattr(self, key) < 1:
+                raise ValueError(f"{key}: must be at least 1, not {getattr(self, key)}")
+        if self.stale not in ("drop", "flag"):
+            raise ValueError(f"stale: must be 'drop' or 'flag', not {self.stale!r}")
+
+    def rollout_options(self, model: str) -> agent_pb2.RolloutOptions:
+        """What is sent with each rollout. model: the policy's service; empty: the default."""
+        options = agent_pb2.RolloutOptions(
+            capture=tokens_pb2.CaptureOptions(token_ids=True, logprobs=True),
+            allow_token_divergence=self.allow_token_divergence,
+            models={"policy": model} if model else {},
+        )
+        if self.params:
+            options.params_override_json = dumps(self.params)
+        if self.max_steps is not None:
+            options.max_steps = self.max_steps
+        return options

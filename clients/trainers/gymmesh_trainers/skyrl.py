@@ -1,0 +1,136 @@
+"""SkyRL: a generator. In a subclass of `BasePPOExp`:
+
+    def get_generator(self, cfg, tokenizer, inference_engine_client):
+        return GymmeshGenerator("shop.py:Shop", tokenizer, inference_engine_client)
+
+A row's task is the JSON text under `env_extras.task`, or else its prompt with the other keys of
+`env_extras`. Tokens are sampled by SkyRL's inference engines.
+
+Interface: SkyRL 0.3, `skyrl_train.generators.base.GeneratorInterface`, whose `generate` takes and
+gives dictionaries; nothing of SkyRL is imported. Read from its source and tried with a stand-in
+for its engine only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gymmesh_client import UserError
+from gymmesh_model.backends.tokens_in import Generation, SamplingParams, TokenBackend
+from gymmesh_responses import CodecError, loads
+from gymmesh_trainers.collecting import TrainerCollector
+from gymmesh_trainers.place import Place
+from gymmesh_trainers.rollouts import FailedRollout, Rollout
+
+__all__ = ["GymmeshGenerator"]
+
+
+class GymmeshGenerator:
+    """Generates with rollouts in an environment of gymmesh.
+
+    Args:
+        place: the environment, see `gymmesh_trainers.place.Place`.
+        client: SkyRL's InferenceEngineClient.
+        backend: further arguments of TokenBackend.
+        settings: see Settings.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        tokenizer: Any,
+        client: Any,
+        *,
+        backend: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> None:
+        self._client = client
+        self._sampling: dict[str, Any] = {}
+        model = TokenBackend(tokenizer, self._generate, **(backend or {}))
+        self._stop = int(tokenizer.eos_token_id)
+        self._collector = TrainerCollector(place, model=model, **settings)
+        self._opening: asyncio.Task[TrainerCollector] | None = None
+
+    async def generate(self, input_batch: Mapping[str, Any]) -> dict[str, Any]:
+        """A GeneratorOutput: a row for each prompt, in order.
+
+        A failed rollout is a stop token with a loss mask of 0; `rollout_metrics` counts them, and
+        what a row has no room for.
+        """
+        if self._opening is None:
+            self._opening = asyncio.create_task(self._collector.__aenter__())
+        collector = await self._opening
+        self._sampling = dict(input_batch.get("sampling_params") or {})
+        prompts = input_batch["prompts"]
+        extras = input_batch.get("env_extras") or [{}] * len(prompts)
+        tasks = [_task(prompt, extra) for prompt, extra in zip(prompts, extras, strict=True)]
+        return self._output(await collector.many(tasks), input_batch.get("trajectory_ids"))
+
+    async def close(self) -> None:
+        """Close the mesh."""
+        if self._opening is not None:
+            await (await self._opening).__aexit__(None, None, None)
+
+    async def _generate(self, prompt: list[int], params: SamplingParams) -> Generation:
+        asked = {**self._sampling}
+        if params.max_tokens is not None:
+            asked["max_tokens"] = params.max_tokens
+        made = await self._client.generate(
+            {
+                "prompt_token_ids": [prompt],
+                "sampling_params": asked,
+                "session_ids": [params.request_id],
+            }
+        )
+        logprobs = (made.get("response_logprobs") or [[]])[0]
+        finished = made["stop_reasons"][0] != "length"
+        return Generation(made["response_ids"][0], logprobs or (), finished=finished)
+
+    def _output(
+        self, rollouts: Sequence[Rollout | FailedRollout], trajectory_ids: Any
+    ) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            key: []
+            for key in (
+                "prompt_token_ids", "response_ids", "rewards", "loss_masks", "stop_reasons",
+                "rollout_logprobs",
+            )
+        }  # fmt: skip
+        counts = {"failed": 0, "paths_left_out": 0}
+        for rollout in rollouts:
+            samples = rollout.samples if isinstance(rollout, Rollout) else []
+            scored = isinstance(rollout, Rollout) and rollout.reward is not None
+            counts["failed"] += not scored
+            counts["paths_left_out"] += max(0, len(samples) - 1)
+            last = samples[-1] if samples else None
+            ids = [self._stop] if last is None else last.completion_ids
+            found["prompt_token_ids"].append([self._stop] if last is None else last.prompt_ids)
+            found["response_ids"].append(ids)
+            kept = last is not None and scored
+            found["loss_masks"].append(last.completion_mask if last and kept else [0] * len(ids))
+            # SkyRL has no word for no reward: nothing of such a row is trained.
+            found["rewards"].append(rollout.reward or 0.0 if isinstance(rollout, Rollout) else 0.0)
+            cut = isinstance(rollout, Rollout) and rollout.truncated
+            found["stop_reasons"].append("length" if cut else "stop")
+            logprobs = last.completion_logprobs if last is not None else []
+            found["rollout_logprobs"].append(logprobs or [0.0] * len(ids))
+        found["rollout_metrics"] = {f"gymmesh/{key}": value for key, value in counts.items()}
+        if trajectory_ids is not None:
+            found["trajectory_ids"] = trajectory_ids
+        return found
+
+
+def _task(prompt: Any, extra: Mapping[str, Any]) -> dict[str, Any]:
+    rest = dict(extra)
+    written = rest.pop("task", None)
+    if written is None:
+        return {"prompt": [dict(one) for one in prompt], **rest}
+    try:
+        task = loads(written) if isinstance(written, str | bytes) else dict(written)
+    except CodecError as error:
+        raise UserError(f"env_extras.task: {error}") from None
+    if not isinstance(task, dict):
+        raise UserError("env_extras.task: must be a JSON object, a row of a task file")
+    return task

@@ -1,0 +1,133 @@
+"""veRL: an agent loop. In the file that `agent_loop_config_path` names:
+
+    - name: gymmesh
+      _target_: gymmesh_trainers.verl.GymmeshAgentLoop
+      environment: shop.py:Shop
+
+and rows with `agent_name: gymmesh`. A row's task is the JSON text under `extra_info.task`, as
+`gym-cli export --format verl` may write it, or else its `raw_prompt` with the keys of `extra_info`.
+Inference stays veRL's: each model call is a `server_manager.generate` of token ids.
+
+Interface: veRL 0.9, `verl.experimental.agent_loop.AgentLoopBase`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
+
+from gymmesh_client import UserError
+from gymmesh_model.backends.tokens_in import Generation, SamplingParams
+from gymmesh_responses import CodecError, loads
+from gymmesh_trainers.rollouts import FailedRollout, Rollout
+from gymmesh_trainers.single import SharedMesh
+from gymmesh_trainers.testing import RolloutFailed
+
+__all__ = ["GymmeshAgentLoop", "task_of_row"]
+
+_MESHES: Final[dict[str, SharedMesh]] = {}
+
+
+class GymmeshAgentLoop(AgentLoopBase):  # type: ignore[misc]  # veRL ships no types
+    """One rollout in an environment of gymmesh.
+
+    Args:
+        environment: see `gymmesh_trainers.place.Place`; one that a text can name.
+        backend: further arguments of TokenBackend, as `{"tool_parser": "llama"}`.
+        settings: see Settings.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        environment: str = "math",
+        backend: Mapping[str, Any] | None = None,
+        settings: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        key = f"{environment}\n{backend}\n{settings}"
+        if key not in _MESHES:
+            _MESHES[key] = SharedMesh(
+                environment, self.tokenizer, dict(backend or {}), **(settings or {})
+            )
+        self._mesh = _MESHES[key]
+
+    async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
+        """A rollout of the row's task. Raises RolloutFailed, UserError."""
+        steps: list[int] = []
+        priority = row.get("priority")
+
+        async def generate(prompt: list[int], params: SamplingParams) -> Generation:
+            asked = dict(sampling_params)
+            if params.max_tokens is not None:
+                asked["max_tokens"] = params.max_tokens
+            more = {} if priority is None else {"priority": priority}
+            made = await self.server_manager.generate(
+                request_id=params.request_id, prompt_ids=prompt, sampling_params=asked, **more
+            )
+            said = (made.extra_fields or {}).get("global_steps")
+            if said is not None:
+                steps.append(int(said))
+            spans = [(int(said), 0)] if said is not None else []
+            return Generation(made.token_ids, made.log_probs or (), weights=spans)
+
+        began = time.monotonic()
+        rollout = await self._mesh.run(task_of_row(row), generate)
+        if isinstance(rollout, FailedRollout):
+            raise RolloutFailed(rollout)
+        fields = loop_output(rollout, int(self.rollout_config.response_length), steps)
+        # veRL's only measure of a loop that it fills in itself.
+        fields["metrics"] = {"generate_sequences": time.monotonic() - began}
+        return AgentLoopOutput(**fields)
+
+
+def task_of_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The task of a dataset's row. Raises UserError."""
+    extra = dict(row.get("extra_info") or {})
+    written = extra.pop("task", None)
+    if written is not None:
+        try:
+            task = loads(written) if isinstance(written, str | bytes) else dict(written)
+        except CodecError as error:
+            raise UserError(f"extra_info.task: {error}") from None
+        if not isinstance(task, dict):
+            raise UserError("extra_info.task: must be a JSON object, a row of a task file")
+        return task
+    if row.get("raw_prompt") is None:
+        raise UserError("raw_prompt: is missing, and so is extra_info.task")
+    truth = (row.get("reward_model") or {}).get("ground_truth")
+    task = {"prompt": [dict(one) for one in row["raw_prompt"]], **extra}
+    return task if truth is None else {"expected_answer": truth, **task}
+
+
+def loop_output(rollout: Rollout, most: int, steps: list[int]) -> dict[str, Any]:
+    """The fields of an AgentLoopOutput. Pure.
+
+    It has room for one path: of several the last is taken, and `extra_fields.paths_left_out` says
+    how many were not.
+    """
+    if not rollout.samples:
+        raise UserError(f"rollout {rollout.id}: has no tokens")
+    sample = rollout.samples[-1]
+    extra: dict[str, Any] = {
+        "turn_scores": [],
+        "tool_rewards": [],
+        "paths_left_out": len(rollout.samples) - 1,
+        "rollout_id": rollout.id,
+        "stop_reason": rollout.stop_reason,
+    }
+    if steps:
+        extra |= {"min_global_steps": min(steps), "max_global_steps": max(steps)}
+    return {
+        "prompt_ids": sample.prompt_ids,
+        "response_ids": sample.completion_ids[:most],
+        "response_mask": sample.completion_mask[:most],
+        "response_logprobs": sample.completion_logprobs[:most] or None,
+        "reward_score": rollout.reward,
+        "num_turns": 1 + len(rollout.message.model_calls) + len(rollout.message.turns),
+        "extra_fields": extra,
+    }

@@ -1,0 +1,107 @@
+"""Answers that a test gives, in their order: a model without a model.
+
+Each rollout gets the answers from the first on. An answer is a text, or tool calls as
+`{"tool": NAME, "arguments": {…}}`, or a list of these: what one model call says. Not for
+configurations: a program makes one and hands it to `gymmesh_mesh.embedded`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from gymmesh.errors.v1 import errors_pb2 as errors
+from gymmesh.model.v1 import model_pb2
+from gymmesh.responses.v1 import responses_pb2
+from gymmesh_model.backends.base import Features, ModelCall
+from gymmesh_model.backends.progress import Progress
+from gymmesh_model.ids import new_id
+from gymmesh_responses import dumps, response_from_json
+from gymmesh_runtime.errors import MeshError
+
+__all__ = ["Answer", "ScriptedBackend"]
+
+Part = str | Mapping[str, Any]
+Answer = Part | Sequence[Part]
+"""What one model call says."""
+
+_KEYS: Final = {"tool", "arguments"}
+
+
+class ScriptedBackend:
+    """Says `answers`, one a model call.
+
+    Raises ValueError for an answer that is none of these.
+    """
+
+    endpoint_model = "scripted"
+    context_tokens = 0
+    features = Features()
+    capabilities = model_pb2.ModelCapabilities(tools=True, images=True)
+
+    def __init__(self, answers: Sequence[Answer]) -> None:
+        self._answers = [_items(place, answer) for place, answer in enumerate(answers)]
+        self._said: Counter[str] = Counter()
+
+    async def open(self) -> None:
+        """Does nothing."""
+
+    async def close(self) -> None:
+        """Does nothing."""
+
+    async def create(self, call: ModelCall) -> responses_pb2.Response:
+        """The rollout's next answer; MODEL_REQUEST_REFUSED when there is none."""
+        number = self._said[call.rollout_id]
+        if number >= len(self._answers):
+            raise MeshError(
+                errors.ERROR_REASON_MODEL_REQUEST_REFUSED,
+                f"the script has {number} answers, and the rollout asks for one more; "
+                "add an answer, or end the rollout earlier",
+                metadata={"model": self.endpoint_model},
+            )
+        self._said[call.rollout_id] += 1
+        return response_from_json(
+            {
+                "id": new_id("resp_"),
+                "object": "response",
+                "status": "completed",
+                "model": self.endpoint_model,
+                "output": [_fresh(item) for item in self._answers[number]],
+                "usage": {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0},
+            }
+        )
+
+    async def stream(self, call: ModelCall, progress: Progress) -> responses_pb2.Response:
+        """As `create`."""
+        return await self.create(call)
+
+
+def _items(place: int, answer: Answer) -> list[dict[str, Any]]:
+    parts: Sequence[Any] = [answer] if isinstance(answer, str | Mapping) else answer
+    return [_item(place, part) for part in parts]
+
+
+def _item(place: int, part: Any) -> dict[str, Any]:
+    if isinstance(part, str):
+        content = [{"type": "output_text", "text": part, "annotations": []}]
+        return {"type": "message", "role": "assistant", "status": "completed", "content": content}
+    if (
+        not isinstance(part, Mapping)
+        or not isinstance(part.get("tool"), str)
+        or part.keys() - _KEYS
+    ):
+        raise ValueError(
+            f"answers[{place}]: must be a text, or a tool call as "
+            '{"tool": NAME, "arguments": {…}}, or a list of these'
+        )
+    arguments = part.get("arguments", {})
+    written = arguments if isinstance(arguments, str) else dumps(arguments).decode()
+    return {"type": "function_call", "name": part["tool"], "arguments": written}
+
+
+def _fresh(item: dict[str, Any]) -> dict[str, Any]:
+    """The item with ids of its own: two rollouts must not share any."""
+    if item["type"] == "function_call":
+        return {**item, "id": new_id("fc_"), "call_id": new_id("call_")}
+    return {**item, "id": new_id("msg_")}

@@ -1,0 +1,373 @@
+"""A model whose tokens a program samples: the trainer's own engine as a backend.
+
+The engine takes token ids and gives token ids; chat templates, tool calls and the exact-token law
+are done here, with the tokenizer that the trainer uses. A conversation goes on from the very
+tokens of the calls before it (see gymmesh_model.tokens.continuation); where the template rewrites
+the history, the call is a fork and says so. Nothing that the model wrote is tokenised again.
+
+Not for configurations: a program makes one and hands it to `gymmesh_mesh.embedded`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from gymmesh.errors.v1 import errors_pb2 as errors
+from gymmesh.model.v1 import model_pb2, tokens_pb2
+from gymmesh.responses.v1 import responses_pb2
+from gymmesh_model.backends.base import Features, ModelCall
+from gymmesh_model.backends.chat import chat_body, respond
+from gymmesh_model.backends.progress import Progress
+from gymmesh_model.backends.vllm_answer import Sample, take_answer
+from gymmesh_model.backends.vllm_render import Continued, ConversationViews
+from gymmesh_model.convert import ChatOptions, lift_thinking
+from gymmesh_model.errors import AnswerInvalid, timed_out
+from gymmesh_model.ids import new_id
+from gymmesh_model.tokens import Known, Renders, Rewritten, Tail, View, next_step, pack_ids
+from gymmesh_model.tokens.continuation import rendered
+from gymmesh_model.tool_calls import TOOL_PARSERS, ToolParser
+from gymmesh_responses import CodecError, loads, unpack_ids
+from gymmesh_runtime.errors import MeshError
+
+__all__ = ["Generate", "Generation", "SamplingParams", "TokenBackend", "Tokenizer"]
+
+_OPTIONS: Final = ChatOptions()
+# What of a request has a meaning here; the rest is refused by name, never dropped silently.
+_SAMPLING: Final = ("temperature", "top_p", "top_k", "min_p", "seed", "stop")
+_READ: Final = frozenset(
+    (*_SAMPLING, "messages", "tools", "tool_choice", "parallel_tool_calls", "max_tokens", "model",
+     "logprobs", "chat_template_kwargs", "reasoning_effort", "store", "metadata", "user", "n")
+)  # fmt: skip
+
+
+class Tokenizer(Protocol):
+    """What is needed of a tokenizer; those of `transformers` have it."""
+
+    def apply_chat_template(self, conversation: list[dict[str, Any]], **options: Any) -> Any:
+        """The token ids of a conversation."""
+
+    def decode(self, token_ids: Sequence[int], **options: Any) -> Any:
+        """The text of token ids."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """How to sample. None: the engine's own default.
+
+    Attributes:
+        max_tokens: the most tokens to sample.
+        stop: texts that end the answer.
+        request_id: the rollout's id, the same for all its calls: for engines that keep prefixes.
+    """
+
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    max_tokens: int | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    request_id: str = ""
+
+    def as_dict(self, **names: str) -> dict[str, Any]:
+        """What is set, without `request_id`; `names` renames keys, as `max_tokens="max_new"`."""
+        keys = ("temperature", "top_p", "top_k", "min_p", "max_tokens", "seed")
+        found = {names.get(key, key): getattr(self, key) for key in keys}
+        found = {key: value for key, value in found.items() if value is not None}
+        return found | ({"stop": list(self.stop)} if self.stop else {})
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """What an engine sampled.
+
+    Attributes:
+        token_ids: the sampled ids, the stop token included where one was sampled.
+        logprobs: of each of them; empty where the engine gives none.
+        finished: whether the model ended its answer; None: it did if the last id is a stop token.
+        weights: the versions of the weights with the first token of each; empty: as announced.
+    """
+
+    token_ids: Sequence[int]
+    logprobs: Sequence[float] = ()
+    finished: bool | None = None
+    weights: Sequence[tuple[int, int]] = field(default=())
+
+
+Generate = Callable[[list[int], SamplingParams], Awaitable[Generation]]
+"""Samples an answer to a prompt's token ids. What it raises fails the rollout at the MODEL."""
+
+
+class TokenBackend:
+    """A model behind a `generate` callable.
+
+    Args:
+        tokenizer: the trainer's own, with its chat template.
+        generate: samples token ids; called concurrently, from the event loop of the mesh.
+        tool_parser: how tool calls stand in the text: a name of `TOOL_PARSERS`, or a function.
+        stop_token_ids: the ids that end an answer; None: the tokenizer's `eos_token_id`.
+        context_tokens: the longest prompt and answer together; 0: not known.
+        max_tokens: the most answer tokens of a call that sets no limit.
+        template: further arguments of the chat template, as `{"enable_thinking": False}`.
+        think_tags: whether `<think>…</think>` at an answer's beginning is reasoning.
+        name: the model's name in answers.
+    """
+
+    features = Features(takes_items=True)
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        generate: Generate,
+        *,
+        tool_parser: str | ToolParser = "hermes",
+        stop_token_ids: Sequence[int] | None = None,
+        context_tokens: int = 0,
+        max_tokens: int | None = None,
+        template: Mapping[str, Any] | None = None,
+        think_tags: bool = False,
+        name: str = "policy",
+    ) -> None:
+        if isinstance(tool_parser, str) and tool_parser not in TOOL_PARSERS:
+            known = ", ".join(TOOL_PARSERS)
+            raise ValueError(f"tool_parser: there is no {tool_parser!r}; known: {known}")
+        self._tokenizer = tokenizer
+        self._generate = generate
+        self._parse = TOOL_PARSERS[tool_parser] if isinstance(tool_parser, str) else tool_parser
+        self._stop = frozenset(_stop_ids(tokenizer) if stop_token_ids is None else stop_token_ids)
+        self._max_tokens = max_tokens
+        self._template = dict(template or {})
+        self._think_tags = think_tags
+        self._digest = _digest(tokenizer)
+        self.endpoint_model = name
+        self.context_tokens = context_tokens
+        self.capabilities = model_pb2.ModelCapabilities(
+            token_ids=True, logprobs=True, conversations=True, tools=True, seed=True
+        )
+
+    async def open(self) -> None:
+        """Does nothing: the engine is the program's."""
+
+    async def close(self) -> None:
+        """Does nothing."""
+
+    async def stream(self, call: ModelCall, progress: Progress) -> responses_pb2.Response:
+        """As `create`: an engine answers whole."""
+        return await self.create(call)
+
+    async def create(self, call: ModelCall) -> responses_pb2.Response:
+        """See Backend."""
+        body = chat_body(call, _OPTIONS)
+        self._check(body)
+        prompt, sample = self._prompt(call, body)
+        params = self._params(call, body, len(prompt))
+        try:
+            async with asyncio.timeout(call.timeout):
+                made = await self._generate(prompt, params)
+        except TimeoutError:
+            raise timed_out(self.endpoint_model, call.timeout) from None
+        answer = self._answer(prompt, made, params)
+        take_answer(self.endpoint_model, sample, answer)
+        if call.record is not None:
+            call.record.tokenizer_digest = self._digest
+            if made.weights:
+                call.record.weights = [
+                    tokens_pb2.WeightsSpan(version=version, first_token=first)
+                    for version, first in made.weights
+                ]
+        if self._think_tags:
+            answer = lift_thinking(answer)
+        params_given = call.params if call.settings is None else call.settings.params
+        return respond(self.endpoint_model, answer, params_given)
+
+    # -- the prompt ---------------------------------------------------------------------------
+
+    def _prompt(self, call: ModelCall, body: dict[str, Any]) -> tuple[list[int], Sample]:
+        """The prompt's ids, and what is known of how they go on from the calls before."""
+        prefix, record = call.prefix, call.record
+        if prefix is None or record is None:
+            return unpack_ids(self._rendered(body)), Sample(record, None, keep_logprobs=False)
+        if prefix.rewritten:
+            reason = tokens_pb2.FORK_REASON_HISTORY_REWRITTEN
+            detail = "the caller changed items that the tokens before stand for"
+            found: Tail | Rewritten = Rewritten(reason, detail)
+            whole = self._rendered(body)
+        else:
+            views = ConversationViews(call, body, prefix, _OPTIONS, lowers=False)
+            known, renders = Known(prefix, views.reasons), Renders()
+            while isinstance(step := next_step(known, renders), View):
+                renders.views[step] = self._view(views.request(step), step)
+            found, whole = step, renders.get(View.PROMPT)
+        if isinstance(found, Rewritten):
+            sample = Sample(record, prefix, reason=found.reason, detail=found.detail)
+            return unpack_ids(whole), sample
+        tokens = prefix.tokens + found.tokens
+        continued = Continued(found.tokens, rendered(whole))
+        return unpack_ids(tokens), Sample(record, prefix, prompt=tokens, continued=continued)
+
+    def _view(self, request: dict[str, Any] | None, view: View) -> bytes | None:
+        if request is None:
+            return None
+        try:
+            return self._rendered(request)
+        except MeshError:
+            # Templates refuse a conversation without a question, and an answer left open.
+            if view is View.PROMPT:
+                raise
+            return None
+
+    def _rendered(self, body: Mapping[str, Any]) -> bytes:
+        """The conversation as the template renders it."""
+        options: dict[str, Any] = {
+            "tools": body.get("tools"),
+            "add_generation_prompt": body.get("add_generation_prompt", True),
+            "continue_final_message": body.get("continue_final_message", False),
+        }
+        options |= self._template | (body.get("chat_template_kwargs") or {})
+        messages = [_for_template(message) for message in body["messages"]]
+        try:
+            ids = self._tokenizer.apply_chat_template(
+                messages, tokenize=True, return_dict=False, **options
+            )
+            return pack_ids(list(ids))
+        except AnswerInvalid as error:
+            raise self._refused(f"the tokenizer gives no token ids: {error}") from None
+        except Exception as error:
+            # Templates are programs of their own, and raise what they like.
+            raise self._refused(f"the chat template: {error}") from None
+
+    # -- the answer ---------------------------------------------------------------------------
+
+    def _params(self, call: ModelCall, body: Mapping[str, Any], prompt: int) -> SamplingParams:
+        limit = body.get("max_tokens") or self._max_tokens
+        if self.context_tokens:
+            room = self.context_tokens - prompt
+            if room < 1:
+                raise MeshError(
+                    errors.ERROR_REASON_MODEL_CONTEXT_EXCEEDED,
+                    f"the prompt has {prompt} tokens, and the context of model "
+                    f"'{self.endpoint_model}' {self.context_tokens}",
+                    metadata={"model": self.endpoint_model},
+                )
+            limit = room if limit is None else min(limit, room)
+        stop = body.get("stop") or ()
+        return SamplingParams(
+            temperature=body.get("temperature"),
+            top_p=body.get("top_p"),
+            top_k=body.get("top_k"),
+            min_p=body.get("min_p"),
+            max_tokens=limit,
+            seed=call.seed if call.seed is not None else body.get("seed"),
+            stop=(stop,) if isinstance(stop, str) else tuple(stop),
+            request_id=call.rollout_id,
+        )
+
+    def _answer(self, prompt: list[int], made: Generation, asked: SamplingParams) -> dict[str, Any]:
+        """A Chat Completions answer with token ids, as vLLM gives it."""
+        ids = list(made.token_ids)
+        ended = made.finished if made.finished is not None else bool(ids) and ids[-1] in self._stop
+        shown = ids[:-1] if ids and ids[-1] in self._stop else ids
+        text = str(self._tokenizer.decode(shown, skip_special_tokens=False))
+        parsed = self._parse(text)
+        message: dict[str, Any] = {"role": "assistant", "content": parsed.text or None}
+        if parsed.calls:
+            message["tool_calls"] = [
+                {
+                    "id": new_id("call_"),
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": call.arguments},
+                }
+                for call in parsed.calls
+            ]
+        elif not parsed.text:
+            message["content"] = ""
+        choice: dict[str, Any] = {
+            "index": 0,
+            "message": message,
+            "finish_reason": "stop" if ended else "length",
+            "token_ids": ids,
+        }
+        if ended and parsed.calls:
+            choice["finish_reason"] = "tool_calls"
+        if ended and not (ids and ids[-1] in self._stop):
+            choice["stop_reason"] = "stopped by a text"  # no stop token stands behind it
+        if made.logprobs:
+            choice["logprobs"] = {"content": [{"logprob": float(one)} for one in made.logprobs]}
+        usage = {
+            "prompt_tokens": len(prompt),
+            "completion_tokens": len(ids),
+            "total_tokens": len(prompt) + len(ids),
+        }
+        return {
+            "id": new_id("chatcmpl-"),
+            "model": self.endpoint_model,
+            "prompt_token_ids": prompt,
+            "choices": [choice],
+            "usage": usage,
+        }
+
+    def _check(self, body: Mapping[str, Any]) -> None:
+        for key, value in body.items():
+            if key not in _READ and value is not None:
+                raise self._unsupported(key, "a token engine has no such parameter")
+        if body.get("tool_choice") not in (None, "auto", "none"):
+            raise self._unsupported("tool_choice", "a token engine cannot force a tool call")
+        if body.get("n") not in (None, 1):
+            raise self._unsupported("n", "a call has one answer")
+
+    def _unsupported(self, key: str, why: str) -> MeshError:
+        return MeshError(
+            errors.ERROR_REASON_PARAMETER_UNSUPPORTED,
+            f"model '{self.endpoint_model}' cannot take {key!r}: {why}",
+            metadata={"model": self.endpoint_model, "parameter": key},
+        )
+
+    def _refused(self, why: str) -> MeshError:
+        return MeshError(
+            errors.ERROR_REASON_MODEL_REQUEST_REFUSED,
+            f"model '{self.endpoint_model}' cannot answer: {why}",
+            metadata={"model": self.endpoint_model},
+        )
+
+
+def _for_template(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message as templates read it: texts plain, and tool calls' arguments as objects."""
+    made = dict(message)
+    content = made.get("content")
+    if isinstance(content, list) and all(part.get("type") == "text" for part in content):
+        made["content"] = "".join(part["text"] for part in content)
+    elif content is None:
+        made["content"] = ""
+    if made.get("tool_calls"):
+        made["tool_calls"] = [_call_for_template(call) for call in made["tool_calls"]]
+    return made
+
+
+def _call_for_template(call: Mapping[str, Any]) -> dict[str, Any]:
+    function = dict(call["function"])
+    try:
+        arguments = loads(function.get("arguments") or "{}")
+    except CodecError:
+        return dict(call)
+    if isinstance(arguments, dict):
+        function["arguments"] = arguments
+    return {**call, "function": function}
+
+
+def _stop_ids(tokenizer: Tokenizer) -> list[int]:
+    found = getattr(tokenizer, "eos_token_id", None)
+    return [found] if isinstance(found, int) else list(found or ())
+
+
+def _digest(tokenizer: Tokenizer) -> bytes:
+    """As tokens.proto says, of what can be read of a tokenizer."""
+    template = str(getattr(tokenizer, "chat_template", "") or "")
+    vocabulary: dict[str, int] = getattr(tokenizer, "get_vocab", dict)()
+    digest = hashlib.sha256(template.encode())
+    for token, number in sorted(vocabulary.items(), key=lambda one: (one[1], one[0])):
+        digest.update(f"\0{number}\0{token}".encode("utf-8", "surrogatepass"))
+    return digest.digest()
