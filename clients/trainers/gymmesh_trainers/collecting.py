@@ -36,7 +36,7 @@ from gymmesh_client.collect.outcomes import Outcomes
 from gymmesh_client.collect.requests import repeat_seed
 from gymmesh_client.journal.keys import rollout_id
 from gymmesh_client.rows import FailedAttempt
-from gymmesh_resource import Task
+from gymmesh_resource import Environment, Task
 from gymmesh_runtime.security import SecurityConfig
 from gymmesh_trainers.place import Model, Place, Policy, open_place
 from gymmesh_trainers.rollouts import FailedRollout, Rollout, RolloutGroup
@@ -89,6 +89,7 @@ class TrainerCollector:
         self._newest: int | None = None
         self._step = 0
         self._singles = 0
+        self._outputs = 0
 
     async def __aenter__(self) -> TrainerCollector:
         place, model, addresses, security = self._open
@@ -198,7 +199,7 @@ class TrainerCollector:
     async def _start(self, tasks: Iterable[TaskLike] | Path | str, number: int) -> None:
         policy, settings = self._opened(), self.settings
         kept = _Kept(settings.repeats)
-        output = self._output(number, kept)
+        output = self._output(kept)
         options = CollectOptions(
             repeats=settings.repeats,
             concurrency=settings.concurrency,
@@ -216,21 +217,21 @@ class TrainerCollector:
         self._runs.add(run)
         run.start()
 
-    def _output(self, number: int, kept: _Kept) -> Outcomes:
+    def _output(self, kept: _Kept) -> Outcomes:
         path = self.settings.output
         if path is None:
             return MemoryOutput()
-        if number > 1:
-            path = path.with_name(f"{path.stem}.step-{number}{path.suffix}")
+        self._outputs += 1
+        if self._outputs > 1:
+            path = path.with_name(f"{path.stem}.step-{self._outputs}{path.suffix}")
         files = OutputFiles(path)
-        said = f"{self.settings.repeats}\n{self.settings.params!r}\n{self._open[0]!r}"
+        said = f"{self.settings.repeats}\n{self.settings.params!r}\n{_named(self._open[0])}"
         identity = RunIdentity("", hashlib.sha256(said.encode()).hexdigest())
         return prepare(
             files,
             identity,
             overwrite=False,
             resume=self.settings.resume and files.journal.exists(),
-            accept=("config",),
             repeats=self.settings.repeats,
             on_row=kept.completed,
             on_failure=kept.failed,
@@ -432,6 +433,13 @@ class _Run:
         while self._kept.whole:
             task, rollouts = self._kept.whole.pop(0)
             await self._queue.put(_Came(task, rollouts, self._step))
+
+
+def _named(place: Place) -> str:
+    """The place in words that are the same in another process."""
+    if isinstance(place, Environment):
+        place = type(place)
+    return f"{place.__module__}.{place.__qualname__}" if isinstance(place, type) else repr(place)
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> Exception:

@@ -23,6 +23,7 @@ from gymmesh_responses import CodecError, loads
 from gymmesh_trainers.collecting import TrainerCollector
 from gymmesh_trainers.place import Place
 from gymmesh_trainers.rollouts import FailedRollout, Rollout
+from gymmesh_trainers.testing import RolloutFailed
 
 __all__ = ["GymmeshGenerator"]
 
@@ -49,15 +50,17 @@ class GymmeshGenerator:
         self._client = client
         self._sampling: dict[str, Any] = {}
         model = TokenBackend(tokenizer, self._generate, **(backend or {}))
-        self._stop = int(tokenizer.eos_token_id)
         self._collector = TrainerCollector(place, model=model, **settings)
         self._opening: asyncio.Task[TrainerCollector] | None = None
 
     async def generate(self, input_batch: Mapping[str, Any]) -> dict[str, Any]:
         """A GeneratorOutput: a row for each prompt, in order.
 
-        A failed rollout is a stop token with a loss mask of 0; `rollout_metrics` counts them, and
-        what a row has no room for.
+        What a row has no room for is counted in `rollout_metrics`.
+
+        Raises:
+            RolloutFailed: a rollout failed; SkyRL has no word for that.
+            UserError: a task cannot be used, or a rollout has no reward or no tokens.
         """
         if self._opening is None:
             self._opening = asyncio.create_task(self._collector.__aenter__())
@@ -98,25 +101,26 @@ class GymmeshGenerator:
                 "rollout_logprobs",
             )
         }  # fmt: skip
-        counts = {"failed": 0, "paths_left_out": 0}
+        paths_left_out = 0
         for rollout in rollouts:
-            samples = rollout.samples if isinstance(rollout, Rollout) else []
-            scored = isinstance(rollout, Rollout) and rollout.reward is not None
-            counts["failed"] += not scored
-            counts["paths_left_out"] += max(0, len(samples) - 1)
-            last = samples[-1] if samples else None
-            ids = [self._stop] if last is None else last.completion_ids
-            found["prompt_token_ids"].append([self._stop] if last is None else last.prompt_ids)
-            found["response_ids"].append(ids)
-            kept = last is not None and scored
-            found["loss_masks"].append(last.completion_mask if last and kept else [0] * len(ids))
-            # SkyRL has no word for no reward: nothing of such a row is trained.
-            found["rewards"].append(rollout.reward or 0.0 if isinstance(rollout, Rollout) else 0.0)
-            cut = isinstance(rollout, Rollout) and rollout.truncated
-            found["stop_reasons"].append("length" if cut else "stop")
-            logprobs = last.completion_logprobs if last is not None else []
-            found["rollout_logprobs"].append(logprobs or [0.0] * len(ids))
-        found["rollout_metrics"] = {f"gymmesh/{key}": value for key, value in counts.items()}
+            # SkyRL has no word for no reward, and a number in its place would count in the mean of
+            # the group.
+            if isinstance(rollout, FailedRollout):
+                raise RolloutFailed(rollout)
+            if rollout.reward is None:
+                raise UserError(f"rollout {rollout.id}: has no reward, which SkyRL cannot take")
+            if not rollout.samples:
+                raise UserError(f"rollout {rollout.id}: has no tokens")
+            paths_left_out += len(rollout.samples) - 1
+            last = rollout.samples[-1]
+            found["prompt_token_ids"].append(last.prompt_ids)
+            found["response_ids"].append(last.completion_ids)
+            found["loss_masks"].append(last.completion_mask)
+            found["rewards"].append(rollout.reward)
+            found["stop_reasons"].append("length" if rollout.truncated else "stop")
+            logprobs = last.completion_logprobs or [0.0] * len(last.completion_ids)
+            found["rollout_logprobs"].append(logprobs)
+        found["rollout_metrics"] = {"gymmesh/paths_left_out": paths_left_out}
         if trajectory_ids is not None:
             found["trajectory_ids"] = trajectory_ids
         return found

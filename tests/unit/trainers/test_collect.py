@@ -193,6 +193,8 @@ async def test_files_are_written_and_gone_on_with(tmp_path: Path) -> None:
     asked = len(engine.prompts)
     again = [one async for one in collect(Sums, rows(3), resume=True, **settings)]
     assert len(engine.prompts) == asked + 2
+    with pytest.raises(UserError, match="config"):
+        await anext(aiter(collect(Sums, rows(3), resume=True, params={"top_p": 0.5}, **settings)))
     known = {one.task.id: one for one in again}
     assert sorted(known) == ["t0", "t1", "t2"]
     for group in before:
