@@ -202,3 +202,20 @@ async def test_files_are_written_and_gone_on_with(tmp_path: Path) -> None:
         assert stored.rewards == group.rewards
         assert [one.tokens for one in stored.rollouts] == [one.tokens for one in group.rollouts]
         assert [one.mask for one in stored.rollouts] == [one.mask for one in group.rollouts]
+
+
+async def test_blocks_of_an_asynchronous_iterator_have_files_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gymmesh_trainers.collecting._BLOCK", 2)
+
+    async def coming() -> AsyncIterator[dict[str, Any]]:
+        for row in rows(5):
+            yield row
+
+    output = tmp_path / "rollouts.jsonl"
+    model = backend(ScriptEngine(lambda prompt: "1"))
+    found = [one async for one in collect(Sums, coming(), repeats=1, output=output, model=model)]
+    assert sorted(one.task.id for one in found) == ["t0", "t1", "t2", "t3", "t4"]
+    names = ["rollouts.jsonl", "rollouts.step-2.jsonl", "rollouts.step-3.jsonl"]
+    assert [len((tmp_path / name).read_text().splitlines()) for name in names] == [2, 2, 1]
