@@ -83,7 +83,9 @@ async def test_an_output_is_never_overwritten_unasked(bench: Bench) -> None:
     assert len(rows_of(bench.output)) == 4
     changed = await gym(*bench.collect("--resume", "--set", "agents.tool_loop.max_steps=2"))
     assert changed.code == 1
-    changed.said("cannot be resumed, because the configuration changed")
+    changed.said(
+        "cannot be resumed, because the configuration (agents.tool_loop.max_steps was 8 and is 2)"
+    )
     anew = await gym(*bench.collect("--overwrite", "--limit", "2"))
     assert anew.code == 0, anew.err
     assert len(rows_of(bench.output)) == 2

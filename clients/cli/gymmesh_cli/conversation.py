@@ -50,7 +50,7 @@ def show(
     verdict.
     """
     from gymmesh_cli.conversation_lines import ConversationView
-    from gymmesh_cli.terminal import echo_json, echo_parts
+    from gymmesh_cli.terminal import echo_json, echo_parts, page_parts
     from gymmesh_data import conversation_of
 
     if repeat is not None and task is None:
@@ -65,7 +65,7 @@ def show(
         return DONE
     lines = [line for one in chosen for line in view.lines(one, conversation_of(one))]
     if pager:
-        click.echo_via_pager("".join(f"{line.styled()}\n" for line in lines))
+        page_parts(line.parts for line in lines)
     else:
         for line in lines:
             echo_parts(*line.parts)

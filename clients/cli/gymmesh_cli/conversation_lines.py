@@ -13,12 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-import click
-
 from gymmesh_client.rows import OWN_KEYS
 from gymmesh_data import Conversation, StoredRollout
 from gymmesh_responses import dumps
-from gymmesh_runtime.text.plain_text import laid_out, one_line
+from gymmesh_runtime.text.plain_text import one_line
 
 _MOST_WIDE: Final = 110
 _LEAST_WIDE: Final = 40
@@ -35,13 +33,9 @@ _STYLES: Final[dict[str, dict[str, Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line in pieces, each with its style: arguments of `click.style`."""
+    """A line in pieces, each with its style, as `gymmesh_cli.terminal.echo_parts` takes them."""
 
     parts: tuple[tuple[str, dict[str, Any]], ...]
-
-    def styled(self) -> str:
-        """The line with its colours, safe for a terminal."""
-        return "".join(click.style(laid_out(text), **style) for text, style in self.parts)
 
 
 class ConversationView:

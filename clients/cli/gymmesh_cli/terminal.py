@@ -5,7 +5,7 @@ to act upon but our own colours.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,8 +19,11 @@ __all__ = [
     "echo_json_line",
     "echo_parts",
     "one_line",
+    "page_parts",
     "plain_errors",
 ]
+
+Parts = tuple[tuple[str, dict[str, Any]], ...]
 
 
 def echo(text: str = "", *, err: bool = False) -> None:
@@ -32,8 +35,16 @@ def echo(text: str = "", *, err: bool = False) -> None:
 
 def echo_parts(*parts: tuple[str, dict[str, Any]], end: str = "\n") -> None:
     """Write pieces of text, each with its style: arguments of `click.style`."""
-    styled = [click.style(laid_out(text), **style) for text, style in parts]
-    click.echo("".join(styled) + end, nl=False)
+    click.echo(_styled(parts) + end, nl=False)
+
+
+def page_parts(lines: Iterable[Parts]) -> None:
+    """Show lines, each of pieces as for `echo_parts`, in the user's pager."""
+    click.echo_via_pager("".join(f"{_styled(parts)}\n" for parts in lines))
+
+
+def _styled(parts: Parts) -> str:
+    return "".join(click.style(laid_out(text), **style) for text, style in parts)
 
 
 def echo_json(value: Any) -> None:
