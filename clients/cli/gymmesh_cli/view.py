@@ -78,7 +78,7 @@ def view(
     file of such rows; a folder stands for all that are in it. With nothing named it is the current
     folder. Nothing is changed, and nothing is fetched from the network.
 
-    The page is at 127.0.0.1, for whoever has the token in the address that is printed. Ctrl-C ends
+    The page is at 127.0.0.1, for anyone with the token in the address that is printed. Ctrl-C ends
     it. The index of the rows is kept in the user's cache folder, or below GYMMESH_CACHE_DIR.
 
     Exit code 0, and 1 when there is nothing to show.

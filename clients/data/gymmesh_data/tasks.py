@@ -1,7 +1,13 @@
-"""The task that a stored rollout was made of, put together again from its row. Pure."""
+"""The task that a stored rollout was made of, put together again from its row. Pure.
+
+A row holds every key of its task, and beside them the verifier's evidence. Which keys are evidence
+alone is seen by their place: a row ends with them, in the evidence's order. A key of this kind that
+the environment's own tasks have, too, is taken for the task's.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from gymmesh_client.rows import OWN_KEYS
@@ -27,8 +33,7 @@ def task_of(rollout: StoredRollout) -> Json:
     """The row of the rollout's task, for `gym-cli collect`.
 
     It has the parameters that were in force, tools of the environment included, which an
-    environment replaces by its own of the same name; and also what the verifier's evidence put
-    beside the task's keys, since a row does not tell one from the other.
+    environment replaces by its own of the same name.
     """
     row = rollout.row
     task: Json = {
@@ -36,16 +41,50 @@ def task_of(rollout: StoredRollout) -> Json:
         "responses_create_params": row["responses_create_params"],
     }
     task |= {key: row[key] for key in _KEPT if row.get(key) not in (None, "")}
-    task |= {key: value for key, value in row.items() if key not in OWN_KEYS}
+    payload = payload_of(row)
+    payload.pop("task_id", None)
+    return task | payload
+
+
+def payload_of(row: Json, known: Collection[str] = ()) -> Json:
+    """The task's further keys: all that neither a collector nor a verifier added."""
+    evidence = evidence_keys(row, known)
+    payload = {
+        key: value for key, value in row.items() if key not in OWN_KEYS and key not in evidence
+    }
+    metadata = row.get("metadata")
+    if isinstance(metadata, dict):
+        own = {key: value for key, value in metadata.items() if key not in _NOTES}
+        if own:
+            payload["metadata"] = own
     extras = row.get("task_extras")
-    held = extras if isinstance(extras, dict) else {}
-    metadata = {key: value for key, value in rollout.metadata.items() if key not in _NOTES}
-    if isinstance(held.get("metadata"), dict):
-        metadata |= held["metadata"]
-    if metadata:
-        task["metadata"] = metadata
-    task |= {key: value for key, value in held.items() if key not in ("metadata", "task_id")}
-    return task
+    for key, value in extras.items() if isinstance(extras, dict) else ():
+        both = key == "metadata" and isinstance(value, dict) and isinstance(metadata, dict)
+        payload[key] = payload.get(key, {}) | value if both else value
+    return payload
+
+
+def evidence_keys(row: Json, known: Collection[str] = ()) -> frozenset[str]:
+    """The row's keys that only the verifier's evidence brought.
+
+    Args:
+        known: keys that are the task's wherever they stand.
+    """
+    verification = row.get("verification")
+    evidence = verification.get("evidence") if isinstance(verification, dict) else None
+    if not isinstance(evidence, dict):
+        return frozenset()
+    places = {key: place for place, key in enumerate(evidence)}
+    found: list[str] = []
+    before = len(places)
+    for key in reversed(row):
+        place = places.get(key, before)
+        if key in OWN_KEYS or place >= before or row[key] != evidence[key]:
+            break
+        before = place
+        if key not in known:
+            found.append(key)
+    return frozenset(found)
 
 
 def answer_of(task: Json) -> object:

@@ -45,7 +45,7 @@ class TrlRollouts:
 
     Attributes:
         rows: what the trainer's dataset holds: each task's prompt.
-        rollouts: those of the last call, in its order, for whoever looks at them.
+        rollouts: those of the last call, in its order, to be looked at.
 
     Raises UserError for a task that cannot be used, or two of the same prompt.
     """

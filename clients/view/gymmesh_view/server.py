@@ -1,6 +1,6 @@
 """The local server: the page and its API, for the user who started it alone.
 
-Whoever asks must name this machine's loopback in the Host header, so that no name of the web that
+A request must name this machine's loopback in the Host header, so that no name of the web that
 was made to point here is served (DNS rebinding), and must have a session. A session is a cookie
 that scripts cannot read, got once for the token in the address that gym-cli view prints. Nothing
 can be changed: there are only reads.

@@ -12,8 +12,9 @@ run.py          judges all rollouts of some sources, side by side
 from gymmesh_data.reverify.changes import VerdictChanges
 from gymmesh_data.reverify.run import Reverification, ReverifyOptions, count_kept, reverify
 from gymmesh_data.reverify.sources import Source
-from gymmesh_data.reverify.stored_task import evidence_keys, stored_task, transcript_of
+from gymmesh_data.reverify.stored_task import stored_task, transcript_of
 from gymmesh_data.reverify.verifiers import Verifiers
+from gymmesh_data.tasks import evidence_keys
 
 __all__ = [
     "Reverification",

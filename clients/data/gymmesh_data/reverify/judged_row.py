@@ -12,8 +12,8 @@ from typing import Any
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.rows import OWN_KEYS, status_dict, verification_row
-from gymmesh_data.reverify.stored_task import evidence_keys
 from gymmesh_data.rollout import Json
+from gymmesh_data.tasks import evidence_keys
 from gymmesh_runtime.errors import MeshError, to_status
 
 

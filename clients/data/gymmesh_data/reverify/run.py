@@ -25,15 +25,11 @@ from gymmesh_client.rows import row_to_json
 from gymmesh_data.reverify.changes import VerdictChanges
 from gymmesh_data.reverify.judged_row import judged_row, last_reward, unjudged_row
 from gymmesh_data.reverify.sources import Source
-from gymmesh_data.reverify.stored_task import (
-    payload_of,
-    stop_reason_of,
-    stored_task,
-    transcript_of,
-)
+from gymmesh_data.reverify.stored_task import stop_reason_of, stored_task, transcript_of
 from gymmesh_data.reverify.task_source import TaskSource
 from gymmesh_data.reverify.verifiers import Verifiers
 from gymmesh_data.rollout import Json, StoredRollout
+from gymmesh_data.tasks import payload_of
 from gymmesh_responses import loads
 from gymmesh_runtime.errors import MeshError, reason_name
 

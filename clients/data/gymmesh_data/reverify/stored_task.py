@@ -1,8 +1,6 @@
 """The task and the transcript that a row gives back, as its verifier received them. Pure.
 
-A row holds every key of its task, and beside them the verifier's evidence. Which keys are evidence
-alone is seen by their place: a row ends with them, in the evidence's order. A key of this kind that
-the environment's own tasks have, too, is taken for the task's.
+`gymmesh_data.tasks` says which keys of a row are the task's.
 """
 
 from __future__ import annotations
@@ -13,24 +11,12 @@ from typing import Any, Final
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import UserError
-from gymmesh_client.rows import OWN_KEYS
 from gymmesh_data.rollout import StoredRollout
+from gymmesh_data.tasks import payload_of
 from gymmesh_responses import CodecError, dumps, items_from_json, params_from_json
 
 # What a collector adds to an item.
 _TOKENS: Final = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
-# What a collector writes under `metadata`, beside what the task has there.
-_METADATA: Final = frozenset(
-    (
-        "steps_taken",
-        "tools_used",
-        "verified",
-        "seed",
-        "weights_versions",
-        "token_forks",
-        "timings",
-    )
-)
 
 
 def stored_task(rollout: StoredRollout, environment: str, known: Collection[str] = ()) -> pb.Task:
@@ -69,47 +55,6 @@ def seed_of(row: dict[str, Any]) -> int | None:
         if type(value) is int and -(2**63) <= value < 2**63:
             return value
     return None
-
-
-def payload_of(row: dict[str, Any], known: Collection[str] = ()) -> dict[str, Any]:
-    """The task's further keys: all that neither a collector nor a verifier added."""
-    evidence = evidence_keys(row, known)
-    payload = {
-        key: value for key, value in row.items() if key not in OWN_KEYS and key not in evidence
-    }
-    metadata = row.get("metadata")
-    if isinstance(metadata, dict):
-        own = {key: value for key, value in metadata.items() if key not in _METADATA}
-        if own:
-            payload["metadata"] = own
-    extras = row.get("task_extras")
-    for key, value in extras.items() if isinstance(extras, dict) else ():
-        both = key == "metadata" and isinstance(value, dict) and isinstance(metadata, dict)
-        payload[key] = payload.get(key, {}) | value if both else value
-    return payload
-
-
-def evidence_keys(row: dict[str, Any], known: Collection[str] = ()) -> frozenset[str]:
-    """The row's keys that only the verifier's evidence brought.
-
-    Args:
-        known: keys that are the task's wherever they stand.
-    """
-    verification = row.get("verification")
-    evidence = verification.get("evidence") if isinstance(verification, dict) else None
-    if not isinstance(evidence, dict):
-        return frozenset()
-    places = {key: place for place, key in enumerate(evidence)}
-    found: list[str] = []
-    before = len(places)
-    for key in reversed(row):
-        place = places.get(key, before)
-        if key in OWN_KEYS or place >= before or row[key] != evidence[key]:
-            break
-        before = place
-        if key not in known:
-            found.append(key)
-    return frozenset(found)
 
 
 def transcript_of(rollout: StoredRollout) -> list[responses_pb2.Item]:
