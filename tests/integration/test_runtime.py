@@ -25,6 +25,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
+from gymmesh.model.v1 import model_pb2
 from gymmesh_discovery.service import DiscoveryService
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
@@ -311,6 +312,22 @@ class RecordingRegistry(DiscoveryService):
         return await super().Deregister(request, context)
 
 
+class RecordingProbe(Probe):
+    """A probe that writes down when a call has ended in the service, which its caller sees later."""
+
+    def __init__(self, events: list[str]) -> None:
+        super().__init__()
+        self._events = events
+
+    async def CreateResponse(
+        self, request: model_pb2.CreateResponseRequest, context: CallContext
+    ) -> model_pb2.CreateResponseResponse:
+        try:
+            return await super().CreateResponse(request, context)
+        finally:
+            self._events.append("last call ended")
+
+
 async def watch_health(address: str, statuses: list[int]) -> None:
     with contextlib.suppress(grpc.aio.AioRpcError):
         async with grpc.aio.insecure_channel(address) as channel:
@@ -321,6 +338,7 @@ async def watch_health(address: str, statuses: list[int]) -> None:
 
 async def test_the_order_of_up_and_down(directory: PeerDirectory, broken: int) -> None:
     service = ProbeService()
+    service.probe = RecordingProbe(service.events)
     statuses: list[int] = []
     registry = RecordingRegistry(service.events)
     async with serving(registry, QUIET) as found:
@@ -337,7 +355,6 @@ async def test_the_order_of_up_and_down(directory: PeerDirectory, broken: int) -
             call = asyncio.create_task(
                 directory.peer(up.instance).CreateResponse(unary("hang"), timeout=50)
             )
-            call.add_done_callback(lambda _task: service.events.append("last call ended"))
             await asyncio.wait_for(service.probe.started.wait(), 60)
             await until(lambda: statuses)
         await asyncio.wait_for(asyncio.gather(watching, call, return_exceptions=True), 60)
