@@ -313,7 +313,7 @@ class RecordingRegistry(DiscoveryService):
 
 
 class RecordingProbe(Probe):
-    """A probe that writes down when a call has ended in the service, which its caller sees later."""
+    """A probe that writes down when a call ends in the service; its caller sees it later."""
 
     def __init__(self, events: list[str]) -> None:
         super().__init__()
