@@ -3,9 +3,10 @@
 # what we export by their own code, each with this project in it. Does nothing for one that is there.
 # Prints the environments' paths.
 #
-#   tools/setup-handoff.sh [loaders] [trainers]      (both where none is named)
+#   tools/setup-handoff.sh [loaders] [trackers] [trainers]      (all where none is named)
 #
 #   loaders    datasets, pyarrow, Inspect and Harbor (ATIF): 1 GB, two minutes
+#   trackers   W&B, MLflow and Trackio: 500 MB, two minutes
 #   trainers   torch, TRL, veRL, OpenRLHF and NeMo Gym's client: 3 GB with torch's build for CPUs,
 #              8 GB with PyPI's for Linux, which brings CUDA along; some minutes
 #
@@ -83,7 +84,7 @@ make_env() {
     echo "$wanted" >"$env/.gymmesh-setup"
 }
 
-[ $# -gt 0 ] || set -- loaders trainers
+[ $# -gt 0 ] || set -- loaders trackers trainers
 for name in "$@"; do
     [ -f "$lists/$name.txt" ] || fail "there is no environment named $name"
 done
