@@ -20,7 +20,7 @@ from gymmesh_runtime.serving import directory_watch
 from gymmesh_runtime.serving import registration as registration_module
 from gymmesh_runtime.serving.directory_watch import DirectoryWatch
 from gymmesh_runtime.serving.registration import DiscoveryPeer, Registration
-from tests.chaos.processes import free_port
+from tests.support.ports import free_port
 from tests.unit.runtime.probe import DISCOVERY, MODEL, instance_at, served, until
 from tests.unit.runtime.probe_service import ProbeService
 

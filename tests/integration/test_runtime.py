@@ -31,7 +31,7 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory, Transport
 from gymmesh_runtime.serve import ServeOptions, serving
 from gymmesh_runtime.serving import registration
-from tests.chaos.processes import free_port
+from tests.support.ports import free_port
 from tests.unit.runtime.probe import (
     DISCOVERY,
     MODEL,

@@ -14,7 +14,6 @@ from gymmesh_agent.collect.config import CollectConfig
 from gymmesh_client.collect_stream import AgentPool, CollectStream
 from gymmesh_client.rows import FailedAttempt
 from gymmesh_runtime.errors import MeshError, from_status
-from tests.chaos.processes import free_port
 from tests.integration.collect_stream.runs import (
     BOUND_S,
     QUICK,
@@ -31,6 +30,7 @@ from tests.support.collecting import (
     directory_of,
     serve_agent,
 )
+from tests.support.ports import free_port
 from tests.support.proxy import Proxy
 
 

@@ -27,8 +27,8 @@ from gymmesh_runtime.wire.mux.frames import (
     unpack,
 )
 from gymmesh_runtime.wire.options import server_options
-from tests.chaos.processes import free_port
 from tests.integration.mux.servers import Reason, Server, failure
+from tests.support.ports import free_port
 from tests.unit.runtime.probe import MODEL, Probe, instance_at, stream, unary
 from tests.unit.runtime.probe_service import ProbeService
 

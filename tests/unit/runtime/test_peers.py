@@ -17,7 +17,7 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime import peers
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory, Transport
-from tests.chaos.processes import free_port
+from tests.support.ports import free_port
 from tests.unit.runtime.probe import (
     DISCOVERY,
     MODEL,
