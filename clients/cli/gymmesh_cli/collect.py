@@ -25,7 +25,7 @@ from gymmesh_cli.security_options import SecurityOptions, security_options
 from gymmesh_cli.shard_options import refuse_other_tasks, shard_options
 
 if TYPE_CHECKING:
-    from gymmesh_client.shards import Shard
+    from gymmesh_client.tasks import Shard
     from gymmesh_runtime.telemetry.logs import LogFormat
 
 

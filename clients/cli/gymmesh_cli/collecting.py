@@ -36,9 +36,8 @@ from gymmesh_client import (
 from gymmesh_client.control import RunServer
 from gymmesh_client.control.collector_run import CollectorRun
 from gymmesh_client.output import check
-from gymmesh_client.shards import WHOLE, Shard
 from gymmesh_client.summary import summary_path, write_summary
-from gymmesh_client.tasks import TaskFile
+from gymmesh_client.tasks import WHOLE, Shard, TaskFile
 from gymmesh_mesh import Mesh
 from gymmesh_mesh.described import describe_services
 from gymmesh_runtime import metrics

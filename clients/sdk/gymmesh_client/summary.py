@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gymmesh_client.journal.layout import OutputFiles
-    from gymmesh_client.reading import Reading
+    from gymmesh_client.rollout import Reading
 
 SOLVED: Final = 1.0
 """A rollout counts as a success for pass@k when its reward is at least this."""

@@ -15,7 +15,7 @@ from typing import Final
 
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.tokens import CallTokens, call_tokens
+from gymmesh_client.rollout import CallTokens, call_tokens
 from gymmesh_responses import TOKEN_BYTES, unpack_ids, unpack_logprobs
 
 __all__ = ["NO_VERSION", "TrainingSample", "samples_of"]

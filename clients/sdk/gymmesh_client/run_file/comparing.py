@@ -10,8 +10,8 @@ from gymmesh_client.run_file.file import read_run_file
 from gymmesh_client.run_file.task_lines import TaskLines
 
 if TYPE_CHECKING:
-    from gymmesh_client.identity import RunIdentity
     from gymmesh_client.journal.layout import OutputFiles
+    from gymmesh_client.run_file.identity import RunIdentity
 
 
 def what_changed(files: OutputFiles, now: RunIdentity, was: RunIdentity, name: str) -> str:

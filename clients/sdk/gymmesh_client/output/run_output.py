@@ -20,7 +20,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
-from gymmesh_client.identity import RunIdentity, session_info
 from gymmesh_client.journal.compaction import compact
 from gymmesh_client.journal.disk import Disk, OutputError, cannot_write, reason
 from gymmesh_client.journal.foreign_files import refuse_foreign_files
@@ -44,6 +43,8 @@ from gymmesh_client.journal.records import (
 )
 from gymmesh_client.journal.row_files import read_rows
 from gymmesh_client.journal.writer import COMMIT_DELAY_S, JournalWriter
+from gymmesh_client.output.retry_choice import RetryChoice
+from gymmesh_client.output.same_run import check_new_run, check_same_layout, check_same_run
 from gymmesh_client.problems import TaskProblem, UserError
 from gymmesh_client.replacing import (
     make_folder,
@@ -51,12 +52,10 @@ from gymmesh_client.replacing import (
     refuse_no_folder,
     write_whole,
 )
-from gymmesh_client.retry_choice import RetryChoice
-from gymmesh_client.run_file import RunFile
+from gymmesh_client.run_file import RunFile, RunIdentity, session_info
 from gymmesh_client.run_file.comparing import what_changed
-from gymmesh_client.same_run import check_new_run, check_same_layout, check_same_run
-from gymmesh_client.shards import Shard, session_of, shard_of
-from gymmesh_client.traces.writer import Recording, TraceWriter
+from gymmesh_client.tasks import Shard, session_of, shard_of
+from gymmesh_client.traces import Recording, TraceWriter
 from gymmesh_responses import CodecError, loads
 
 J = TypeVar("J")
@@ -313,7 +312,7 @@ def prepare(
     """Make a run's output ready, and say what is done already.
 
     Args:
-        accept: what may have changed since, keys of `gymmesh_client.identity.CHANGES`.
+        accept: what may have changed since, keys of `gymmesh_client.run_file.identity.CHANGES`.
         retry: outcomes to give up on when the run is resumed, so that those rollouts run again.
         repeats: rollouts per task.
         skipped: why rows of the task file were left out; kept beside the run.
