@@ -26,7 +26,7 @@ from gymmesh_cli.shard_options import refuse_other_tasks, shard_options
 
 if TYPE_CHECKING:
     from gymmesh_client.tasks import Shard
-    from gymmesh_runtime.telemetry.logs import LogFormat
+    from gymmesh_runtime.telemetry import LogFormat
 
 
 _HELP = """\

@@ -42,9 +42,9 @@ from gymmesh_mesh import Mesh
 from gymmesh_mesh.described import describe_services
 from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.serving.loop import run as run_loop
-from gymmesh_runtime.telemetry.exposition import MetricsEndpoint
-from gymmesh_runtime.telemetry.logs import LogFormat
+from gymmesh_runtime.serving import MetricsEndpoint
+from gymmesh_runtime.serving import run as run_loop
+from gymmesh_runtime.telemetry import LogFormat
 
 _HAND_OVER_S: Final = 60.0
 

@@ -50,7 +50,7 @@ from gymmesh_data.reverify import (
 from gymmesh_data.reverify.task_source import TaskSource
 from gymmesh_mesh.verifying import embedded_environments, remote_environments
 from gymmesh_runtime.peers import PeerDirectory
-from gymmesh_runtime.serving.loop import run as run_loop
+from gymmesh_runtime.serving import run as run_loop
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import msgspec
 
 from gymmesh_client.boundaries import boundary_name
 from gymmesh_client.replacing import write_whole
-from gymmesh_runtime.text.plain_text import one_line
+from gymmesh_runtime.text import one_line
 
 if TYPE_CHECKING:
     from pathlib import Path
