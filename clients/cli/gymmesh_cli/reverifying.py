@@ -221,7 +221,7 @@ def _refuse_others(files: OutputFiles, identity: RunIdentity, command: ReverifyC
 def _identity(
     command: ReverifyCommand, plan: MeshPlan, source: Source, verifiers: Verifiers
 ) -> RunIdentity:
-    """What a resumption must have the same: the rollouts, the tasks, and who judges."""
+    """What a resumption must have the same: the rollouts, the tasks, and the judge."""
     tasks = hashlib.sha256(source.digest().encode())
     if command.tasks_file is not None:
         try:

@@ -122,7 +122,7 @@ class Tally:
             self.unjudged[one.status] += 1
             return
         # Rewards of a continuous kind would otherwise fill the counter without bound. One that is
-        # in it is round already, and to round it again is dearer than all the rest.
+        # in it is round already, and rounding costs more than all the rest.
         rewards, reward = self.rewards, one.reward
         value = reward if reward in rewards else round(reward, 3)
         rewards[value] = rewards.get(value, 0) + 1

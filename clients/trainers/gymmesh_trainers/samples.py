@@ -34,7 +34,7 @@ class TrainingSample:
         logprobs: of each sampled id, as it was sampled; 0.0 elsewhere. Empty where the engine
             gave none.
         weights_versions: of the weights that sampled the id; NO_VERSION elsewhere.
-        actor: who spoke; empty for the root agent.
+        actor: the actor that spoke; empty for the root agent.
         prompt_length: how many tokens the path's first call read: the prompt.
     """
 

@@ -12,7 +12,7 @@ from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.security.config import SecurityConfig
 from gymmesh_runtime.security.pem import Pem, PemFiles
-from gymmesh_runtime.security.refusals import Refusals, told_of_tls
+from gymmesh_runtime.security.refusals import Refusals, may_be_tls
 from gymmesh_runtime.security.tokens import AUTHORIZATION, TokenFile, bearer
 
 _Metadata = tuple[tuple[str, str], ...]
@@ -91,7 +91,7 @@ class Credentials:
 
         ``detail``: what gRPC said of it.
         """
-        if not self.encrypts or not told_of_tls(detail):
+        if not self.encrypts or not may_be_tls(detail):
             return None
         return await self._refusals.find(address)
 

@@ -42,7 +42,7 @@ class MeshServer:
     Callers are let in as the credentials' configuration says, and control actions are logged.
     Health is NOT_SERVING until ``set_serving(True)``. ``mux`` False: plain RPCs only. ``extras``
     add services that are not of the contract, as generated ``add_…_to_server`` functions do.
-    ``credentials``: what it listens with; without any it is plain, and open to whoever connects.
+    ``credentials``: what it listens with; without any it is plain, and open to all that connect.
     """
 
     def __init__(
