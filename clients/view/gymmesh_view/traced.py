@@ -8,9 +8,8 @@ from typing import Any, Final
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import UserError
-from gymmesh_client.conversation import conversation
-from gymmesh_client.fold import StreamViolation, fold
-from gymmesh_client.traces.reader import open_trace
+from gymmesh_client.rollout import StreamViolation, conversation, fold
+from gymmesh_client.traces import open_trace
 from gymmesh_responses import items_to_list
 from gymmesh_view.conversation import shown_item
 from gymmesh_view.summary import Json, clean

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from gymmesh.discovery.v1 import discovery_pb2 as pb
+from gymmesh_runtime.addresses import advertised as advertised_module
+from gymmesh_runtime.addresses.advertised import advertised
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.security import SecurityConfig
 from gymmesh_runtime.serve import ServeOptions, serving
-from gymmesh_runtime.serving import advertised as advertised_module
-from gymmesh_runtime.serving.advertised import advertised
 from tests.unit.runtime.probe import until
 from tests.unit.runtime.probe_service import ProbeService
 from tests.unit.runtime.registry import registering

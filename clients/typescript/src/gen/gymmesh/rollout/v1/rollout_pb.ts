@@ -771,7 +771,7 @@ export type ModelCallCompleted = Message<"gymmesh.rollout.v1.ModelCallCompleted"
   parentCallId: string;
 
   /**
-   * Who called: empty for the root agent, else the name of an actor of a
+   * The caller: empty for the root agent, else the name of an actor of a
    * custom agent.
    *
    * @generated from field: string actor = 3;
@@ -866,7 +866,7 @@ export type ToolCallStarted = Message<"gymmesh.rollout.v1.ToolCallStarted"> & {
   modelCallId: string;
 
   /**
-   * Who called, as in ModelCallCompleted.
+   * The caller, as in ModelCallCompleted.
    *
    * @generated from field: string actor = 4;
    */
@@ -909,7 +909,7 @@ export type ToolCallCompleted = Message<"gymmesh.rollout.v1.ToolCallCompleted"> 
   modelCallId: string;
 
   /**
-   * Who called, as in ModelCallCompleted.
+   * The caller, as in ModelCallCompleted.
    *
    * @generated from field: string actor = 4;
    */

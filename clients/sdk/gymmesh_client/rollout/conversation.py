@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.parts import ToolKey
+from gymmesh_client.rollout.parts import ToolKey
 
 Item: TypeAlias = responses_pb2.Item
 

@@ -11,9 +11,7 @@ from typing import Final
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.conversation import thread
-from gymmesh_client.reading import Reading
-from gymmesh_client.tokens import call_tokens, token_fields
+from gymmesh_client.rollout import Reading, call_tokens, thread, token_fields
 from gymmesh_responses import JsonValue, items_to_list, response_head_to_dict
 from gymmesh_responses.jsonio import read_object
 

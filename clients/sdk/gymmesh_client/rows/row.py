@@ -7,7 +7,7 @@ A row of a completed rollout holds
 - `first_items`: what the conversation began with, only where the agent or the environment
   added something to the task's input; what the model saw is this, else the input, and then
   `response.output`;
-- `response`: see gymmesh_client.response;
+- `response`: see gymmesh_client.rows.response;
 - `reward`: the verdict's; null where there is none (PENDING, SKIPPED), and never 0 for that;
 - every extra key of the task's row, and the verifier's evidence where no other key has the
   name (the whole evidence is in `verification`, too);
@@ -27,12 +27,10 @@ from typing import Any, Final
 from google.rpc import error_details_pb2, status_pb2
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.parts import RolloutParts
-from gymmesh_client.reading import Reading, read
-from gymmesh_client.request import extras_of, first_items, request_of
-from gymmesh_client.response import rollout_response
+from gymmesh_client.rollout import Reading, RolloutParts, read, token_notes
+from gymmesh_client.rows.request import extras_of, first_items, request_of
+from gymmesh_client.rows.response import rollout_response
 from gymmesh_client.summary import Counted
-from gymmesh_client.tokens import token_notes
 from gymmesh_responses import JsonValue, loads
 from gymmesh_responses.jsonio import write
 from gymmesh_runtime.errors import from_status
