@@ -410,7 +410,7 @@ async def test_the_token_goes_to_consul_and_nowhere_else(
     monkeypatch.setenv("MESH_TOKEN", TOKEN)
     consul.add("a")
     caplog.set_level(logging.DEBUG)
-    options = {"token_env": "MESH_TOKEN", "datacenter": "lab", "namespace": "red"}
+    options: dict[str, Any] = {"token_env": "MESH_TOKEN", "datacenter": "lab", "namespace": "red"}
     async with opened(consul, **options, consistency="stale") as backend:
         assert ids(backend) == ["a"]
         first = consul.requests[0]
