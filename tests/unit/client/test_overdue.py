@@ -73,14 +73,14 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("agent", "says"),
-    [(Deaf(), "within 0.1 s"), (DeafInProcess(), "deadline of gymmesh.agent.v1.AgentService")],
+    [(Deaf(), "within 2 s"), (DeafInProcess(), "deadline of gymmesh.agent.v1.AgentService")],
     ids=["streams", "in process"],
 )
 async def test_its_rollouts_fail_and_the_others_go_on(
     agent: Deaf, says: str, tmp_path: Path
 ) -> None:
     files, output = prepared(tmp_path)
-    options = CollectOptions(repeats=3, concurrency=1, timeout_s=0.1)
+    options = CollectOptions(repeats=3, concurrency=1, timeout_s=2.0)
     async with asyncio.timeout(60):
         tally = await Collector(agent.connect, output, options).run(tasks(2))
     assert (tally.completed, tally.failed, tally.retried) == (4, 2, 0)
