@@ -155,10 +155,13 @@ def where_of(filters: Filters) -> tuple[str, list[Any]]:
     return " AND ".join(parts) or "1", values
 
 
-def order_of(sort: Sort) -> str:
-    """The ORDER BY of the table `rollouts`."""
-    column, direction = SORTS[sort.by], " DESC" if sort.descending else ""
-    return f"id{direction}" if column == "id" else f"{column}{direction} NULLS LAST, id{direction}"
+def order_of(sort: Sort, *, backward: bool = False) -> str:
+    """The ORDER BY of the table `rollouts`; `backward`: from the last row to the first."""
+    column = SORTS[sort.by]
+    direction = " DESC" if sort.descending != backward else ""
+    if column == "id":
+        return f"id{direction}"
+    return f"{column}{direction} NULLS {'FIRST' if backward else 'LAST'}, id{direction}"
 
 
 def match_of(text: str) -> str:

@@ -214,7 +214,7 @@ class _Work:
             "done": sum(min(one) for one in sizes),
             "bytes": sum(size for _, size in sizes),
             "wrong": len(self._problems),
-            "unfinished": sum(not follower.ended for follower in self._followers),
+            "ended": [follower.ended for follower in self._followers],
         }
         if shown != self._shown:
             _put(self._database, "progress", shown)

@@ -56,10 +56,15 @@ class RowPlace:
 
 
 class Store:
-    """An index, open for reading; used from several threads, each with a connection of its own."""
+    """An index, open for reading; used from several threads, each with a connection of its own.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        deep: from this offset on, it is looked whether the end of a list is nearer.
+    """
+
+    def __init__(self, path: Path, deep: int = 2_000) -> None:
         self._path = path
+        self._deep = deep
         self._local = threading.local()
         self._all: list[sqlite3.Connection] = []
         self._lock = threading.Lock()
@@ -88,11 +93,18 @@ class Store:
         """Some rows of the table."""
         where, values = where_of(filters)
         with self._reading() as database:
-            return self._rows(
+            backward = False
+            if offset >= self._deep:
+                beyond = self._count(database, where, values) - offset - limit
+                if backward := beyond < offset:
+                    limit, offset = max(0, limit + min(0, beyond)), max(0, beyond)
+            order = order_of(sort, backward=backward)
+            rows = self._rows(
                 database,
-                f"SELECT id FROM rollouts WHERE {where} ORDER BY {order_of(sort)} LIMIT ? OFFSET ?",
+                f"SELECT id FROM rollouts WHERE {where} ORDER BY {order} LIMIT ? OFFSET ?",
                 [*values, limit, offset],
             )
+            return rows[::-1] if backward else rows
 
     def counted(self, filters: Filters) -> int:
         """How many rollouts there are of these."""

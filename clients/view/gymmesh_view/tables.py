@@ -16,7 +16,7 @@ from urllib.parse import quote
 from gymmesh_client import UserError
 from gymmesh_view.summary import Summary
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Of the tables and of what a row's summary is; an index of another version is made anew."""
 _KNOWN: Final = 50_000
 

@@ -67,7 +67,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     indexer = Indexer(find_sources([path]).sources, folder / "index.sqlite")
     indexer.prepare()
     indexer.run_once()
-    store = Store(folder / "index.sqlite")
+    store = Store(folder / "index.sqlite", deep=20)
     yield store
     store.close()
     indexer.stop()

@@ -119,7 +119,9 @@ export function TableView(props: {
             ))}
           </tbody>
         </table>
-        {rows.value?.length === 0 && !rows.waiting && <p class="empty">No rollout is like that.</p>}
+        {rows.value?.length === 0 && !rows.waiting && (
+          <p class="empty">{nothing(query, status, page > 1)}</p>
+        )}
       </div>
       {pages > 1 && (
         <nav class="pager" aria-label="Pages">
@@ -142,6 +144,18 @@ export function TableView(props: {
       )}
     </>
   );
+}
+
+// Why a table is empty.
+function nothing(query: URLSearchParams, status: Status | null, later: boolean): string {
+  if (filtersOf(query).size) return "No rollout is like that.";
+  if (later) return "There are fewer pages.";
+  const more =
+    status?.state === "indexing" ||
+    status?.sources.some((one) => /^(running|not ended)$/.test(one.state));
+  return more
+    ? "No rollout is there yet; they appear as they are written."
+    : "No rollout is there.";
 }
 
 function Header({ query }: { query: URLSearchParams }) {
