@@ -181,6 +181,7 @@ def main() -> None:
                 for number in range(chosen.rows):
                     out.write(orjson.dumps(_row(number, chosen.row_bytes)) + b"\n")
         text = _report(source, Path(folder), chosen.rows, chosen.repeats)
+    print(text)
     if chosen.write:
         write_section("make bench-view", text)
 

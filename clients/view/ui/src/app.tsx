@@ -120,6 +120,7 @@ export function App() {
             key={route.args[0]}
             task={route.args[0] ?? ""}
             query={route.query}
+            changes={status?.changes}
             marked={marked}
             mark={mark}
           />

@@ -8,6 +8,7 @@ import { go } from "./state";
 import type { Facets } from "./types";
 
 const CHOICES = [
+  ["run", "Run"],
   ["environment", "Environment"],
   ["outcome", "Outcome"],
   ["stop", "Stop reason"],

@@ -41,7 +41,16 @@ export function RolloutView({ rollout, query }: { rollout: string; query: URLSea
     document.querySelector<HTMLElement>("h1")?.focus();
   }, [value?.summary.key]);
 
-  if (error) return <p role="alert">{error}</p>;
+  if (error) {
+    return (
+      <>
+        <p role="alert">{error}</p>
+        <p>
+          <a href={hrefOf("table", [], query)}>back to the table</a>
+        </p>
+      </>
+    );
+  }
   // The rollout before stays in the answer until this one is there.
   if (value?.summary.key !== rollout) return <p class="dim">Loading …</p>;
   const shown = value.actors.find((one) => one.name === actor);

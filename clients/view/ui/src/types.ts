@@ -25,6 +25,7 @@ export interface Row {
   tags: string[];
   title: string;
   source: number;
+  run: string;
 }
 
 export interface Part {
