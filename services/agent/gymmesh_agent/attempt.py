@@ -230,25 +230,27 @@ class Attempt:
         )
         return self._context
 
-    def started(self) -> rollout_pb2.Started:
+    def started(self) -> rollout_pb2.RolloutEvent:
         """The first event: what is known of the rollout, the session open or not."""
         agent, session, plan = self.agent, self.session, self.plan
-        started = rollout_pb2.Started(
-            params=plan.params,
-            environment=session.name,
-            environment_version=session.version,
-            agent=agent.name,
-            agent_version=agent.agent.version,
-            agent_instance_id=agent.instance_id,
-            resource_instance_id=session.instance_id,
-            session_id=session.session_id,
-            seed=session.opened.seed if session.session_id else self.id.seed,
-            contract_version=CONTRACT_VERSION,
-            preamble_items=agent.preamble_items,
-        )
+        event = rollout_pb2.RolloutEvent()
+        started = event.started
+        started.params.CopyFrom(plan.params)
+        started.environment = session.name
+        started.environment_version = session.version
+        started.agent = agent.name
+        started.agent_version = agent.agent.version
+        started.agent_instance_id = agent.instance_id
+        started.resource_instance_id = session.instance_id
+        started.session_id = session.session_id
+        seed = session.opened.seed if session.session_id else self.id.seed
+        if seed is not None:
+            started.seed = seed
+        started.contract_version = CONTRACT_VERSION
+        started.preamble_items = agent.preamble_items
         add_items(started.items, plan.items)
         add_items(started.items, session.opened.items)
-        return started
+        return event
 
     async def verify(
         self, context: RolloutContext, completion: Completion
