@@ -126,6 +126,7 @@ class Attempt:
         waited_s: seconds that it waited for a place before.
 
     Attributes:
+        key: the rollout's id and the attempt's number.
         stopped: whether it was stopped before its end: there is no terminal event then.
 
     Raises:
@@ -148,6 +149,7 @@ class Attempt:
             seed=task.seed if task.HasField("seed") else None,
             run_id=request.run_id,
         )
+        self.key = (self.id.rollout_id, self.id.attempt)
         self.plan = agent.plans.read(request.options, task.params)
         self.clock = RolloutClock(deadline, self.plan.max_wall_s)
         self.events = EventStream(self.id.rollout_id, self.id.attempt, sink)
@@ -163,11 +165,6 @@ class Attempt:
         # Seconds from the attempt's start to its open session, and to the request for a verdict.
         self._opened_s: float | None = None
         self._verifying_s: float | None = None
-
-    @property
-    def key(self) -> tuple[str, int]:
-        """The rollout's id and the attempt's number."""
-        return self.id.rollout_id, self.id.attempt
 
     async def run(self) -> None:
         """Run it in a task of its own, which closes the session after the attempt's end.
