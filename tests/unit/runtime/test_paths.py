@@ -111,7 +111,9 @@ async def test_an_unforeseen_error_does_not_leak_its_words(
 ) -> None:
     with caplog.at_level(logging.ERROR, "gymmesh.errors"):
         error = await failure(bench.peer.CreateResponse(unary(behaviour), timeout=60.0))
-        streamed = await failure(collect(bench.peer.StreamResponse(stream(behaviour), timeout=10)))
+        streamed = await failure(
+            collect(bench.peer.StreamResponse(stream(behaviour), timeout=60.0))
+        )
     for one in (error, streamed):
         assert one.reason == errors_pb2.ERROR_REASON_INTERNAL_FAULT
         assert one.code is grpc.StatusCode.INTERNAL

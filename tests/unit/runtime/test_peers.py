@@ -250,7 +250,7 @@ async def test_an_instance_back_at_another_address_is_called_there(
         for address in (one, two):
             directory.upsert(instance_at(address))
             peer = directory.peer(await directory.pick(MODEL, "policy"))
-            await peer.CreateResponse(unary("ok"), timeout=10.0)
+            await peer.CreateResponse(unary("ok"), timeout=60.0)
         assert (len(first.requests), len(second.requests)) == (1, 1)
         await open_at(directory, [two])
 
@@ -260,16 +260,16 @@ async def test_channels_of_removed_instances_are_closed(directory: PeerDirectory
         instance = instance_at(address)
         peer = directory.peer(instance)
         directory.upsert(instance)
-        await peer.CreateResponse(unary("ok"), timeout=10.0)
+        await peer.CreateResponse(unary("ok"), timeout=60.0)
         await open_at(directory, [address])
         directory.replace([])
         await open_at(directory, [])
         # Who still holds the peer can call, and leaves nothing open.
-        await peer.CreateResponse(unary("ok"), timeout=10.0)
+        await peer.CreateResponse(unary("ok"), timeout=60.0)
         await open_at(directory, [])
         # Listed again, it is as before.
         directory.upsert(instance)
-        await directory.peer(instance).CreateResponse(unary("ok"), timeout=10.0)
+        await directory.peer(instance).CreateResponse(unary("ok"), timeout=60.0)
         await open_at(directory, [address])
 
 
@@ -294,7 +294,7 @@ async def test_two_instances_at_one_address_share_a_channel(directory: PeerDirec
         for one in ("a", "b"):
             directory.upsert(instance_at(address, instance_id=one))
         instance = await directory.pick(MODEL, "policy")
-        await directory.peer(instance).CreateResponse(unary("ok"), timeout=10.0)
+        await directory.peer(instance).CreateResponse(unary("ok"), timeout=60.0)
         directory.remove("a")
         await open_at(directory, [address])
         directory.remove("b")
