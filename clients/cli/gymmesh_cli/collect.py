@@ -26,8 +26,8 @@ from gymmesh_cli.shard_options import refuse_other_tasks, shard_options
 from gymmesh_cli.track_options import TrackOptions, track_options
 
 if TYPE_CHECKING:
-    from gymmesh_client.shards import Shard
-    from gymmesh_runtime.telemetry.logs import LogFormat
+    from gymmesh_client.tasks import Shard
+    from gymmesh_runtime.telemetry import LogFormat
 
 
 _HELP = """\

@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, TypeVar
 from gymmesh_client import UserError
 from gymmesh_data.rollout import Json, StoredRollout, stored_rollout
 from gymmesh_responses import CodecError, loads
-from gymmesh_runtime.text.secrets import mask_secrets
+from gymmesh_runtime.text import mask_secrets
 
 T = TypeVar("T")
 Row = list[str | int | float | None]
