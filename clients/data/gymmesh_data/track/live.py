@@ -134,7 +134,7 @@ class Tracking:
         return {key: about[key] for key in _CONFIG if about.get(key) is not None}
 
     def _keep(self, begun: dict[str, Any]) -> None:
-        """Keep the tracker's id of the run in NAME.run.json, for the session that goes on with it."""
+        """Keep the tracker's id of the run in NAME.run.json, for the session that resumes it."""
         about = self._about()
         known = about.get("trackers")
         others = known if isinstance(known, dict) else {}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from gymmesh_client.collect.outcomes import Outcomes
-    from gymmesh_client.shards import Shard
+    from gymmesh_client.tasks import Shard
     from gymmesh_client.traces.writer import Recording
 
 J = TypeVar("J")

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from gymmesh_client import Figures, OutputFiles, RunIdentity, RunOutput, Tally, prepare
-from gymmesh_client.identity import MadeOf
 from gymmesh_client.run_file import TaskLines, read_run_file
+from gymmesh_client.run_file.identity import MadeOf
 from gymmesh_data.track import TrackerLink, Tracking
 from tests.unit.data.rows import row, text
 from tests.unit.data.track.test_link import RECORDS, command
