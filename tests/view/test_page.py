@@ -185,7 +185,10 @@ def test_repeats_by_the_keyboard(page: Any) -> None:
     assert page.url.endswith("#/diff/ro-shop-4-0/ro-shop-4-1")
 
 
-def test_what_is_not_there_says_so(page: Any) -> None:
+def test_what_is_not_there_says_so(browser: Any, address: str) -> None:
+    page = browser.new_context().new_page()
+    page.goto(address)
+    page.wait_for_selector("a.open")
     show(page, "#/rollout/nosuch", "main [role=alert]")
     assert "there is no rollout 'nosuch' here" in page.get_by_role("alert").inner_text()
     page.get_by_role("link", name="back to the table").click()
@@ -194,6 +197,7 @@ def test_what_is_not_there_says_so(page: Any) -> None:
     assert page.locator(".empty").inner_text() == "There are fewer pages."
     show(page, "#/?tool=nosuch", ".empty")
     assert page.locator(".empty").inner_text() == "No rollout is like that."
+    page.context.close()
 
 
 def test_two_runs_are_told_apart(browser: Any, tmp_path: Path) -> None:

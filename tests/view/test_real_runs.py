@@ -172,7 +172,17 @@ def test_each_actor_has_its_conversations(browser: Any, tmp_path: Path) -> None:
             "agents": {"tool_loop": {}},
         }
         config.write_text(json.dumps(base))
-        asked = ["collect", "-i", tasks, "-o", output, "--config", config, "--config", CRITIC]
+        asked: list[str | Path] = [
+            "collect",
+            "-i",
+            tasks,
+            "-o",
+            output,
+            "--config",
+            config,
+            "--config",
+            CRITIC,
+        ]
         collected(*asked, "--trace", "--quiet", folder=tmp_path)
     with (
         served(find_sources([output]).sources, tmp_path / "index.sqlite") as url,

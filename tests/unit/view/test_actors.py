@@ -53,7 +53,7 @@ def test_one_agent_alone_has_no_actors() -> None:
 
 
 def test_conversations_that_begin_anew_are_apart() -> None:
-    critic = {"actor": "critic", "detached": True, "trainable": False}
+    critic: dict[str, Any] = {"actor": "critic", "detached": True, "trainable": False}
     found = actors(
         call(1), call(2, parent=1, **critic), call(3, parent=1), call(4, parent=3, **critic)
     )
