@@ -22,9 +22,7 @@ from gymmesh_client.journal.records import (
     RESERVED_TYPE,
     ROWS,
     BadRecord,
-    Blanked,
     Compacted,
-    Erased,
     Outcome,
     Place,
     RowFile,
@@ -204,18 +202,15 @@ class RunFollower:
             kind, shard, offset, _, _, extent, _ = record.place
             run.reach((kind, shard), offset + extent)
             return 1
-        if isinstance(record, Superseded | Blanked):
-            run.note_superseded(record)
+        if isinstance(record, Superseded):
             place = record.place
+            run.superseded.append(place)
             path = self._files.row_file(*place.file)
             batch.removed.append((path, place.offset, place.inner))
             return 0
         run.apply_to_run(record)
         if isinstance(record, Compacted):
             self._reset((record.kind, record.shard), batch)
-        elif isinstance(record, Erased):
-            for kind, shard, _ in record.sizes:
-                self._reset((kind, shard), batch)
         return 0
 
     def _reset(self, file: RowFile, batch: Batch) -> None:

@@ -8,11 +8,9 @@ from typing import Final
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import UserError
-from gymmesh_client.fold import StreamViolation, fold
-from gymmesh_client.parts import RolloutParts
-from gymmesh_client.reading import read
-from gymmesh_client.traces.reader import open_trace
-from gymmesh_view.actors import actors_of
+from gymmesh_client.rollout import RolloutParts, StreamViolation, fold, read
+from gymmesh_client.rows import actors_of
+from gymmesh_client.traces import open_trace
 from gymmesh_view.summary import Json, clean
 
 _MOST_SPANS: Final = 2_000

@@ -18,7 +18,7 @@ from gymmesh_client.journal.journal import Journal, NewOutcome
 from gymmesh_client.journal.keys import rollout_id, rollout_key
 from gymmesh_client.journal.layout import OutputFiles
 from gymmesh_client.journal.records import COMPLETED, FAILED, RETRY, Outcome
-from gymmesh_client.traces.writer import TraceWriter
+from gymmesh_client.traces import TraceWriter
 from gymmesh_view import Filters, Sort, find_sources
 from gymmesh_view.indexing import Indexer
 from gymmesh_view.store import Store
