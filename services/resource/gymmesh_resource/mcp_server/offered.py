@@ -16,7 +16,7 @@ class OfferedService(Protocol):
 
     name: str
     environment: Environment[Any]
-    sessions: SessionStore
+    sessions: SessionStore[Any]
 
     def servicers(self) -> Mapping[str, object]:
         """Its servicers by the full name of their gRPC service."""
