@@ -56,7 +56,10 @@ pub struct Failure {
 /// A part of a reward, such as `format` or `correctness`.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RewardComponent {
-    /// The component's name, the same for every task of an environment.
+    /// The component's name, the same for every task of an environment. One that
+    /// is called like an actor of the agent (ModelCallCompleted.actor) is that
+    /// actor's reward: who trains on each actor's conversation takes it there in
+    /// place of the scalar, and the scalar for actors without a component.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
     /// Its value, finite.

@@ -8,6 +8,7 @@ reading       what a row needs of the calls, summed up in one pass
 """
 
 from gymmesh_client.rollout.conversation import (
+    Thread,
     continuation,
     conversation,
     final_call,
@@ -25,6 +26,7 @@ __all__ = [
     "Reading",
     "RolloutParts",
     "StreamViolation",
+    "Thread",
     "call_tokens",
     "continuation",
     "conversation",

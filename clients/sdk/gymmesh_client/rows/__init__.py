@@ -3,8 +3,10 @@
 row       a row: what it holds, and its bytes
 request   what it holds of its task, read once for the repeats
 response  what it holds of its calls: one Responses object
+actors    what its other actors said
 """
 
+from gymmesh_client.rows.actors import actors_of
 from gymmesh_client.rows.row import (
     OWN_KEYS,
     FailedAttempt,
@@ -19,6 +21,7 @@ from gymmesh_client.rows.row import (
 __all__ = [
     "OWN_KEYS",
     "FailedAttempt",
+    "actors_of",
     "completed_line",
     "completed_row",
     "failure_row",

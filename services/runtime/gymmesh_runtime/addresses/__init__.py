@@ -1,10 +1,9 @@
 """Where a process listens, and the address at which others reach it.
 
-advertised  the host that a process registers
+reachable   the host that a process registers
 listening   which addresses others can reach, and what they could do there
 """
 
-from gymmesh_runtime.addresses.advertised import advertised, is_wildcard, own_addresses
 from gymmesh_runtime.addresses.listening import (
     METRICS_HARM,
     SERVICES_HARM,
@@ -15,6 +14,7 @@ from gymmesh_runtime.addresses.listening import (
     is_local,
     log_exposure,
 )
+from gymmesh_runtime.addresses.reachable import advertised, is_wildcard, own_addresses
 
 __all__ = [
     "METRICS_HARM",

@@ -144,7 +144,7 @@ class StuckDisk(Disk):
         self.error: int | None = None
 
     def write(self, fd: int, data: bytes, offset: int) -> None:
-        assert self.let.wait(10)
+        assert self.let.wait(60)
         if self.error is not None:
             raise OSError(self.error, "No space left on device")
         super().write(fd, data, offset)

@@ -390,7 +390,11 @@ class RewardComponent(_message.Message):
     VALUE_FIELD_NUMBER: _builtins.int
     WEIGHT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """The component's name, the same for every task of an environment."""
+    """The component's name, the same for every task of an environment. One that
+    is called like an actor of the agent (ModelCallCompleted.actor) is that
+    actor's reward: who trains on each actor's conversation takes it there in
+    place of the scalar, and the scalar for actors without a component.
+    """
     value: _builtins.float
     """Its value, finite."""
     weight: _builtins.float

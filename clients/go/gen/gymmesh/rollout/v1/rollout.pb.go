@@ -580,7 +580,10 @@ func (x *Failure) GetCallId() string {
 // A part of a reward, such as `format` or `correctness`.
 type RewardComponent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The component's name, the same for every task of an environment.
+	// The component's name, the same for every task of an environment. One that
+	// is called like an actor of the agent (ModelCallCompleted.actor) is that
+	// actor's reward: who trains on each actor's conversation takes it there in
+	// place of the scalar, and the scalar for actors without a component.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Its value, finite.
 	Value float64 `protobuf:"fixed64,2,opt,name=value,proto3" json:"value,omitempty"`

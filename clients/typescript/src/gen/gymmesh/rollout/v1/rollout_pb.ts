@@ -174,7 +174,10 @@ export const FailureSchema: GenMessage<Failure> = /*@__PURE__*/
  */
 export type RewardComponent = Message<"gymmesh.rollout.v1.RewardComponent"> & {
   /**
-   * The component's name, the same for every task of an environment.
+   * The component's name, the same for every task of an environment. One that
+   * is called like an actor of the agent (ModelCallCompleted.actor) is that
+   * actor's reward: who trains on each actor's conversation takes it there in
+   * place of the scalar, and the scalar for actors without a component.
    *
    * @generated from field: string name = 1;
    */
