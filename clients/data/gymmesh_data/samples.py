@@ -13,15 +13,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import msgspec
 from msgspec import Raw
 
 from gymmesh_client import UserError
 from gymmesh_data.rollout import Json, StoredRollout
-from gymmesh_responses import CodecError, loads
 
 _UNTRAINED: Final = -100
 _IDS: Final = (int,)
 _LOGPROBS: Final = (float, int)
+_decode: Final = msgspec.json.Decoder().decode
 
 
 class NoTokens(UserError):
@@ -160,10 +161,10 @@ class _Writer:
 
 
 def _decoded(text: bytes) -> Any:
-    """A JSON value; None for what the codec refuses, which is no list of numbers either."""
+    """A JSON value; None for text that msgspec refuses, which is no list of numbers either."""
     try:
-        return loads(text)
-    except CodecError:
+        return _decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 
