@@ -38,13 +38,14 @@ class Sample:
         mask: 1 where an id was sampled by the policy and is to be trained, else 0; as long.
         logprobs: of the sampled ids, when they were sampled; 0.0 elsewhere; as long. Empty when
             they were not captured.
-        labels: `input_ids` where the mask is 1, else -100, which trainers leave out of the loss.
+        labels: `input_ids` where the mask is 1, else -100, which trainers leave out of the loss; as
+            `samples_of` makes them.
     """
 
     input_ids: list[int] = field(default_factory=list)
     mask: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
-    labels: list[int] = field(default_factory=list)
+    labels: list[int] = field(default_factory=list, compare=False)
 
 
 def samples_of(rollout: StoredRollout) -> list[Sample]:
