@@ -78,9 +78,7 @@ def test_every_filter_filters(page: Any) -> None:
         ("Tool", "add"),
         ("Actor", "critic"),
     ):
-        field = page.get_by_label(label, exact=True)
-        if field.count() == 0:  # a choice of one is none
-            continue
+        field = page.get_by_role("combobox", name=label, exact=True)
         field.select_option(choice)
         until(lambda: count(page) != str(ALL), page)
         field.select_option("")

@@ -25,8 +25,8 @@ from gymmesh_cli.security_options import SecurityOptions, security_options
 from gymmesh_cli.shard_options import refuse_other_tasks, shard_options
 
 if TYPE_CHECKING:
-    from gymmesh_client.shards import Shard
-    from gymmesh_runtime.telemetry.logs import LogFormat
+    from gymmesh_client.tasks import Shard
+    from gymmesh_runtime.telemetry import LogFormat
 
 
 _HELP = """\

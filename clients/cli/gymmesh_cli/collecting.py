@@ -36,16 +36,15 @@ from gymmesh_client import (
 from gymmesh_client.control import RunServer
 from gymmesh_client.control.collector_run import CollectorRun
 from gymmesh_client.output import check
-from gymmesh_client.shards import WHOLE, Shard
 from gymmesh_client.summary import summary_path, write_summary
-from gymmesh_client.tasks import TaskFile
+from gymmesh_client.tasks import WHOLE, Shard, TaskFile
 from gymmesh_mesh import Mesh
 from gymmesh_mesh.described import describe_services
 from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.serving.loop import run as run_loop
-from gymmesh_runtime.telemetry.exposition import MetricsEndpoint
-from gymmesh_runtime.telemetry.logs import LogFormat
+from gymmesh_runtime.serving import MetricsEndpoint
+from gymmesh_runtime.serving import run as run_loop
+from gymmesh_runtime.telemetry import LogFormat
 
 _HAND_OVER_S: Final = 60.0
 

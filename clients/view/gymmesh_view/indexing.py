@@ -23,7 +23,7 @@ import platformdirs
 
 from gymmesh_client import UserError
 from gymmesh_view.following import Batch, FileFollower, RunFollower
-from gymmesh_view.sources import Source
+from gymmesh_view.sources import Source, labels
 from gymmesh_view.summary import Summary, row_of, summary_of
 from gymmesh_view.tables import TABLES, VERSION, Names, connect, delete_file, delete_row, insert
 
@@ -36,7 +36,7 @@ def index_path(sources: Sequence[Source]) -> Path:
     """Where the index of some sources is."""
     own = os.environ.get("GYMMESH_CACHE_DIR")
     folder = (Path(own) if own else platformdirs.user_cache_path("gymmesh")) / "view"
-    named = "\0".join(sorted(str(source.path.resolve()) for source in sources))
+    named = "\0".join(str(source.path.resolve()) for source in sources)  # numbered in this order
     return folder / f"{hashlib.sha256(named.encode('utf-8', 'surrogateescape')).hexdigest()}.sqlite"
 
 
@@ -152,6 +152,7 @@ class _Work:
         self._changes = int(get(database, "changes") or 0)
         self._files: dict[Path, int] = {}
         self._problems = list(get(database, "problems") or [])
+        self._labels = labels([source.path for source in indexer.sources])
         self._followers = [self._follower(number) for number in range(len(indexer.sources))]
         self._shown: Any = None
 
@@ -214,7 +215,7 @@ class _Work:
             "done": sum(min(one) for one in sizes),
             "bytes": sum(size for _, size in sizes),
             "wrong": len(self._problems),
-            "unfinished": sum(not follower.ended for follower in self._followers),
+            "ended": [follower.ended for follower in self._followers],
         }
         if shown != self._shown:
             _put(self._database, "progress", shown)
@@ -225,7 +226,8 @@ class _Work:
         if known is None:
             name = str(path)
             self._database.execute(
-                "INSERT OR IGNORE INTO files (source, path) VALUES (?, ?)", (source, name)
+                "INSERT OR IGNORE INTO files (source, run, path) VALUES (?, ?, ?)",
+                (source, self._labels[source], name),
             )
             found = self._database.execute("SELECT id FROM files WHERE path = ?", (name,))
             known = self._files[path] = int(found.fetchone()[0])

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import orjson
 
 from gymmesh_client import UserError
+from gymmesh_client.control.registry import read_entries
 from gymmesh_data import StoredRollout, stored_rollout
 from gymmesh_responses import dumps
 from gymmesh_view.call_tokens import tokens_of
-from gymmesh_view.detail import detail_of
+from gymmesh_view.detail import detail_of, items_of_thread
 from gymmesh_view.row_places import read_row
 from gymmesh_view.sources import Source
 from gymmesh_view.store import RowPlace, Store
@@ -28,12 +30,21 @@ class Reading:
         self.sources = sources
 
     def status(self) -> Json:
-        """How far the index is, and what is shown."""
+        """How far the index is, and what is shown: of each run its `state`, see `run_state`."""
+        progress = self.store.progress()
+        ended = progress.pop("ended", None) or [None] * len(self.sources)
+        collected: set[Path] = set()
+        if any(source.run is not None for source in self.sources):
+            collected = {Path(entry.output).resolve() for entry in read_entries()}
         shown = [
-            {"path": clean(str(source.path)), "run": source.run is not None}
-            for source in self.sources
+            {
+                "path": clean(str(source.path)),
+                "run": source.run is not None,
+                "state": run_state(said, source.path.resolve() in collected) if source.run else "",
+            }
+            for source, said in zip(self.sources, ended, strict=False)
         ]
-        return self.store.progress() | {"sources": shown}
+        return progress | {"sources": shown}
 
     def rollout(self, key: str) -> Json:
         """One rollout, in all its parts. Raises UserError where there is none."""
@@ -47,10 +58,14 @@ class Reading:
             detail["actors"] = detail["actors"] or told["actors"]
         return {"summary": summary} | detail
 
-    def tokens(self, key: str, call: int) -> Json:
-        """The sampled tokens of a model call. Raises UserError where there is no such rollout."""
+    def tokens(self, key: str, call: int, thread: int = 0) -> Json:
+        """The sampled tokens of a model call. Raises UserError where there is no such rollout.
+
+        Args:
+            thread: the conversation: 0 is the root agent's, others are numbered as `rollout` does.
+        """
         _, place = self.store.place(key)
-        return tokens_of(self._rollout(place).output, call)
+        return tokens_of(items_of_thread(self._rollout(place), thread), call)
 
     def raw(self, key: str) -> bytes:
         """The row as it stands in its file. Raises UserError where there is none."""
@@ -66,6 +81,19 @@ class Reading:
 
     def _line(self, place: RowPlace) -> bytes:
         return read_row(place.path, place.offset, place.inner, place.length, place.extent)
+
+
+def run_state(ended: Json | None, collected: bool) -> str:
+    """`running`, `finished`, `ended early`, or `not ended`: its collector was killed, or is not to
+    be found since it was started without control.
+
+    Args:
+        ended: what the run's journal says of its end.
+        collected: whether its collector is at work.
+    """
+    if ended is None:
+        return "running" if collected else "not ended"
+    return "ended early" if ended.get("interrupted") else "finished"
 
 
 def to_json(value: Any) -> bytes:

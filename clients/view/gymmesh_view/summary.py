@@ -148,6 +148,18 @@ def actors_of(row: Json) -> dict[str, Json]:
     return found
 
 
+def conversations_of(actor: Json) -> list[Json]:
+    """An actor's conversations, each with `items`: those that rows have, or the one that other
+    writers put beside the actor's name.
+    """
+    said = actor.get("conversations")
+    if isinstance(said, list):
+        return [one | {"items": _objects(one.get("items"))} for one in said if type(one) is dict]
+    keys = ("first_items", "items", "output", "messages")
+    items = [item for key in keys for item in _objects(actor.get(key))]
+    return [{"items": items}] if items else []
+
+
 def texts_of(content: Any) -> Iterator[str]:
     """The texts of a message's content or of a tool's output."""
     if isinstance(content, str):
@@ -168,6 +180,10 @@ def row_of(line: bytes, where: str) -> Any:
         return loads(line)
     except ValueError as error:
         raise UserError(f"{where}: is not a line of JSON: {error}") from None
+
+
+def _objects(value: Any) -> list[Json]:
+    return [one for one in (value if isinstance(value, list) else []) if isinstance(one, dict)]
 
 
 def _finite(number: float) -> bool:
@@ -235,7 +251,12 @@ def _words(task_id: str, rollout_id: str, instructions: str, row: Json, status: 
     if isinstance(first, str):
         pieces.append(first)
         first = []
-    for items in (first, row["response"].get("output")):
+    spoken = [
+        conversation["items"]
+        for actor in actors_of(row).values()
+        for conversation in conversations_of(actor)
+    ]
+    for items in (first, row["response"].get("output"), *spoken):
         for item in items if isinstance(items, list) else []:
             if left <= 0:
                 break

@@ -16,13 +16,14 @@ from urllib.parse import quote
 from gymmesh_client import UserError
 from gymmesh_view.summary import Summary
 
-VERSION: Final = 1
+VERSION: Final = 3
 """Of the tables and of what a row's summary is; an index of another version is made anew."""
 _KNOWN: Final = 50_000
 
 TABLES: Final = """
     CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-    CREATE TABLE files (id INTEGER PRIMARY KEY, source INTEGER, path TEXT NOT NULL UNIQUE);
+    CREATE TABLE files (id INTEGER PRIMARY KEY, source INTEGER, run TEXT NOT NULL,
+                        path TEXT NOT NULL UNIQUE);
     CREATE TABLE names (id INTEGER PRIMARY KEY, kind TEXT NOT NULL, name TEXT NOT NULL,
                         UNIQUE (kind, name));
     CREATE TABLE sets (id INTEGER NOT NULL, name INTEGER NOT NULL, PRIMARY KEY (name, id))

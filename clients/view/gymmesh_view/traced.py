@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import UserError
-from gymmesh_client.conversation import conversation
-from gymmesh_client.fold import StreamViolation, fold
-from gymmesh_client.traces.reader import open_trace
-from gymmesh_responses import items_to_list
-from gymmesh_view.conversation import shown_item
+from gymmesh_client.rollout import RolloutParts, StreamViolation, fold, read
+from gymmesh_client.rows import actors_of
+from gymmesh_client.traces import open_trace
+from gymmesh_view.detail import actors_shown
 from gymmesh_view.summary import Json, clean
 
 _MOST_SPANS: Final = 2_000
@@ -68,23 +67,15 @@ def _span(event: pb.RolloutEvent, kind: str) -> tuple[str, str, int]:
 
 
 def _actors(events: list[pb.RolloutEvent]) -> list[Json]:
-    """The conversation of each actor but the root agent: that of its last call."""
+    """The actors but the root agent, as rows have them; their tokens are not looked up."""
     if not events:
         return []
     try:
         rollout = fold(events, events[0].rollout_id, events[0].attempt)
-        last: dict[str, Any] = {call.actor: call for call in rollout.model_calls if call.actor}
-        return [
-            {
-                "name": clean(name),
-                "reward": None,
-                "items": [
-                    shown_item(item) | {"prompt": False}
-                    for item in items_to_list(conversation(rollout, call.call_id))
-                    if isinstance(item, dict)
-                ],
-            }
-            for name, call in sorted(last.items())
-        ]
+        shown = actors_shown({"actors": actors_of(read(RolloutParts.of(rollout)))})
     except (StreamViolation, ValueError):
         return []
+    for actor in shown:
+        for one in actor["conversations"]:
+            one["calls"] = []
+    return shown

@@ -126,6 +126,7 @@ class Attempt:
         waited_s: seconds that it waited for a place before.
 
     Attributes:
+        key: the rollout's id and the attempt's number.
         stopped: whether it was stopped before its end: there is no terminal event then.
 
     Raises:
@@ -148,6 +149,7 @@ class Attempt:
             seed=task.seed if task.HasField("seed") else None,
             run_id=request.run_id,
         )
+        self.key = (self.id.rollout_id, self.id.attempt)
         self.plan = agent.plans.read(request.options, task.params)
         self.clock = RolloutClock(deadline, self.plan.max_wall_s)
         self.events = EventStream(self.id.rollout_id, self.id.attempt, sink)
@@ -163,11 +165,6 @@ class Attempt:
         # Seconds from the attempt's start to its open session, and to the request for a verdict.
         self._opened_s: float | None = None
         self._verifying_s: float | None = None
-
-    @property
-    def key(self) -> tuple[str, int]:
-        """The rollout's id and the attempt's number."""
-        return self.id.rollout_id, self.id.attempt
 
     async def run(self) -> None:
         """Run it in a task of its own, which closes the session after the attempt's end.
@@ -230,25 +227,27 @@ class Attempt:
         )
         return self._context
 
-    def started(self) -> rollout_pb2.Started:
+    def started(self) -> rollout_pb2.RolloutEvent:
         """The first event: what is known of the rollout, the session open or not."""
         agent, session, plan = self.agent, self.session, self.plan
-        started = rollout_pb2.Started(
-            params=plan.params,
-            environment=session.name,
-            environment_version=session.version,
-            agent=agent.name,
-            agent_version=agent.agent.version,
-            agent_instance_id=agent.instance_id,
-            resource_instance_id=session.instance_id,
-            session_id=session.session_id,
-            seed=session.opened.seed if session.session_id else self.id.seed,
-            contract_version=CONTRACT_VERSION,
-            preamble_items=agent.preamble_items,
-        )
+        event = rollout_pb2.RolloutEvent()
+        started = event.started
+        started.params.CopyFrom(plan.params)
+        started.environment = session.name
+        started.environment_version = session.version
+        started.agent = agent.name
+        started.agent_version = agent.agent.version
+        started.agent_instance_id = agent.instance_id
+        started.resource_instance_id = session.instance_id
+        started.session_id = session.session_id
+        seed = session.opened.seed if session.session_id else self.id.seed
+        if seed is not None:
+            started.seed = seed
+        started.contract_version = CONTRACT_VERSION
+        started.preamble_items = agent.preamble_items
         add_items(started.items, plan.items)
         add_items(started.items, session.opened.items)
-        return started
+        return event
 
     async def verify(
         self, context: RolloutContext, completion: Completion

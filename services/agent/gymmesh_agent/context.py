@@ -186,17 +186,17 @@ class RolloutContext:
             above = "" if detached else self._last.get(actor, "")
         else:
             above = "" if parent == "start" else parent.call_id
-        completed = rollout_pb2.ModelCallCompleted(
-            call_id=self._count_call(actor),
-            parent_call_id=above,
-            actor=actor,
-            model=self._model_names.get(role) or role,
-            trainable=role == "policy" if trainable is None else trainable,
-            detached=detached,
-        )
+        event = rollout_pb2.RolloutEvent()
+        completed = event.model_call_completed
+        completed.call_id = self._count_call(actor)
+        completed.parent_call_id = above
+        completed.actor = actor
+        completed.model = self._model_names.get(role) or role
+        completed.trainable = role == "policy" if trainable is None else trainable
+        completed.detached = detached
         request = self._request(completed, role, items, params)
         with model_span(request.model, role) as span:
-            call = await self._ask(request, items, completed)
+            call = await self._ask(request, items, event)
             record_call(span, call)
             return call
 
@@ -342,9 +342,10 @@ class RolloutContext:
         )
 
     async def _ask(
-        self, request: ModelRequest, items: Items, completed: rollout_pb2.ModelCallCompleted
+        self, request: ModelRequest, items: Items, event: rollout_pb2.RolloutEvent
     ) -> ModelCall:
-        """Make a model call, record its answer and send `completed`, which lacks the answer."""
+        """Make a model call, record its answer and send its event, which lacks the answer."""
+        completed = event.model_call_completed
         tally, call_id, began = self.tally, request.call_id, time.monotonic_ns()
         try:
             try:
@@ -367,15 +368,13 @@ class RolloutContext:
         tally.model_queue_us += reply.queue_us
         tally.input_tokens += call.input_tokens
         tally.output_tokens += call.output_tokens
-        event = rollout_pb2.RolloutEvent(model_call_completed=completed)
-        done = event.model_call_completed
-        add_items(done.context_items, items)
-        done.response.CopyFrom(call.response)
-        done.timings.total_us = took_us
+        add_items(completed.context_items, items)
+        completed.response.CopyFrom(call.response)
+        completed.timings.total_us = took_us
         if reply.queue_us:
-            done.timings.queue_us = reply.queue_us
+            completed.timings.queue_us = reply.queue_us
         if capture is not None:
-            done.tokens.CopyFrom(capture)
+            completed.tokens.CopyFrom(capture)
         await self._events.emit(event)
         if breach is not None:
             raise StepFailed(breach, Stage.MODEL, request.model, call_id)
@@ -424,13 +423,11 @@ class RolloutContext:
     async def _send_tool_call(
         self, call: ModelCall, function: responses_pb2.FunctionCall
     ) -> resource_pb2.CallToolResponse:
-        started = rollout_pb2.ToolCallStarted(
-            call_id=function.call_id,
-            name=function.name,
-            model_call_id=call.call_id,
-            actor=call.actor,
-        )
-        await self._events.emit(rollout_pb2.RolloutEvent(tool_call_started=started))
+        event = rollout_pb2.RolloutEvent()
+        started = event.tool_call_started
+        started.call_id, started.name = function.call_id, function.name
+        started.model_call_id, started.actor = call.call_id, call.actor
+        await self._events.emit(event)
         request_id = f"{self._attempt.name}/{call.call_id}/{function.call_id}"
         began = time.monotonic_ns()
         try:

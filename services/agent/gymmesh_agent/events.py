@@ -22,7 +22,9 @@ filling the memory."""
 class EventStream:
     """Numbers events and hands them over in order; keeps the stream law of rollout.proto.
 
-    An event has its place as soon as `emit` is called, whatever `emit` then waits for.
+    An event has its place as soon as `emit` is called, whatever `emit` then waits for. Events are
+    written in place: a message that is handed to another's constructor is copied, by way of its
+    bytes.
 
     Attributes:
         count: how many events there were so far.
@@ -49,34 +51,36 @@ class EventStream:
         if room is not None:
             await room
 
-    async def started(self, started: rollout_pb2.Started) -> None:
+    async def started(self, event: rollout_pb2.RolloutEvent) -> None:
         """Send the first event. The rollout's duration is counted from here."""
         self._began = time.monotonic()
-        await self.emit(rollout_pb2.RolloutEvent(started=started))
+        await self.emit(event)
 
     async def verified(self, verification: rollout_pb2.Verification, took_s: float) -> None:
         """Send the verdict, which took so many seconds."""
-        timings = rollout_pb2.CallTimings(total_us=int(took_s * 1e6))
-        verified = rollout_pb2.Verified(verification=verification, timings=timings)
-        await self.emit(rollout_pb2.RolloutEvent(verified=verified))
+        event = rollout_pb2.RolloutEvent()
+        event.verified.verification.CopyFrom(verification)
+        event.verified.timings.total_us = int(took_s * 1e6)
+        await self.emit(event)
 
     def completed(self, completion: Completion, counts: rollout_pb2.Counts | None) -> None:
         """Send the terminal event of a completed rollout; `counts`: where a session opened."""
-        completed = rollout_pb2.Completed(
-            stop_reason=completion.reason,
-            stop_detail=completion.detail,
-            counts=counts,
-            events=self.count + 1,
-            duration_us=self._duration_us(),
-        )
-        self._put(rollout_pb2.RolloutEvent(completed=completed))
+        event = rollout_pb2.RolloutEvent()
+        completed = event.completed
+        completed.stop_reason = completion.reason
+        completed.stop_detail = completion.detail
+        if counts is not None:
+            completed.counts.CopyFrom(counts)
+        completed.events = self.count + 1
+        completed.duration_us = self._duration_us()
+        self._put(event)
         self.closed = True
 
     def failed(
         self,
         failure: rollout_pb2.Failure,
         counts: rollout_pb2.Counts | None,
-        started: Callable[[], rollout_pb2.Started],
+        started: Callable[[], rollout_pb2.RolloutEvent],
     ) -> None:
         """Send the terminal event of a failed rollout.
 
@@ -85,7 +89,7 @@ class EventStream:
         """
         if not self.count:
             self._began = time.monotonic()
-            self._put(rollout_pb2.RolloutEvent(started=started()))
+            self._put(started())
         failed = rollout_pb2.Failed(
             failure=failure,
             counts=counts,

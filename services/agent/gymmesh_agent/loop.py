@@ -240,4 +240,4 @@ def function_calls(
     output: Iterable[responses_pb2.Item],
 ) -> tuple[responses_pb2.FunctionCall, ...]:
     """The function calls among an answer's items, in order."""
-    return tuple(item.function_call for item in output if item.HasField("function_call"))
+    return tuple([item.function_call for item in output if item.HasField("function_call")])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -29,7 +29,7 @@ from gymmesh_responses import (
     params_to_dict,
 )
 from gymmesh_runtime.errors import MeshError, field_invalid
-from gymmesh_runtime.text.names import check_name
+from gymmesh_runtime.names import check_name
 
 if TYPE_CHECKING:
     from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
@@ -40,7 +40,7 @@ _ALL_TOKENS = tokens_pb2.CaptureOptions(token_ids=True, logprobs=True)
 _CACHED = 64
 
 
-class AttemptId(msgspec.Struct, frozen=True):
+class AttemptId(msgspec.Struct, frozen=True, dict=True):
     """The identity of one attempt.
 
     Attributes:
@@ -55,7 +55,7 @@ class AttemptId(msgspec.Struct, frozen=True):
     seed: int | None = None
     run_id: str = ""
 
-    @property
+    @cached_property
     def name(self) -> str:
         """`<rollout_id>/<attempt>`, with which the ids of its requests begin."""
         return f"{self.rollout_id}/{self.attempt}"
@@ -120,7 +120,7 @@ class RolloutPlans:
         """The plan with a session's tools among the parameters; see `params.with_tools`."""
         if not tools:
             return plan
-        return self._cached_params(plan, tuple(tool.SerializeToString() for tool in tools))
+        return self._cached_params(plan, tuple([tool.SerializeToString() for tool in tools]))
 
     def _read(self, options_bytes: bytes, params_bytes: bytes) -> RolloutPlan:
         config = self._config

@@ -16,9 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
+
+import msgspec
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
@@ -27,14 +28,13 @@ from gymmesh_agent.model.answer import ModelCall
 from gymmesh_agent.plan import AttemptId
 from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import from_status
-from gymmesh_runtime.telemetry.tracing import Attributes, Kind, active, mark_failed
+from gymmesh_runtime.telemetry.tracing import Attributes, active, mark_failed
 
 # An endpoint may say any number of tokens; the contract has 63 bits for their sum.
 _MOST_TOKENS = 2**63 - 1
 
 
-@dataclass(slots=True)
-class Tally:
+class Tally(msgspec.Struct):
     """What an attempt did so far: the fields of `Counts`, and where the time went.
 
     Attributes:
@@ -146,6 +146,8 @@ MaybeSpan: TypeAlias = Any
 """The span under way; None where the process is not traced. Its class is OpenTelemetry's, which
 gymmesh_runtime.telemetry.tracing alone imports."""
 
+_NO_SPAN: Final = nullcontext()  # of a process that is not traced
+
 
 def attempt_span(
     attempt: AttemptId, agent: str, environment: str
@@ -153,7 +155,7 @@ def attempt_span(
     """The span of an attempt: a trace, or a part of its rollout's."""
     tracing = active()
     if tracing is None:
-        return nullcontext()
+        return _NO_SPAN
     attributes: dict[str, str | int] = {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.provider.name": "gymmesh",
@@ -170,13 +172,16 @@ def attempt_span(
 
 def model_span(model: str, role: str) -> AbstractContextManager[MaybeSpan]:
     """The span of a model call; see `record_call`."""
-    attributes = {
+    tracing = active()
+    if tracing is None:
+        return _NO_SPAN
+    attributes: Attributes = {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": "gymmesh",
         "gen_ai.request.model": model,
         "gymmesh.model.role": role,
     }
-    return _span(f"chat {model}", "client", attributes)
+    return tracing.span(f"chat {model}", "client", attributes)
 
 
 def record_call(span: MaybeSpan, call: ModelCall) -> None:
@@ -195,14 +200,15 @@ def tool_span(name: str, tools: Iterable[responses_pb2.Tool]) -> AbstractContext
     """The span of a tool call. A name that is not among the tools is the model's own text, which
     no span may hold.
     """
-    if active() is None:
-        return nullcontext()
+    tracing = active()
+    if tracing is None:
+        return _NO_SPAN
     operation = "execute_tool"
     attributes = {"gen_ai.operation.name": operation, "gen_ai.tool.type": "function"}
     if any(tool.function.name == name for tool in tools):
         operation = f"execute_tool {name}"
         attributes["gen_ai.tool.name"] = name
-    return _span(operation, "client", attributes)
+    return tracing.span(operation, "client", attributes)
 
 
 def record_tool(span: MaybeSpan, outcome: rollout_pb2.ToolOutcome.ValueType) -> None:
@@ -214,12 +220,14 @@ def record_tool(span: MaybeSpan, outcome: rollout_pb2.ToolOutcome.ValueType) -> 
 
 def turn_span(environment: str) -> AbstractContextManager[MaybeSpan]:
     """The span of an environment's turn."""
-    return _span(f"next_turn {environment}", "internal", {})
+    tracing = active()
+    return _NO_SPAN if tracing is None else tracing.span(f"next_turn {environment}", "internal", {})
 
 
 def verify_span(environment: str) -> AbstractContextManager[MaybeSpan]:
     """The span of a verdict."""
-    return _span(f"verify {environment}", "client", {})
+    tracing = active()
+    return _NO_SPAN if tracing is None else tracing.span(f"verify {environment}", "client", {})
 
 
 def record_verdict(span: MaybeSpan, verdict: rollout_pb2.Verification) -> None:
@@ -244,11 +252,6 @@ def record_end(
     if tally is not None:
         span.set_attribute("gen_ai.usage.input_tokens", tally.input_tokens)
         span.set_attribute("gen_ai.usage.output_tokens", tally.output_tokens)
-
-
-def _span(name: str, kind: Kind, attributes: Attributes) -> AbstractContextManager[MaybeSpan]:
-    tracing = active()
-    return nullcontext() if tracing is None else tracing.span(name, kind, attributes)
 
 
 def _name(enum: Any, number: int, prefix: str) -> str:

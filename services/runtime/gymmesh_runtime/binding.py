@@ -120,7 +120,7 @@ class BoundMethod:
                 limit.leave()
             if count is None:
                 count = self._ok = self._counts("OK")
-            count.inc()
+            count.value += 1.0
             self._seconds.observe(monotonic() - started)
 
     async def stream(

@@ -29,26 +29,25 @@ _AFTER_END_S: Final = 0.001
 
 
 class _Buckets:
-    """The limits of one event loop, by when their buckets end on the monotonic clock."""
+    """The limits of one event loop.
+
+    by_end: by when their buckets end on the monotonic clock.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self._limits: dict[float, set[Limit]] = {}
+        self.by_end: dict[float, set[Limit]] = {}
 
-    def at(self, delay: float) -> set[Limit]:
-        """The bucket of a limit that is set now. Raises ValueError for an infinite delay."""
-        width = _WIDTH_S if delay < _WIDE_FROM_S else _WIDE_S
-        end = ((monotonic() + delay) // width + 1.0) * width
-        bucket = self._limits.get(end)
-        if bucket is None:
-            if not math.isfinite(end):
-                raise ValueError("a time limit must be finite")
-            bucket = self._limits[end] = set()
-            self.loop.call_later(end - monotonic() + _AFTER_END_S, self._expire, end)
+    def begin(self, end: float) -> set[Limit]:
+        """A new bucket. Raises ValueError for an infinite time."""
+        if not math.isfinite(end):
+            raise ValueError("a time limit must be finite")
+        bucket = self.by_end[end] = set()
+        self.loop.call_later(end - monotonic() + _AFTER_END_S, self._expire, end)
         return bucket
 
     def _expire(self, end: float) -> None:
-        for limit in self._limits.pop(end):
+        for limit in self.by_end.pop(end):
             limit.expire()
 
 
@@ -89,14 +88,19 @@ class Limit:
 
     def set(self, delay: float) -> None:
         """The time is up in so many seconds; for a limit that is new or was stopped."""
-        self._bucket: set[Limit] | None = None
         if delay < _EXACT_S:
+            self._bucket: set[Limit] | None = None
             self._timer = self._loop.call_later(delay, self.expire)
             return
         buckets = _buckets
         if buckets is None or buckets.loop is not self._loop:
             buckets = _begin(self._loop)
-        self._bucket = bucket = buckets.at(delay)
+        width = _WIDTH_S if delay < _WIDE_FROM_S else _WIDE_S
+        end = ((monotonic() + delay) // width + 1.0) * width
+        bucket = buckets.by_end.get(end)
+        if bucket is None:
+            bucket = buckets.begin(end)
+        self._bucket = bucket
         bucket.add(self)
 
     def stop(self) -> None:

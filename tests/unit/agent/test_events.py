@@ -75,7 +75,8 @@ def test_a_rollout_that_fails_before_it_started_is_a_stream_all_the_same() -> No
     sent: list[rollout_pb2.RolloutEvent] = []
     stream = EventStream("r", 1, sent.append)
     failure = rollout_pb2.Failure(component="tiny")
-    stream.failed(failure, None, lambda: rollout_pb2.Started(environment="tiny"))
+    started = rollout_pb2.RolloutEvent(started=rollout_pb2.Started(environment="tiny"))
+    stream.failed(failure, None, lambda: started)
     assert [event.WhichOneof("event") for event in sent] == ["started", "failed"]
     assert sent[0].started.environment == "tiny"
     assert (sent[1].failed.failure, sent[1].failed.events) == (failure, 2)

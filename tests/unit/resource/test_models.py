@@ -145,7 +145,7 @@ def usage(entries: Any) -> list[tuple[str, int, int, int]]:
 async def test_a_tool_asks_and_the_verdict_reports_what_it_cost() -> None:
     oracle = Oracle()
     async with served(
-        Asks(), model_services={"big": oracle}, models={"judge": "big"}, tool_timeout_s=10
+        Asks(), model_services={"big": oracle}, models={"judge": "big"}, tool_timeout_s=100
     ) as mesh:
         created = await mesh.create()
         assert created.items[0].message.text == "HELLO"
@@ -161,7 +161,7 @@ async def test_a_tool_asks_and_the_verdict_reports_what_it_cost() -> None:
     assert usage(again.model_usage) == usage(verification.model_usage)
     assert oracle.requests[2].params.temperature.real == 0.5
     # No longer than the tool may run, and a little kept back.
-    assert all(8.0 < seconds < 10.0 for seconds in oracle.remaining[1:3])
+    assert all(60.0 < seconds < 100.0 for seconds in oracle.remaining[1:3])
 
 
 async def test_what_acts_on_a_session_asks_on_after_its_callers_deadline() -> None:

@@ -76,7 +76,7 @@ async def test_buckets_that_ended_are_gone() -> None:
     await asyncio.sleep(_LONG + 0.4)
     assert not any(limit.expired for limit in limits)
     assert timers._buckets is not None
-    assert not timers._buckets._limits
+    assert not timers._buckets.by_end
 
 
 def test_loops_of_two_threads_have_their_own() -> None:

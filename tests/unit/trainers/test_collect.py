@@ -14,6 +14,7 @@ from gymmesh_client import UserError
 from gymmesh_mesh import Defaults, MeshConfig
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_trainers import (
+    FailedRollout,
     Generation,
     RolloutFailed,
     SamplingParams,
@@ -81,6 +82,19 @@ async def test_advantages_are_relative_to_the_group() -> None:
     assert not group.no_spread
     assert sum(group.advantages) == pytest.approx(0.0)
     assert [value > 0 for value in group.advantages] == [one == 1.0 for one in group.rewards]
+
+
+async def test_single_rollouts_have_ids_of_their_own_in_every_process() -> None:
+    """Services know requests by them: one of two alike would get what the other asked for."""
+    task = rows(1)[0]
+    async with (
+        TrainerCollector(Sums, model=says("1")) as one,
+        TrainerCollector(Sums, model=says("2")) as other,
+    ):
+        found = [await one.one(task), await one.one(task), await other.one(task)]
+    assert len({rollout.id for rollout in found}) == 3
+    texts = [rollout.text for rollout in found if not isinstance(rollout, FailedRollout)]
+    assert texts == ["1", "1", "2"]
 
 
 async def test_what_failed_stands_apart() -> None:

@@ -12,6 +12,7 @@ from typing import TypeAlias
 from gymmesh_data.conversation import ChatStyle, Conversation
 from gymmesh_data.pairs import Pair
 from gymmesh_data.rollout import Json, StoredRollout
+from gymmesh_data.row_parts import RowParts
 from gymmesh_data.samples import NoTokens, Sample, samples_of
 
 
@@ -106,6 +107,7 @@ class Format:
         tokens: what place it has for token ids.
         pack: makes something else of the JSON lines; None where they are what it is.
         check: raises ConfigError where a library that it needs is missing.
+        reads: which parts of a row it is made of.
     """
 
     summary: str
@@ -117,6 +119,13 @@ class Format:
     tokens: Tokens = Tokens.NONE
     pack: Pack | None = None
     check: Callable[[], None] | None = None
+    reads: RowParts = RowParts.ALL
+
+    def parts(self, distinct: bool) -> RowParts:
+        """Which parts of a row an export reads. distinct: rollouts are told apart by messages."""
+        if self.reads is RowParts.TOKENS and distinct:
+            return RowParts.CHAT_AND_TOKENS
+        return self.reads
 
 
 def has_tokens(rollout: StoredRollout) -> bool:

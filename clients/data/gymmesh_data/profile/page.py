@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gymmesh_data.profile.distributions import Distribution
 from gymmesh_runtime.extras import Extra
-from gymmesh_runtime.text.plain_text import one_line
+from gymmesh_runtime.text import one_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

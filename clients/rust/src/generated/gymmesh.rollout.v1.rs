@@ -314,7 +314,7 @@ pub struct ModelCallCompleted {
     /// The call whose conversation this one continues; empty for a first call.
     #[prost(string, tag = "2")]
     pub parent_call_id: ::prost::alloc::string::String,
-    /// Who called: empty for the root agent, else the name of an actor of a
+    /// The caller: empty for the root agent, else the name of an actor of a
     /// custom agent.
     #[prost(string, tag = "3")]
     pub actor: ::prost::alloc::string::String,
@@ -355,7 +355,7 @@ pub struct ToolCallStarted {
     /// The model call whose answer holds the function_call.
     #[prost(string, tag = "3")]
     pub model_call_id: ::prost::alloc::string::String,
-    /// Who called, as in ModelCallCompleted.
+    /// The caller, as in ModelCallCompleted.
     #[prost(string, tag = "4")]
     pub actor: ::prost::alloc::string::String,
 }
@@ -372,7 +372,7 @@ pub struct ToolCallCompleted {
     /// The model call whose answer holds the function_call.
     #[prost(string, tag = "3")]
     pub model_call_id: ::prost::alloc::string::String,
-    /// Who called, as in ModelCallCompleted.
+    /// The caller, as in ModelCallCompleted.
     #[prost(string, tag = "4")]
     pub actor: ::prost::alloc::string::String,
     /// The function_call_output item: a new item of the conversation.

@@ -27,11 +27,9 @@ from gymmesh_client.journal.records import (
     REASONS,
     RELEASED_TYPE,
     RESERVED_TYPE,
-    REWRITTEN_TYPE,
     SUPERSEDED,
     AttemptFailed,
     BadRecord,
-    Blanked,
     Compacted,
     Outcome,
     Place,
@@ -47,7 +45,7 @@ from gymmesh_client.problems import UserError
 
 _OUTCOMES: Final = {COMPLETED: "completed", FAILED: "failed"}
 # Of no interest here; types from 128 on may be skipped by every reader.
-_NOT_INDEXED: Final = frozenset((RESERVED_TYPE, RELEASED_TYPE, REWRITTEN_TYPE, *range(128, 256)))
+_NOT_INDEXED: Final = frozenset((RESERVED_TYPE, RELEASED_TYPE, *range(128, 256)))
 _AT_ONCE: Final = 2000
 _MOST: Final = 1 << 63  # SQLite's integers are below
 
@@ -200,7 +198,7 @@ class IndexBuilder:
         elif isinstance(record, AttemptFailed):
             name = boundary_name(record.boundary)
             self._held.append((record.attempt, "failed", 0, when, record.key, name, *_NO_PLACE))
-        elif isinstance(record, Superseded | Blanked):
+        elif isinstance(record, Superseded):
             self._supersede(record)
         else:
             if isinstance(record, Compacted):
@@ -213,7 +211,7 @@ class IndexBuilder:
         self._database.executemany(_INSERT, self._held)
         self._held.clear()
 
-    def _supersede(self, record: Superseded | Blanked) -> None:
+    def _supersede(self, record: Superseded) -> None:
         self._flush()
         if not self._indexed:
             for statement in KEY_INDICES.split(";"):
@@ -225,9 +223,7 @@ class IndexBuilder:
                 f"{self._files.journal}: is damaged: an outcome is superseded that there was not"
             )
         self._database.execute(_SUPERSEDE, (REASONS.get(record.reason, ""), rowid))
-        self._state.note_superseded(record)
-        if isinstance(record, Blanked):
-            self._database.execute(_MOVE, (*_checked(record.copy), rowid))
+        self._state.superseded.append(record.place)
 
     def _move(self, record: Compacted) -> None:
         """Give the rows of a file that was compacted their new places."""

@@ -82,13 +82,17 @@ class RunReader:
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """The completed rollouts' rows, in the order in which they ended."""
+        yield from map(loads, self.lines())
+
+    def lines(self) -> Iterator[bytes]:
+        """As `rows`, each as it stands in its file, without its newline."""
         for file in sorted(self._ends):
             if file[0] == ROWS:
                 yield from self._lines(file)
 
     def failures(self) -> Iterator[dict[str, Any]]:
         """The failed rollouts' rows, in the order in which they ended."""
-        yield from self._lines((FAILURES, 0))
+        yield from map(loads, self._lines((FAILURES, 0)))
 
     def rollout_id(self, task_id: str, repeat_index: int) -> str:
         """The id of a task's repeat in this run."""
@@ -167,15 +171,14 @@ class RunReader:
             self._read(entry.place) if entry.place else None,
         )
 
-    def _lines(self, file: RowFile) -> Iterator[dict[str, Any]]:
-        rows = read_rows(
+    def _lines(self, file: RowFile) -> Iterator[bytes]:
+        return read_rows(
             self.files,
             file,
             self._ends.get(file, 0),
             compacted=self._compacted,
             superseded=self._superseded,
         )
-        yield from map(loads, rows)
 
     def _row(self, entry: Entry) -> bytes:
         """The row of a current outcome."""

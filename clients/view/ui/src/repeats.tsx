@@ -6,6 +6,7 @@ import { duration, number, plain, words } from "./format";
 import { RewardBadge } from "./rollout";
 import { hrefOf } from "./route";
 import { go, useAnswer, useKeys, useSource } from "./state";
+import { Plain } from "./text";
 import type { Row } from "./types";
 
 const AT_ONCE = 4;
@@ -13,12 +14,13 @@ const AT_ONCE = 4;
 export function RepeatsView(props: {
   task: string;
   query: URLSearchParams;
+  changes: number | undefined;
   marked: string[];
   mark: (key: string) => void;
 }) {
-  const { task, query, marked, mark } = props;
+  const { task, query, changes, marked, mark } = props;
   const source = useSource();
-  const { value, error } = useAnswer(() => source.task(task), [task]);
+  const { value, error } = useAnswer(() => source.task(task), [task, changes]);
   const [shown, setShown] = useState(AT_ONCE);
   useKeys({
     Escape: () => go("table", [], query),
@@ -30,6 +32,7 @@ export function RepeatsView(props: {
   if (!value) return <p class="dim">Loading …</p>;
   const rewards = value.flatMap((row) => (row.reward === null ? [] : [row.reward]));
   const mean = rewards.length ? rewards.reduce((a, b) => a + b, 0) / rewards.length : null;
+  const several = new Set(value.map((row) => row.run)).size > 1;
   return (
     <>
       <header class="head">
@@ -44,12 +47,18 @@ export function RepeatsView(props: {
             </>
           )}
         </p>
+        {value[0]?.title && (
+          <p>
+            <Plain text={plain(value[0].title)} />
+          </p>
+        )}
       </header>
       <div class="columns">
         {value.slice(0, shown).map((row) => (
           <Repeat
             key={row.key}
             row={row}
+            run={several ? row.run : ""}
             query={query}
             marked={marked.includes(row.key)}
             mark={mark}
@@ -67,11 +76,12 @@ export function RepeatsView(props: {
 
 function Repeat(props: {
   row: Row;
+  run: string;
   query: URLSearchParams;
   marked: boolean;
   mark: (key: string) => void;
 }) {
-  const { row, query, marked, mark } = props;
+  const { row, run, query, marked, mark } = props;
   const source = useSource();
   const { value, error } = useAnswer(() => source.rollout(row.key), [row.key]);
   return (
@@ -82,6 +92,7 @@ function Repeat(props: {
           <RewardBadge row={row} />
         </h2>
         <p class="dim">
+          {run && `${plain(run)} · `}
           {number(row.turns)} calls · {number(row.output_tokens)} tokens ·{" "}
           {duration(row.duration_us)} · {words(plain(row.stop || row.boundary))}
         </p>

@@ -18,8 +18,8 @@ from gymmesh_agent.collect.run_queue import fair_share, next_to_start
 from gymmesh_runtime import metrics
 from gymmesh_runtime.contract import CONTRACT_VERSION, required_fields
 from gymmesh_runtime.errors import MeshError, unforeseen
+from gymmesh_runtime.names import check_name
 from gymmesh_runtime.security.ownership import owned
-from gymmesh_runtime.text.names import check_name
 
 _HELLO_S: Final = 10.0
 _MAX_COLLECTORS: Final = 1024

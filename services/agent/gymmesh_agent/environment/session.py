@@ -261,12 +261,12 @@ class SessionClient:
         attempt, component = self._attempt, self.name
         request = verify_pb2.VerifyRequest(
             session_id=self.session_id,
-            task=self._task,
             stop_reason=stop_reason,
             rollout_id=attempt.rollout_id,
             attempt=attempt.attempt,
             turn_rewards=turn_rewards,
         )
+        request.task.CopyFrom(self._task)
         add_items(request.transcript, transcript)
         try:
             timeout = self._clock.hop(self._environments.verify_s)
@@ -347,13 +347,14 @@ class SessionClient:
 
     def _creation(self) -> resource_pb2.CreateSessionRequest:
         attempt = self._attempt
-        return resource_pb2.CreateSessionRequest(
+        request = resource_pb2.CreateSessionRequest(
             request_id=attempt.name,
             rollout_id=attempt.rollout_id,
             attempt=attempt.attempt,
-            task=self._task,
             seed=attempt.seed,
         )
+        request.task.CopyFrom(self._task)
+        return request
 
     def _held(self) -> discovery_pb2.Instance:
         """The instance that holds the session."""

@@ -17,8 +17,9 @@ wrote is tokenised again.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
+
+import msgspec
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.model.v1 import model_pb2, tokens_pb2
@@ -35,8 +36,7 @@ _FEW_ITEMS: Final = 6
 Items: TypeAlias = Sequence[responses_pb2.Item]
 
 
-@dataclass(slots=True, eq=False)
-class _Node:
+class _Node(msgspec.Struct, eq=False):
     """One model call, and what it led to.
 
     Attributes:
@@ -196,8 +196,7 @@ def _flatten(chain: Sequence[_Node], items: list[responses_pb2.Item]) -> list[re
     return items
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Continuation:
+class Continuation(msgspec.Struct, frozen=True, eq=False):
     """How a call goes on from its parent call, for a service that is to keep the conversation.
 
     Attributes:
@@ -214,8 +213,7 @@ class Continuation:
     token: bytes = b""
 
 
-@dataclass(slots=True, eq=False)
-class ModelRequest:
+class ModelRequest(msgspec.Struct, eq=False):
     """One model call to make, and the instance that was asked last.
 
     Attributes:
@@ -242,8 +240,7 @@ class ModelRequest:
     instance: discovery_pb2.Instance | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Answered:
+class _Answered(msgspec.Struct, frozen=True):
     """What a model service knows of an answered call, if it still has it.
 
     Attributes:

@@ -18,13 +18,13 @@ BACKENDS: Final = {
     "openai": "gymmesh_model.backends.openai:OpenAIBackend",
     "replay": "gymmesh_model.backends.replay:ReplayBackend",
     "responses": "gymmesh_model.backends.responses:ResponsesBackend",
-    "vllm": "gymmesh_model.backends.vllm:VllmBackend",
+    "vllm": "gymmesh_model.backends.vllm.backend:VllmBackend",
 }
 """Module and class by the name that configurations use."""
 
 # The server or engine that the backend `vllm` runs itself.
-_VLLM_ENGINE: Final = "gymmesh_model.backends.vllm_engine:EngineVllmBackend"
-_VLLM_SERVE: Final = "gymmesh_model.backends.vllm_managed:ManagedVllmBackend"
+_VLLM_ENGINE: Final = "gymmesh_model.backends.vllm.engine:EngineVllmBackend"
+_VLLM_SERVE: Final = "gymmesh_model.backends.vllm.managed:ManagedVllmBackend"
 
 
 def make_backend(name: str, config: ModelConfig) -> Backend:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar
 
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh_model.backends.attempts import Attempts
@@ -75,7 +75,7 @@ class HttpEndpoint:
         if transport is not None:
             await transport.close()
 
-    async def post(
+    def post(
         self,
         url: str,
         body: Body,
@@ -83,7 +83,7 @@ class HttpEndpoint:
         read: Callable[[bytes], T],
         headers: Mapping[str, str] | None = None,
         key: str = "",
-    ) -> T:
+    ) -> Coroutine[Any, Any, T]:
         """Posts JSON and returns what the answer with status 200 says, retrying where safe.
 
         url: a path below an endpoint's base URL (see `Endpoint.at`), or a whole URL. body: bytes,
@@ -107,7 +107,7 @@ class HttpEndpoint:
             except MeshError as error:
                 raise self._explained(error, at, answer.body) from None
 
-        return await self._attempts.run(once, timeout, key=key)
+        return self._attempts.run(once, timeout, key=key)
 
     async def get(self, url: str) -> Answer:
         """The whole answer to a GET, whatever its status; not tried again.

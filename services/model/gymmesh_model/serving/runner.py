@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from time import monotonic
 from typing import Any, Final
 
@@ -79,12 +79,12 @@ class CallRunner:
         """Stop the call under this request_id; it is answered with what it has."""
         self._calls.abort(own_id)
 
-    async def answer(
+    def answer(
         self,
         request: model_pb2.CreateResponseRequest,
         context: CallContext,
         progress: Progress | None,
-    ) -> Answer:
+    ) -> Coroutine[Any, Any, Answer]:
         """The answer to a request, or to an earlier one with the same request_id.
 
         progress: of a call that is to be streamed, None for one that is not.
@@ -102,13 +102,13 @@ class CallRunner:
             context.identity,
         )
         if not work.request_id:
-            return await self._generate(work)
+            return self._generate(work)
         parent = request.conversation.parent_call_id if work.has_conversation else ""
         # Of all that decides the answer; the rest may differ in a retry. Python's own hash will do:
         # it never leaves this process, and nothing but a caller's mistake is to be found with it.
         digest = hash((request.params.SerializeToString(), seed, parent))
         own_id = owned(context.identity, work.request_id)
-        return await self._calls.ask(own_id, digest, work, self._generate, self._aborted)
+        return self._calls.ask(own_id, digest, work, self._generate, self._aborted)
 
     async def _generate(self, work: Work) -> Answer:
         """One coroutine for all of it: thousands of calls wait here, each frame in memory."""

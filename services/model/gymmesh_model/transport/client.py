@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import AsyncIterator, Mapping
+from itertools import chain
 from typing import Final
 
 import aiohttp
@@ -182,35 +183,11 @@ class HttpTransport:
         if self._closed:
             raise ConnectFailed("the client is closed")
         response: aiohttp.ClientResponse | None = None
-        self._in_use.add(link)
-        try:
-            response = await self._sent(session, request, link)
-            link.begun = True
-            self._check_head(response)
-            return _Streamed(response, link, self._max_body)
-        except BaseException:
-            self._in_use.discard(link)
-            # aiohttp alone would wait until what is still to be sent has been read.
-            link.abort()
-            if response is not None:
-                response.close()
-            raise
-
-    def _ended(self, answer: _Streamed, link: Link) -> None:
-        """An answer that was not read to its end takes its connection with it."""
-        self._in_use.discard(link)
-        if not answer.ended:
-            link.abort()
-        answer.close()
-
-    async def _sent(
-        self, session: aiohttp.ClientSession, request: _Request, link: Link
-    ) -> aiohttp.ClientResponse:
-        """The answer's beginning."""
         headers, body = request.written()
+        self._in_use.add(link)
         token = current_link.set(link)
         try:
-            return await session.request(
+            response = await session.request(
                 request.method,
                 request.target.url,
                 data=body,
@@ -218,10 +195,28 @@ class HttpTransport:
                 proxy=request.target.proxy,
                 allow_redirects=False,
             )
-        except (aiohttp.ClientError, OSError) as failure:
-            raise typed(failure, link, self._connect_timeout) from None
+            link.begun = True
+            self._check_head(response)
+            return _Streamed(response, link, self._max_body)
+        except BaseException as failure:
+            self._in_use.discard(link)
+            # aiohttp alone would wait until what is still to be sent has been read.
+            link.abort()
+            if response is not None:
+                response.close()
+            elif isinstance(failure, aiohttp.ClientError | OSError):
+                raise typed(failure, link, self._connect_timeout) from None
+            raise
         finally:
             current_link.reset(token)
+
+    def _ended(self, answer: _Streamed, link: Link) -> None:
+        """An answer that was not read to its end takes its connection with it."""
+        self._in_use.discard(link)
+        if not answer.ended:
+            link.abort()
+        if answer.response.connection is not None:  # aiohttp releases it at the answer's end
+            answer.response.close()
 
     def _check_head(self, response: aiohttp.ClientResponse) -> None:
         if response.status < 200:
@@ -232,10 +227,8 @@ class HttpTransport:
             raise ProtocolViolated("its Transfer-Encoding is not 'chunked'")
         if headers.get("Content-Encoding", "").lower() not in ("", "identity"):
             raise ProtocolViolated("it is compressed, which it was asked not to be")
-        size = 0
-        for name, value in response.raw_headers:
-            size += len(name) + len(value) + 4
-        if size > self._max_head:
+        raw = response.raw_headers
+        if len(b"".join(chain.from_iterable(raw))) + 4 * len(raw) > self._max_head:
             raise TooLarge(f"its head is larger than {self._max_head} bytes")
         if (response.content_length or 0) > self._max_body:
             raise TooLarge(f"it is larger than {self._max_body} bytes")
@@ -265,14 +258,18 @@ class _Streamed:
     """An answer as it comes: a `StreamedAnswer`. ended: whether its end has been read."""
 
     def __init__(self, response: aiohttp.ClientResponse, link: Link, max_body: int) -> None:
-        self._response = response
+        self.response = response
         self._link = link
         self._max_body = max_body
         self._size = 0
         self.ended = False
         self.status = response.status
         self.headers: Mapping[str, str] = response.headers
-        self.content_type = response.content_type.lower()
+
+    @property
+    def content_type(self) -> str:
+        """See StreamedAnswer."""
+        return self.response.content_type.lower()
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """See StreamedAnswer."""
@@ -282,9 +279,9 @@ class _Streamed:
 
     async def read(self) -> bytes:
         """See StreamedAnswer."""
-        if self._response.content_length is not None:  # checked with the head
+        if "Content-Length" in self.headers:  # checked with the head
             try:
-                body = await self._response.content.read()
+                body = await self.response.content.read()
             except (aiohttp.ClientError, OSError) as failure:
                 raise typed(failure, self._link) from None
             self.ended = True
@@ -298,7 +295,7 @@ class _Streamed:
     async def _next(self) -> bytes:
         """What has come since; empty at the end."""
         try:
-            piece = await self._response.content.readany()
+            piece = await self.response.content.readany()
         except (aiohttp.ClientError, OSError) as failure:
             raise typed(failure, self._link) from None
         self._size += len(piece)
@@ -310,10 +307,6 @@ class _Streamed:
         if self._is_cut_off():
             raise ConnectionLost("connection broke inside the answer")
         self.ended = True
-
-    def close(self) -> None:
-        """Releases the connection: closed, unless the whole answer was read."""
-        self._response.close()
 
     def _is_cut_off(self) -> bool:
         """Whether the connection broke where its end should have been the answer's end."""

@@ -6,11 +6,11 @@ import asyncio
 import select
 from collections import defaultdict
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 import aiohttp
+import msgspec
 
 from gymmesh_model.transport.errors import ConnectionLost
 
@@ -55,8 +55,7 @@ class History:
         return bool(self._poll.poll(0))
 
 
-@dataclass(eq=False, slots=True)
-class Link:
+class Link(msgspec.Struct, eq=False):
     """The connection of one request, filled in once there is one.
 
     kept: whether it has been used before. history: what came on it. begun: whether the answer's

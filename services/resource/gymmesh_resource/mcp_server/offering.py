@@ -10,8 +10,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from gymmesh_resource.config import McpConfig
+from gymmesh_runtime.addresses.listening import TOOLS_HARM, is_local, log_exposure
 from gymmesh_runtime.config import ConfigError
-from gymmesh_runtime.serving.listening import TOOLS_HARM, is_local, log_exposure
 
 if TYPE_CHECKING:
     from gymmesh_resource.service import ResourceService

@@ -19,7 +19,7 @@ from gymmesh_runtime.timers import Limit
 
 from ..errors import TookTooLong
 from ..models import Call, UsageCounter, in_call
-from ..workers import CallTimer, Threads, ThreadsBusy, running_call
+from ..workers import CallTimer, Threads, ThreadsBusy
 from .step_timer import StepTimer
 
 __all__ = ["Method", "exit_error"]
@@ -69,27 +69,18 @@ class Method:
         Raises `TookTooLong`, QUEUE_FULL (no thread was free within the limit; nothing was run),
         and what the method raises.
         """
-        if not self._calls_models:
-            return await self._run(args, keywords, deadline)
-        end = time.monotonic() + self._limit_s
-        token = in_call.set(Call(end if deadline is None else min(end, deadline), usage))
+        token = None
+        if self._calls_models:
+            end = time.monotonic() + self._limit_s
+            token = in_call.set(Call(end if deadline is None else min(end, deadline), usage))
         try:
-            return await self._run(args, keywords, deadline)
-        finally:
-            in_call.reset(token)
-
-    async def _run(
-        self, args: Sequence[Any], keywords: Mapping[str, Any], deadline: float | None
-    ) -> Any:
-        if not self._is_async:
-            return await self._run_in_thread(args, keywords)
-        timer = CallTimer(deadline)
-        token = running_call.set(timer)
-        try:
+            if not self._is_async:
+                return await self._run_in_thread(args, keywords)
             work = StepTimer(self.function(*args, **keywords), self._limit_s, self._environment)
-            return await self._within_limit(work, timer)
+            return await self._within_limit(work, CallTimer(deadline))
         finally:
-            running_call.reset(token)
+            if token is not None:
+                in_call.reset(token)
 
     async def _run_in_thread(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
         try:

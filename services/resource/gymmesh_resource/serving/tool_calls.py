@@ -9,8 +9,10 @@ from __future__ import annotations
 import difflib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import Any, Final, NoReturn, TypeAlias
+
+import msgspec
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.resource.v1 import resource_pb2
@@ -51,15 +53,14 @@ _OUTCOMES = {
 }
 
 
-@dataclass(slots=True)
-class _Call:
+class _Call(msgspec.Struct):
     """A method to call for the model, with its arguments; `label` names the tool in metrics."""
 
     tool: str
     label: str
     method: Method
     args: tuple[Any, ...] = ()
-    keywords: dict[str, Any] = field(default_factory=dict)
+    keywords: dict[str, Any] = {}
 
 
 class _UnknownTool(Exception):
@@ -79,6 +80,8 @@ class ToolCalls:
         self._call_other = served.method(environment.call_other, limit_s)
         self._session_tools = served.method(environment.session_tools, config.turn_timeout_s)
         self.offered = [tool.message for tool in self._tools.values()]
+        self._seconds = cache(partial(metrics.TOOL_SECONDS.labels, served.name))
+        self._counts = cache(partial(metrics.TOOL_CALLS.labels, served.name))
 
     async def further(self, session: Session[Any]) -> list[responses_pb2.Tool]:
         """The tools that a session has beside the environment's. Raises what its code raises."""
@@ -137,9 +140,7 @@ class ToolCalls:
                 self._raise_fault(call, error)
         answer = self._answer(call.label, output, outcome)
         seconds = time.perf_counter() - started
-        metrics.TOOL_SECONDS.labels(self._served.name, call.label).observe(
-            seconds, session.rollout_id
-        )
+        self._seconds(call.label).observe(seconds, session.rollout_id)
         answer.duration_us = int(seconds * 1e6)
         if session.done:
             answer.done = True
@@ -147,7 +148,7 @@ class ToolCalls:
 
     def _raise_fault(self, call: _Call, error: Exception) -> NoReturn:
         name, config = self._served.name, self._served.config
-        metrics.TOOL_CALLS.labels(name, call.label, "fault").inc()
+        self._counts(call.label, "fault").inc()
         if isinstance(error, TookTooLong):
             raise MeshError(
                 errors_pb2.ERROR_REASON_TOOL_TIMEOUT,
@@ -187,7 +188,7 @@ class ToolCalls:
     def _answer(
         self, label: str, output: _Output, outcome: rollout_pb2.ToolOutcome.ValueType
     ) -> resource_pb2.CallToolResponse:
-        metrics.TOOL_CALLS.labels(self._served.name, label, _OUTCOMES[outcome]).inc()
+        self._counts(label, _OUTCOMES[outcome]).inc()
         if isinstance(output, bytes):
             return resource_pb2.CallToolResponse(outcome=outcome, text=output)
         return resource_pb2.CallToolResponse(outcome=outcome, parts=output)

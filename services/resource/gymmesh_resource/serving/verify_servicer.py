@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from functools import cache, partial
 from typing import Any
 
 from gymmesh.errors.v1 import errors_pb2
@@ -40,6 +41,19 @@ _STATUSES = {
 _WITH_GROUP = Pending("Judged together with the task's other repeats.")
 
 
+class _Rewards:
+    """The rewards of an environment. Both signs are shown as soon as there is one of either."""
+
+    def __init__(self, environment: str) -> None:
+        self._all = metrics.REWARDS.labels(environment)
+        self._gained = metrics.REWARDS_ABSOLUTE.labels(environment, "positive")
+        self._lost = metrics.REWARDS_ABSOLUTE.labels(environment, "negative")
+
+    def count(self, reward: float, rollout_id: str) -> None:
+        self._all.observe(reward, rollout_id)
+        (self._gained if reward >= 0 else self._lost).inc(abs(reward))
+
+
 class VerifyServicer:
     """The verifier's RPCs, named as in the contract, which says what each does."""
 
@@ -50,6 +64,11 @@ class VerifyServicer:
         self._verify = served.method(environment.verify, limit_s)
         self._verify_group = served.method(environment.verify_group, limit_s)
         self._adds_turns = environment.reward_rule == resource_pb2.REWARD_RULE_SUM
+        name = served.name
+        # Shown once there is something to count.
+        self._seconds = cache(partial(metrics.VERIFICATION_SECONDS.labels, name))
+        self._verdicts = cache(partial(metrics.VERIFICATIONS.labels, name))
+        self._rewards = cache(partial(_Rewards, name))
 
     async def Verify(
         self, request: verify_pb2.VerifyRequest, context: CallContext
@@ -155,7 +174,7 @@ class VerifyServicer:
         name = self._served.name
         if isinstance(error, TaskInvalid):
             return task_invalid(error, name, task.id)
-        metrics.VERIFICATIONS.labels(name, "fault").inc()
+        self._verdicts("fault").inc()
         # Builtin time-outs too: a verifier's own bound, such as that of a worker process.
         if isinstance(error, TookTooLong | TimeoutError):
             limit_s = self._served.config.verify_timeout_s
@@ -191,14 +210,10 @@ class VerifyServicer:
         except (ValueError, TypeError, AttributeError) as error:
             wrong = WrongResult(str(error), getattr(environment, stage))
             raise self._fault(wrong, stage, rollout.task) from error
-        metrics.VERIFICATIONS.labels(name, _STATUSES[verification.status]).inc()
-        metrics.VERIFICATION_SECONDS.labels(name).observe(seconds, rollout.rollout_id)
+        self._verdicts(_STATUSES[verification.status]).inc()
+        self._seconds().observe(seconds, rollout.rollout_id)
         if reward is not None:
-            metrics.REWARDS.labels(name).observe(reward, rollout.rollout_id)
-            # Both signs are shown as soon as there is one of either.
-            gained = metrics.REWARDS_ABSOLUTE.labels(name, "positive")
-            lost = metrics.REWARDS_ABSOLUTE.labels(name, "negative")
-            (gained if reward >= 0 else lost).inc(abs(reward))
+            self._rewards().count(reward, rollout.rollout_id)
 
 
 def _member(task: Task, member: verify_pb2.GroupMember, models: Models) -> Member:

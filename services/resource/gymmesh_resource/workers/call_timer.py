@@ -23,7 +23,7 @@ class CallTimer:
     `deadline`: when its caller gives up, in monotonic seconds; None: not known.
     """
 
-    __slots__ = ("_end", "_left", "_limit", "_pauses", "deadline")
+    __slots__ = ("_end", "_left", "_limit", "_pauses", "_token", "deadline")
 
     def __init__(self, deadline: float | None = None) -> None:
         self.deadline = deadline
@@ -32,12 +32,14 @@ class CallTimer:
         self._end = self._left = 0.0
 
     def start(self, limit: Limit, seconds: float) -> None:
-        """The call's limit was set to `seconds`."""
+        """The call begins, and its limit was set to `seconds`."""
         self._limit, self._end, self._left = limit, monotonic() + seconds, seconds
+        self._token = running_call.set(self)
 
     def end(self) -> None:
         """The call is over; a pause that goes on has no effect on its limit."""
         self._limit = None
+        running_call.reset(self._token)
 
     def pause(self) -> None:
         """Part of the call begins to wait."""
@@ -55,7 +57,7 @@ class CallTimer:
             limit.set(self._left)
 
 
-#: That of the running call; set by whatever calls the method.
+#: That of the running call.
 running_call: ContextVar[CallTimer | None] = ContextVar("gymmesh_running_call", default=None)
 
 

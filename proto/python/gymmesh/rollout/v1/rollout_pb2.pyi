@@ -864,7 +864,7 @@ class ModelCallCompleted(_message.Message):
     parent_call_id: _builtins.str
     """The call whose conversation this one continues; empty for a first call."""
     actor: _builtins.str
-    """Who called: empty for the root agent, else the name of an actor of a
+    """The caller: empty for the root agent, else the name of an actor of a
     custom agent.
     """
     model: _builtins.str
@@ -936,7 +936,7 @@ class ToolCallStarted(_message.Message):
     model_call_id: _builtins.str
     """The model call whose answer holds the function_call."""
     actor: _builtins.str
-    """Who called, as in ModelCallCompleted."""
+    """The caller, as in ModelCallCompleted."""
     def __init__(
         self,
         *,
@@ -975,7 +975,7 @@ class ToolCallCompleted(_message.Message):
     model_call_id: _builtins.str
     """The model call whose answer holds the function_call."""
     actor: _builtins.str
-    """Who called, as in ModelCallCompleted."""
+    """The caller, as in ModelCallCompleted."""
     outcome: Global___ToolOutcome.ValueType
     """How it was answered."""
     @_builtins.property

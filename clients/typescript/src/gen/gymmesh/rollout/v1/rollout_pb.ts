@@ -774,7 +774,7 @@ export type ModelCallCompleted = Message<"gymmesh.rollout.v1.ModelCallCompleted"
   parentCallId: string;
 
   /**
-   * Who called: empty for the root agent, else the name of an actor of a
+   * The caller: empty for the root agent, else the name of an actor of a
    * custom agent.
    *
    * @generated from field: string actor = 3;
@@ -869,7 +869,7 @@ export type ToolCallStarted = Message<"gymmesh.rollout.v1.ToolCallStarted"> & {
   modelCallId: string;
 
   /**
-   * Who called, as in ModelCallCompleted.
+   * The caller, as in ModelCallCompleted.
    *
    * @generated from field: string actor = 4;
    */
@@ -912,7 +912,7 @@ export type ToolCallCompleted = Message<"gymmesh.rollout.v1.ToolCallCompleted"> 
   modelCallId: string;
 
   /**
-   * Who called, as in ModelCallCompleted.
+   * The caller, as in ModelCallCompleted.
    *
    * @generated from field: string actor = 4;
    */

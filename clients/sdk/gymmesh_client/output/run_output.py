@@ -20,16 +20,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
-from gymmesh_client.identity import RunIdentity, session_info
 from gymmesh_client.journal.compaction import compact
-from gymmesh_client.journal.disk import Disk, OutputError, cannot_write, reason
+from gymmesh_client.journal.disk import Disk, cannot_write, reason
 from gymmesh_client.journal.foreign_files import refuse_foreign_files
 from gymmesh_client.journal.index import open_index
 from gymmesh_client.journal.journal import Journal, NewOutcome
 from gymmesh_client.journal.keys import rollout_id, rollout_ids, rollout_key
 from gymmesh_client.journal.layout import OutputFiles
 from gymmesh_client.journal.log import latest_session
-from gymmesh_client.journal.migrate import OldRun, migrate, read_old_run
 from gymmesh_client.journal.records import (
     COMPLETED,
     FAILED,
@@ -44,6 +42,8 @@ from gymmesh_client.journal.records import (
 )
 from gymmesh_client.journal.row_files import read_rows
 from gymmesh_client.journal.writer import COMMIT_DELAY_S, JournalWriter
+from gymmesh_client.output.retry_choice import RetryChoice
+from gymmesh_client.output.same_run import check_new_run, check_same_layout, check_same_run
 from gymmesh_client.problems import TaskProblem, UserError
 from gymmesh_client.replacing import (
     make_folder,
@@ -51,12 +51,10 @@ from gymmesh_client.replacing import (
     refuse_no_folder,
     write_whole,
 )
-from gymmesh_client.retry_choice import RetryChoice
-from gymmesh_client.run_file import RunFile
+from gymmesh_client.run_file import RunFile, RunIdentity, session_info
 from gymmesh_client.run_file.comparing import what_changed
-from gymmesh_client.same_run import check_new_run, check_same_layout, check_same_run
-from gymmesh_client.shards import Shard, session_of, shard_of
-from gymmesh_client.traces.writer import Recording, TraceWriter
+from gymmesh_client.tasks import Shard, session_of, shard_of
+from gymmesh_client.traces import Recording, TraceWriter
 from gymmesh_responses import CodecError, loads
 
 J = TypeVar("J")
@@ -274,11 +272,10 @@ def check(
                 f"{files.shown}: is not there, so there is nothing to go on with; "
                 "leave out --resume"
             )
-        earlier = _earlier_run(files)
-        session = earlier._asdict() if isinstance(earlier, OldRun) else earlier
+        session = _earlier_session(files)
         check_same_run(files, session, run_id, shard)
         explain = partial(what_changed, files)
-        identity.check(_identity_of(earlier), files.rows, accept, explain)
+        identity.check(RunIdentity.of_session(session), files.rows, accept, explain)
         check_same_layout(files, session)
     elif used and not overwrite:
         raise UserError(
@@ -313,7 +310,7 @@ def prepare(
     """Make a run's output ready, and say what is done already.
 
     Args:
-        accept: what may have changed since, keys of `gymmesh_client.identity.CHANGES`.
+        accept: what may have changed since, keys of `gymmesh_client.run_file.identity.CHANGES`.
         retry: outcomes to give up on when the run is resumed, so that those rollouts run again.
         repeats: rollouts per task.
         skipped: why rows of the task file were left out; kept beside the run.
@@ -339,27 +336,25 @@ def prepare(
         session = part | session_info(files, run_id, identity, repeats, left_out)
         journal = Journal.create(files, session, disk)
         return _traced(journal, identity, skipped, trace, delay_s, 0)
-    journal = _journal_of(files, disk)
+    journal = Journal.resume(files, disk)
     try:
         retried = _give_up(journal, retry or RetryChoice())
         _kept(journal, on_row, on_failure)
-        was = journal.state.session
-        most = max(repeats, int(was.get("repeats", 1)))
-        session = session_info(journal.files, str(was["run_id"]), identity, most, left_out)
-        journal.commit([Session(session | part | {"session": int(was.get("session", 1)) + 1})])
+        journal.commit([Session(_next_session(journal, identity, repeats, left_out) | part)])
     except BaseException:
         journal.close()
         raise
     return _traced(journal, identity, skipped, trace, delay_s, retried)
 
 
-def _journal_of(files: OutputFiles, disk: Disk) -> Journal:
-    """The journal of a run that is resumed; made for a run of a version that kept none."""
-    if not files.journal.exists():
-        old = read_old_run(files)
-        assert old is not None  # `check` has seen it
-        migrate(files, old, disk)
-    return Journal.resume(files, disk)
+def _next_session(
+    journal: Journal, identity: RunIdentity, repeats: int, left_out: int
+) -> dict[str, Any]:
+    """What the journal says of the session that goes on with its run."""
+    was = journal.state.session
+    most = max(repeats, int(was.get("repeats", 1)))
+    session = session_info(journal.files, str(was["run_id"]), identity, most, left_out)
+    return session | {"session": int(was.get("session", 1)) + 1}
 
 
 def _traced(
@@ -435,20 +430,11 @@ def _kept(journal: Journal, on_row: _OnRow, on_failure: _OnRow) -> None:
                 raise UserError(f"{path}: row {number} is no rollout's row: {error}") from None
 
 
-def _earlier_run(files: OutputFiles) -> OldRun | dict[str, Any]:
-    found = latest_session(files)
-    if found is not None:
-        return found
-    old = read_old_run(files)
-    if old is None:
+def _earlier_session(files: OutputFiles) -> dict[str, Any]:
+    session = latest_session(files)
+    if session is None:
         raise UserError(f"{files.journal}: is missing, so {files.rows} cannot be resumed")
-    return old
-
-
-def _identity_of(earlier: OldRun | dict[str, Any]) -> RunIdentity:
-    if isinstance(earlier, OldRun):
-        return RunIdentity(earlier.tasks, earlier.config)
-    return RunIdentity.of_session(earlier)
+    return session
 
 
 def _used(files: OutputFiles) -> list[Path]:
@@ -469,7 +455,7 @@ def _size(path: Path) -> int:
 
 
 def _refuse_if_in_use(path: Path) -> None:
-    """Raise UserError when another collector, perhaps one without a journal, is at work there."""
+    """Raise UserError when another collector is at work there."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -482,6 +468,3 @@ def _refuse_if_in_use(path: Path) -> None:
         raise UserError(f"{path}: another collector is writing to it") from None
     finally:
         os.close(fd)
-
-
-__all__ = ["OutputError", "OutputFiles", "RunOutput", "check", "prepare"]

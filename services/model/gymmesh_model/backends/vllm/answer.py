@@ -10,8 +10,8 @@ from gymmesh.model.v1 import tokens_pb2
 from gymmesh_model.backends.chat import ChatReader
 from gymmesh_model.backends.chat_stream import ChatFold
 from gymmesh_model.backends.progress import Progress
-from gymmesh_model.backends.vllm_render import Continued
-from gymmesh_model.backends.vllm_weights import version_of
+from gymmesh_model.backends.vllm.render import Continued
+from gymmesh_model.backends.vllm.weights import version_of
 from gymmesh_model.errors import AnswerInvalid, answer_invalid
 from gymmesh_model.tokens import (
     Prefix,

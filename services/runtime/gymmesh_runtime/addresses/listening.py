@@ -7,7 +7,7 @@ import logging
 import socket
 from typing import Final
 
-from gymmesh_runtime.serving.advertised import is_wildcard
+from gymmesh_runtime.addresses.reachable import is_wildcard
 
 _log = logging.getLogger("gymmesh.serve")
 

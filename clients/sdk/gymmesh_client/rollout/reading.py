@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.conversation import Answered
-from gymmesh_client.parts import RolloutParts, ToolKey
+from gymmesh_client.rollout.conversation import Answered
+from gymmesh_client.rollout.parts import RolloutParts, ToolKey
 
 
 class Reading(msgspec.Struct, eq=False, gc=False):
@@ -17,7 +17,7 @@ class Reading(msgspec.Struct, eq=False, gc=False):
     Attributes:
         parts: what is read.
         calls: its model calls by their ids, each with its answer.
-        last: the end of the final transcript, see `gymmesh_client.conversation.final_call`.
+        last: the end of the final transcript, see `gymmesh_client.rollout.conversation.final_call`.
         last_id: its id; empty where there is none.
         captured: the calls that say something of tokens.
         tools: its tool calls as they were answered, in their order, each with its key.

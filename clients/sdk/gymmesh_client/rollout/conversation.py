@@ -5,12 +5,12 @@ The rule stands at the top of gymmesh/rollout/v1/rollout.proto.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import TypeAlias
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.parts import ToolKey
+from gymmesh_client.rollout.parts import ToolKey
 
 Item: TypeAlias = responses_pb2.Item
 
@@ -64,11 +64,15 @@ def thread(
     tools: Iterable[tuple[ToolKey, pb.ToolCallCompleted]],
     turns: Iterable[pb.TurnCompleted],
     call_id: str,
+    within: Container[str] | None = None,
 ) -> Thread:
     """The conversation that leads to a call of a rollout, which has these: its calls by their ids,
     and what its tools answered. Raises as `conversation`.
+
+    Args:
+        within: no further back than these calls go without a break; None: to the beginning.
     """
-    chain, whole = _chain(calls, call_id)
+    chain, whole = _chain(calls, call_id, within)
     # What tools answered, by model call and, within one, by function call.
     outputs: dict[str, dict[str, list[Item]]] = {}
     for (asked_by, function_id), done in tools:
@@ -111,7 +115,9 @@ def _thread_of(rollout: pb.Rollout, call_id: str) -> Thread:
     return thread(calls, tools, rollout.turns, call_id)
 
 
-def _chain(calls: Mapping[str, Answered], call_id: str) -> tuple[list[tuple[str, Answered]], bool]:
+def _chain(
+    calls: Mapping[str, Answered], call_id: str, within: Container[str] | None
+) -> tuple[list[tuple[str, Answered]], bool]:
     """The calls from the first to `call_id`, each with its id; whether they begin at `started`."""
     chain: list[tuple[str, Answered]] = []
     most = len(calls)
@@ -129,4 +135,7 @@ def _chain(calls: Mapping[str, Answered], call_id: str) -> tuple[list[tuple[str,
         if not parent or detached:
             chain.reverse()
             return chain, not detached
+        if within is not None and parent not in within:
+            chain.reverse()
+            return chain, False
         call_id = parent

@@ -9,7 +9,7 @@ from typing import Any
 from gymmesh_client.journal.layout import OutputFiles
 from gymmesh_client.journal.log import latest_session
 from gymmesh_client.problems import UserError
-from gymmesh_client.shards import Shard, shard_of
+from gymmesh_client.tasks import Shard, shard_of
 
 
 def check_same_run(

@@ -11,9 +11,7 @@ from typing import Final
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.conversation import thread
-from gymmesh_client.reading import Reading
-from gymmesh_client.tokens import call_tokens, token_fields
+from gymmesh_client.rollout import Reading, Thread, call_tokens, thread, token_fields
 from gymmesh_responses import JsonValue, items_to_list, response_head_to_dict
 from gymmesh_responses.jsonio import read_object
 
@@ -93,7 +91,14 @@ def _cut_short(completed: pb.Completed | None) -> dict[str, JsonValue] | None:
 
 def _output(reading: Reading) -> list[JsonValue]:
     """The transcript, each model call's tokens with the last item that the call wrote."""
-    items, answers, _ = thread(reading.calls, reading.tools, reading.parts.turns, reading.last_id)
+    return with_tokens(
+        thread(reading.calls, reading.tools, reading.parts.turns, reading.last_id), reading
+    )
+
+
+def with_tokens(told: Thread, reading: Reading) -> list[JsonValue]:
+    """The items of a conversation, each model call's tokens with the last item that it wrote."""
+    items, answers, _ = told
     output = items_to_list(items)
     if not reading.captured:
         return output

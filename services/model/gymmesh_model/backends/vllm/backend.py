@@ -31,10 +31,10 @@ from gymmesh_model.backends.chat_stream import ChatFold
 from gymmesh_model.backends.http import HttpEndpoint
 from gymmesh_model.backends.progress import Progress
 from gymmesh_model.backends.sendable import Sendable
-from gymmesh_model.backends.vllm_answer import PromptIgnored, Sample, VllmReader, take_answer
-from gymmesh_model.backends.vllm_probe import probe
-from gymmesh_model.backends.vllm_render import Continued, Renderer
-from gymmesh_model.backends.vllm_weights import WeightsPoll
+from gymmesh_model.backends.vllm.answer import PromptIgnored, Sample, VllmReader, take_answer
+from gymmesh_model.backends.vllm.probe import probe
+from gymmesh_model.backends.vllm.render import Continued, Renderer
+from gymmesh_model.backends.vllm.weights import WeightsPoll
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.convert import lift_thinking, lower_thinking, write_whole
 from gymmesh_model.errors import options_of, timed_out

@@ -7,7 +7,7 @@ A row of a completed rollout holds
 - `first_items`: what the conversation began with, only where the agent or the environment
   added something to the task's input; what the model saw is this, else the input, and then
   `response.output`;
-- `response`: see gymmesh_client.response;
+- `response`: see gymmesh_client.rows.response;
 - `reward`: the verdict's; null where there is none (PENDING, SKIPPED), and never 0 for that;
 - every extra key of the task's row, and the verifier's evidence where no other key has the
   name (the whole evidence is in `verification`, too);
@@ -27,12 +27,11 @@ from typing import Any, Final
 from google.rpc import error_details_pb2, status_pb2
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.parts import RolloutParts
-from gymmesh_client.reading import Reading, read
-from gymmesh_client.request import extras_of, first_items, request_of
-from gymmesh_client.response import rollout_response
+from gymmesh_client.rollout import Reading, RolloutParts, read, token_notes
+from gymmesh_client.rows.actors import actors_of
+from gymmesh_client.rows.request import extras_of, first_items, request_of
+from gymmesh_client.rows.response import rollout_response
 from gymmesh_client.summary import Counted
-from gymmesh_client.tokens import token_notes
 from gymmesh_responses import JsonValue, loads
 from gymmesh_responses.jsonio import write
 from gymmesh_runtime.errors import from_status
@@ -56,6 +55,7 @@ OWN_KEYS: Final = frozenset(
         "stop_reason",
         "stop_detail",
         "metadata",
+        "actors",
         "model_usage",
         "failure",
         "task_extras",
@@ -111,6 +111,7 @@ def row_of(task: pb.Task, reading: Reading) -> dict[str, JsonValue]:
     if completed.stop_detail:
         row["stop_detail"] = completed.stop_detail
     row["metadata"] = _metadata(reading, completed.duration_us, verification["reward"] is not None)
+    _put_actors(row, reading)
     _put_model_usage(row, reading, ())
     return _with_extras(row, extras_of(task), verification["evidence"])
 
@@ -124,6 +125,7 @@ def failure_row(task: pb.Task, failed: FailedAttempt) -> dict[str, JsonValue]:
     row["failure"] = _failure(failure)
     ended = parts.completed or parts.failed
     row["metadata"] = _metadata(reading, 0 if ended is None else ended.duration_us, False)
+    _put_actors(row, reading)
     _put_model_usage(row, reading, _usage_of(failure))
     return _with_extras(row, extras_of(task), {})
 
@@ -234,6 +236,12 @@ def _metadata(reading: Reading, duration_us: int, judged: bool) -> dict[str, Jso
         "verify_us": 0 if verified is None else verified.timings.total_us,
     }
     return row
+
+
+def _put_actors(row: dict[str, JsonValue], reading: Reading) -> None:
+    """What other actors than the root agent said; most rollouts have none."""
+    if reading.steps != len(reading.calls):
+        row["actors"] = actors_of(reading)
 
 
 def _put_model_usage(

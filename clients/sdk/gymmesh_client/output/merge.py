@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from gymmesh_client.identity import RunIdentity, session_info
 from gymmesh_client.journal.disk import cannot_write
 from gymmesh_client.journal.index import open_index
 from gymmesh_client.journal.journal import Journal, NewOutcome
@@ -25,13 +24,12 @@ from gymmesh_client.journal.layout import OutputFiles
 from gymmesh_client.journal.log import latest_session
 from gymmesh_client.journal.reader import RunReader, open_run
 from gymmesh_client.journal.records import COMPLETED, FAILED, RunEnded
-from gymmesh_client.output import check, make_folder_of
+from gymmesh_client.output.run_output import check, make_folder_of
 from gymmesh_client.problems import UserError
 from gymmesh_client.replacing import write_whole, write_whole_bytes
-from gymmesh_client.run_file import RunDocument, read_run_file
+from gymmesh_client.run_file import RunDocument, RunIdentity, read_run_file, session_info
 from gymmesh_client.run_file.document import merged
 from gymmesh_client.run_file.file import write_document
-from gymmesh_client.shards import Shard, shard_of
 from gymmesh_client.summary import (
     RunSummary,
     Tally,
@@ -40,6 +38,7 @@ from gymmesh_client.summary import (
     summary_path,
     write_summary,
 )
+from gymmesh_client.tasks import Shard, shard_of
 from gymmesh_responses import loads
 
 # A commit costs two syncs, and its rows are in memory.
