@@ -26,7 +26,7 @@ fail() {
 cache=$PWD/.cache/handoff
 lists=tools/handoff
 # This project is installed last, editable; what only steers tools in pyproject.toml doesn't count.
-ours='^(-e |gymmesh|pip=|nvidia-|cuda-|triton=|torch=)'
+ours='^(# |-e |gymmesh|pip=|nvidia-|cuda-|triton=|torch=)'
 
 if [ "${1:-}" = --lock ]; then
     [ -x "$cache/${2:?which environment?}/bin/python" ] || fail "there is no environment $2 yet"
