@@ -116,7 +116,7 @@ bench-clients: setup ## measure the collectors in all languages; builds them fir
 bench-codec: setup ## measure the codec against orjson
 	$(BIN)/python tests/scale/bench_codec.py
 
-bench-export: setup ## measure exports against a plain loop over the rows (ARGS="--rows N")
+bench-export: setup ## measure exports against loops that do the same by hand (ARGS="--rows N")
 	$(BIN)/python tests/scale/bench_export.py $(ARGS)
 
 bench-instructions: setup ## count the machine instructions of a rollout, with valgrind (ARGS=…)
