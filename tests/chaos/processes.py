@@ -9,7 +9,6 @@ import json
 import os
 import random
 import signal
-import socket
 import struct
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
@@ -23,19 +22,6 @@ from gymmesh_mesh.layout import ProcessPlan
 ROOT: Final = Path(__file__).resolve().parents[2]
 START_S: Final = 60.0
 _AGAIN_S: Final = (0.2, 1.0)
-
-
-def free_port(host: str = "127.0.0.1", taken: set[int] | None = None) -> int:
-    """A port below those that the system gives to outgoing connections."""
-    while True:
-        port = random.randrange(20_000, 32_000)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((host, port))
-            if taken is None or port not in taken:
-                if taken is not None:
-                    taken.add(port)
-                return port
 
 
 class Clock:

@@ -26,7 +26,8 @@ from tests.chaos.folder import Folder
 from tests.chaos.inflict import Inflicting
 from tests.chaos.places import Apart
 from tests.chaos.plan import Fault, World
-from tests.chaos.processes import ROOT, Endpoint, Worker, free_port
+from tests.chaos.processes import ROOT, Endpoint, Worker
+from tests.support.ports import free_port
 from tests.support.proxy import Proxy
 
 TIMEOUT_S: Final = 20.0

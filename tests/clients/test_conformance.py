@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import pytest
 
-from tests.chaos.processes import free_port
 from tests.clients.conftest import LANGUAGES
 from tests.clients.programs import COMMANDS
 from tests.clients.services import PROGRAMS, service
+from tests.support.ports import free_port
 
 _BOUND_S: Final = 540.0
 _PLACES: Final = "--agent {agent} --input {input} --output {output} --failures {failures}"

@@ -158,8 +158,8 @@ async def test_over_mutual_tls_with_a_token() -> None:
         without_token = flags[: flags.index("--token-file")]
         for given, said in (
             (without_token, "the caller is not known here"),
-            (["--wait", "0.5"], "serves TLS; give the authority of its certificate"),
-            ([*flags[:2], "--wait", "0.5"], "wants a certificate of its callers"),
+            (["--wait", "4"], "serves TLS; give the authority of its certificate"),
+            ([*flags[:2], "--wait", "4"], "wants a certificate of its callers"),
         ):
             code, _, err = await _gym_cli("--service", "discovery", *at, *given)
             assert code == 1

@@ -88,7 +88,7 @@ class _UncheckedGroups(MinimalAgent):
         )
         assert found is not None
         stub: Any = verify_pb2_grpc.VerifyServiceStub(self._finder.channel(found.address))
-        reply = await stub.VerifyGroup(request.group, timeout=10)
+        reply = await stub.VerifyGroup(request.group, timeout=60.0)
         return agent_pb2.JudgeGroupResponse(verdicts=reply.verdicts)
 
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from tests.chaos.processes import free_port
 from tests.support.certificates import Authority, Pair
+from tests.support.ports import free_port
 
 START_S: Final = 60.0
 

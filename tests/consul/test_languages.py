@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.chaos.processes import free_port
 from tests.clients.conftest import LANGUAGES
 from tests.clients.mixed import mixed
 from tests.clients.services import PROGRAMS
 from tests.consul.agent import Agent
+from tests.support.ports import free_port
 
 
 async def test_every_agent_runs_the_tasks_of_every_environment(

@@ -14,10 +14,10 @@ from typing import Final
 
 import pytest
 
-from tests.chaos.processes import free_port
 from tests.consul.agent import Agent
 from tests.support.cli import gym, rows_of, start, sums, write_tasks
 from tests.support.docs import ROOT, read_page
+from tests.support.ports import free_port
 
 SHOWN: Final = "127.0.0.1:8500"
 BOUND_S: Final = 120.0

@@ -95,6 +95,23 @@ def test_the_files_that_a_page_names_are_there(name: str) -> None:
         assert (ROOT / path).exists(), path
 
 
+def test_the_rooms_of_the_architecture_are_there() -> None:
+    """A paragraph names a package's folder, and then rooms and files within it."""
+    text = BY_NAME["architecture.md"].text.partition("## The rooms")[2].partition("\n## ")[0]
+    rooms = [
+        (package, name)
+        for paragraph in text.split("\n\n")
+        if len(packages := re.findall(r"\(`((?:services|clients)/[^`]+)`\)", paragraph)) == 1
+        for package in packages
+        for name in re.findall(r"`([a-z_/]+/?|[a-z_]+\.py)`", paragraph)
+        if "/" in name or name.endswith(".py")
+        if not name.startswith(("services/", "clients/", "proto/"))
+    ]
+    assert len(rooms) > 20
+    for package, name in rooms:
+        assert (ROOT / package / name).exists(), f"{package}/{name}"
+
+
 def test_the_readme_leads_to_every_page() -> None:
     for name, folder in (("README.md", "docs"), ("environments.md", "docs/environments")):
         page = BY_NAME[name]

@@ -18,7 +18,7 @@ from gymmesh_runtime.config import load_config
 from gymmesh_runtime.security import SecurityConfig
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.security.readers import Readers
-from gymmesh_runtime.telemetry.exposition import MetricsEndpoint
+from gymmesh_runtime.serving.exposition import MetricsEndpoint
 from gymmesh_runtime.telemetry.logs import formatter
 from gymmesh_runtime.telemetry.tracing import active, tracing
 from tests.deploy.chart import VALUE_FILES, Chart, Rendered

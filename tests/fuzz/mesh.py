@@ -17,10 +17,11 @@ from typing import Any, Final
 
 import grpc
 
-from tests.chaos.processes import ROOT, free_port
+from tests.chaos.processes import ROOT
 from tests.support import endpoint as fake
 from tests.support.certificates import Authority
 from tests.support.cli import gym, rows_of, sums, write_tasks
+from tests.support.ports import free_port
 
 READY_S: Final = 120.0
 _DOWN_S: Final = 60.0

@@ -92,7 +92,7 @@ async def collect(mesh: Mesh, tasks: Path, attempt: int) -> None:
         request = agent_pb2.RunRolloutRequest(
             task=row.task, rollout_id=f"r{number}", attempt=attempt
         )
-        ended = await run_attempt(mesh.agents.connect, request, repeat_index=0, timeout_s=30.0)
+        ended = await run_attempt(mesh.agents.connect, request, repeat_index=0, timeout_s=120.0)
         assert isinstance(ended, rollout_pb2.Rollout), ended
 
 

@@ -187,7 +187,7 @@ class Blocker(Environment[None]):
 
     async def verify(self, session, rollout):
         if rollout.task.id == 'sum-0':
-            time.sleep(4)
+            time.sleep(12)
         return 1.0
 """
 
@@ -200,8 +200,8 @@ async def test_a_verifier_that_blocks_is_blamed_for_what_it_holds_up(
         *bench.collect(
             "--env", "blocker", "--max-attempts", "1",
             "--set", f"environments.blocker.use={tmp_path / 'blocker.py'}:Blocker",
-            "--set", "environments.blocker.verify_timeout_s=2",
-            "--set", "models.policy.timeout_s=2",
+            "--set", "environments.blocker.verify_timeout_s=6",
+            "--set", "models.policy.timeout_s=6",
         )
     )  # fmt: skip
     assert "Blocker.verify" in done.err

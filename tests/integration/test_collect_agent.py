@@ -11,6 +11,7 @@ import pytest
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_agent import plan
 from gymmesh_agent.collect.config import CollectConfig
 from gymmesh_agent.config import AgentConfig
 from gymmesh_agent.service import AgentService
@@ -115,10 +116,14 @@ async def test_a_failure_is_an_event_and_a_refusal_an_error(path: str) -> None:
             await run(stream, wrong)
 
 
-async def test_the_deadline_is_a_failure_that_arrives(path: str) -> None:
+async def test_the_deadline_is_a_failure_that_arrives(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan, "_REPLY_S", 58.0)  # of the minute that it has, for it to arrive
+    monkeypatch.setattr(plan, "_REPLY_SHARE", 1.0)
     models = {"policy": ScriptedModel([hang])}
     async with running(path, TinyEnvironment(), models) as mesh, collecting(mesh) as stream:
-        events = await run(stream, ask(), timeout_s=3.0)
+        events = await run(stream, ask(), timeout_s=60.0)
         assert events[-1].failed.failure.boundary == rollout_pb2.BOUNDARY_DEADLINE
         await mesh.settled()
 
@@ -127,10 +132,10 @@ async def test_an_attempt_that_runs_here_already_is_refused(path: str) -> None:
     models = {"policy": ScriptedModel([hang])}
     async with running(path, TinyEnvironment(), models) as mesh:
         async with collecting(mesh) as one, collecting(mesh) as other:
-            task = asyncio.create_task(one.run(ask(), timeout_s=9.0, on_event=lambda e: None))
+            task = asyncio.create_task(one.run(ask(), timeout_s=BOUND_S, on_event=lambda e: None))
             await until(lambda: mesh.environment.open)
             with pytest.raises(MeshError, match="ROLLOUT_EXISTS"):
-                await other.run(ask(), timeout_s=9.0, on_event=lambda e: None)
+                await other.run(ask(), timeout_s=BOUND_S, on_event=lambda e: None)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         await mesh.settled()
@@ -139,7 +144,7 @@ async def test_an_attempt_that_runs_here_already_is_refused(path: str) -> None:
 async def test_cancelling_closes_the_session(path: str) -> None:
     models = {"policy": ScriptedModel([hang])}
     async with running(path, TinyEnvironment(), models) as mesh, collecting(mesh) as stream:
-        task = asyncio.create_task(stream.run(ask(), timeout_s=9.0, on_event=lambda e: None))
+        task = asyncio.create_task(stream.run(ask(), timeout_s=BOUND_S, on_event=lambda e: None))
         await until(lambda: mesh.environment.open)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -215,7 +220,8 @@ async def converse(
         if wait:
             await asyncio.Event().wait()
 
-    async with asyncio.timeout(BOUND_S), aclosing(mesh.agent.Collect(say(), timeout=9.0)) as heard:
+    call = mesh.agent.Collect(say(), timeout=BOUND_S)
+    async with asyncio.timeout(BOUND_S), aclosing(call) as heard:
         return [response async for response in heard]
 
 

@@ -33,7 +33,7 @@ async def listed(address: str) -> dict[str, str]:
     """What a discovery service lists: addresses by id."""
     directory = PeerDirectory()
     peer = directory.peer(instance_at(address, service=DISCOVERY))
-    page = await peer.ListInstances(discovery_pb2.ListInstancesRequest(), timeout=10)
+    page = await peer.ListInstances(discovery_pb2.ListInstancesRequest(), timeout=60.0)
     await directory.close()
     return {one.id: one.address for one in page.instances}
 

@@ -16,6 +16,7 @@ import pytest
 from gymmesh.model.v1 import model_pb2
 from gymmesh_model import ModelConfig, ModelService
 from gymmesh_model.config import CacheConfig
+from gymmesh_model.serving import runner
 from gymmesh_responses import params_from_json, response_to_dict, text_of
 from gymmesh_runtime import metrics
 from gymmesh_runtime.binding import Binding
@@ -187,7 +188,7 @@ async def test_the_callers_deadline_stops_the_work_at_the_endpoint(
     server.default = fake.hang()
     async with serving(configured(api, server)) as service:
         loop = asyncio.get_running_loop()
-        context = CallContext("CreateResponse", deadline=loop.time() + 0.3)
+        context = CallContext("CreateResponse", deadline=loop.time() + 3.0)
         with pytest.raises(MeshError) as caught:
             await service.CreateResponse(request(), context)
         assert caught.value.reason_name == "MODEL_TIMEOUT"
@@ -197,14 +198,16 @@ async def test_the_callers_deadline_stops_the_work_at_the_endpoint(
 
 @pytest.mark.parametrize("cached", [False, True])
 async def test_a_bound_call_ends_by_its_deadline(
-    api: Api, server: FakeEndpoint, cached: bool, tmp_path: Path
+    api: Api, server: FakeEndpoint, cached: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.default = fake.hang()
+    # Of the minute that a call has, its failure has nearly all to come back.
+    monkeypatch.setattr(runner, "_seconds_for", lambda context, most: 1.0)
     cache = {"cache": CacheConfig(path=str(tmp_path), any_temperature=True)} if cached else {}
     async with serving(configured(api, server, **cache)) as service:
         method = Binding(service.kind, service).methods["CreateResponse"]
         ways = [request(request_id="r") for _ in range(2)] + [request()]
-        asked = [asyncio.ensure_future(method.call(one, timeout=5.0)) for one in ways]
+        asked = [asyncio.ensure_future(method.call(one, timeout=60.0)) for one in ways]
         async with asyncio.timeout(BOUND_S):
             ends = await asyncio.gather(*asked, return_exceptions=True)
         # The second waits for the first, and gets what that one got.
@@ -223,9 +226,16 @@ async def test_unsupported_parameters_are_named(server: FakeEndpoint) -> None:
 
 
 async def test_no_more_calls_at_a_time_than_allowed(api: Api, server: FakeEndpoint) -> None:
-    server.default = fake.slow(0.02, fake.text("ok"))
+    event = asyncio.Event()
+    server.default = fake.gate(event, fake.text("ok"))
     async with serving(configured(api, server, max_concurrency=3)) as service:
-        replies = await asyncio.gather(*(ask(service) for _ in range(12)))
+        calls = [asyncio.ensure_future(ask(service)) for _ in range(12)]
+        async with asyncio.timeout(BOUND_S):
+            while server.running < 3:
+                await server.arrived.wait()
+                server.arrived.clear()
+        event.set()
+        replies = await asyncio.gather(*calls)
     assert server.peak == 3
     assert max(reply.queue_us for reply in replies) > 0
 

@@ -146,7 +146,7 @@ TABLE = [
     Row("400", fake.status(400), "MODEL_REQUEST_REFUSED"),
     Row("context length", fake.context_exceeded(), "MODEL_CONTEXT_EXCEEDED"),
     Row("no JSON", fake.broken_json(), "MODEL_ANSWER_INVALID"),
-    Row("hang", fake.hang(), "MODEL_TIMEOUT", {"timeout_s": 1.0}),
+    Row("hang", fake.hang(), "MODEL_TIMEOUT", {"timeout_s": 3.0}),
     Row("500, no retries", fake.status(500), "MODEL_SERVER_ERROR", {"max_retries": 0}),
 ]
 

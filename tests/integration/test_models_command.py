@@ -142,7 +142,7 @@ async def test_a_forgotten_version_is_found(server: FakeEndpoint, tmp_path: Path
 async def test_a_call_is_bounded_and_made_once(server: FakeEndpoint, tmp_path: Path) -> None:
     server.default = fake.hang()
     config = write(tmp_path, judge=chat(server))
-    bound = ("--timeout", "0.5", "--json")
+    bound = ("--timeout", "4", "--json")
     done = await gym("models", "check", "judge", "--config", config, *bound)
     assert done.code == 1
     (row,) = json.loads(done.out)["models"]

@@ -30,7 +30,7 @@ VERIFIER = """
             expected = rollout.task.require("expected_answer")
             if self.version == "2" and expected == "2":
                 raise ValueError("no verdict on twos")
-            if self.version == "slow":
+            while self.version == "slow" and expected != "1" and not os.path.exists("go"):
                 await asyncio.sleep(0.05)
             right = rollout.answer == expected or self.version == "lenient"
             return Verdict(float(right), evidence={"seen": rollout.answer})
@@ -138,6 +138,7 @@ async def test_an_interruption_loses_nothing(folder: Path) -> None:
         while not rows_of(folder / "new.jsonl"):  # noqa: ASYNC110 (another process writes)
             await asyncio.sleep(0.01)
     os.killpg(process.pid, signal.SIGINT)
+    (folder / "go").touch()  # the verdict under way ends
     done = await ended(process)
     assert done.code == 130, done.err
     judged = len(rows_of(folder / "new.jsonl"))

@@ -19,9 +19,9 @@ from typing import Final
 
 import pytest
 
-from tests.chaos.processes import free_port
 from tests.support.cli import rows_of, start, write_tasks
 from tests.support.noted_tools import CALLS, calls_in
+from tests.support.ports import free_port
 from tests.support.served import ROOT, Served, serve
 
 BOUND_S: Final = 60.0

@@ -23,7 +23,7 @@ from typing import Any, Final
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from tests.chaos.processes import free_port
+from tests.support.ports import free_port
 
 START_S: Final = 180.0
 ADMIN: Final = "token-of-the-tests-admin"

@@ -16,11 +16,11 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from tests.chaos.processes import free_port
 from tests.kubernetes.cluster import ADMIN, Cluster
 from tests.kubernetes.pods import bury_pod, end_pod, service, start_pod
 from tests.support.cli import ended, gym, rows_of, start, sums, write_tasks
 from tests.support.docs import ROOT, read_page
+from tests.support.ports import free_port
 
 ROLLOUTS: Final = 60
 BOUND_S: Final = 180.0

@@ -1,11 +1,13 @@
 """What gym-cli view costs on a large file: the first table, the index, and each answer after it.
 
-    python tests/scale/bench_view.py [--rows N] [--row-bytes N] [--write]
+    python tests/scale/bench_view.py [--rows N] [--row-bytes N] [--file PATH] [--write]
 
 Makes a file of rows of three tool calls each, with eight repeats a task, starts gym-cli view as a
 process, and measures over HTTP: seconds until the first rows are there, until all are indexed, and
 milliseconds of each kind of question then (the median and the slowest of its repeats; each question
-is asked with other values, so that no answer is one that was kept). `--write` puts it into
+is asked with other values, so that no answer is one that was kept). Beside the seconds stand those
+of the server's own CPU time, which a busy machine does not stretch, and its memory at most.
+`--file` keeps the rows there, or takes those that are there; `--write` puts the figures into
 docs/performance.md.
 """
 
@@ -75,6 +77,24 @@ def _row(number: int, row_bytes: int) -> dict[str, Any]:
     return made
 
 
+class _Process:
+    """What a process has used, as /proc says."""
+
+    def __init__(self, pid: int) -> None:
+        self._folder = Path(f"/proc/{pid}")
+
+    def cpu_s(self) -> float:
+        """Seconds of CPU time, in ticks of mostly 10 ms; of its threads and ended children too."""
+        fields = (self._folder / "stat").read_text().rpartition(")")[2].split()
+        ticks = sum(int(one) for one in fields[11:15])
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+    def most_mb(self) -> float:
+        """Resident memory at most so far, in MB."""
+        found = re.search(r"VmHWM:\s+(\d+) kB", (self._folder / "status").read_text())
+        return int(found[1]) * 1024 / 1e6 if found else 0.0
+
+
 class _Page:
     """A browser's side: a cookie and the address."""
 
@@ -95,9 +115,18 @@ def _questions(rows: int) -> dict[str, Callable[[int], str]]:
         return number * 7919 % rows
 
     return {
+        "which names there are": lambda _: "facets",
         "first page": lambda number: f"rollouts?offset={number}",
         "last page": lambda number: f"rollouts?offset={rows - 100 - number}",
         "by environment": lambda number: f"rollouts?environment={_ENVIRONMENTS[number % 4]}",
+        "by environment, counted": lambda number: (
+            f"count?environment={_ENVIRONMENTS[number % 4]}&max_reward=0.{99 - number}"
+        ),
+        "stop reason, by task": lambda number: f"rollouts?stop=MAX_STEPS&sort=task&offset={number}",
+        "all, the best first": lambda number: f"rollouts?sort=-reward&offset={number}",
+        "all, by tokens, last page": lambda number: (
+            f"rollouts?sort=tokens&offset={rows - 100 - number}"
+        ),
         "reward range, by time": lambda number: (
             f"rollouts?min_reward=0.{number + 10}&max_reward=0.9&sort=-duration"
         ),
@@ -114,20 +143,24 @@ def _questions(rows: int) -> dict[str, Callable[[int], str]]:
             f"count?text={_WORDS[number % 8]}%20&min_reward=0.{number + 10}"
         ),
         "one rollout": lambda number: f"rollout?key=ro-{near(number)}",
+        "tokens of a model call": lambda number: f"tokens?key=ro-{near(number)}&call=1",
         "repeats of a task": lambda number: f"task?task=task-{near(number) // _REPEATS}",
         "overview": lambda number: f"overview?max_reward=0.{number + 10}",
     }
 
 
-def _measure(page: _Page, rows: int, repeats: int) -> list[list[str]]:
+def _measure(page: _Page, viewer: _Process, rows: int, repeats: int) -> list[list[str]]:
     found: list[list[str]] = []
     for name, question in _questions(rows).items():
-        took = []
+        took, used = [], viewer.cpu_s()
         for number in range(repeats):
             began = time.perf_counter()
             page.ask(question(number))
             took.append((time.perf_counter() - began) * 1000)
-        found.append([name, f"{statistics.median(took):.0f}", f"{max(took):.0f}"])
+        cpu_ms = (viewer.cpu_s() - used) * 1000 / repeats
+        found.append(
+            [name, *(f"{one:.0f}" for one in (statistics.median(took), max(took), cpu_ms))]
+        )
         print("  ".join(found[-1]), flush=True)
     return found
 
@@ -138,47 +171,66 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=50_000)
     parser.add_argument("--row-bytes", type=int, default=5_000)
     parser.add_argument("--repeats", type=int, default=8)
+    parser.add_argument("--file", type=Path, help="keep the rows there, or take those there")
     parser.add_argument("--write", action="store_true")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder) / "rows.jsonl"
-        with source.open("wb") as out:
-            for number in range(chosen.rows):
-                out.write(orjson.dumps(_row(number, chosen.row_bytes)) + b"\n")
-        size = source.stat().st_size
-        text = _report(source, size, chosen.rows, chosen.repeats)
+        source = chosen.file or Path(folder) / "rows.jsonl"
+        if not source.exists():
+            with source.open("wb") as out:
+                for number in range(chosen.rows):
+                    out.write(orjson.dumps(_row(number, chosen.row_bytes)) + b"\n")
+        text = _report(source, Path(folder), chosen.rows, chosen.repeats)
+    print(text)
     if chosen.write:
         write_section("make bench-view", text)
 
 
-def _report(source: Path, size: int, rows: int, repeats: int) -> str:
+def _report(source: Path, cache: Path, rows: int, repeats: int) -> str:
     command = [sys.executable, "-m", "gymmesh_cli", "view", str(source), "--no-browser"]
-    environment = os.environ | {"GYMMESH_CACHE_DIR": str(source.parent), "PYTHONUNBUFFERED": "1"}
+    environment = os.environ | {"GYMMESH_CACHE_DIR": str(cache), "PYTHONUNBUFFERED": "1"}
     began = time.perf_counter()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as viewer:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         try:
-            assert viewer.stdout is not None
+            assert process.stdout is not None
             url = next(
-                found[0] for line in viewer.stdout if (found := re.search(r"http://\S+", line))
+                found[0] for line in process.stdout if (found := re.search(r"http://\S+", line))
             )
-            page = _Page(url)
-            while not page.ask("rollouts")["rows"]:
-                time.sleep(0.02)
-            first_s = time.perf_counter() - began
-            print(f"first rows after {first_s:.2f} s", flush=True)
-            while (status := page.ask("status"))["state"] != "ready":
-                time.sleep(0.25)
-            indexed_s = time.perf_counter() - began
-            print(f"all indexed after {indexed_s:.1f} s: {json.dumps(status)[:200]}", flush=True)
-            index = sum(one.stat().st_size for one in (source.parent / "view").iterdir())
-            answers = _measure(page, rows, repeats)
+            page, viewer = _Page(url), _Process(process.pid)
+            indexed = _until_indexed(page, viewer, source.stat().st_size, began)
+            index = sum(one.stat().st_size for one in (cache / "view").iterdir())
+            answers = _measure(page, viewer, rows, repeats)
+            most = viewer.most_mb()
         finally:
-            viewer.terminate()
-    head = ["question", "median, ms", "slowest, ms"]
+            process.terminate()
+    head = ["question", "median, ms", "slowest, ms", "the server's CPU, ms"]
     return (
-        f"{rows:,} rows, {size / 1e6:,.0f} MB: the first rows are there after {first_s:.1f} s, all "
-        f"are indexed after {indexed_s:.0f} s ({size / 1e6 / indexed_s:.0f} MB/s), and the index "
-        f"has {index / 1e6:,.0f} MB.\n\n{table(head, answers)}\n\n{machine()}"
+        f"{rows:,} rows, {source.stat().st_size / 1e6:,.0f} MB: {indexed}; the index has "
+        f"{index / 1e6:,.0f} MB, and the server took {most:,.0f} MB of memory at most, all "
+        f"questions included.\n\n{table(head, answers)}\n\n{machine()}"
+    )
+
+
+def _until_indexed(page: _Page, viewer: _Process, size: int, began: float) -> str:
+    """Wait for the first rows and for the whole index, and ask for the table meanwhile."""
+    while not page.ask("rollouts")["rows"]:
+        time.sleep(0.02)
+    first_s, first_cpu_s = time.perf_counter() - began, viewer.cpu_s()
+    print(f"first rows after {first_s:.2f} s, {first_cpu_s:.2f} s of CPU", flush=True)
+    meanwhile = []
+    while (status := page.ask("status"))["state"] != "ready":
+        asked = time.perf_counter()
+        page.ask("rollouts")
+        meanwhile.append((time.perf_counter() - asked) * 1000)
+        time.sleep(1)
+    indexed_s, cpu_s = time.perf_counter() - began, viewer.cpu_s()
+    print(f"all indexed after {indexed_s:.1f} s, {cpu_s:.1f} s of CPU, {viewer.most_mb():.0f} MB")
+    print(f"{json.dumps(status)[:200]}", flush=True)
+    between = f"{statistics.median(meanwhile):.0f} ms" if meanwhile else "no time"
+    return (
+        f"the first rows are there after {first_s:.1f} s ({first_cpu_s:.1f} s of CPU), all are "
+        f"indexed after {indexed_s:.0f} s ({cpu_s:.0f} s of CPU, {size / 1e6 / cpu_s:.0f} MB a "
+        f"second of it), and a page of the table takes {between} meanwhile"
     )
 
 

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from tests.chaos.processes import free_port
+from tests.support.ports import free_port
 
 PROGRAMS: Final = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "squeue")
 NODES: Final = 3

@@ -44,8 +44,9 @@ def five_events(request: agent_pb2.RunRolloutRequest) -> list[pb.RolloutEvent]:
 class CollectAgent:
     """The servicer: Collect, RunRollout and GetAgent over scripted rollouts.
 
-    `pause` says how long to wait before an event (None: not at all). `requests` are those
-    started, `running` how many run.
+    `pause` says how long to wait before an event (None: not at all). None but first events are
+    sent while `go` is not set, as it is at first. `requests` are those started, `running` how
+    many run.
     """
 
     name = "scripted"
@@ -61,6 +62,8 @@ class CollectAgent:
         self.requests: list[agent_pb2.RunRolloutRequest] = []
         self.contexts: list[CallContext] = []
         self.running = 0
+        self.go = asyncio.Event()
+        self.go.set()
         self.offers = offers
         self.collectors = CollectServer(self, config or CollectConfig(), "scripted-0")
         self._script = script
@@ -88,6 +91,8 @@ class CollectAgent:
                 wait = self._pause(event)
                 if wait is not None:
                     await asyncio.sleep(wait)
+                if event.sequence > 1:
+                    await self.go.wait()
                 room = sink(event)
                 if room is not None:
                     await room
@@ -180,12 +185,8 @@ async def _main(port: int) -> None:
     """Serves until it is killed; says so on standard output once it does."""
 
     def pause(event: pb.RolloutEvent) -> float | None:
-        """Events come slowly, so that whoever kills it finds rollouts under way."""
-        if event.sequence == 1:
-            return None
-        if event.sequence == 3:  # so that the first ones have left
-            print("begun", flush=True)
-        return 1.0
+        """First attempts stop midway, so that whoever kills it finds rollouts under way."""
+        return 3600.0 if event.attempt == 1 and event.sequence > 1 else None
 
     agent = CollectAgent(pause=pause)
     async with serve_agent(agent, port):

@@ -23,6 +23,8 @@ from typing import Any
 
 from aiohttp import web
 
+from tests.support.ports import free_port
+
 Json = dict[str, Any]
 
 # As endpoints do, each answer gets an id of its own.
@@ -340,14 +342,14 @@ class FakeEndpoint:
         return self
 
     async def start(self, port: int = 0) -> None:
-        """Serves, again after `stop`; 0 is any free port."""
+        """Serves, again after `stop`; 0 is any free port, which nobody else takes meanwhile."""
         app = web.Application(client_max_size=64 * 1024 * 1024)
         app.router.add_post("/v1/responses", self._responses)
         app.router.add_post("/openai/responses", self._responses)
         app.router.add_post("/v1/chat/completions", self._chat)
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", port)
+        site = web.TCPSite(self._runner, "127.0.0.1", port or free_port())
         await site.start()
         self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}/v1"
 

@@ -105,7 +105,7 @@ def processes(log: Path) -> tuple[int, int]:
     return os.getpgid(child), child
 
 
-async def gone(pid: int, seconds: float = 20.0) -> None:
+async def gone(pid: int, seconds: float = 60.0) -> None:
     """Returns when there is no such process, or only its remains; fails after `seconds`."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from gymmesh_model import ModelConfig, ModelService
-from gymmesh_model.backends.vllm_managed import ManagedVllmBackend
+from gymmesh_model.backends.vllm.managed import ManagedVllmBackend
 from gymmesh_model.vllm.process import VllmProcess
 from gymmesh_runtime.config import ConfigError, Secret
 from gymmesh_runtime.peers import PeerDirectory

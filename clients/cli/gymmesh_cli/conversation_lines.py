@@ -16,7 +16,7 @@ from typing import Any, Final
 from gymmesh_client.rows import OWN_KEYS
 from gymmesh_data import Conversation, StoredRollout
 from gymmesh_responses import dumps
-from gymmesh_runtime.text.plain_text import one_line
+from gymmesh_runtime.text import one_line
 
 _MOST_WIDE: Final = 110
 _LEAST_WIDE: Final = 40

@@ -21,8 +21,8 @@ from typing import Final, TextIO
 import click
 
 from gymmesh_cli.terminal import echo
-from gymmesh_runtime.telemetry.logs import Concealing, LogFormat, OneOfEach, formatter
-from gymmesh_runtime.text.secrets import mask_secrets
+from gymmesh_runtime.telemetry import Concealing, LogFormat, OneOfEach, formatter
+from gymmesh_runtime.text import mask_secrets
 
 _TERMINAL: Final = "gym-cli: %(message)s"
 # The log's first line, which a file of the user's does not have.

@@ -57,7 +57,7 @@ def merge(
     gone on with and retried like any other.
     """
     from gymmesh_client import OutputFiles
-    from gymmesh_client.merge import merge as merge_shards
+    from gymmesh_client.output.merge import merge as merge_shards
 
     _allow_files(_FILES_BESIDE + _FILES_PER_SHARD * len(shards))
     files = OutputFiles(output, shard_rows, compressed)

@@ -13,7 +13,7 @@ from gymmesh_cli.option_groups import F, grouped
 
 if TYPE_CHECKING:
     from gymmesh_client.journal.layout import OutputFiles
-    from gymmesh_client.retry_choice import RetryChoice
+    from gymmesh_client.output import RetryChoice
     from gymmesh_mesh import MeshConfig
 
 _CONFIG_HELP: Final = (
@@ -125,8 +125,8 @@ def output_options(command: F) -> F:
 
 def _output_of(values: dict[str, Any]) -> OutputOptions:
     from gymmesh_client.journal.layout import OutputFiles
+    from gymmesh_client.output import RetryChoice
     from gymmesh_client.problems import UserError
-    from gymmesh_client.retry_choice import RetryChoice
 
     try:
         retry = RetryChoice.parse(values.pop("retry"))

@@ -50,7 +50,7 @@ from gymmesh_data.reverify import (
 from gymmesh_data.reverify.task_source import TaskSource
 from gymmesh_mesh.verifying import embedded_environments, remote_environments
 from gymmesh_runtime.peers import PeerDirectory
-from gymmesh_runtime.serving.loop import run as run_loop
+from gymmesh_runtime.serving import run as run_loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +221,7 @@ def _refuse_others(files: OutputFiles, identity: RunIdentity, command: ReverifyC
 def _identity(
     command: ReverifyCommand, plan: MeshPlan, source: Source, verifiers: Verifiers
 ) -> RunIdentity:
-    """What a resumption must have the same: the rollouts, the tasks, and who judges."""
+    """What a resumption must have the same: the rollouts, the tasks, and the judge."""
     tasks = hashlib.sha256(source.digest().encode())
     if command.tasks_file is not None:
         try:

@@ -15,7 +15,7 @@ from gymmesh_cli.terminal import echo, echo_json, one_line
 if TYPE_CHECKING:
     from gymmesh.discovery.v1.discovery_pb2 import Instance
     from gymmesh_mesh.compose import Kind
-    from gymmesh_runtime.telemetry.logs import LogFormat
+    from gymmesh_runtime.telemetry import LogFormat
 
 _PORT = click.IntRange(0, 65535)
 
@@ -82,7 +82,7 @@ def serve(
     """
     from gymmesh_mesh.config import exposed
     from gymmesh_mesh.processes.serve_one import Place, serve_one
-    from gymmesh_runtime.serving.loop import run
+    from gymmesh_runtime.serving import run
 
     if not name:
         if kind != "discovery":

@@ -29,7 +29,7 @@ from gymmesh_mesh import (
 from gymmesh_mesh.authoring.task_checks import TaskChecks
 from gymmesh_runtime.config import public_view
 from gymmesh_runtime.security import SecurityConfig
-from gymmesh_runtime.telemetry.logs import LogFormat
+from gymmesh_runtime.telemetry import LogFormat
 
 _NOTHING_SAID: Final = SecurityOptions()
 

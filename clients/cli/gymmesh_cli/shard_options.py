@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from gymmesh_client.shards import Shard
+    from gymmesh_client.tasks import Shard
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -23,7 +23,7 @@ class _ShardType(click.ParamType["Shard"]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Shard:
-        from gymmesh_client.shards import Shard
+        from gymmesh_client.tasks import Shard
 
         try:
             return value if isinstance(value, Shard) else Shard.parse(str(value))

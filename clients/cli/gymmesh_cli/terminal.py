@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from gymmesh_runtime.text.plain_text import laid_out, one_line, plain_json
+from gymmesh_runtime.text import laid_out, one_line, plain_json
 
 __all__ = [
     "echo",

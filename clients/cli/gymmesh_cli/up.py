@@ -16,7 +16,7 @@ from gymmesh_cli.terminal import echo, echo_json, one_line
 if TYPE_CHECKING:
     from gymmesh_mesh import ServiceInfo
     from gymmesh_mesh.config import DiscoveryConfig, Layout, MeshConfig
-    from gymmesh_runtime.telemetry.logs import LogFormat
+    from gymmesh_runtime.telemetry import LogFormat
 
 
 @click.command(short_help="Start a mesh's services as processes.")

@@ -3,6 +3,9 @@
 A row has, with the last item of each model call, the ids that the call read (`prompt_token_ids`,
 all of them), the ids that it sampled (`generation_token_ids`) and their log probabilities
 (`generation_log_probs`). Nothing is tokenised again: a sample is made of these ids alone.
+
+A prompt mostly begins with all that there was before. Where a reader left the ids as JSON text
+(`RowParts`), their texts are compared and only what is new is decoded.
 """
 
 from __future__ import annotations
@@ -10,11 +13,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import msgspec
+from msgspec import Raw
+
 from gymmesh_client import UserError
 from gymmesh_data.rollout import Json, StoredRollout
 
+_UNTRAINED: Final = -100
 _IDS: Final = (int,)
 _LOGPROBS: Final = (float, int)
+_decode: Final = msgspec.json.Decoder().decode
 
 
 class NoTokens(UserError):
@@ -30,16 +38,14 @@ class Sample:
         mask: 1 where an id was sampled by the policy and is to be trained, else 0; as long.
         logprobs: of the sampled ids, when they were sampled; 0.0 elsewhere; as long. Empty when
             they were not captured.
+        labels: `input_ids` where the mask is 1, else -100, which trainers leave out of the loss; as
+            `samples_of` makes them.
     """
 
     input_ids: list[int] = field(default_factory=list)
     mask: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
-
-    @property
-    def labels(self) -> list[int]:
-        """`input_ids` where the mask is 1, else -100, which trainers leave out of the loss."""
-        return [one if on else -100 for one, on in zip(self.input_ids, self.mask, strict=True)]
+    labels: list[int] = field(default_factory=list, compare=False)
 
 
 def samples_of(rollout: StoredRollout) -> list[Sample]:
@@ -50,8 +56,7 @@ def samples_of(rollout: StoredRollout) -> list[Sample]:
         NoTokens: the row has no token ids, or the prompt of a call is not known.
         UserError: its lists are no numbers, or disagree.
     """
-    samples: list[Sample] = []
-    captured = True
+    writer = _Writer()
     for place, item in enumerate(rollout.output):
         if "generation_token_ids" not in item:
             continue
@@ -61,15 +66,16 @@ def samples_of(rollout: StoredRollout) -> list[Sample]:
                 "call broke the exact-token law, and there is no sequence to train on"
             )
         try:
-            captured = _extend(samples, item) and captured
+            writer.add(item)
         except _Wrong as wrong:
             raise UserError(f"{_place(rollout, place)}{wrong}") from None
+    samples = writer.samples
     if not samples:
         raise NoTokens(
             f"{rollout.where}: response.output: has no generation_token_ids; collect with a "
             "backend that captures tokens"
         )
-    if not captured:
+    if not writer.captured:
         for sample in samples:
             sample.logprobs = []
     return samples
@@ -83,35 +89,84 @@ def _place(rollout: StoredRollout, place: int) -> str:
     return f"{rollout.where}: response.output[{place}]"
 
 
-def _extend(samples: list[Sample], item: Json) -> bool:
-    """Put a call's tokens to the last sample, or to a new one where they do not follow it.
+class _Writer:
+    """Puts the tokens of calls together.
 
-    Of a prompt only what is new is looked at: the rest has been, and is as long as the rollout.
-    Returns whether the call has a log probability for each of its ids.
+    Attributes:
+        captured: whether each call had a log probability for each of its ids.
     """
-    prompt = item["prompt_token_ids"]
-    if not isinstance(prompt, list):
-        raise _Wrong(".prompt_token_ids: must be a list of numbers")
-    sampled = _numbers(item["generation_token_ids"], _IDS, "generation_token_ids")
-    logprobs = _numbers(item.get("generation_log_probs", []), _LOGPROBS, "generation_log_probs")
-    if logprobs and len(logprobs) != len(sampled):
-        raise _Wrong(
-            f": has {len(sampled)} generation_token_ids but {len(logprobs)} "
-            "generation_log_probs; they must be as many"
-        )
-    held = len(samples[-1].input_ids) if samples else 0
-    if not samples or prompt[:held] != samples[-1].input_ids:
-        samples.append(Sample())
-        held = 0
-    sample = samples[-1]
-    read = _numbers(prompt[held:] if held else prompt, _IDS, "prompt_token_ids")
-    sample.input_ids += read
-    sample.input_ids += sampled
-    sample.mask += [0] * len(read)
-    sample.mask += [1] * len(sampled)
-    sample.logprobs += [0.0] * len(read)
-    sample.logprobs += logprobs
-    return len(logprobs) == len(sampled)
+
+    def __init__(self) -> None:
+        self.samples: list[Sample] = []
+        self.captured = True
+        # How a prompt begins, as JSON text, that goes on from the last sample.
+        self._beginning = b""
+
+    def add(self, item: Json) -> None:
+        """Put a call's tokens to the last sample, or to a new one where they do not follow it."""
+        prompt, sampled = item["prompt_token_ids"], item["generation_token_ids"]
+        read: Any = None  # what of the prompt is new; None where it does not follow
+        if type(prompt) is Raw:
+            text, sampled_text = bytes(prompt), bytes(sampled)
+            read, sampled = self._after_beginning(text), _decoded(sampled_text)
+            prompt = _decoded(text) if read is None else []
+            # Where one of them is empty no prompt begins like this, and ids are compared.
+            self._beginning = text[:-1] + b"," + sampled_text[1:-1]
+        if not isinstance(prompt, list):
+            raise _Wrong(".prompt_token_ids: must be a list of numbers")
+        sampled = _numbers(sampled, _IDS, "generation_token_ids")
+        logprobs = _numbers(item.get("generation_log_probs", []), _LOGPROBS, "generation_log_probs")
+        if logprobs and len(logprobs) != len(sampled):
+            raise _Wrong(
+                f": has {len(sampled)} generation_token_ids but {len(logprobs)} "
+                "generation_log_probs; they must be as many"
+            )
+        if read is None:
+            read = self._begun(prompt)
+        self._extend(_numbers(read, _IDS, "prompt_token_ids"), sampled, logprobs)
+
+    def _after_beginning(self, text: bytes) -> Any:
+        """The ids of a prompt after those of the last sample; None where it begins otherwise."""
+        held = len(self._beginning)
+        if not held or not text.startswith(self._beginning):
+            return None
+        end = text[held : held + 1]
+        if end == b",":
+            return _decoded(b"[" + text[held + 1 :])
+        return [] if end == b"]" else None
+
+    def _begun(self, prompt: list[Any]) -> list[Any]:
+        """As `_after_beginning`, by the ids themselves; begins a sample where they do not follow.
+
+        Of a prompt only what is new is looked at: the rest has been, and is as long as the rollout.
+        """
+        if self.samples:
+            held = len(self.samples[-1].input_ids)
+            if prompt[:held] == self.samples[-1].input_ids:
+                return prompt[held:]
+        self.samples.append(Sample())
+        return prompt
+
+    def _extend(self, read: list[int], sampled: list[int], logprobs: list[float]) -> None:
+        sample = self.samples[-1]
+        sample.input_ids += read
+        sample.input_ids += sampled
+        sample.mask += [0] * len(read)
+        sample.mask += [1] * len(sampled)
+        sample.labels += [_UNTRAINED] * len(read)
+        sample.labels += sampled
+        sample.logprobs += [0.0] * len(read)
+        sample.logprobs += logprobs
+        if len(logprobs) != len(sampled):
+            self.captured = False
+
+
+def _decoded(text: bytes) -> Any:
+    """A JSON value; None for text that msgspec refuses, which is no list of numbers either."""
+    try:
+        return _decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def _numbers(value: Any, kinds: tuple[type, ...], key: str) -> list[Any]:

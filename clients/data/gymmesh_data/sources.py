@@ -8,43 +8,52 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Final
 
 from gymmesh_client import OutputFiles, UserError, open_run
 from gymmesh_data.rollout import StoredRollout, stored_rollout
-from gymmesh_responses import CodecError, loads
+from gymmesh_data.row_parts import ReadRow, RowParts, row_reader
+from gymmesh_responses import CodecError
+
+_READ_BYTES: Final = 128 * 1024
 
 
-def read_rollouts(paths: Iterable[Path]) -> Iterator[StoredRollout]:
+def read_rollouts(paths: Iterable[Path], parts: RowParts = RowParts.ALL) -> Iterator[StoredRollout]:
     """The rollouts of some runs and files, in the order in which they stand there.
+
+    Args:
+        parts: which parts of a row are decoded; its other keys are not in `StoredRollout.row`.
 
     Raises:
         UserError: a file cannot be read, or has a row that is no rollout's.
     """
+    read = row_reader(parts)
     for path in paths:
-        yield from _run(path) if OutputFiles(path).journal.exists() else _file(path)
+        yield from _run(path, read) if OutputFiles(path).journal.exists() else _file(path, read)
 
 
-def _run(path: Path) -> Iterator[StoredRollout]:
+def _run(path: Path, read: ReadRow) -> Iterator[StoredRollout]:
     with open_run(path) as run:
-        for row in run.rows():
+        for line in run.lines():
+            row = read(line)
             yield stored_rollout(row, f"{path}: rollout {row.get('rollout_id')}")
 
 
-def _file(path: Path) -> Iterator[StoredRollout]:
+def _file(path: Path, read: ReadRow) -> Iterator[StoredRollout]:
     try:
         name = str(path)
-        with path.open("rb") as file:
+        with path.open("rb", _READ_BYTES) as file:
             for number, line in enumerate(file, 1):
                 if not line.isspace():
-                    yield _of_line(line, f"{name}:{number}")
+                    yield _of_line(line, f"{name}:{number}", read)
     except OSError as error:
         cause = (error.strerror or str(error)).lower()
         raise UserError(f"{path}: cannot be read: {cause}") from None
 
 
-def _of_line(line: bytes, where: str) -> StoredRollout:
+def _of_line(line: bytes, where: str, read: ReadRow) -> StoredRollout:
     try:
-        row = loads(line)
+        row = read(line)
     except CodecError as error:
         raise UserError(f"{where}: is not a line of JSON: {error}") from None
     return stored_rollout(row, where)

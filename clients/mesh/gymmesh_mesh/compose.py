@@ -17,7 +17,7 @@ from gymmesh_discovery.config import DiscoveryConfig
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_responses import CodecError, dumps, loads
 from gymmesh_runtime.config import ConfigError, Secret
-from gymmesh_runtime.serving.service import Service
+from gymmesh_runtime.serving import Service
 
 if TYPE_CHECKING:
     from gymmesh_discovery.backends.base import RegistryBackend

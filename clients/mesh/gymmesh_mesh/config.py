@@ -12,7 +12,7 @@ from gymmesh_model.config import ModelConfig
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_runtime.peers import Transport
 from gymmesh_runtime.security import SecurityConfig
-from gymmesh_runtime.telemetry.logs import LogFormat
+from gymmesh_runtime.telemetry import LogFormat
 
 _Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Layout = Literal["embedded", "cell", "mesh"]

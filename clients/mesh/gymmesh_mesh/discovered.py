@@ -29,7 +29,7 @@ from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.security import SecurityConfig
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.serve import close_bounded, instance_of
-from gymmesh_runtime.serving.directory_watch import DirectoryWatch
+from gymmesh_runtime.serving import DirectoryWatch
 
 AGENT: Final = "gymmesh.agent.v1.AgentService"
 SCHEMES: Final = ("consul://", "kubernetes://", "discovery://")

@@ -15,8 +15,7 @@ from gymmesh_mesh.config import MeshConfig
 from gymmesh_mesh.mesh import Mesh
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.serve import DISCOVERY, close_bounded, instance_of
-from gymmesh_runtime.serving.registration import DiscoveryPeer, Registration
-from gymmesh_runtime.serving.service import Service
+from gymmesh_runtime.serving import DiscoveryPeer, Registration, Service
 from gymmesh_runtime.telemetry.tracing import tracing
 
 

@@ -22,7 +22,7 @@ import msgspec
 from gymmesh_mesh.compose import ServiceSpec, registry_spec, specs_of
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_model.config import ModelConfig
-from gymmesh_runtime.serving.processors import usable_processors
+from gymmesh_runtime.serving import usable_processors
 
 
 @dataclass(frozen=True, slots=True)

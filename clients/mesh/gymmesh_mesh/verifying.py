@@ -8,7 +8,7 @@ from typing import Final
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.resource.v1 import resource_pb2
-from gymmesh_mesh.compose import make_service, specs_of
+from gymmesh_mesh.compose import Objects, make_service, specs_of
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_mesh.discovered import SCHEMES, read_target, watched
 from gymmesh_runtime.config import ConfigError
@@ -24,9 +24,11 @@ _HELLO_S: Final = 5.0
 
 @asynccontextmanager
 async def embedded_environments(
-    config: MeshConfig, names: Collection[str]
+    config: MeshConfig, names: Collection[str], objects: Objects | None = None
 ) -> AsyncIterator[PeerDirectory]:
     """Opens these environments of a configuration in this process, and the models that they call.
+
+    ``objects`` as for `embedded`.
 
     Raises ConfigError for a name that the configuration does not have, and what a service's
     ``open`` raises.
@@ -44,7 +46,7 @@ async def embedded_environments(
         directory = PeerDirectory()
         stack.push_async_callback(directory.close)
         environments = [
-            make_service(spec)
+            make_service(spec, objects)
             for spec in specs
             if spec.kind == "environment" and spec.name in names
         ]

@@ -26,9 +26,8 @@ from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.security import SecurityConfig
 from gymmesh_runtime.serve import Served, ServeOptions, serve
-from gymmesh_runtime.serving.loop import run
-from gymmesh_runtime.serving.service import Service
-from gymmesh_runtime.telemetry.logs import Concealing, OneOfEach, formatter
+from gymmesh_runtime.serving import Service, run
+from gymmesh_runtime.telemetry import Concealing, OneOfEach, formatter
 
 _MAX_REASON: Final = 4000  # characters; the parent reads lines of bounded length
 _Say = Callable[[dict[str, Any]], None]

@@ -4,8 +4,11 @@ tasks           task files
 dispatch        decides what runs next, and what follows from how it ended (pure)
 collect         the collector: runs what the dispatcher assigns, records how it ends
 collect_stream  many rollouts over one connection to an agent
+rollout         a rollout, made of its events (pure)
 groups          all repeats of a task: judged together, handed to a trainer
 control         a run steered from other processes
+output          a run's files: opened, gone on with, written to, merged
+rows            rollouts as rows of JSON lines (pure)
 journal         what is on disk
 traces          every event of a run, on disk
 run_file        what a run was made with: NAME.run.json
@@ -21,18 +24,16 @@ from gymmesh_client.collect import (
     MemoryOutput,
     Order,
 )
-from gymmesh_client.conversation import conversation, transcript
-from gymmesh_client.fold import Fold, StreamViolation, fold
 from gymmesh_client.groups import Group
-from gymmesh_client.identity import RunIdentity
-from gymmesh_client.journal.reader import Attempt, RunReader, open_run
-from gymmesh_client.output import OutputError, OutputFiles, RunOutput, prepare
+from gymmesh_client.journal import Attempt, OutputError, OutputFiles, RunReader, open_run
+from gymmesh_client.output import RetryChoice, RunOutput, prepare
 from gymmesh_client.problems import TaskProblem, UserError
-from gymmesh_client.retry_choice import RetryChoice
+from gymmesh_client.rollout import Fold, StreamViolation, conversation, fold, transcript
 from gymmesh_client.rows import FailedAttempt, completed_row, failure_row
+from gymmesh_client.run_file import RunIdentity
 from gymmesh_client.summary import RunSummary, Tally, pass_at_k, render, summarize
 from gymmesh_client.tasks import TaskDefaults, TaskFile, TaskReader, TaskRow
-from gymmesh_client.traces.reader import TraceReader, open_trace
+from gymmesh_client.traces import TraceReader, open_trace
 
 __all__ = [
     "AgentConnector",

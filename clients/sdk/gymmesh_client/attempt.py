@@ -12,8 +12,7 @@ from gymmesh.agent.v1 import agent_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.agents import AgentConnector
-from gymmesh_client.fold import Fold, StreamViolation
-from gymmesh_client.parts import RolloutParts
+from gymmesh_client.rollout import Fold, RolloutParts, StreamViolation
 from gymmesh_client.rows import FailedAttempt
 from gymmesh_runtime.errors import MeshError, to_status, unforeseen
 from gymmesh_runtime.timers import Limit

@@ -13,13 +13,13 @@ import msgspec
 
 from gymmesh_client.boundaries import boundary_name
 from gymmesh_client.replacing import write_whole
-from gymmesh_runtime.text.plain_text import one_line
+from gymmesh_runtime.text import one_line
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from gymmesh_client.journal.layout import OutputFiles
-    from gymmesh_client.reading import Reading
+    from gymmesh_client.rollout import Reading
 
 SOLVED: Final = 1.0
 """A rollout counts as a success for pass@k when its reward is at least this."""
@@ -122,7 +122,7 @@ class Tally:
             self.unjudged[one.status] += 1
             return
         # Rewards of a continuous kind would otherwise fill the counter without bound. One that is
-        # in it is round already, and to round it again is dearer than all the rest.
+        # in it is round already, and rounding costs more than all the rest.
         rewards, reward = self.rewards, one.reward
         value = reward if reward in rewards else round(reward, 3)
         rewards[value] = rewards.get(value, 0) + 1

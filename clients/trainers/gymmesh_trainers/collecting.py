@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import uuid
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Sequence
 from contextlib import AsyncExitStack, aclosing
@@ -88,6 +89,7 @@ class TrainerCollector:
         self._queue: asyncio.Queue[_Ended | _Came] = asyncio.Queue(2 * self.settings.concurrency)
         self._newest: int | None = None
         self._step = 0
+        self._id = uuid.uuid4().hex[:12]
         self._singles = 0
         self._outputs = 0
 
@@ -151,7 +153,8 @@ class TrainerCollector:
         policy = self._opened()
         message = as_message(task, _defaults(policy), 0)
         self._singles += 1
-        run_id = f"one-{self._singles}"
+        # Collectors of other processes may be at work on the same agents.
+        run_id = f"one-{self._id}-{self._singles}"
         request = agent_pb2.RunRolloutRequest(
             task=message,
             rollout_id=rollout_id(run_id, message.task_id, repeat),

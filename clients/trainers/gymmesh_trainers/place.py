@@ -15,14 +15,16 @@ from gymmesh_client import UserError
 from gymmesh_mesh import SCHEMES, Mesh, MeshConfig, Objects, discovered, embedded, read_target
 from gymmesh_mesh import remote as remote_mesh
 from gymmesh_mesh.models import set_weights
+from gymmesh_mesh.verifying import RESOURCE, embedded_environments, remote_environments
 from gymmesh_model.backends.base import Backend
 from gymmesh_model.config import ModelConfig
 from gymmesh_resource import Environment
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_runtime.config import load_config
+from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.security import SecurityConfig
 
-__all__ = ["Model", "Place", "Policy", "open_place"]
+__all__ = ["Model", "Place", "Policy", "open_environment", "open_place"]
 
 Place = Environment[Any] | type[Environment[Any]] | MeshConfig | Path | str | Sequence[str]
 """What collects: an environment (an object, a class, a name, `file.py:Class`), a configuration
@@ -94,6 +96,39 @@ async def open_place(
         opened = discovered(target, security=security)
     async with opened as mesh:
         yield Policy(mesh, model or "", model_addresses, security)
+
+
+@asynccontextmanager
+async def open_environment(
+    place: Place, name: str = "", *, security: SecurityConfig | None = None
+) -> AsyncIterator[tuple[PeerDirectory, str]]:
+    """Open an environment alone, without agents and a policy: where it is found, and its name.
+
+    Args:
+        place: as for `open_place`, but addresses are those of resource services.
+        name: the environment's; empty: the only one, or the configuration's default.
+
+    Raises UserError where it is not clear which, ConfigError and MeshError where it cannot be
+    opened.
+    """
+    addresses = _addresses(place)
+    if isinstance(place, str) and place.startswith(SCHEMES):
+        addresses = [place]
+    if not addresses:
+        config, environments = _config(place)
+        wanted = name or config.defaults.environment
+        if not wanted:
+            raise UserError("environment: must be given, since the configuration has no default")
+        objects = Objects({}, environments)
+        async with embedded_environments(config, [wanted], objects) as directory:
+            yield directory, wanted
+        return
+    async with remote_environments(addresses, security=security) as directory:
+        found = {one.name for one in directory.instances() if one.service == RESOURCE}
+        if not name and len(found) != 1:
+            said = ", ".join(sorted(found)) or "none"
+            raise UserError(f"environment: must be given, since there are several or none: {said}")
+        yield directory, name or found.pop()
 
 
 def _addresses(place: Place) -> list[str]:

@@ -102,7 +102,9 @@ class Rollout:
         return {one.name: one.value for one in verdict.components}
 
     def reward_of(self, actor: str) -> float | None:
-        """An actor's reward: the part of the reward called like the actor, else the rollout's."""
+        """An actor's reward: the component of the verdict that is called like the actor, else the
+        rollout's reward. The root agent, whose name is empty, has the rollout's.
+        """
         return self.components.get(actor, self.reward) if actor else self.reward
 
     @property
@@ -225,6 +227,27 @@ class RolloutGroup:
         `gymmesh_trainers.advantages`. Zeros where `no_spread`.
         """
         return advantages(self.rewards)
+
+    @property
+    def actors(self) -> list[str]:
+        """The actors that spoke in `rollouts` and are trained, by name; the root agent's name is
+        empty.
+        """
+        return sorted({actor for one in self.rollouts for actor in one.by_actor})
+
+    def rewards_of(self, actor: str) -> list[float | None]:
+        """An actor's reward in each of `rollouts` (see `Rollout.reward_of`); None in those in
+        which it did not speak.
+        """
+        return [one.reward_of(actor) if actor in one.by_actor else None for one in self.rollouts]
+
+    def advantages_of(self, actor: str) -> list[float | None]:
+        """An actor's rewards relative to one another, as `advantages`; None where `rewards_of`
+        has None, which does not count.
+        """
+        rewards = self.rewards_of(actor)
+        found = iter(advantages([one for one in rewards if one is not None]))
+        return [None if one is None else next(found) for one in rewards]
 
     @property
     def no_spread(self) -> bool:

@@ -15,7 +15,7 @@ from typing import Final
 
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.tokens import CallTokens, call_tokens
+from gymmesh_client.rollout import CallTokens, call_tokens
 from gymmesh_responses import TOKEN_BYTES, unpack_ids, unpack_logprobs
 
 __all__ = ["NO_VERSION", "TrainingSample", "samples_of"]
@@ -34,7 +34,7 @@ class TrainingSample:
         logprobs: of each sampled id, as it was sampled; 0.0 elsewhere. Empty where the engine
             gave none.
         weights_versions: of the weights that sampled the id; NO_VERSION elsewhere.
-        actor: who spoke; empty for the root agent.
+        actor: the actor that spoke; empty for the root agent.
         prompt_length: how many tokens the path's first call read: the prompt.
     """
 

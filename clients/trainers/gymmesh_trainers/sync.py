@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections import Counter
-from collections.abc import Coroutine, Iterator, Sequence
-from contextlib import suppress
-from typing import Any, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from gymmesh_trainers.collecting import TrainerCollector
+from gymmesh_trainers.loop_thread import LoopThread
 from gymmesh_trainers.place import Place
 from gymmesh_trainers.rollouts import FailedRollout, Rollout, RolloutGroup
 from gymmesh_trainers.tasks import TaskLike, Tasks
 
 __all__ = ["SyncCollector", "collect_sync"]
-
-T = TypeVar("T")
 
 
 class SyncCollector:
@@ -27,23 +23,22 @@ class SyncCollector:
 
     def __init__(self, place: Place, **options: Any) -> None:
         self._collector = TrainerCollector(place, **options)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="gymmesh", daemon=True)
+        self._thread = LoopThread()
 
     def __enter__(self) -> SyncCollector:
         self._thread.start()
         try:
-            self._run(self._collector.__aenter__())
+            self._thread.run(self._collector.__aenter__())
         except BaseException:
-            self._end()
+            self._thread.end()
             raise
         return self
 
     def __exit__(self, *error: object) -> None:
         try:
-            self._run(self._collector.__aexit__(*error))
+            self._thread.run(self._collector.__aexit__(*error))
         finally:
-            self._end()
+            self._thread.end()
 
     @property
     def counts(self) -> Counter[str]:
@@ -57,7 +52,7 @@ class SyncCollector:
 
     def set_weights_version(self, version: int) -> None:
         """See TrainerCollector."""
-        self._run(self._collector.set_weights_version(version))
+        self._thread.run(self._collector.set_weights_version(version))
 
     def step(self, tasks: Tasks, *, groups: int | None = None) -> Iterator[RolloutGroup]:
         """See TrainerCollector."""
@@ -65,39 +60,23 @@ class SyncCollector:
         try:
             while True:
                 try:
-                    group = self._run(anext(found))
+                    group = self._thread.run(anext(found))
                 except StopAsyncIteration:
                     return
                 yield group
         finally:
-            self._run(found.aclose())
+            self._thread.run(found.aclose())
 
     def one(self, task: TaskLike, *, repeat: int = 0) -> Rollout | FailedRollout:
         """See TrainerCollector."""
-        return self._run(self._collector.one(task, repeat=repeat))
+        return self._thread.run(self._collector.one(task, repeat=repeat))
 
     def many(self, tasks: Sequence[TaskLike]) -> list[Rollout | FailedRollout]:
         """See TrainerCollector."""
-        return self._run(self._collector.many(tasks))
-
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        found: T = asyncio.run_coroutine_threadsafe(_awaited(work), self._loop).result()
-        return found
-
-    def _end(self) -> None:
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        self._loop.close()
+        return self._thread.run(self._collector.many(tasks))
 
 
 def collect_sync(place: Place, tasks: Tasks, **options: Any) -> Iterator[RolloutGroup]:
     """`collect` for synchronous code."""
     with SyncCollector(place, **options) as collector:
         yield from collector.step(tasks)
-
-
-async def _awaited(work: Any) -> Any:
-    # `anext` gives an awaitable that is no coroutine; a task raises no StopAsyncIteration.
-    return await work

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import TaskDefaults, UserError
 from gymmesh_model.backends.tokens_in import Generate, TokenBackend
 from gymmesh_resource import Task
@@ -27,7 +28,7 @@ from gymmesh_trainers.rollouts import FailedRollout, Rollout
 from gymmesh_trainers.sync import SyncCollector
 from gymmesh_trainers.tasks import TaskLike, messages_of
 
-__all__ = ["TrlRollouts"]
+__all__ = ["TrlRollouts", "plain_prompt", "trl_rows"]
 
 _REWARD: Final = "gymmesh_reward"
 _UNNAMED: Final = TaskDefaults("-", "-")  # the mesh knows its own defaults
@@ -98,18 +99,7 @@ class TrlRollouts:
     def _add(self, message: Any) -> None:
         message.environment = message.environment.removeprefix(_UNNAMED.environment)
         message.agent = message.agent.removeprefix(_UNNAMED.agent)
-        given = params_to_dict(message.params)
-        prompt = given.get("input")
-        if isinstance(prompt, str):
-            prompt = [{"role": "user", "content": prompt}]
-        plain = [{"role": one.get("role"), "content": one.get("content")} for one in prompt or []]
-        if not plain or not all(isinstance(one["content"], str) for one in plain):
-            raise UserError(
-                f"task {message.task_id}: its input must be messages with plain texts, for TRL's "
-                "dataset holds the prompt"
-            )
-        if given.get("instructions"):
-            plain.insert(0, {"role": "system", "content": given["instructions"]})
+        plain = plain_prompt(message)
         key = dumps(plain)
         if key in self._tasks:
             raise UserError(
@@ -148,6 +138,23 @@ class TrlRollouts:
             self._collector = SyncCollector(self._place, model=model, **settings)
             self._collector.__enter__()
         return self._collector
+
+
+def plain_prompt(task: pb.Task) -> list[dict[str, Any]]:
+    """A task's input as messages with plain texts. Raises UserError where it is something else."""
+    given = params_to_dict(task.params)
+    prompt = given.get("input")
+    if isinstance(prompt, str):
+        prompt = [{"role": "user", "content": prompt}]
+    plain = [{"role": one.get("role"), "content": one.get("content")} for one in prompt or []]
+    if not plain or not all(isinstance(one["content"], str) for one in plain):
+        raise UserError(
+            f"task {task.task_id}: its input must be messages with plain texts, for TRL's dataset "
+            "holds the prompt"
+        )
+    if given.get("instructions"):
+        plain.insert(0, {"role": "system", "content": given["instructions"]})
+    return plain
 
 
 def trl_rows(

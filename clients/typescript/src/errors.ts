@@ -16,7 +16,7 @@ const PREFIX = "ERROR_REASON_";
 /** The trailer that carries a google.rpc.Status. */
 export const STATUS_KEY = "grpc-status-details-bin";
 
-/** What a reason means to whoever receives it. */
+/** What a reason means to the receiver. */
 export interface ReasonRule {
   /** The reason's name, without its prefix. */
   readonly reason: string;

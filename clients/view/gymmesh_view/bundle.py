@@ -102,9 +102,7 @@ def _write(
     size = first = written = 0
     for row in _chosen(reading, filters, sort, limit):
         detail = reading.rollout(row["key"])
-        detail["tokens"] = {
-            str(call["call"]): reading.tokens(row["key"], call["call"]) for call in detail["calls"]
-        }
+        detail["tokens"] = _tokens(reading, row["key"], detail)
         row["part"], row["text"] = first, _searched(row, detail)
         row["tools"] = sorted({one["name"] for one in detail["items"] if one["kind"] == "call"})
         row["actors"] = [one["name"] for one in detail["actors"]]
@@ -129,6 +127,18 @@ def _write(
     return BundleSummary(len(summaries), chosen - len(summaries), written)
 
 
+def _tokens(reading: Reading, key: str, detail: Json) -> Json:
+    """The tokens of all model calls, by `thread.call`."""
+    threads = [(0, detail["calls"])]
+    for actor in detail["actors"]:
+        threads += [(one["thread"], one["calls"]) for one in actor["conversations"]]
+    return {
+        f"{thread}.{call['call']}": reading.tokens(key, call["call"], thread)
+        for thread, calls in threads
+        for call in calls
+    }
+
+
 def _page_file(name: str) -> bytes:
     """A file of the page; index.html says that there is a bundle beside it."""
     return static_file(name).replace(b'<html lang="en">', b'<html lang="en" data-bundle>')
@@ -148,7 +158,8 @@ def _chosen(reading: Reading, filters: Filters, sort: Sort, limit: int) -> list[
 def _searched(row: Json, detail: Json) -> str:
     """The text that a search in the bundle looks in."""
     pieces = [row["task"], row["rollout_id"]]
-    for item in detail["items"]:
+    spoken = [one["items"] for actor in detail["actors"] for one in actor["conversations"]]
+    for item in [item for items in (detail["items"], *spoken) for item in items]:
         pieces += [item.get("name", ""), *(part["text"] for part in item["parts"])]
     return "\n".join(pieces)[:_SEARCHED].lower()
 

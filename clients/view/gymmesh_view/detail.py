@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from gymmesh_data import StoredRollout
 from gymmesh_view.call_tokens import calls_of
-from gymmesh_view.conversation import items_of, laid_out, shown_item
-from gymmesh_view.summary import Json, actors_of, clean, object_of, text_of
+from gymmesh_view.conversation import items_of, laid_out
+from gymmesh_view.summary import Json, actors_in, clean, conversations_of, object_of, text_of
 
 _SHOWN: Final = frozenset(
     (
@@ -18,8 +19,12 @@ _SHOWN: Final = frozenset(
 )  # fmt: skip
 
 
-def detail_of(rollout: StoredRollout) -> Json:
-    """What a row says of a rollout, in the parts that a page has for it."""
+def detail_of(rollout: StoredRollout, actors: Mapping[str, Json]) -> Json:
+    """What a row says of a rollout, in the parts that a page has for it.
+
+    Args:
+        actors: those that its trace has, for a row that has none.
+    """
     row = rollout.row
     params = {
         key: value
@@ -34,7 +39,7 @@ def detail_of(rollout: StoredRollout) -> Json:
         "instructions": clean(rollout.instructions),
         "tools": [_tool(tool) for tool in rollout.tools],
         "items": items_of(rollout.first_items, rollout.output),
-        "actors": _actors(row),
+        "actors": actors_shown(actors_in(row) or actors),
         "calls": calls_of(rollout.output),
         "forks": _forks(rollout.metadata),
         "weights": _numbers(rollout.metadata.get("weights_versions")),
@@ -85,23 +90,52 @@ def _tool(tool: Json) -> Json:
     }
 
 
-def _actors(row: Json) -> list[Json]:
-    found = []
-    for name, said in actors_of(row).items():
-        items: list[Json] = []
-        for key in ("first_items", "items", "output", "messages"):
-            value = said.get(key)
-            for one in value if isinstance(value, list) else []:
-                if isinstance(one, dict):
-                    items.append(shown_item(one) | {"prompt": key == "first_items"})
+def actors_shown(actors: Mapping[str, Json]) -> list[Json]:
+    """Actors as a page has them: `name`, `reward`, `about`, and `conversations`, each with `thread`
+    (its number among all of the rollout, from 1), `after`, `items` and `calls`.
+    """
+    found: list[Json] = []
+    thread = 0
+    for name, said in actors.items():
+        conversations = []
+        for one in conversations_of(said):
+            thread += 1
+            conversations.append(
+                {
+                    "thread": thread,
+                    "after": text_of(one, "after"),
+                    "items": items_of([], one["items"]),
+                    "calls": calls_of(one["items"]),
+                }
+            )
         found.append(
             {
                 "name": name,
                 "reward": _float(said.get("reward")),
-                "items": items,
+                "about": _about(said),
+                "conversations": conversations,
             }
         )
     return found
+
+
+def items_of_thread(actors: Mapping[str, Json], thread: int) -> list[Json]:
+    """The items of an actor's conversation by its number; empty where there is none."""
+    said = [one for actor in actors.values() for one in conversations_of(actor)]
+    items: list[Json] = said[thread - 1]["items"] if thread <= len(said) else []
+    return items
+
+
+def _about(actor: Json) -> str:
+    said = actor.get("models")
+    models = [clean(one) for one in (said if isinstance(said, list) else []) if type(one) is str]
+    facts = [f"model {', '.join(models)}"] if models else []
+    calls = _whole(actor.get("model_calls"))
+    facts += [f"{calls} model call{'' if calls == 1 else 's'}"] if calls else []
+    trainable = actor.get("trainable")
+    if isinstance(trainable, bool):
+        facts.append("trained" if trainable else "not trained")
+    return " · ".join(facts)
 
 
 def _forks(metadata: Json) -> list[Json]:

@@ -35,12 +35,14 @@ class Filters:
         text: words that all stand in it, in any order; the last may be the beginning of one.
         outcome: `completed` or `failed`.
         no_reward: whether only rollouts without a reward are wanted.
+        run: one of these runs and files, as `labels` calls them.
         stop, environment, agent, model, cause, boundary, verdict: one of these.
         tag, tool, actor: all of these.
         tokens: whether token ids were captured.
     """
 
     text: str = ""
+    run: tuple[str, ...] = ()
     environment: tuple[str, ...] = ()
     agent: tuple[str, ...] = ()
     model: tuple[str, ...] = ()
@@ -86,7 +88,7 @@ def parse_filters(query: Mapping[str, Sequence[str]]) -> Filters:
             continue
         if len(values) > _MOST_NAMES:
             raise UserError(f"{field.name}: has more than {_MOST_NAMES} values")
-        if field.name in _ONE_OF or field.name in _SETS:
+        if field.name in _ONE_OF or field.name in _SETS or field.name == "run":
             said[field.name] = tuple(values)
         elif field.name in ("no_reward", "tokens"):
             said[field.name] = values[-1] == "1"
@@ -119,6 +121,10 @@ def where_of(filters: Filters) -> tuple[str, list[Any]]:
                 f"{name} IN (SELECT id FROM names WHERE kind = '{name}' AND name IN ({marks}))"
             )
             values += wanted
+    if filters.run:
+        marks = ", ".join("?" * len(filters.run))
+        parts.append(f"file IN (SELECT id FROM files WHERE run IN ({marks}))")
+        values += filters.run
     for kind, column in _SETS.items():
         for name in getattr(filters, kind):
             parts.append(
@@ -155,10 +161,13 @@ def where_of(filters: Filters) -> tuple[str, list[Any]]:
     return " AND ".join(parts) or "1", values
 
 
-def order_of(sort: Sort) -> str:
-    """The ORDER BY of the table `rollouts`."""
-    column, direction = SORTS[sort.by], " DESC" if sort.descending else ""
-    return f"id{direction}" if column == "id" else f"{column}{direction} NULLS LAST, id{direction}"
+def order_of(sort: Sort, *, backward: bool = False) -> str:
+    """The ORDER BY of the table `rollouts`; `backward`: from the last row to the first."""
+    column = SORTS[sort.by]
+    direction = " DESC" if sort.descending != backward else ""
+    if column == "id":
+        return f"id{direction}"
+    return f"{column}{direction} NULLS {'FIRST' if backward else 'LAST'}, id{direction}"
 
 
 def match_of(text: str) -> str:

@@ -22,9 +22,7 @@ from gymmesh_client.journal.records import (
     RESERVED_TYPE,
     ROWS,
     BadRecord,
-    Blanked,
     Compacted,
-    Erased,
     Outcome,
     Place,
     RowFile,
@@ -34,6 +32,7 @@ from gymmesh_client.journal.records import (
 )
 from gymmesh_client.journal.row_files import open_row_file
 from gymmesh_client.journal.state import RunState
+from gymmesh_responses import loads
 from gymmesh_view.row_places import Placed, placed_rows
 
 Json = dict[str, Any]
@@ -71,9 +70,9 @@ class FileFollower:
         self._state = state
 
     @property
-    def ended(self) -> bool:
-        """Whether nothing more is expected."""
-        return True
+    def ended(self) -> Json | None:
+        """A file has no end of its own."""
+        return {}
 
     def size(self) -> tuple[int, int]:
         """Bytes taken in, and bytes in all."""
@@ -135,9 +134,9 @@ class RunFollower:
             self._restore(state)
 
     @property
-    def ended(self) -> bool:
-        """Whether the run's last session ended as it should."""
-        return self._run.ended is not None
+    def ended(self) -> Json | None:
+        """What the run's last session said at its end; None while it goes on, or was killed."""
+        return self._run.ended
 
     def size(self) -> tuple[int, int]:
         """Bytes of rows taken in, and bytes in all."""
@@ -203,18 +202,15 @@ class RunFollower:
             kind, shard, offset, _, _, extent, _ = record.place
             run.reach((kind, shard), offset + extent)
             return 1
-        if isinstance(record, Superseded | Blanked):
-            run.note_superseded(record)
+        if isinstance(record, Superseded):
             place = record.place
+            run.superseded.append(place)
             path = self._files.row_file(*place.file)
             batch.removed.append((path, place.offset, place.inner))
             return 0
         run.apply_to_run(record)
         if isinstance(record, Compacted):
             self._reset((record.kind, record.shard), batch)
-        elif isinstance(record, Erased):
-            for kind, shard, _ in record.sizes:
-                self._reset((kind, shard), batch)
         return 0
 
     def _reset(self, file: RowFile, batch: Batch) -> None:
@@ -293,7 +289,13 @@ def _whole_line(fd: int, size: int, last: Placed) -> bool:
     """Whether the last line of a file is whole: it ends in a newline, or is JSON without one."""
     if os.pread(fd, 1, size - 1) == b"\n":
         return True
-    return last.line.rstrip().endswith(b"}")
+    if not last.line.rstrip().endswith(b"}"):
+        return False
+    try:
+        loads(last.line)
+    except ValueError:  # more of it is still to be written
+        return False
+    return True
 
 
 def _size(path: Path) -> int:

@@ -23,9 +23,10 @@ import platformdirs
 
 from gymmesh_client import UserError
 from gymmesh_view.following import Batch, FileFollower, RunFollower
-from gymmesh_view.sources import Source
+from gymmesh_view.sources import Source, labels
 from gymmesh_view.summary import Summary, row_of, summary_of
 from gymmesh_view.tables import TABLES, VERSION, Names, connect, delete_file, delete_row, insert
+from gymmesh_view.trace_actors import forget, join, note, spoken_in
 
 _POLL_S: Final = 0.5
 _OLD_S: Final = 30 * 86_400
@@ -36,7 +37,7 @@ def index_path(sources: Sequence[Source]) -> Path:
     """Where the index of some sources is."""
     own = os.environ.get("GYMMESH_CACHE_DIR")
     folder = (Path(own) if own else platformdirs.user_cache_path("gymmesh")) / "view"
-    named = "\0".join(sorted(str(source.path.resolve()) for source in sources))
+    named = "\0".join(str(source.path.resolve()) for source in sources)  # numbered in this order
     return folder / f"{hashlib.sha256(named.encode('utf-8', 'surrogateescape')).hexdigest()}.sqlite"
 
 
@@ -152,6 +153,7 @@ class _Work:
         self._changes = int(get(database, "changes") or 0)
         self._files: dict[Path, int] = {}
         self._problems = list(get(database, "problems") or [])
+        self._labels = labels([source.path for source in indexer.sources])
         self._followers = [self._follower(number) for number in range(len(indexer.sources))]
         self._shown: Any = None
 
@@ -162,6 +164,7 @@ class _Work:
                 self._take(number, batch)
                 if self._indexer.stopped:
                     return
+            self._take_actors(number)
 
     def finish(self, state: str, error: str = "") -> None:
         """Note what the index is now, where that is news."""
@@ -188,6 +191,10 @@ class _Work:
             place = (placed.offset, placed.inner, placed.length, placed.extent)
             rows.append((path, one, place))
         with _transaction(self._database):
+            if batch.resets and source.run is not None:
+                # The same rows may come again, in other places.
+                forget(self._database, number)
+                _put(self._database, f"trace {source.path}", 0)
             for path in batch.resets:
                 delete_file(self._database, self._file(number, path))
                 self._problems = [one for one in self._problems if not one.startswith(f"{path}:")]
@@ -206,6 +213,23 @@ class _Work:
             _put(self._database, f"source {source.path}", batch.state)
             self._progress("indexing", "")
 
+    def _take_actors(self, number: int) -> None:
+        """What the trace of a run says of actors, which may be there before the row or after it."""
+        source = self._indexer.sources[number]
+        if source.run is None:
+            return
+        key = f"trace {source.path}"
+        for found, end in spoken_in(source.run.rows, int(get(self._database, key) or 0)):
+            with _transaction(self._database):
+                note(self._database, self._names, number, found)
+                _put(self._database, key, end)
+            if self._indexer.stopped:
+                return
+        with _transaction(self._database):
+            if join(self._database, number):
+                self._changes += 1
+                _put(self._database, "changes", self._changes)
+
     def _progress(self, state: str, error: str) -> None:
         sizes = [follower.size() for follower in self._followers]
         shown = {
@@ -214,7 +238,7 @@ class _Work:
             "done": sum(min(one) for one in sizes),
             "bytes": sum(size for _, size in sizes),
             "wrong": len(self._problems),
-            "unfinished": sum(not follower.ended for follower in self._followers),
+            "ended": [follower.ended for follower in self._followers],
         }
         if shown != self._shown:
             _put(self._database, "progress", shown)
@@ -225,7 +249,8 @@ class _Work:
         if known is None:
             name = str(path)
             self._database.execute(
-                "INSERT OR IGNORE INTO files (source, path) VALUES (?, ?)", (source, name)
+                "INSERT OR IGNORE INTO files (source, run, path) VALUES (?, ?, ?)",
+                (source, self._labels[source], name),
             )
             found = self._database.execute("SELECT id FROM files WHERE path = ?", (name,))
             known = self._files[path] = int(found.fetchone()[0])

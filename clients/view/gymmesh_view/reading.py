@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import orjson
 
 from gymmesh_client import UserError
+from gymmesh_client.control.registry import read_entries
 from gymmesh_data import StoredRollout, stored_rollout
 from gymmesh_responses import dumps
 from gymmesh_view.call_tokens import tokens_of
-from gymmesh_view.detail import detail_of
+from gymmesh_view.detail import detail_of, items_of_thread
 from gymmesh_view.row_places import read_row
 from gymmesh_view.sources import Source
 from gymmesh_view.store import RowPlace, Store
-from gymmesh_view.summary import Json, clean, row_of
+from gymmesh_view.summary import Json, actors_in, clean, row_of
 from gymmesh_view.traced import traced
 
 
@@ -28,34 +30,56 @@ class Reading:
         self.sources = sources
 
     def status(self) -> Json:
-        """How far the index is, and what is shown."""
+        """How far the index is, and what is shown: of each run its `state`, see `run_state`."""
+        progress = self.store.progress()
+        ended = progress.pop("ended", None) or [None] * len(self.sources)
+        collected: set[Path] = set()
+        if any(source.run is not None for source in self.sources):
+            collected = {Path(entry.output).resolve() for entry in read_entries()}
         shown = [
-            {"path": clean(str(source.path)), "run": source.run is not None}
-            for source in self.sources
+            {
+                "path": clean(str(source.path)),
+                "run": source.run is not None,
+                "state": run_state(said, source.path.resolve() in collected) if source.run else "",
+            }
+            for source, said in zip(self.sources, ended, strict=False)
         ]
-        return self.store.progress() | {"sources": shown}
+        return progress | {"sources": shown}
 
     def rollout(self, key: str) -> Json:
         """One rollout, in all its parts. Raises UserError where there is none."""
         summary, place = self.store.place(key)
         rollout = self._rollout(place)
-        detail = detail_of(rollout)
-        run = self.sources[place.source].run if place.source < len(self.sources) else None
-        if run is not None and rollout.rollout_id:
-            told = traced(run.rows, rollout.rollout_id, summary["attempt"])
-            detail["timeline"]["spans"] = told["spans"]
-            detail["actors"] = detail["actors"] or told["actors"]
+        told = self._traced(place, rollout, summary["attempt"])
+        detail = detail_of(rollout, told["actors"])
+        detail["timeline"]["spans"] = told["spans"]
         return {"summary": summary} | detail
 
-    def tokens(self, key: str, call: int) -> Json:
-        """The sampled tokens of a model call. Raises UserError where there is no such rollout."""
-        _, place = self.store.place(key)
-        return tokens_of(self._rollout(place).output, call)
+    def tokens(self, key: str, call: int, thread: int = 0) -> Json:
+        """The sampled tokens of a model call. Raises UserError where there is no such rollout.
+
+        Args:
+            thread: the conversation: 0 is the root agent's, others are numbered as `rollout` does.
+        """
+        summary, place = self.store.place(key)
+        rollout = self._rollout(place)
+        if not thread:
+            return tokens_of(rollout.output, call)
+        actors = (
+            actors_in(rollout.row) or self._traced(place, rollout, summary["attempt"])["actors"]
+        )
+        return tokens_of(items_of_thread(actors, thread), call)
 
     def raw(self, key: str) -> bytes:
         """The row as it stands in its file. Raises UserError where there is none."""
         _, place = self.store.place(key)
         return self._line(place)
+
+    def _traced(self, place: RowPlace, rollout: StoredRollout, attempt: int) -> Json:
+        run = self.sources[place.source].run if place.source < len(self.sources) else None
+        if run is None or not rollout.rollout_id:
+            return {"spans": [], "actors": {}}
+        return traced(run.rows, rollout.rollout_id, attempt)
 
     def _rollout(self, place: RowPlace) -> StoredRollout:
         where = f"{place.path.name}: byte {place.offset + place.inner}"
@@ -66,6 +90,19 @@ class Reading:
 
     def _line(self, place: RowPlace) -> bytes:
         return read_row(place.path, place.offset, place.inner, place.length, place.extent)
+
+
+def run_state(ended: Json | None, collected: bool) -> str:
+    """`running`, `finished`, `ended early`, or `not ended`: its collector was killed, or is not to
+    be found since it was started without control.
+
+    Args:
+        ended: what the run's journal says of its end.
+        collected: whether its collector is at work.
+    """
+    if ended is None:
+        return "running" if collected else "not ended"
+    return "ended early" if ended.get("interrupted") else "finished"
 
 
 def to_json(value: Any) -> bytes:

@@ -173,7 +173,8 @@ class ViewServer:
 
     async def _tokens(self, request: web.Request) -> Any:
         call = _whole(request, "call", 0, 1 << 31)
-        return await self._read(self._reading.tokens, _one(request, "key"), call)
+        thread = _whole(request, "thread", 0, 1 << 31)
+        return await self._read(self._reading.tokens, _one(request, "key"), call, thread)
 
     async def _task(self, request: web.Request) -> Any:
         return {"rows": await self._read(self._reading.store.repeats, _one(request, "task"))}

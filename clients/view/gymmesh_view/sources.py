@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -12,7 +12,7 @@ from gymmesh_client import OutputFiles, UserError
 from gymmesh_client.journal.log import frames_of, mapped
 from gymmesh_client.journal.records import BadRecord, Session, decode
 from gymmesh_view.row_places import placed_rows
-from gymmesh_view.summary import row_of
+from gymmesh_view.summary import clean, row_of
 
 _JOURNAL: Final = ".journal"
 _FILES: Final = (".jsonl", ".jsonl.zst")
@@ -64,6 +64,14 @@ def find_sources(paths: Iterable[Path]) -> Found:
         named = ", ".join(map(str, paths)) or "nothing"
         raise UserError(f"{named}: has no rollouts; they are what gym-cli collect writes")
     return found
+
+
+def labels(paths: Sequence[Path]) -> list[str]:
+    """What to call each of some runs and files: its path from the folder that all are in."""
+    if not paths:
+        return []
+    common = os.path.commonpath([path.parent for path in paths])
+    return [clean(path.relative_to(common).as_posix()) for path in paths]
 
 
 def _add(found: Found, source: Source) -> None:

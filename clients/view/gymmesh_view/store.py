@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ _LISTED: Final = """
     SELECT r.id, p.rollout_id, t.name, r.repeat, r.attempt, r.outcome, e.name, a.name, m.name,
            r.reward, v.name, s.name, b.name, c.name, r.turns, r.tool_calls, r.input_tokens,
            r.output_tokens, r.duration_us, r.started_at, r.flags, r.tags, p.title, f.source,
-           p.file, p.offset, p.inner
+           f.run, p.file, p.offset, p.inner
     FROM rollouts r JOIN places p ON p.id = r.id JOIN files f ON f.id = r.file
     JOIN names t ON t.id = r.task JOIN names e ON e.id = r.environment
     JOIN names a ON a.id = r.agent JOIN names m ON m.id = r.model
@@ -31,7 +32,7 @@ _LISTED: Final = """
 _KEYS: Final = (
     "id", "rollout_id", "task", "repeat", "attempt", "outcome", "environment", "agent", "model",
     "reward", "verdict", "stop", "boundary", "cause", "turns", "tool_calls", "input_tokens",
-    "output_tokens", "duration_us", "started_at", "flags", "tags", "title", "source",
+    "output_tokens", "duration_us", "started_at", "flags", "tags", "title", "source", "run",
 )  # fmt: skip
 _FACETS: Final = (
     "environment", "agent", "model", "stop", "boundary", "cause", "verdict", "tag", "tool", "actor",
@@ -56,10 +57,15 @@ class RowPlace:
 
 
 class Store:
-    """An index, open for reading; used from several threads, each with a connection of its own."""
+    """An index, open for reading; used from several threads, each with a connection of its own.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        deep: from this offset on, it is looked whether the end of a list is nearer.
+    """
+
+    def __init__(self, path: Path, deep: int = 2_000) -> None:
         self._path = path
+        self._deep = deep
         self._local = threading.local()
         self._all: list[sqlite3.Connection] = []
         self._lock = threading.Lock()
@@ -88,11 +94,18 @@ class Store:
         """Some rows of the table."""
         where, values = where_of(filters)
         with self._reading() as database:
-            return self._rows(
+            backward = False
+            if offset >= self._deep:
+                beyond = self._count(database, where, values) - offset - limit
+                if backward := beyond < offset:
+                    limit, offset = max(0, limit + min(0, beyond)), max(0, beyond)
+            order = order_of(sort, backward=backward)
+            rows = self._rows(
                 database,
-                f"SELECT id FROM rollouts WHERE {where} ORDER BY {order_of(sort)} LIMIT ? OFFSET ?",
+                f"SELECT id FROM rollouts WHERE {where} ORDER BY {order} LIMIT ? OFFSET ?",
                 [*values, limit, offset],
             )
+            return rows[::-1] if backward else rows
 
     def counted(self, filters: Filters) -> int:
         """How many rollouts there are of these."""
@@ -121,6 +134,10 @@ class Store:
                     (kind, _MOST_NAMES + 1),
                 )
                 found[kind] = [name for (name,) in names]
+            runs = database.execute(
+                "SELECT DISTINCT run FROM files ORDER BY run LIMIT ?", (_MOST_NAMES + 1,)
+            )
+            found["run"] = [run for (run,) in runs]
             return found
 
     def place(self, key: str) -> tuple[Json, RowPlace]:
@@ -239,13 +256,13 @@ def _overview(database: sqlite3.Connection, where: str, values: list[Any]) -> Js
     totals = all_of(
         "SELECT count(*), coalesce(sum(outcome), 0), count(reward), avg(reward), min(reward), "
         "max(reward), avg(turns), avg(output_tokens), avg(duration_us), count(DISTINCT task), "
-        "sum(input_tokens), sum(output_tokens) FROM rollouts WHERE {where}"
+        "sum(input_tokens), sum(output_tokens), min(turns), max(turns) FROM rollouts WHERE {where}"
     )[0]
     names = (
         "rollouts", "failed", "rewarded", "mean_reward", "min_reward", "max_reward", "turns",
         "output_tokens", "duration_us", "tasks", "input_total", "output_total",
     )  # fmt: skip
-    found: Json = {"totals": dict(zip(names, totals, strict=True))}
+    found: Json = {"totals": dict(zip(names, totals, strict=False))}
     found["environments"] = [
         {"name": name, "rollouts": count, "failed": failed, "mean_reward": mean, "turns": turns}
         for name, count, failed, mean, turns in all_of(
@@ -269,8 +286,7 @@ def _overview(database: sqlite3.Connection, where: str, values: list[Any]) -> Js
         )
     ]
     found["rewards"] = _histogram(all_of, "reward", totals[4], totals[5])
-    low, high = all_of("SELECT min(turns), max(turns) FROM rollouts WHERE {where}")[0]
-    found["turns"] = _histogram(all_of, "turns", low, high)
+    found["turns"] = _histogram(all_of, "turns", *totals[-2:])
     return found
 
 
@@ -279,27 +295,25 @@ def _named(rows: list[tuple[Any, ...]]) -> list[Json]:
 
 
 def _histogram(all_of: Any, column: str, low: Any, high: Any) -> list[Json]:
-    """Bins of one width from the lowest to the highest value: `from`, `to`, `count`; where there
-    are few values, a bin for each.
+    """Bins of one width from the lowest to the highest value: `from`, `to`, `count`. Where none has
+    two different values in it, those that are not empty, each from its value to its value.
     """
     if low is None:
         return []
-    few = all_of(
-        f"SELECT {column}, count(*) FROM rollouts WHERE {{where}} AND {column} IS NOT NULL "
-        f"GROUP BY {column} LIMIT {_BINS + 1}"
-    )
-    if len(few) <= _BINS:
-        return [{"from": value, "to": value, "count": count} for value, count in few]
     width = (high - low) / _BINS
-    counts = dict(
-        all_of(
-            f"SELECT min(CAST(({column} - ?) / ? AS INTEGER), ?), count(*) FROM rollouts "
-            f"WHERE {{where}} AND {column} IS NOT NULL GROUP BY 1",
-            low,
-            width,
-            _BINS - 1,
-        )
+    if not (width and math.isfinite(width)):
+        width = 1.0
+    bins = all_of(
+        f"SELECT CAST(max(0, min(({column} - ?) / ?, ?)) AS INTEGER) AS bin, count(*), "
+        f"min({column}), max({column}) FROM rollouts "
+        f"WHERE {{where}} AND {column} IS NOT NULL GROUP BY bin",
+        low,
+        width,
+        _BINS - 1,
     )
+    if all(least == most for _, _, least, most in bins):
+        return [{"from": least, "to": most, "count": count} for _, count, least, most in bins]
+    counts = {number: count for number, count, _, _ in bins}
     return [
         {"from": low + at * width, "to": low + (at + 1) * width, "count": counts.get(at, 0)}
         for at in range(_BINS)

@@ -110,7 +110,7 @@ def summary_of(row: Any, where: str) -> Summary:
         flags=_flags(rollout.first_items, rollout.output),
         tags=_tags(row),
         tools=tuple(sorted({text_of(one, "name") for one in calls} - {""})),
-        actors=tuple(sorted(actors_of(row))),
+        actors=tuple(sorted(actors_in(row))),
         title=_title(rollout.first_items),
         words=_words(rollout.task_id, rollout.rollout_id, rollout.instructions, row, status),
     )
@@ -133,7 +133,7 @@ def clean(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def actors_of(row: Json) -> dict[str, Json]:
+def actors_in(row: Json) -> dict[str, Json]:
     """The actors whose conversations a row has, by name: `actors`, an object or a list of objects
     with a name.
     """
@@ -146,6 +146,18 @@ def actors_of(row: Json) -> dict[str, Json]:
         if name:
             found[name] = one
     return found
+
+
+def conversations_of(actor: Json) -> list[Json]:
+    """An actor's conversations, each with `items`: those that rows have, or the one that other
+    writers put beside the actor's name.
+    """
+    said = actor.get("conversations")
+    if isinstance(said, list):
+        return [one | {"items": _objects(one.get("items"))} for one in said if type(one) is dict]
+    keys = ("first_items", "items", "output", "messages")
+    items = [item for key in keys for item in _objects(actor.get(key))]
+    return [{"items": items}] if items else []
 
 
 def texts_of(content: Any) -> Iterator[str]:
@@ -168,6 +180,10 @@ def row_of(line: bytes, where: str) -> Any:
         return loads(line)
     except ValueError as error:
         raise UserError(f"{where}: is not a line of JSON: {error}") from None
+
+
+def _objects(value: Any) -> list[Json]:
+    return [one for one in (value if isinstance(value, list) else []) if isinstance(one, dict)]
 
 
 def _finite(number: float) -> bool:
@@ -235,7 +251,12 @@ def _words(task_id: str, rollout_id: str, instructions: str, row: Json, status: 
     if isinstance(first, str):
         pieces.append(first)
         first = []
-    for items in (first, row["response"].get("output")):
+    spoken = [
+        conversation["items"]
+        for actor in actors_in(row).values()
+        for conversation in conversations_of(actor)
+    ]
+    for items in (first, row["response"].get("output"), *spoken):
         for item in items if isinstance(items, list) else []:
             if left <= 0:
                 break

@@ -4,29 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import UserError
-from gymmesh_client.conversation import conversation
-from gymmesh_client.fold import StreamViolation, fold
-from gymmesh_client.traces.reader import open_trace
-from gymmesh_responses import items_to_list
-from gymmesh_view.conversation import shown_item
+from gymmesh_client.rollout import RolloutParts, StreamViolation, fold, read
+from gymmesh_client.rows import actors_of
+from gymmesh_client.traces import open_trace
 from gymmesh_view.summary import Json, clean
 
 _MOST_SPANS: Final = 2_000
 
 
 def traced(rows: Path, rollout_id: str, attempt: int) -> Json:
-    """`spans` (name, kind, actor, start_us and duration_us from the rollout's start) and `actors`;
-    empty where there is no trace of the rollout, or it is damaged.
+    """`spans` (name, kind, actor, start_us and duration_us from the rollout's start) and `actors`,
+    see `actors_of`; empty where there is no trace of the rollout, or it is damaged.
     """
     try:
         with open_trace(rows) as trace:
             events = trace.events(rollout_id, attempt or None)
     except UserError:
-        return {"spans": [], "actors": []}
+        return {"spans": [], "actors": {}}
     return {"spans": spans_of(events), "actors": _actors(events)}
 
 
@@ -67,24 +65,11 @@ def _span(event: pb.RolloutEvent, kind: str) -> tuple[str, str, int]:
     return "", "", 0
 
 
-def _actors(events: list[pb.RolloutEvent]) -> list[Json]:
-    """The conversation of each actor but the root agent: that of its last call."""
+def _actors(events: list[pb.RolloutEvent]) -> Json:
     if not events:
-        return []
+        return {}
     try:
         rollout = fold(events, events[0].rollout_id, events[0].attempt)
-        last: dict[str, Any] = {call.actor: call for call in rollout.model_calls if call.actor}
-        return [
-            {
-                "name": clean(name),
-                "reward": None,
-                "items": [
-                    shown_item(item) | {"prompt": False}
-                    for item in items_to_list(conversation(rollout, call.call_id))
-                    if isinstance(item, dict)
-                ],
-            }
-            for name, call in sorted(last.items())
-        ]
+        return actors_of(read(RolloutParts.of(rollout)))
     except (StreamViolation, ValueError):
-        return []
+        return {}

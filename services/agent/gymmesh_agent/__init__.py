@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from .context import RolloutContext as RolloutContext
     from .context import ToolAnswer as ToolAnswer
     from .context import TurnAnswer as TurnAnswer
-    from .scope import RolloutScope as RolloutScope
     from .service import AgentService as AgentService
 
 __all__ = [
@@ -33,7 +32,6 @@ __all__ = [
     "ContextExceeded",
     "ModelCall",
     "RolloutContext",
-    "RolloutScope",
     "StopRollout",
     "ToolAnswer",
     "TurnAnswer",
@@ -47,7 +45,6 @@ _HOME = {
     "ContextExceeded": "agent",
     "ModelCall": "context",
     "RolloutContext": "context",
-    "RolloutScope": "scope",
     "StopRollout": "agent",
     "ToolAnswer": "context",
     "TurnAnswer": "context",

@@ -29,7 +29,7 @@ from gymmesh_responses import (
     params_to_dict,
 )
 from gymmesh_runtime.errors import MeshError, field_invalid
-from gymmesh_runtime.text.names import check_name
+from gymmesh_runtime.names import check_name
 
 if TYPE_CHECKING:
     from google.protobuf.internal.containers import RepeatedCompositeFieldContainer

@@ -24,8 +24,8 @@ from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.names import check_name
 from gymmesh_runtime.peers import PeerDirectory
-from gymmesh_runtime.text.names import check_name
 
 AGENT_SERVICE = "gymmesh.agent.v1.AgentService"
 _CLOSE_S = 4.0

@@ -21,12 +21,12 @@ from aiohttp.http import HttpProcessingError
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_discovery.backends.base import RegistryBackend
+from gymmesh_runtime.addresses import at_port, log_exposure
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.security.exposure import check_plain
 from gymmesh_runtime.security.readers import Readers
-from gymmesh_runtime.serving.listening import at_port, log_exposure
 
 _log = logging.getLogger("gymmesh.discovery")
 

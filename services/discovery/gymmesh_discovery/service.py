@@ -14,8 +14,8 @@ from gymmesh_discovery.view import Change, matches
 from gymmesh_runtime import metrics
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError, field_invalid
+from gymmesh_runtime.names import check_name
 from gymmesh_runtime.peers import PeerDirectory
-from gymmesh_runtime.text.names import check_name
 
 KIND: Final = "gymmesh.discovery.v1.DiscoveryService"
 _PAGE: Final = 1000

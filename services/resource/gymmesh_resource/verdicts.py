@@ -54,6 +54,8 @@ class Verdict:
 
     `reward`: the scalar, in the environment's `reward_range`.
     `components`: its parts by name, the same names for every task; finite numbers of any range.
+    One called like an actor of the agent is that actor's reward, for trainers that learn from each
+    actor's conversation; an actor without one has `reward`.
     `evidence`: what it rests on, anything that JSON can hold; goes to the output row.
     """
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
 from gymmesh.discovery.v1 import discovery_pb2
+from gymmesh_runtime.addresses import advertised, at_port
 from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.peers import PeerDirectory, Transport
@@ -25,14 +26,16 @@ from gymmesh_runtime.security.config import SecurityConfig
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.security.exposure import check_exposure
 from gymmesh_runtime.security.readers import Readers
-from gymmesh_runtime.serving.advertised import advertised
-from gymmesh_runtime.serving.directory_watch import DirectoryWatch
-from gymmesh_runtime.serving.listening import at_port
-from gymmesh_runtime.serving.registration import DiscoveryPeer, Registration
-from gymmesh_runtime.serving.service import Service
-from gymmesh_runtime.serving.spare_memory import give_back_spare_memory
-from gymmesh_runtime.telemetry.exposition import MetricsEndpoint, heartbeat
-from gymmesh_runtime.telemetry.logs import name_process
+from gymmesh_runtime.serving import (
+    DirectoryWatch,
+    DiscoveryPeer,
+    MetricsEndpoint,
+    Registration,
+    Service,
+    give_back_spare_memory,
+    heartbeat,
+)
+from gymmesh_runtime.telemetry import name_process
 from gymmesh_runtime.telemetry.tracing import tracing
 from gymmesh_runtime.wire.health_port import HealthPort
 from gymmesh_runtime.wire.options import KEEPALIVE_KEY, KEEPALIVE_S

@@ -9,6 +9,7 @@ import pytest
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import model_pb2
+from gymmesh_agent import plan
 from gymmesh_agent.config import AgentConfig
 from gymmesh_client import InProcessAgent
 from gymmesh_responses import text_of
@@ -19,7 +20,7 @@ from tests.integration.agent.words import (
     hang,
     policy,
 )
-from tests.unit.agent.mesh import ask, running, until
+from tests.unit.agent.mesh import BOUND_S, ask, running, until
 from tests.unit.agent.servicers import (
     ScriptedModel,
     TinyEnvironment,
@@ -67,19 +68,28 @@ async def test_slow_model_is_not_the_rollouts_deadline(path: str) -> None:
     assert failure_in(events) == ("MODEL", "DEADLINE_PASSED")
 
 
+@pytest.fixture
+def slow_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a minute that a rollout has, its last event has nearly all to reach the caller."""
+    monkeypatch.setattr(plan, "_REPLY_S", 58.0)
+    monkeypatch.setattr(plan, "_REPLY_SHARE", 1.0)
+
+
+@pytest.mark.usefixtures("slow_answers")
 async def test_deadline_of_the_rollout(path: str) -> None:
     async with running(path, TinyEnvironment(), policy(hang)) as mesh:
-        events = await mesh.run(timeout=5.0)
+        events = await mesh.run(timeout=60.0)
         assert failure_in(events) == ("DEADLINE", "DEADLINE_PASSED")
         await until(lambda: mesh.model.cancelled)
 
 
+@pytest.mark.usefixtures("slow_answers")
 async def test_a_rollout_in_this_process_keeps_its_deadline_by_itself() -> None:
     events: list[Any] = []
     async with running("direct", TinyEnvironment(), policy(hang)) as mesh:
         agent = InProcessAgent(mesh.service)
-        async with asyncio.timeout(60):
-            await agent.run_rollout(ask(), timeout=5.0, sink=events.append)
+        async with asyncio.timeout(BOUND_S):
+            await agent.run_rollout(ask(), timeout=60.0, sink=events.append)
         await mesh.settled()
     assert failure_in(events) == ("DEADLINE", "DEADLINE_PASSED")
 

@@ -9,7 +9,7 @@ import pytest
 
 from gymmesh.model.v1 import model_pb2
 from gymmesh_runtime.context import CallContext
-from gymmesh_runtime.telemetry.exposition import MetricsEndpoint
+from gymmesh_runtime.serving.exposition import MetricsEndpoint
 from tests.integration.agent.words import Reason, fixed, policy, raising
 from tests.support.scraping import Counted
 from tests.unit.agent.mesh import ask, running

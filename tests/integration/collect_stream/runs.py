@@ -9,7 +9,7 @@ from typing import Any
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.attempt import run_attempt
+from gymmesh_client.attempt import EventListener, run_attempt
 from gymmesh_client.collect_stream import AgentPool, CollectStream, StreamLimits
 from gymmesh_client.rows import FailedAttempt
 from tests.support.collecting import (
@@ -21,7 +21,7 @@ from tests.support.collecting import (
 )
 from tests.support.proxy import Proxy
 
-QUICK = StreamLimits(backoff_s=0.01, backoff_cap_s=0.05, reconnect_s=5.0, acknowledge_s=0.01)
+QUICK = StreamLimits(backoff_s=0.01, backoff_cap_s=0.05, reconnect_s=60.0, acknowledge_s=0.01)
 BOUND_S = 120.0
 
 
@@ -33,7 +33,7 @@ class Run:
         self.came: dict[tuple[str, int], list[bytes]] = {}
 
     async def one(
-        self, request: agent_pb2.RunRolloutRequest, *, timeout_s: float = 60.0, held: bool = True
+        self, request: agent_pb2.RunRolloutRequest, *, timeout_s: float = BOUND_S, held: bool = True
     ) -> None:
         """Run one to its end; its outcome counts as stored then."""
         key = (request.rollout_id, request.attempt)
@@ -86,8 +86,12 @@ def buffer_of(agent: CollectAgent) -> Any:
     return collector.stream.buffer
 
 
-async def attempt_at(pool: AgentPool, number: int, attempt: int = 1) -> pb.Rollout | FailedAttempt:
+async def attempt_at(
+    pool: AgentPool, number: int, attempt: int = 1, on_event: EventListener | None = None
+) -> pb.Rollout | FailedAttempt:
     request = ask(number, attempt, agent="scripted")
-    outcome = await run_attempt(pool.connect, request, repeat_index=0, timeout_s=20.0)
+    outcome = await run_attempt(
+        pool.connect, request, repeat_index=0, timeout_s=BOUND_S, on_event=on_event
+    )
     pool.stored(request.rollout_id, request.attempt)
     return outcome

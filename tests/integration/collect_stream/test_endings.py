@@ -53,24 +53,27 @@ async def test_a_fault_of_the_agent_fails_its_rollout_only() -> None:
 async def test_the_deadline_counts_from_receipt_and_reaches_the_attempt() -> None:
     agent = CollectAgent()
     async with collecting(agent) as (run, _):
-        await run.one(ask(1), timeout_s=20.0)
+        await run.one(ask(1), timeout_s=600.0)
         (context,) = agent.contexts
-        assert 15.0 < context.time_remaining() <= 20.0
+        assert 300.0 < context.time_remaining() <= 600.0
 
 
 async def test_one_whose_time_is_over_before_its_turn_is_refused() -> None:
-    agent = CollectAgent(pause=slow(1.0), config=CollectConfig(capacity=1))
+    agent = CollectAgent(config=CollectConfig(capacity=1))
+    agent.go.clear()
     async with collecting(agent) as (run, _):
         first = asyncio.create_task(run.one(ask(1)))
         await until(lambda: agent.running)
         with pytest.raises(MeshError, match="DEADLINE_PASSED"):
             await run.one(ask(2), timeout_s=0.2)
+        agent.go.set()
         await first
         assert len(agent.requests) == 1
 
 
 async def test_cancelling_one_stops_it_and_no_other() -> None:
-    agent = CollectAgent(pause=slow(0.5))
+    agent = CollectAgent()
+    agent.go.clear()
     stale = metrics.STALE_EVENTS.labels().value
     async with collecting(agent) as (run, _):
         task, other = (asyncio.create_task(run.one(ask(number))) for number in (1, 2))
@@ -78,6 +81,8 @@ async def test_cancelling_one_stops_it_and_no_other() -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+        await until(lambda: agent.running == 1)
+        agent.go.set()
         await other
         await until(lambda: not agent.running)
         assert len(run.came["ro-1", 1]) < 5
@@ -87,16 +92,20 @@ async def test_cancelling_one_stops_it_and_no_other() -> None:
 
 
 async def test_cancelling_one_that_waits_for_its_turn() -> None:
-    agent = CollectAgent(pause=slow(0.4), config=CollectConfig(capacity=1))
+    agent = CollectAgent(config=CollectConfig(capacity=1))
+    agent.go.clear()
     async with collecting(agent) as (run, _):
         first = asyncio.create_task(run.one(ask(1)))
         await until(lambda: agent.running)
+        (collector,) = agent.collectors._collectors.values()
         second = asyncio.create_task(run.one(ask(2)))
-        await until(lambda: next(iter(agent.collectors._collectors.values())).queue.waiting)
+        await until(lambda: collector.queue.waiting)
         second.cancel()
         await asyncio.gather(second, return_exceptions=True)
+        await until(lambda: not collector.queue.waiting)
+        agent.go.set()
         await first
-        await until(lambda: next(iter(agent.collectors._collectors.values())).queue.idle)
+        await until(lambda: collector.queue.idle)
         assert [one.rollout_id for one in agent.requests] == ["ro-1"]
 
 
@@ -122,5 +131,5 @@ async def test_what_a_reader_raises_ends_its_attempt() -> None:
 
     async with collecting(agent) as (run, _):
         with pytest.raises(ValueError, match="not this one"):
-            await run.stream.run(ask(1), timeout_s=20, on_event=object_)
+            await run.stream.run(ask(1), timeout_s=60, on_event=object_)
         await until(lambda: not agent.running)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import sys
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -20,6 +19,7 @@ from tests.integration.collect_stream.runs import (
     QUICK,
     Run,
     attempt_at,
+    buffer_of,
     collecting,
     exact,
     slow,
@@ -31,6 +31,7 @@ from tests.support.collecting import (
     directory_of,
     serve_agent,
 )
+from tests.support.ports import free_port
 from tests.support.proxy import Proxy
 
 
@@ -45,6 +46,21 @@ async def test_rollouts_go_on_while_the_collector_is_away() -> None:
         proxy.heal()
         await task
         assert run.came["ro-1", 1] == exact(ask(1))
+
+
+async def test_a_start_that_is_lost_with_its_connection_is_no_lost_rollout() -> None:
+    agent = CollectAgent()
+    async with collecting(agent) as (run, proxy):
+        await run.one(ask(1))
+        await until(lambda: not len(buffer_of(agent)))  # the agent has nothing more to do
+        proxy.mute()
+        task = asyncio.create_task(run.one(ask(2)))
+        await until(lambda: any(one.sent for one in run.stream._state.in_flight.values()))
+        proxy.cut()
+        proxy.heal()
+        await task
+        assert run.came["ro-2", 1] == exact(ask(2))
+        assert len(agent.requests) == 2
 
 
 async def test_a_collector_that_does_not_come_back_is_forgotten() -> None:
@@ -65,7 +81,7 @@ async def test_a_restarted_agent_ends_what_it_lost_and_takes_more() -> None:
     async with AsyncExitStack() as stack:
         before = CollectAgent(pause=slow(30.0))
         serving = AsyncExitStack()
-        port = await serving.enter_async_context(serve_agent(before))
+        port = await serving.enter_async_context(serve_agent(before, free_port()))
         proxy = await stack.enter_async_context(Proxy(port))
         directory = await stack.enter_async_context(directory_of(proxy.address))
         stream = CollectStream(directory.peer(directory.instances()[0]), proxy.address, QUICK)
@@ -87,20 +103,20 @@ async def test_a_restarted_agent_ends_what_it_lost_and_takes_more() -> None:
 
 
 async def test_an_agent_that_is_killed_costs_its_rollouts_an_attempt_and_no_more() -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     address = f"127.0.0.1:{port}"
     async with AsyncExitStack() as stack:
         directory = await stack.enter_async_context(directory_of(address))
-        pool = AgentPool(directory, replace(QUICK, reconnect_s=20.0))
+        pool = AgentPool(directory, replace(QUICK, reconnect_s=BOUND_S))
         stack.push_async_callback(pool.close)
         first = await _process(stack, port)
-        running = [asyncio.create_task(attempt_at(pool, number)) for number in range(20)]
-        assert first.stdout is not None
-        async with asyncio.timeout(BOUND_S):
-            for _ in running:  # some way into each
-                assert await first.stdout.readline() == b"begun\n"
+        begun: set[str] = set()
+
+        def came(event: pb.RolloutEvent) -> None:
+            begun.add(event.rollout_id)
+
+        running = [asyncio.create_task(attempt_at(pool, n, on_event=came)) for n in range(20)]
+        await until(lambda: len(begun) == 20)
         first.kill()
         await first.wait()
         await _process(stack, port)
@@ -137,7 +153,7 @@ async def _process(stack: AsyncExitStack, port: int) -> asyncio.subprocess.Proce
 
 async def test_a_peer_that_falls_silent_is_given_up_and_found_again() -> None:
     agent = CollectAgent(pause=slow(0.3))
-    limits = replace(QUICK, silence_s=0.6, hello_s=2.0, reconnect_s=20.0)
+    limits = replace(QUICK, silence_s=0.6, hello_s=2.0, reconnect_s=BOUND_S)
     async with collecting(agent, limits) as (run, proxy):
         task = asyncio.create_task(run.one(ask(1)))
         await until(lambda: run.came.get(("ro-1", 1)))
@@ -159,13 +175,15 @@ async def test_an_agent_that_cannot_be_reached_fails_at_once() -> None:
 
 
 async def test_an_agent_that_shuts_down_lets_rollouts_end_and_takes_none() -> None:
-    agent = CollectAgent(pause=slow(0.5))
+    agent = CollectAgent()
+    agent.go.clear()
     async with collecting(agent) as (run, _):
         task = asyncio.create_task(run.one(ask(1)))
         await until(lambda: run.came.get(("ro-1", 1)))
-        agent.collectors.drain(30.0)
+        agent.collectors.drain(BOUND_S)
         with pytest.raises(MeshError, match="DRAINING"):
             await run.one(ask(2))
+        agent.go.set()
         await task
         assert run.came["ro-1", 1] == exact(ask(1))
         await until(lambda: run.stream.broken)
@@ -183,7 +201,7 @@ async def test_a_fault_of_the_agents_own_code_is_no_quiet_end(
         raise RuntimeError("a fault")
 
     monkeypatch.setattr(agent.collectors, "_start_attempts", fault)
-    async with collecting(agent) as (run, _):
+    async with collecting(agent, replace(QUICK, reconnect_s=1.0)) as (run, _):
         with pytest.raises(MeshError, match="INTERNAL_FAULT"):
             async with asyncio.timeout(BOUND_S):
                 await run.one(ask(1))

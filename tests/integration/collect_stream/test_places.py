@@ -75,7 +75,12 @@ async def test_a_slow_collector_slows_its_rollouts_and_fills_no_memory() -> None
 
 
 async def test_collectors_share_the_places() -> None:
-    agent = CollectAgent(pause=slow(0.03), config=CollectConfig(capacity=4))
+    agent = CollectAgent(config=CollectConfig(capacity=4))
+    agent.go.clear()
+
+    def waiting() -> int:
+        return sum(len(one.queue.waiting) for one in agent.collectors._collectors.values())
+
     async with AsyncExitStack() as stack:
         port = await stack.enter_async_context(serve_agent(agent))
         directory = await stack.enter_async_context(directory_of(f"127.0.0.1:{port}"))
@@ -86,13 +91,16 @@ async def test_collectors_share_the_places() -> None:
         greedy, modest = Run(streams[0]), Run(streams[1])
         many = [asyncio.create_task(greedy.one(ask(number))) for number in range(60)]
         await until(lambda: agent.running == 4)
-        await asyncio.gather(*(modest.one(ask(1000 + number)) for number in range(4)))
-        assert sum(task.done() for task in many) < 30
-        await asyncio.gather(*many)
+        few = [asyncio.create_task(modest.one(ask(1000 + number))) for number in range(4)]
+        await until(lambda: waiting() == 60)  # all but those that run
+        agent.go.set()
+        await asyncio.gather(*many, *few)
+        order = [one.rollout_id for one in agent.requests]
+        assert max(order.index(f"ro-{1000 + number}") for number in range(4)) < 30
 
 
 async def test_the_agent_says_how_busy_it_is() -> None:
-    agent = CollectAgent(pause=slow(2.0), config=CollectConfig(capacity=2))
+    agent = CollectAgent(pause=slow(3600.0), config=CollectConfig(capacity=2))
     async with collecting(agent) as (run, _):
         tasks = [asyncio.create_task(run.one(ask(number))) for number in range(5)]
         await until(lambda: run.stream.load is not None and run.stream.load.waiting)
@@ -122,8 +130,7 @@ async def test_attempts_are_spread_over_instances_and_over_what_they_offer() -> 
 
 
 async def test_an_instance_that_is_lost_is_left_for_another() -> None:
-    pause_s = 0.01
-    agents = [CollectAgent(pause=lambda event: pause_s) for _ in range(2)]
+    agents = [CollectAgent(pause=slow(0.01)) for _ in range(2)]
     async with AsyncExitStack() as stack:
         proxies = []
         for agent in agents:
@@ -134,12 +141,14 @@ async def test_an_instance_that_is_lost_is_left_for_another() -> None:
         stack.push_async_callback(pool.close)
         await asyncio.gather(*(attempt_at(pool, number) for number in range(8)))
         assert all(agent.requests for agent in agents)
-        pause_s = 1.0
+        for agent in agents:
+            agent.go.clear()
         running = [asyncio.create_task(attempt_at(pool, 100 + number)) for number in range(8)]
         await until(lambda: all(agent.running for agent in agents))
         await proxies[0].__aexit__()
+        for agent in agents:
+            agent.go.set()
         outcomes = await asyncio.gather(*running)
-        pause_s = 0.01
         lost = [one for one in outcomes if isinstance(one, FailedAttempt)]
         assert 0 < len(lost) < 8
         assert all(one.failure.retry_safe for one in lost)

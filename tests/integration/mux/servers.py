@@ -31,7 +31,7 @@ REPOSITORY = Path(__file__).parents[3]
 Reason = errors_pb2.ErrorReason
 
 
-async def failure(awaitable: Any, timeout: float = 30.0) -> MeshError:
+async def failure(awaitable: Any, timeout: float = 120.0) -> MeshError:
     with pytest.raises(MeshError) as caught:
         await asyncio.wait_for(awaitable, timeout)
     return caught.value
@@ -101,7 +101,7 @@ async def probe_process() -> AsyncIterator[tuple[Process, str]]:
     )
     try:
         assert process.stdout is not None
-        line = await asyncio.wait_for(process.stdout.readline(), 30)
+        line = await asyncio.wait_for(process.stdout.readline(), 60)
         yield process, line.decode().strip()
     finally:
         with suppress(ProcessLookupError):

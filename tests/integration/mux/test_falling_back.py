@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -27,6 +28,7 @@ from gymmesh_runtime.wire.mux.frames import (
 )
 from gymmesh_runtime.wire.options import server_options
 from tests.integration.mux.servers import Reason, Server, failure
+from tests.support.ports import free_port
 from tests.unit.runtime.probe import MODEL, Probe, instance_at, stream, unary
 from tests.unit.runtime.probe_service import ProbeService
 
@@ -35,21 +37,22 @@ async def test_a_peer_without_the_mux_is_asked_once(directory: PeerDirectory) ->
     server = Server({MODEL: Probe()}, mux=False)
     async with server.running() as address:
         peer = directory.peer(instance_at(address))
-        calls = (peer.CreateResponse(unary("ok"), timeout=20.0) for _ in range(50))
+        calls = (peer.CreateResponse(unary("ok"), timeout=60.0) for _ in range(50))
         await asyncio.gather(*calls)
-        seen = [m.delta.output_index async for m in peer.StreamResponse(stream("ok"), timeout=20.0)]
+        seen = [m.delta.output_index async for m in peer.StreamResponse(stream("ok"), timeout=60.0)]
         assert seen == [0, 1, 2]
         assert server.asked.methods == [f"/{EXCHANGE}"]
 
 
 async def test_who_comes_back_with_the_mux_is_found_to_have_it(directory: PeerDirectory) -> None:
     without, with_mux = Server({MODEL: Probe()}, mux=False), Server({MODEL: Probe()})
-    async with without.running() as address:
+    port = free_port()
+    async with without.running(port) as address:
         instance = instance_at(address)
         directory.upsert(instance)
-        await directory.peer(instance).CreateResponse(unary("ok"), timeout=20.0)
+        await directory.peer(instance).CreateResponse(unary("ok"), timeout=60.0)
     directory.remove(instance.id)
-    async with with_mux.running(int(address.rpartition(":")[2])):
+    async with with_mux.running(port):
         directory.upsert(instance)
         peer = directory.peer(instance)
         async with asyncio.timeout(60):
@@ -93,30 +96,31 @@ async def test_a_mux_that_somebody_else_wrote(
     try:
         peer = directory.peer(instance_at(f"127.0.0.1:{port}"))
         for name in "ab":
-            reply = await peer.CreateResponse(unary("ok", request_id=name), timeout=20.0)
+            reply = await peer.CreateResponse(unary("ok", request_id=name), timeout=60.0)
             assert reply.call_id == name
-        calls = [peer.CreateResponse(unary("ok", request_id=n), timeout=20.0) for n in "abcdefgh"]
+        calls = [peer.CreateResponse(unary("ok", request_id=n), timeout=60.0) for n in "abcdefgh"]
         assert "".join(reply.call_id for reply in await asyncio.gather(*calls)) == "abcdefgh"
     finally:
         await server.stop(0)
 
 
 async def test_attempts_to_connect_are_shared_and_paced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gymmesh_runtime.wire.mux.connection._FIRST_PAUSE_S", 0.5)
+    now = 1000.0
+    clock = SimpleNamespace(monotonic=lambda: now)
+    monkeypatch.setattr("gymmesh_runtime.wire.mux.connection.time", clock)
     with socket.socket() as nobody:  # bound, but it does not listen
         nobody.bind(("127.0.0.1", 0))
         channel = CountingChannel(f"127.0.0.1:{nobody.getsockname()[1]}")
         connection = MuxConnection(channel)
         for attempts in (1, 2):
-            while channel.attempts < attempts:  # until the pause after the last one is over
-                errors = [failure(connection.open(20.0, "s/M")) for _ in range(50)]
-                for error in await asyncio.gather(*errors):
-                    assert error.reason == Reason.ERROR_REASON_PEER_UNAVAILABLE
-                    assert error.message.startswith(channel.address)
-                await asyncio.sleep(0.02)
+            errors = [failure(connection.open(60.0, "s/M")) for _ in range(50)]
+            for error in await asyncio.gather(*errors):
+                assert error.reason == Reason.ERROR_REASON_PEER_UNAVAILABLE
+                assert error.message.startswith(channel.address)
             assert channel.attempts == attempts
-            await failure(connection.open(20.0, "s/M"))
+            await failure(connection.open(60.0, "s/M"))
             assert channel.attempts == attempts  # it failed at once, without another
+            now += 5.0  # the pause after the last one is over
         await connection.close()
         await channel.close(None)
 
@@ -146,7 +150,7 @@ async def test_a_service_offers_the_mux_unless_told_otherwise(
     options = ServeOptions(metrics_port=None, drain_s=1.0, transport=transport)
     async with serving(ProbeService(), options) as up:
         for _ in range(10):
-            await directory.peer(up.instance).CreateResponse(unary("ok"), timeout=20.0)
+            await directory.peer(up.instance).CreateResponse(unary("ok"), timeout=60.0)
         assert up.directory.transport == transport
     # A question and an answer each, and at the end a farewell.
     assert (frames() - before >= 20) == (transport == "auto")

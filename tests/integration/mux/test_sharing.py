@@ -19,13 +19,13 @@ async def test_all_who_call_one_address_share_one_stream(directory: PeerDirector
         model = directory.peer(instance_at(address))
         other = directory.peer(instance_at(address, instance_id="b"))
         discovery = directory.peer(instance_at(address), DISCOVERY)
-        calls = [model.CreateResponse(unary("ok"), timeout=20.0) for _ in range(200)]
-        calls += [other.CreateResponse(unary("ok"), timeout=20.0) for _ in range(200)]
+        calls = [model.CreateResponse(unary("ok"), timeout=60.0) for _ in range(200)]
+        calls += [other.CreateResponse(unary("ok"), timeout=60.0) for _ in range(200)]
         await asyncio.gather(*calls)  # the first of which open it
-        async for _message in model.StreamResponse(stream("ok"), timeout=20.0):
+        async for _message in model.StreamResponse(stream("ok"), timeout=60.0):
             pass
         request = discovery_pb2.ListInstancesRequest()
-        error = await failure(discovery.ListInstances(request, timeout=20.0))
+        error = await failure(discovery.ListInstances(request, timeout=60.0))
         assert error.reason == Reason.ERROR_REASON_NOT_OFFERED
         assert server.mux.streams == 1
 
@@ -54,7 +54,7 @@ async def test_ten_thousand_calls_in_flight_on_one_stream(directory: PeerDirecto
     async with server.running() as address:
         peer = directory.peer(instance_at(address))
         calls = [
-            peer.CreateResponse(unary("ok", request_id=f"r-{index}"), timeout=80.0)
+            peer.CreateResponse(unary("ok", request_id=f"r-{index}"), timeout=300.0)
             for index in range(10_000)
         ]
         replies = await asyncio.gather(*calls)  # ends only if all were in flight at once
@@ -66,7 +66,7 @@ async def test_small_calls_overtake_a_large_one(directory: PeerDirectory) -> Non
     server = Server({MODEL: Probe()})
     async with server.running() as address:
         peer = directory.peer(instance_at(address))
-        await peer.CreateResponse(unary("ok"), timeout=20.0)
+        await peer.CreateResponse(unary("ok"), timeout=60.0)
         done: list[str] = []
 
         async def call(name: str, size: int) -> None:

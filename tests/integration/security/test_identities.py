@@ -24,6 +24,7 @@ from gymmesh_runtime.peers import PeerDirectory, Transport
 from gymmesh_runtime.security import IdentityConfig, LimitsConfig, SecurityConfig, audit
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.telemetry.log_limit import LogLimit
+from gymmesh_runtime.wire import server
 from gymmesh_runtime.wire.mux.frames import EXCHANGE
 from gymmesh_runtime.wire.server import MeshServer
 from tests.support.certificates import Authority
@@ -228,15 +229,16 @@ async def test_a_mux_is_for_those_who_are_known(known: SecurityConfig) -> None:
     [f"{AGENT}/Collect", "grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"],
 )
 async def test_a_refused_stream_ends_after_its_first_request(
-    known: SecurityConfig, method: str
+    known: SecurityConfig, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A status that met the client's first write would be lost: see `_read_first`."""
+    monkeypatch.setattr(server, "_FIRST_REQUEST_S", 60.0)  # the test may be slow to send one
     security = SecurityConfig(identities=known.identities, reflection=True)
     async with (
         served(security, Model(), AGENT) as address,
         grpc.aio.insecure_channel(address) as channel,
     ):
-        call: Any = channel.stream_stream(f"/{method}")(timeout=30.0)
+        call: Any = channel.stream_stream(f"/{method}")(timeout=120.0)
         await call.wait_for_connection()
         await asyncio.sleep(0.3)
         assert not call.done()
@@ -251,7 +253,7 @@ async def test_a_refused_stream_without_a_request_ends_soon(known: SecurityConfi
         served(known, Model(), AGENT) as address,
         grpc.aio.insecure_channel(address) as channel,
     ):
-        call: Any = channel.stream_stream(f"/{AGENT}/Collect")(timeout=30.0)
+        call: Any = channel.stream_stream(f"/{AGENT}/Collect")(timeout=120.0)
         assert await call.code() is grpc.StatusCode.UNAUTHENTICATED
 
 

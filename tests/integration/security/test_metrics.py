@@ -16,9 +16,9 @@ import yaml
 
 from gymmesh_mesh import MeshConfig, up
 from gymmesh_runtime.config import load_config
-from tests.chaos.processes import free_port
 from tests.support.cli import gym
 from tests.support.docs import ROOT, read_page
+from tests.support.ports import free_port
 
 BOUND_S = 60.0
 SHOWN = "127.0.0.1:9402"

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gymmesh_client import OutputFiles
-from gymmesh_client.merge import merge
+from gymmesh_client.output.merge import merge
 from gymmesh_mesh import up
 from gymmesh_runtime.serving.loop import run
 from tests.scale.rollout_bench import usage

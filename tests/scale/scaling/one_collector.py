@@ -15,7 +15,7 @@ from pathlib import Path
 
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_client import CollectOptions, Collector, OutputFiles, RunIdentity, prepare
-from gymmesh_client.shards import Shard
+from gymmesh_client.tasks import Shard
 from gymmesh_mesh import remote
 from gymmesh_runtime.serving.loop import run
 from tests.scale.rollout_bench.ours import task

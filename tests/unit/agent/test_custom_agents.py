@@ -12,10 +12,9 @@ import yaml
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_agent import scope
 from gymmesh_agent.agent import Agent, Completion
 from gymmesh_agent.config import AgentConfig
-from gymmesh_agent.context import ModelCall, RolloutContext
+from gymmesh_agent.context import RolloutContext
 from gymmesh_responses import loads, new_message, params_to_dict, text_of
 from gymmesh_runtime.errors import MeshError, from_status
 from tests.unit.agent.mesh import BOUND_S, ask, running, until
@@ -81,11 +80,6 @@ async def test_solver_and_critic(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(note.ignorable for note in notes)
     expected = {"round": 0, "text": "5 is wrong"}
     assert loads(notes[0].annotation.value_json) == expected
-
-
-def test_the_earlier_name_of_the_context_still_works() -> None:
-    assert scope.RolloutScope is RolloutContext
-    assert scope.ModelCall is ModelCall
 
 
 class Branches(Agent):

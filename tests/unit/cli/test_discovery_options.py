@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.processes import free_port
 from tests.support.cli import gym, sums, write_tasks
+from tests.support.ports import free_port
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from gymmesh_cli.main import cli
 from gymmesh_client import OutputFiles, RetryChoice, RunIdentity, prepare
-from gymmesh_client.traces.writer import Recording
+from gymmesh_client.traces import Recording
 from tests.support.rollouts import answer, completed, failed, make_events, verdict
 
 ONE = RunIdentity("t", "c")

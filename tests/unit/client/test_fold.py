@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import Fold, StreamViolation, conversation, fold, transcript
-from gymmesh_client.parts import RolloutParts
+from gymmesh_client.rollout import RolloutParts
 from gymmesh_responses import items_to_list
 from tests.support.rollouts import answer, completed, make_events, make_task, verdict
 

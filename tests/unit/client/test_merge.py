@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gymmesh_client import OutputFiles, RetryChoice, RunIdentity, UserError, open_run, prepare
-from gymmesh_client.merge import merge
-from gymmesh_client.shards import Shard
+from gymmesh_client.output.merge import merge
+from gymmesh_client.tasks import Shard
 
 ONE = RunIdentity("t" * 64, "c" * 64, "1.0")
 TOOL = 2

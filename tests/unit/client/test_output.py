@@ -1,4 +1,4 @@
-"""A run's output: made ready, refused, gone on with, retried, adopted."""
+"""A run's output: made ready, refused, gone on with, retried."""
 
 from __future__ import annotations
 
@@ -305,15 +305,11 @@ async def test_a_damaged_journal_changes_nothing(tmp_path: Path) -> None:
         resume(files)
 
 
-async def test_an_output_without_a_journal_or_an_identity(tmp_path: Path) -> None:
+async def test_an_output_without_a_journal(tmp_path: Path) -> None:
     files = files_in(tmp_path)
     files.rows.write_bytes(b'{"task_id": "t"}\n')
     with pytest.raises(UserError, match=r"journal: is missing, so .* cannot be resumed"):
         resume(files)
-    for damaged in (b"{", b"{}", b"[]"):
-        files.run.write_bytes(damaged)
-        with pytest.raises(UserError, match=r"run.json: is damaged, so .* cannot be resumed"):
-            resume(files)
 
 
 def test_nothing_cannot_be_resumed(tmp_path: Path) -> None:
@@ -351,63 +347,6 @@ async def test_a_retry_of_everything_that_is_killed_is_gone_on_with(tmp_path: Pa
     assert keys(files.rows) == [("t-1", 0, 2)]
     assert sorted(keys(files.failures)) == [("t-1", 1, 2), ("t-2", 0, 2)]
     assert sorted(keys(files.superseded)) == [("t-1", 0, 1), ("t-1", 1, 1), ("t-2", 0, 1)]
-
-
-# ---- outputs from before there was a journal ----------------------------------------------------
-
-
-def old_output(folder: Path, rows: bytes, failures: bytes) -> OutputFiles:
-    files = files_in(folder)
-    run = {"format": 1, "run_id": "run-1", "tasks_sha256": "t", "config_sha256": "c"}
-    files.run.write_text(json.dumps(run))
-    files.rows.write_bytes(rows)
-    files.failures.write_bytes(failures)
-    return files
-
-
-def old_row(task: str, attempt: int = 1, boundary: str = "") -> bytes:
-    fields: dict[str, Any] = {
-        "task_id": task,
-        "repeat_index": 0,
-        "rollout_id": rollout_id("run-1", task, 0),
-        "attempt": attempt,
-    }
-    if boundary:
-        fields["failure"] = {"boundary": boundary}
-    return json.dumps(fields).encode() + b"\n"
-
-
-async def test_an_old_output_gets_a_journal(tmp_path: Path) -> None:
-    rows = old_row("t-1") + old_row("t-2", 2)
-    stale = old_row("t-2", 1, "TOOL"), old_row("t-3", 1, "MODEL")
-    last = old_row("t-3", 4, "TOOL")
-    files = old_output(tmp_path, rows + b'{"torn', stale[0] + stale[1] + last)
-    output = resume(files)
-    assert (output.run_id, output.outcomes) == ("run-1", 3)
-    assert "sessions" in json.loads(files.run.read_text())  # of the new kind
-    assert await collect(output, [("t-3", 0, ""), ("t-4", 0, "")]) == [1]
-    assert keys(files.rows) == [("t-1", 0, 1), ("t-2", 0, 2), ("t-4", 0, 1)]
-    assert keys(files.failures) == [("t-3", 0, 4)]
-    assert files.superseded.read_bytes() == stale[0] + stale[1]
-    assert await collect(resume(files, "boundary=TOOL"), [("t-3", 0, "")]) == [5]
-
-
-@pytest.mark.parametrize(
-    ("rows", "words"),
-    [
-        (b"{}\n", "jsonl:1: has no task_id"),
-        (b"nonsense\n", "jsonl:1: is damaged"),
-        (b"[]\n", "jsonl:1: is not a rollout's row"),
-        (old_row("t-1") + old_row("t-1"), "jsonl:2: is of task 't-1' repeat 0, which"),
-    ],
-)
-def test_damaged_old_rows_are_refused(tmp_path: Path, rows: bytes, words: str) -> None:
-    files = old_output(tmp_path, rows, b"")
-    with pytest.raises(UserError, match=words):
-        resume(files)
-    assert files.rows.read_bytes() == rows
-    assert files.run.exists()
-    assert not files.journal.exists()
 
 
 # ---- identity and choices -----------------------------------------------------------------------

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import FailedAttempt, completed_row, failure_row, fold
-from gymmesh_client.parts import RolloutParts
-from gymmesh_client.reading import read
+from gymmesh_client.rollout import RolloutParts, read
 from gymmesh_client.rows import completed_line, row_to_json
 from gymmesh_client.summary import counted
 from gymmesh_responses import (

@@ -8,8 +8,8 @@ from typing import Any
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import completed_row, fold
+from gymmesh_client.rollout import call_tokens
 from gymmesh_client.rows import row_to_json
-from gymmesh_client.tokens import call_tokens
 from gymmesh_responses import function_call_output, item_from_json, loads
 from tests.support.rollouts import answer, completed, make_events, make_task, verdict
 

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gymmesh_client import OutputFiles, RunIdentity, TaskReader, UserError, prepare
-from gymmesh_client.shards import Shard
-from gymmesh_client.tasks import TaskDefaults, TaskFile
+from gymmesh_client.tasks import Shard, TaskDefaults, TaskFile
 
 ONE = RunIdentity("t", "c", "1.0")
 READER = TaskReader(TaskDefaults("math", "tool_loop"), number_repeated_ids=True)

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import OutputFiles, Tally, pass_at_k, render, summarize
-from gymmesh_client.parts import RolloutParts
-from gymmesh_client.reading import read
+from gymmesh_client.rollout import RolloutParts, read
 from gymmesh_client.summary import SOLVED, histogram, summary_path, write_summary
 
 DOCS = (Path(__file__).parents[3] / "docs/collecting.md").read_text(encoding="utf-8")

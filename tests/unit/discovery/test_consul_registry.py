@@ -22,11 +22,13 @@ from gymmesh_discovery.config import ConsulConfig
 from gymmesh_discovery.service import DiscoveryService
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.serving import registration
 from gymmesh_runtime.serving.registration import Registration
 from gymmesh_runtime.telemetry.logs import Concealing
 from tests.unit.runtime.probe import MODEL, until
 
 NAME = "gymmesh-model-policy"
+BOUND_S = 60.0
 TOKEN = "b1gs-acl-token-of-consul"
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -121,10 +123,19 @@ async def consul() -> AsyncIterator[FakeConsul]:
 
 
 @asynccontextmanager
-async def opened(consul: FakeConsul, **more: Any) -> AsyncIterator[ConsulRegistry]:
+async def opened(
+    consul: FakeConsul,
+    *,
+    view: bool = True,
+    clock: Callable[[], float] = time.monotonic,
+    **more: Any,
+) -> AsyncIterator[ConsulRegistry]:
+    """A registry that has its first view; or, where none comes, has waited a moment for it."""
     config: dict[str, Any] = {"address": consul.address, "token_env": "", "wait_s": 2.0, **more}
-    backend = ConsulRegistry(ConsulConfig(**config))
-    await backend.open()
+    backend = ConsulRegistry(ConsulConfig(**config), clock)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(watch, "_FIRST_VIEW_S", BOUND_S if view else 0.2)
+        await backend.open()
     try:
         yield backend
     finally:
@@ -135,8 +146,10 @@ async def opened(consul: FakeConsul, **more: Any) -> AsyncIterator[ConsulRegistr
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_GRACE_S", 0.5)
     monkeypatch.setattr(registry, "_SWEEP_S", 0.05)
-    monkeypatch.setattr(watch, "_FIRST_VIEW_S", 0.5)
-    monkeypatch.setattr(agent, "_CALL_S", 0.5)
+    # No call is given up because the machine is slow.
+    monkeypatch.setattr(agent, "_CALL_S", BOUND_S)
+    monkeypatch.setattr(registration, "_CALL_TIMEOUT_S", BOUND_S)
+    monkeypatch.setattr(registration, "_STOP_S", BOUND_S)
 
 
 def ids(backend: ConsulRegistry) -> list[str]:
@@ -211,12 +224,15 @@ async def test_the_last_view_serves_while_consul_answers_badly(
 
 @pytest.mark.parametrize("wrong", BAD[:3] + BAD[5:], ids=lambda one: str(one.__name__))
 async def test_registering_with_a_consul_that_answers_badly_is_a_typed_error(
-    wrong: Answer, consul: FakeConsul
+    wrong: Answer, consul: FakeConsul, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     consul.wrong = wrong
-    async with opened(consul) as backend:
-        with pytest.raises(MeshError) as raised:
-            await backend.register(at("127.0.0.1:9"), 15, "")
+    async with opened(consul, view=False) as backend:
+        with monkeypatch.context() as patched:
+            if wrong is sleeps:
+                patched.setattr(agent, "_CALL_S", 0.5)
+            with pytest.raises(MeshError) as raised:
+                await backend.register(at("127.0.0.1:9"), 15, "")
         assert raised.value.reason == errors_pb2.ERROR_REASON_PEER_UNAVAILABLE
         assert consul.address in raised.value.message
         consul.wrong = None
@@ -229,7 +245,7 @@ async def test_registering_with_a_consul_that_answers_badly_is_a_typed_error(
 async def test_the_view_opens_while_consul_is_away_and_fills_later(consul: FakeConsul) -> None:
     consul.wrong = fails
     consul.add("a")
-    async with opened(consul) as backend:
+    async with opened(consul, view=False) as backend:
         assert ids(backend) == []
         consul.wrong = None
         await until(lambda: ids(backend) == ["a"])
@@ -239,14 +255,21 @@ async def test_an_index_that_goes_back(consul: FakeConsul) -> None:
     """What the restarted Consul does not know stays for the grace; then its word holds."""
     consul.add("a")
     consul.add("b")
-    async with opened(consul) as backend:
+    now = 1000.0
+    async with opened(consul, clock=lambda: now) as backend:
         subscription = backend.subscribe()
         del consul.listed["b"]
         consul.change(3)
         await until(lambda: backend._view._grace_until > 0.0)
         assert await subscription.next() is None  # watchers look again, and so register anew
         assert ids(backend) == ["a", "b"]
-        await until(lambda: ids(backend) == ["a"])
+
+        def is_over() -> bool:
+            nonlocal now
+            now += 0.1
+            return ids(backend) == ["a"]
+
+        await until(is_over)
         consul.add("c")  # at index 4, which no reader waits past
         await until(lambda: ids(backend) == ["a", "c"])
 
@@ -341,7 +364,7 @@ async def test_a_registration_outlives_a_consul_that_forgets(consul: FakeConsul)
         directory.add_direct(instance, service.servicers())
         kept = Registration(directory.peer(instance), at("127.0.0.1:9"))
         consul.wrong = fails
-        start = asyncio.create_task(kept.start(30))
+        start = asyncio.create_task(kept.start(BOUND_S))
         await until(lambda: any("/v1/agent/" in one.path for one in consul.requests))
         consul.wrong = None
         await start
@@ -352,7 +375,7 @@ async def test_a_registration_outlives_a_consul_that_forgets(consul: FakeConsul)
         assert consul.listed == {}
         consul.wrong = fails
         with pytest.raises(TimeoutError, match="No cluster leader"):
-            await kept.start(0.7)
+            await kept.start(3.0)
         await directory.close()
 
 
@@ -365,7 +388,7 @@ async def test_what_changes_is_registered_again_under_the_same_id(consul: FakeCo
         instance = at("127.0.0.1:9")
         instance.meta["weights_version"] = "1"
         kept = Registration(directory.peer(own), instance)
-        await kept.start(30)
+        await kept.start(BOUND_S)
         assert consul.listed["a"]["Meta"]["weights_version"] == "1"
         instance.meta["weights_version"] = "2"
         kept.register_soon()
@@ -387,7 +410,7 @@ async def test_the_token_goes_to_consul_and_nowhere_else(
     monkeypatch.setenv("MESH_TOKEN", TOKEN)
     consul.add("a")
     caplog.set_level(logging.DEBUG)
-    options = {"token_env": "MESH_TOKEN", "datacenter": "lab", "namespace": "red"}
+    options: dict[str, Any] = {"token_env": "MESH_TOKEN", "datacenter": "lab", "namespace": "red"}
     async with opened(consul, **options, consistency="stale") as backend:
         assert ids(backend) == ["a"]
         first = consul.requests[0]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -36,9 +37,18 @@ async def kubernetes() -> AsyncIterator[FakeKubernetes]:
 
 
 @asynccontextmanager
-async def opened(kubernetes: FakeKubernetes, **more: Any) -> AsyncIterator[KubernetesRegistry]:
-    backend = KubernetesRegistry(config(kubernetes, **more))
-    await backend.open()
+async def opened(
+    kubernetes: FakeKubernetes,
+    *,
+    view: bool = True,
+    clock: Callable[[], float] = time.monotonic,
+    **more: Any,
+) -> AsyncIterator[KubernetesRegistry]:
+    """A registry that has its first view; or, where none comes, has waited a moment for it."""
+    backend = KubernetesRegistry(config(kubernetes, **more), clock)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(registry, "_FIRST_VIEW_S", 60.0 if view else 0.2)
+        await backend.open()
     try:
         yield backend
     finally:
@@ -52,7 +62,6 @@ def config(kubernetes: FakeKubernetes, **more: Any) -> KubernetesConfig:
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_SWEEP_S", 0.05)
-    monkeypatch.setattr(registry, "_FIRST_VIEW_S", 1.0)
     monkeypatch.setattr(registry, "_LONGEST_PAUSE_S", 0.2)
 
 
@@ -204,19 +213,22 @@ async def test_an_answer_that_makes_no_sense(
     said: str,
 ) -> None:
     """One clear line; the last view serves, its age grows, and it recovers by itself."""
-    monkeypatch.setattr(client, "_LIST_S", 0.3)
     monkeypatch.setattr(client, "_MAX_EVENT_BYTES", 4000)
     monkeypatch.setattr(client, "_MAX_BODY_BYTES", 40_000)
     kubernetes.put(slice_of(endpoint()))
     async with opened(kubernetes) as backend:
         await until(lambda: kubernetes.watches)
         kubernetes.wrong = wrong
+        list_s = client._LIST_S
+        if wrong is hangs:
+            monkeypatch.setattr(client, "_LIST_S", 0.3)
         backend._version = ""  # so that the list is asked for, too
         kubernetes.cut()
         await until(lambda: said in caplog.text)
         assert addresses(backend) in (SERVES, {})  # an empty list is the truth
         await until(lambda: metrics.REGISTRY_VIEW_AGE.labels().value > 0.0)
         kubernetes.wrong, backend._version = None, ""
+        monkeypatch.setattr(client, "_LIST_S", list_s)
         await until(lambda: addresses(backend) == SERVES and backend.age_s() == 0.0)
         assert " is back after " in caplog.text
     lines = [one.getMessage() for one in caplog.records if said in one.getMessage()]
@@ -242,7 +254,7 @@ async def test_a_server_that_ends_each_watch_at_once_is_not_asked_all_the_time(
 
     monkeypatch.setattr(registry, "_pause_s", noted)
     kubernetes.wrong = ended
-    async with opened(kubernetes) as backend:
+    async with opened(kubernetes, clock=lambda: 0.0) as backend:  # each watch takes no time
         await until(lambda: len(pauses) >= 4)
         assert pauses[:4] == [1, 2, 3, 4]
         assert backend.age_s() == 0.0  # it does answer
@@ -270,8 +282,8 @@ async def test_a_refusal_says_what_to_look_at(
         f"Kubernetes at {kubernetes.url} refuses (403: not by you);"
         " see discovery.kubernetes.token_file and ca_file"
     )
-    async with opened(kubernetes) as backend:
-        assert "the last view of 0 instances" in caplog.text
+    async with opened(kubernetes, view=False) as backend:
+        await until(lambda: "the last view of 0 instances" in caplog.text)
         kubernetes.put(slice_of(endpoint()))
         kubernetes.wrong = None
         await until(lambda: addresses(backend) == SERVES)

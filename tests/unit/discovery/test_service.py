@@ -42,13 +42,13 @@ class Bench:
         address = fields.pop("address", "127.0.0.1:1")
         instance = instance_at(address, instance_id=instance_id, **fields)
         request = pb.RegisterRequest(instance=instance, lease_s=lease_s, lease_id=lease_id)
-        reply = await self.peer.Register(request, timeout=10)
+        reply = await self.peer.Register(request, timeout=60.0)
         assert reply.lease_s == lease_s
         lease: str = reply.lease_id
         return lease
 
     async def ids(self, **fields: Any) -> list[str]:
-        page = await self.peer.ListInstances(pb.ListInstancesRequest(**fields), timeout=10)
+        page = await self.peer.ListInstances(pb.ListInstancesRequest(**fields), timeout=60.0)
         return [one.id for one in page.instances]
 
     def watch(self, **fields: Any) -> Any:
@@ -81,12 +81,12 @@ async def following(frames: Any) -> pb.WatchInstancesResponse:
 async def test_an_instance_is_listed_while_its_lease_lives(bench: Bench) -> None:
     lease = await bench.register("a", 10)
     bench.clock.now += 9
-    await bench.peer.Renew(pb.RenewRequest(lease_id=lease), timeout=10)
+    await bench.peer.Renew(pb.RenewRequest(lease_id=lease), timeout=60.0)
     bench.clock.now += 9
     assert await bench.ids() == ["a"]
     bench.clock.now += 1.1
     assert await bench.ids() == []
-    error = await refusal(bench.peer.Renew(pb.RenewRequest(lease_id=lease), timeout=10))
+    error = await refusal(bench.peer.Renew(pb.RenewRequest(lease_id=lease), timeout=60.0))
     assert error.reason == errors_pb2.ERROR_REASON_LEASE_NOT_FOUND
     assert lease not in str(error) + repr(error.metadata)
     assert await bench.register("a") != lease
@@ -113,14 +113,14 @@ async def test_a_service_that_was_killed_is_listed_as_soon_as_it_is_back(bench: 
     after = await bench.register("a")
     assert after != before
     assert await bench.ids() == ["a"]
-    await bench.peer.Deregister(pb.DeregisterRequest(lease_id=before), timeout=10)
+    await bench.peer.Deregister(pb.DeregisterRequest(lease_id=before), timeout=60.0)
     assert await bench.ids() == ["a"]
 
 
 async def test_giving_a_lease_back_is_harmless_twice(bench: Bench) -> None:
     lease = await bench.register("a")
     for _ in range(2):
-        await bench.peer.Deregister(pb.DeregisterRequest(lease_id=lease), timeout=10)
+        await bench.peer.Deregister(pb.DeregisterRequest(lease_id=lease), timeout=60.0)
     assert await bench.ids() == []
 
 
@@ -128,11 +128,11 @@ async def test_bad_requests(bench: Bench) -> None:
     crowded = instance_at("127.0.0.1:1")
     for index in range(65):
         crowded.meta[str(index)] = "x"
-    error = await refusal(bench.peer.Register(pb.RegisterRequest(instance=crowded), timeout=10))
+    error = await refusal(bench.peer.Register(pb.RegisterRequest(instance=crowded), timeout=60.0))
     assert error.reason == errors_pb2.ERROR_REASON_FIELD_INVALID
-    error = await refusal(bench.peer.Register(pb.RegisterRequest(), timeout=10))
+    error = await refusal(bench.peer.Register(pb.RegisterRequest(), timeout=60.0))
     assert error.metadata["field"] == "instance"
-    error = await refusal(bench.peer.Renew(pb.RenewRequest(), timeout=10))
+    error = await refusal(bench.peer.Renew(pb.RenewRequest(), timeout=60.0))
     assert error.metadata["field"] == "lease_id"
     assert await bench.ids() == []
 
@@ -144,7 +144,7 @@ async def test_pages_give_everything_once_in_order(bench: Bench, size: int) -> N
     seen, token, pages = [], "", 0
     while pages == 0 or token:
         request = pb.ListInstancesRequest(page_size=size, page_token=token, service=DISCOVERY)
-        page = await bench.peer.ListInstances(request, timeout=10)
+        page = await bench.peer.ListInstances(request, timeout=60.0)
         assert len(page.instances) <= size
         seen += [one.id for one in page.instances]
         token, pages = page.next_page_token, pages + 1
@@ -167,11 +167,11 @@ async def test_a_watch_is_a_snapshot_and_then_every_change(bench: Bench) -> None
         await bench.register("c")
         assert (await following(frames)).upserted.id == "c"
         draining = pb.RenewRequest(lease_id=lease, health=pb.HEALTH_DRAINING)
-        await bench.peer.Renew(draining, timeout=10)
+        await bench.peer.Renew(draining, timeout=60.0)
         changed = await following(frames)
         assert (changed.upserted.id, changed.upserted.health) == ("a", pb.HEALTH_DRAINING)
-        await bench.peer.Renew(draining, timeout=10)  # no change: not sent
-        await bench.peer.Deregister(pb.DeregisterRequest(lease_id=lease), timeout=10)
+        await bench.peer.Renew(draining, timeout=60.0)  # no change: not sent
+        await bench.peer.Deregister(pb.DeregisterRequest(lease_id=lease), timeout=60.0)
         gone = await following(frames)
         assert gone.removed_id == "a"
         assert gone.version == first.version + 3
@@ -197,7 +197,7 @@ async def test_a_watch_is_filtered(bench: Bench) -> None:
         assert (await following(frames)).removed_id == "c"
         lease = await bench.register("c", name="judge", lease_id=lease)
         assert (await following(frames)).upserted.id == "c"
-        await bench.peer.Deregister(pb.DeregisterRequest(lease_id=lease), timeout=10)
+        await bench.peer.Deregister(pb.DeregisterRequest(lease_id=lease), timeout=60.0)
         assert (await following(frames)).removed_id == "c"
 
 

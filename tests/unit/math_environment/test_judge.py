@@ -173,7 +173,7 @@ async def test_the_question_is_the_rows_or_the_last_message() -> None:
 async def test_without_the_option_no_judge_is_needed() -> None:
     async with served(MathEnvironment()) as mesh:
         request = resource_pb2.GetEnvironmentRequest()
-        about = await mesh.resource.GetEnvironment(request, timeout=5)
+        about = await mesh.resource.GetEnvironment(request, timeout=60)
         verdict = await mesh.verify(
             "", task(expected_answer="7"), [new_message("assistant", "\\boxed{8}")]
         )

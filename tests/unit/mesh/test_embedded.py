@@ -32,10 +32,10 @@ async def test_every_service_is_there_and_listed(tmp_path: Path) -> None:
     async with embedded(MeshConfig(models=replaying(tmp_path))) as mesh:
         assert mesh.defaults.agent == "tool_loop"
         agent = await mesh.directory.pick(AGENT, "tool_loop")
-        about = await mesh.directory.peer(agent).GetAgent(agent_pb2.GetAgentRequest(), timeout=5)
+        about = await mesh.directory.peer(agent).GetAgent(agent_pb2.GetAgentRequest(), timeout=60)
         assert about.name == "tool_loop"
         registry = mesh.directory.peer(await mesh.directory.pick(DISCOVERY, "registry"))
-        page = await registry.ListInstances(discovery_pb2.ListInstancesRequest(), timeout=5)
+        page = await registry.ListInstances(discovery_pb2.ListInstancesRequest(), timeout=60)
         assert [one.name for one in page.instances] == ["tool_loop", "math", "policy"]
         assert mesh.directory.open_addresses() == []  # nothing goes over a socket
     assert {task for task in asyncio.all_tasks() - before if not task.done()} == set()

@@ -17,6 +17,7 @@ from gymmesh_mesh import MeshConfig, MeshSettings, remote, up
 from gymmesh_mesh.processes import restarting
 from gymmesh_model.config import ModelConfig
 from gymmesh_runtime.errors import MeshError
+from tests.support.ports import free_port
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +38,8 @@ async def test_each_service_is_started_again_at_its_address(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    async with up(config_of(tmp_path, restarts=1)) as mesh:
+    ports = {"discovery_port": free_port(), "agent_port": free_port()}
+    async with up(config_of(tmp_path, restarts=1, **ports)) as mesh:
         kept = asyncio.create_task(mesh.wait_for_death())
         before = {one.kind: one for one in mesh.infos}
         for info in before.values():
@@ -54,7 +56,7 @@ async def test_each_service_is_started_again_at_its_address(
         async with remote(mesh.address_of("agent")) as outside:
             (agent,) = outside.directory.instances()
             about = await outside.directory.peer(agent).GetAgent(
-                agent_pb2.GetAgentRequest(), timeout=10
+                agent_pb2.GetAgentRequest(), timeout=60
             )
             assert about.name == "tool_loop"
         assert caplog.text.count("restart 1 of 1") == 4

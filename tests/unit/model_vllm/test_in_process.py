@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from gymmesh_model.backends import in_process
-from gymmesh_model.backends.in_process import InProcessTransport, Message, Receive, Send
+from gymmesh_model.backends.vllm import in_process
+from gymmesh_model.backends.vllm.in_process import InProcessTransport, Message, Receive, Send
 from gymmesh_model.transport import ConnectionLost, TooLarge
 
 

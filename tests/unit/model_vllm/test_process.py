@@ -31,7 +31,7 @@ async def _make(tmp_path: Path) -> AsyncIterator[Make]:
     def make(mode: str, **more: Any) -> VllmProcess:
         given: dict[str, Any] = {"model": "some/model", "executable": str(executable), **more}
         given["env"] = {"FAKE_VLLM": Secret(mode), **given.get("env", {})}
-        given.setdefault("ready_s", 30.0)
+        given.setdefault("ready_s", 120.0)
         made.append(VllmProcess(ServeConfig(**given), "policy", "served"))
         return made[-1]
 
@@ -118,7 +118,7 @@ async def test_a_silent_death_by_an_illegal_instruction_gets_advice(make: Make) 
 
 async def test_one_that_is_never_ready_is_ended(make: Make, tmp_path: Path) -> None:
     process = make("hang", ready_s=1.0, stop_s=1.0)
-    with pytest.raises(ServeError, match=r"was not ready within 1 s \(serve.ready_s\); the end of"):
+    with pytest.raises(ServeError, match=r"was not ready within 1 s \(serve.ready_s\)"):
         await process.start()
 
 

@@ -6,12 +6,13 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from typing import Any
 
 import pytest
 
 from gymmesh.errors.v1 import errors_pb2
+from gymmesh.resource.v1 import resource_pb2
 from gymmesh_agent.failures import Stage, StepFailed, failure_of
 from gymmesh_resource import Environment, Rollout, Session, Task, ToolError, tool
 from gymmesh_resource.serving import step_timer
@@ -97,7 +98,10 @@ async def test_a_tool_over_its_limit_fails_and_is_named(name: str) -> None:
         session_id = (await mesh.create()).session_id
         with pytest.raises(MeshError) as caught:
             await mesh.call(session_id, name)
-        assert (await mesh.call(session_id, "in_a_thread")).text == b"done"
+        # The others go on, each within the limit if the machine is not too busy for that.
+        async with asyncio.timeout(60):
+            while not await _in_time(mesh.call(session_id, "in_a_thread")):
+                pass
     error = caught.value
     assert error.reason == errors_pb2.ERROR_REASON_ENVIRONMENT_FAULT
     assert f"Blocking.{name} is async and blocked the event loop for" in error.message
@@ -105,9 +109,19 @@ async def test_a_tool_over_its_limit_fails_and_is_named(name: str) -> None:
     assert error.metadata["at"].startswith("tests/unit/resource/test_blocking.py:")
 
 
+async def _in_time(call: Awaitable[resource_pb2.CallToolResponse]) -> bool:
+    try:
+        return (await call).text == b"done"
+    except MeshError as error:
+        if error.reason != errors_pb2.ERROR_REASON_TOOL_TIMEOUT:
+            raise
+        return False
+
+
 async def test_a_verifier_over_its_limit_gives_no_verdict() -> None:
-    async with served(Blocking(), verify_timeout_s=LIMIT_S) as mesh:
+    async with served(Blocking()) as mesh:
         assert (await mesh.verify()).reward == 1.0
+    async with served(Blocking(), verify_timeout_s=LIMIT_S) as mesh:
         with pytest.raises(MeshError) as caught:
             await mesh.verify(of=task(block=True))
     assert caught.value.reason == errors_pb2.ERROR_REASON_VERIFIER_FAULT

@@ -116,7 +116,7 @@ async def test_a_blocking_tool_does_not_hold_up_another_session() -> None:
 
 async def test_a_given_up_thread_gives_its_place_back_and_too_many_are_refused() -> None:
     environment = Blocking()
-    async with served(environment, tool_timeout_s=2.0, threads=1) as mesh:
+    async with served(environment, tool_timeout_s=4.0, threads=1) as mesh:
         session = await mesh.create()
         with pytest.raises(MeshError) as first:
             await mesh.call(session.session_id, "block")

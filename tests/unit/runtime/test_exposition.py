@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from gymmesh_runtime.telemetry import exposition
-from gymmesh_runtime.telemetry.exposition import MetricsEndpoint
+from gymmesh_runtime.serving import exposition
+from gymmesh_runtime.serving.exposition import MetricsEndpoint
 
 _WITHIN_S = 60.0
 GOOD = b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from gymmesh_runtime.addresses.listening import at_port, exposure, is_local
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.security import SecurityConfig
 from gymmesh_runtime.serve import ServeOptions, serving
-from gymmesh_runtime.serving.listening import at_port, exposure, is_local
-from gymmesh_runtime.telemetry.exposition import MetricsEndpoint
+from gymmesh_runtime.serving.exposition import MetricsEndpoint
 from tests.conftest import require
 from tests.unit.runtime.probe import unary
 from tests.unit.runtime.probe_service import ProbeService

@@ -17,6 +17,7 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime import peers
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory, Transport
+from tests.support.ports import free_port
 from tests.unit.runtime.probe import (
     DISCOVERY,
     MODEL,
@@ -220,7 +221,7 @@ async def test_instances_of_this_process_stay_through_a_registrys_changes(
     directory.remove("here")
     directory.remove("never-there")
     assert directory.instances()[0] == here
-    await directory.peer(here).CreateResponse(unary("ok"), timeout=5.0)
+    await directory.peer(here).CreateResponse(unary("ok"), timeout=60.0)
     assert len(probe.requests) == 1
 
 
@@ -229,7 +230,7 @@ async def test_a_direct_instance_added_anew_is_the_new_one(directory: PeerDirect
     here = instance_at("direct:here", instance_id="here")
     for probe in (first, second):
         directory.add_direct(here, {MODEL: probe})
-        await directory.peer(here).CreateResponse(unary("ok"), timeout=5.0)
+        await directory.peer(here).CreateResponse(unary("ok"), timeout=60.0)
     assert (len(first.requests), len(second.requests)) == (1, 1)
 
 
@@ -249,7 +250,7 @@ async def test_an_instance_back_at_another_address_is_called_there(
         for address in (one, two):
             directory.upsert(instance_at(address))
             peer = directory.peer(await directory.pick(MODEL, "policy"))
-            await peer.CreateResponse(unary("ok"), timeout=10.0)
+            await peer.CreateResponse(unary("ok"), timeout=60.0)
         assert (len(first.requests), len(second.requests)) == (1, 1)
         await open_at(directory, [two])
 
@@ -259,16 +260,16 @@ async def test_channels_of_removed_instances_are_closed(directory: PeerDirectory
         instance = instance_at(address)
         peer = directory.peer(instance)
         directory.upsert(instance)
-        await peer.CreateResponse(unary("ok"), timeout=10.0)
+        await peer.CreateResponse(unary("ok"), timeout=60.0)
         await open_at(directory, [address])
         directory.replace([])
         await open_at(directory, [])
         # Who still holds the peer can call, and leaves nothing open.
-        await peer.CreateResponse(unary("ok"), timeout=10.0)
+        await peer.CreateResponse(unary("ok"), timeout=60.0)
         await open_at(directory, [])
         # Listed again, it is as before.
         directory.upsert(instance)
-        await directory.peer(instance).CreateResponse(unary("ok"), timeout=10.0)
+        await directory.peer(instance).CreateResponse(unary("ok"), timeout=60.0)
         await open_at(directory, [address])
 
 
@@ -293,7 +294,7 @@ async def test_two_instances_at_one_address_share_a_channel(directory: PeerDirec
         for one in ("a", "b"):
             directory.upsert(instance_at(address, instance_id=one))
         instance = await directory.pick(MODEL, "policy")
-        await directory.peer(instance).CreateResponse(unary("ok"), timeout=10.0)
+        await directory.peer(instance).CreateResponse(unary("ok"), timeout=60.0)
         directory.remove("a")
         await open_at(directory, [address])
         directory.remove("b")
@@ -339,7 +340,7 @@ async def test_removed_while_it_connects_it_is_called_all_the_same(
         instance = instance_at(address)
         directory.upsert(instance)
         calls = [
-            asyncio.create_task(directory.peer(instance).CreateResponse(unary("ok"), timeout=20.0))
+            asyncio.create_task(directory.peer(instance).CreateResponse(unary("ok"), timeout=60.0))
             for _ in range(20)
         ]
         for _ in range(10):  # into the connecting
@@ -358,7 +359,7 @@ async def test_removed_and_listed_again_and_again_no_call_is_lost(
         for turn in range(200):
             directory.upsert(instance)
             peer = directory.peer(instance)
-            calls.append(asyncio.create_task(peer.CreateResponse(unary("ok"), timeout=20.0)))
+            calls.append(asyncio.create_task(peer.CreateResponse(unary("ok"), timeout=60.0)))
             await asyncio.sleep(0 if turn % 3 else 0.005)
             directory.remove(instance.id)
         await asyncio.wait_for(asyncio.gather(*calls), 60)
@@ -382,7 +383,7 @@ async def test_one_that_cannot_be_reached_is_passed_over(directory: PeerDirector
             lost = next(key for key, one in chosen.items() if one is not None and one.id == "away")
             instance = await directory.pick(MODEL, "policy", affinity=lost)
             with pytest.raises(MeshError) as caught:
-                await directory.peer(instance).CreateResponse(unary("ok"), timeout=20.0)
+                await directory.peer(instance).CreateResponse(unary("ok"), timeout=60.0)
             # The one failed call is enough for the others, whatever their affinity, and its own.
             other = directory.instead(instance, caught.value, affinity=lost)
             assert other is not None
@@ -390,7 +391,7 @@ async def test_one_that_cannot_be_reached_is_passed_over(directory: PeerDirector
             assert directory.passes_over(instance)
             for key in affinities:
                 assert (await directory.pick(MODEL, "policy", affinity=key)).id == "there"
-            await directory.peer(other).CreateResponse(unary("ok"), timeout=20.0)
+            await directory.peer(other).CreateResponse(unary("ok"), timeout=60.0)
             # The registry heard from it: it counts again.
             directory.upsert(instance)
             assert (await directory.pick(MODEL, "policy", affinity=lost)).id == "away"
@@ -413,15 +414,13 @@ async def test_one_that_goes_down_is_passed_over_and_other_errors_say_nothing(
 
 
 async def test_one_that_came_back_is_found_again(directory: PeerDirectory) -> None:
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        port = nobody.getsockname()[1]
+    port = free_port()
     gone = instance_at(f"127.0.0.1:{port}", instance_id="gone")
     async with served({MODEL: Probe()}) as there:
         directory.upsert(gone)
         directory.upsert(instance_at(there, instance_id="there"))
         with pytest.raises(MeshError):
-            await directory.peer(gone).CreateResponse(unary("ok"), timeout=20.0)
+            await directory.peer(gone).CreateResponse(unary("ok"), timeout=60.0)
         assert directory.passes_over(gone)
         async with served({MODEL: Probe()}, port):
             # Nobody says that it is back: calls try it now and then.
@@ -437,7 +436,7 @@ async def _answers(directory: PeerDirectory) -> bool:
         chosen = await directory.pick(MODEL, "policy")
         if chosen.id == "gone":
             try:
-                await directory.peer(chosen).CreateResponse(unary("ok"), timeout=20.0)
+                await directory.peer(chosen).CreateResponse(unary("ok"), timeout=60.0)
             except MeshError:
                 return False
             return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -85,12 +86,13 @@ def descendants() -> list[str]:
 
 
 async def left_behind(before: list[str]) -> list[str]:
-    """The descendants there are beside those `before`, after twenty seconds at most to die."""
-    for _ in range(2000):
-        if (now := descendants()) == before:
+    """The descendants there are beside those `before`, after a minute at most to die."""
+    for _ in range(6000):
+        # Some of those before may have been dying themselves.
+        if not (more := Counter(descendants()) - Counter(before)):
             return []
         await asyncio.sleep(0.01)
-    return now
+    return sorted(more.elements())
 
 
 def groups() -> list[Path]:

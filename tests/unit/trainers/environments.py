@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gymmesh_resource import Environment, Rollout, Session, tool
+from gymmesh import Agent, Completion, RolloutContext, new_message
+from gymmesh_resource import Environment, Rollout, Session, Verdict, tool
 
 
 class Sums(Environment[None]):
@@ -30,3 +31,25 @@ def rows(count: int) -> list[dict[str, Any]]:
         {"task_id": f"t{number}", "prompt": f"What is {number} + 1?", "answer": str(number + 1)}
         for number in range(count)
     ]
+
+
+class Debate(Agent):
+    """The root agent answers; a critic says something to it, but only where there is a doubt."""
+
+    version = "1"
+
+    async def run(self, context: RolloutContext) -> Completion:
+        answer = await context.call_model()
+        if answer.text != "sure":
+            await context.call_model(
+                [new_message("user", "Is that so?")], actor="critic", detached=True
+            )
+        return Completion.by_rule("said")
+
+
+class Debated(Environment[None]):
+    """Rewards the critic by itself."""
+
+    async def verify(self, session: Session[None], rollout: Rollout) -> Verdict:
+        critic = {"no": 0.25, "maybe": 0.75}.get(rollout.answer, 0.0)
+        return Verdict(float(rollout.answer == "sure"), {"critic": critic, "format": 1.0})

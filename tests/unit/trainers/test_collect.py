@@ -9,14 +9,19 @@ from typing import Any
 
 import pytest
 
+from gymmesh_agent.config import AgentConfig
 from gymmesh_client import UserError
+from gymmesh_mesh import Defaults, MeshConfig
+from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_trainers import (
+    FailedRollout,
     Generation,
     RolloutFailed,
     SamplingParams,
     SyncCollector,
     TokenBackend,
     TrainerCollector,
+    advantages,
     collect,
     collect_sync,
     run_one,
@@ -77,6 +82,19 @@ async def test_advantages_are_relative_to_the_group() -> None:
     assert not group.no_spread
     assert sum(group.advantages) == pytest.approx(0.0)
     assert [value > 0 for value in group.advantages] == [one == 1.0 for one in group.rewards]
+
+
+async def test_single_rollouts_have_ids_of_their_own_in_every_process() -> None:
+    """Services know requests by them: one of two alike would get what the other asked for."""
+    task = rows(1)[0]
+    async with (
+        TrainerCollector(Sums, model=says("1")) as one,
+        TrainerCollector(Sums, model=says("2")) as other,
+    ):
+        found = [await one.one(task), await one.one(task), await other.one(task)]
+    assert len({rollout.id for rollout in found}) == 3
+    texts = [rollout.text for rollout in found if not isinstance(rollout, FailedRollout)]
+    assert texts == ["1", "1", "2"]
 
 
 async def test_what_failed_stands_apart() -> None:
@@ -219,3 +237,29 @@ async def test_blocks_of_an_asynchronous_iterator_have_files_of_their_own(
     assert sorted(one.task.id for one in found) == ["t0", "t1", "t2", "t3", "t4"]
     names = ["rollouts.jsonl", "rollouts.step-2.jsonl", "rollouts.step-3.jsonl"]
     assert [len((tmp_path / name).read_text().splitlines()) for name in names] == [2, 2, 1]
+
+
+async def test_actors_have_rewards_of_their_own_in_their_group() -> None:
+    """Four rollouts: in one the critic is not asked, and it is judged among the other three."""
+    answers = iter(["no", "sure", "maybe", "no"])
+    engine = ScriptEngine(lambda prompt: "yes" if "Is that so?" in prompt else next(answers))
+    here = "tests.unit.trainers.environments"
+    config = MeshConfig(
+        environments={"debated": EnvironmentConfig(use=f"{here}:Debated")},
+        agents={"debate": AgentConfig(use=f"{here}:Debate")},
+        defaults=Defaults(environment="debated", agent="debate"),
+    )
+    found = collect(config, [{"prompt": "What?"}], repeats=4, concurrency=1, model=backend(engine))
+    [group] = [one async for one in found]
+    assert group.actors == ["", "critic"]
+    assert group.rewards_of("") == group.rewards == [0.0, 1.0, 0.0, 0.0]
+    assert group.rewards_of("critic") == [0.25, None, 0.75, 0.25]
+    low, none, high, again = group.advantages_of("critic")
+    assert none is None
+    assert low == again
+    assert [low, high, again] == pytest.approx(advantages([0.25, 0.75, 0.25]))
+    assert group.advantages_of("") == pytest.approx(group.advantages)
+    asked = group.rollouts[0]
+    assert asked.reward_of("critic") == 0.25
+    assert asked.reward_of("planner") == asked.reward  # no component of that name
+    assert asked.by_actor["critic"][0].tokens != asked.by_actor[""][0].tokens

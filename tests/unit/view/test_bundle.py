@@ -48,7 +48,7 @@ def test_what_was_chosen_is_in_it(rows: Path, tmp_path: Path) -> None:
     assert all(key.startswith("ro-sums-") for key in keys)
     for one in found["index"]["rollouts"]:
         detail = found[str(one["part"])][one["key"]]
-        assert detail["tokens"]["0"]["texts"]
+        assert detail["tokens"]["0.0"]["texts"]
     # Neither folders of this machine, nor what was not chosen.
     everything = json.dumps(found)
     assert str(tmp_path) not in everything

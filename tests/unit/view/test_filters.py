@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gymmesh_client import UserError
 from gymmesh_view import Filters, Sort, find_sources, parse_filters, parse_sort
 from gymmesh_view.filters import SORTS, grouped, query_of, words_of
-from gymmesh_view.indexing import Indexer
+from gymmesh_view.indexing import Indexer, index_path
 from gymmesh_view.store import Store
 from tests.unit.data.rows import call, row, text
 
@@ -67,7 +67,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     indexer = Indexer(find_sources([path]).sources, folder / "index.sqlite")
     indexer.prepare()
     indexer.run_once()
-    store = Store(folder / "index.sqlite")
+    store = Store(folder / "index.sqlite", deep=20)
     yield store
     store.close()
     indexer.stop()
@@ -220,6 +220,33 @@ def test_no_text_is_a_query(store: Store, hostile: str) -> None:
     assert store.counted(Filters(text=hostile)) >= 0
     assert store.counted(Filters(task=hostile, tag=(hostile,))) == 0
     assert store.counted(Filters()) == len(ROWS)
+
+
+def test_runs_are_told_apart_by_their_place_below_their_folder(tmp_path: Path) -> None:
+    for number, name in enumerate(("night/rows.jsonl", "day/rows.jsonl")):
+        path = tmp_path / "runs" / name
+        path.parent.mkdir(parents=True)
+        path.write_text("".join(json.dumps(one) + "\n" for one in ROWS[: 3 + number]))
+    paths = [tmp_path / "runs" / "night" / "rows.jsonl", tmp_path / "runs" / "day"]
+    found: list[Path] = []
+    for order in (paths, paths[::-1]):
+        sources = find_sources(order).sources
+        index = tmp_path / f"{len(found)}.sqlite"
+        indexer = Indexer(sources, index)
+        indexer.prepare()
+        indexer.run_once()
+        indexer.stop()
+        store = Store(index)
+        assert store.facets()["run"] == ["day/rows.jsonl", "night/rows.jsonl"]
+        assert store.counted(Filters(run=("night/rows.jsonl",))) == 3
+        rows = store.listed(Filters(run=("day/rows.jsonl",)), Sort(), 0, 10)
+        assert {(one["run"], sources[one["source"]].path.parent.name) for one in rows} == {
+            ("day/rows.jsonl", "day")
+        }
+        found.append(index_path(sources))
+        store.close()
+    # An index has its sources' numbers, so another order has another one.
+    assert found[0] != found[1]
 
 
 def test_repeats_and_facets(store: Store) -> None:

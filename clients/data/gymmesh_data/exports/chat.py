@@ -10,7 +10,7 @@ from gymmesh_data.exports.format import PairFacts, Taken
 from gymmesh_data.pairs import Pair
 from gymmesh_data.rollout import Json, StoredRollout
 from gymmesh_data.samples import samples_of
-from gymmesh_responses import dumps
+from gymmesh_responses import dumps_clean
 
 
 def messages(taken: Taken) -> Iterator[Json]:
@@ -126,5 +126,5 @@ def tools_as_text(tools: list[Json]) -> dict[str, Any]:
 
 
 def as_text(value: Any) -> str:
-    """A JSON value as JSON text."""
-    return dumps(value).decode("utf-8", "surrogatepass")
+    """A JSON value as JSON text; what was read from JSON has no NaN, so none is searched for."""
+    return dumps_clean(value).decode("utf-8", "surrogatepass")

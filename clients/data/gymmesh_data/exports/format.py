@@ -7,12 +7,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from gymmesh_data.conversation import ChatStyle, Conversation
 from gymmesh_data.pairs import Pair
 from gymmesh_data.rollout import Json, StoredRollout
+from gymmesh_data.row_parts import RowParts
 from gymmesh_data.samples import NoTokens, Sample, samples_of
+
+_NO_SEQUENCE: Final = "token ids that make no sequence"
+_LISTS: Final = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
 
 
 class Tokens(Enum):
@@ -47,8 +51,20 @@ class Taken:
             return samples_of(self.rollout)
         except NoTokens:
             if has_tokens(self.rollout):
-                self.said.losses["token ids that make no sequence"] += 1
+                self.said.losses[_NO_SEQUENCE] += 1
             return []
+
+    def call_tokens(self, place: int) -> Json | None:
+        """The item with the token ids of the model call that made a message; None where they are
+        not asked for, were not captured, or are no lists. place: of the message.
+        """
+        item = self.said.token_items.get(place)
+        if item is None or not self.with_tokens:
+            return None
+        if all(isinstance(item[key], list) for key in _LISTS if key in item):
+            return item
+        self.said.losses[_NO_SEQUENCE] += 1
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +122,7 @@ class Format:
         tokens: what place it has for token ids.
         pack: makes something else of the JSON lines; None where they are what it is.
         check: raises ConfigError where a library that it needs is missing.
+        reads: which parts of a row it is made of.
     """
 
     summary: str
@@ -117,6 +134,13 @@ class Format:
     tokens: Tokens = Tokens.NONE
     pack: Pack | None = None
     check: Callable[[], None] | None = None
+    reads: RowParts = RowParts.ALL
+
+    def parts(self, distinct: bool) -> RowParts:
+        """Which parts of a row an export reads. distinct: rollouts are told apart by messages."""
+        if self.reads is RowParts.TOKENS and distinct:
+            return RowParts.CHAT_AND_TOKENS
+        return self.reads
 
 
 def has_tokens(rollout: StoredRollout) -> bool:

@@ -32,6 +32,7 @@ from typing import Final
 from gymmesh_data.conversation import ChatStyle
 from gymmesh_data.exports import arrow, atif, chat, inspect_log, otel, table, trainers
 from gymmesh_data.exports.format import Format, Tokens
+from gymmesh_data.row_parts import RowParts
 
 _OF_TEMPLATES: Final = ChatStyle(arguments_as_objects=True)
 _OF_OPENAI: Final = ChatStyle(keep_reasoning=False, developer_role=True)
@@ -40,6 +41,7 @@ FORMATS: Final[Mapping[str, Format]] = {
     "messages": Format(
         "every rollout as chat messages with reward and metadata",
         of_rollout=chat.messages,
+        reads=RowParts.CHAT_AND_TOKENS,
         tokens=Tokens.BESIDE,
     ),
     "sft": Format(
@@ -47,13 +49,17 @@ FORMATS: Final[Mapping[str, Format]] = {
         style=_OF_TEMPLATES,
         demonstrations=True,
         of_rollout=chat.sft,
+        reads=RowParts.CHAT,
     ),
     "tokens": Format(
         "exact token ids with masks and log probabilities",
         of_rollout=chat.tokens,
+        reads=RowParts.TOKENS,
         tokens=Tokens.ONLY,
     ),
-    "dpo": Format("preference pairs (TRL)", style=_OF_TEMPLATES, of_pair=chat.dpo),
+    "dpo": Format(
+        "preference pairs (TRL)", style=_OF_TEMPLATES, of_pair=chat.dpo, reads=RowParts.CHAT
+    ),
     "trl": Format(
         "tasks for online RL with TRL's GRPOTrainer",
         of_task=(trainers.kept_of_task, trainers.trl_task),
@@ -66,6 +72,7 @@ FORMATS: Final[Mapping[str, Format]] = {
         "demonstrations for veRL's supervised fine-tuning (Parquet)",
         demonstrations=True,
         of_rollout=trainers.verl_sft,
+        reads=RowParts.CHAT,
         pack=arrow.pack_verl,
         check=arrow.require_pyarrow,
     ),
@@ -81,16 +88,23 @@ FORMATS: Final[Mapping[str, Format]] = {
         "demonstrations for OpenRLHF's supervised fine-tuning",
         demonstrations=True,
         of_rollout=trainers.openrlhf_sft,
+        reads=RowParts.CHAT,
     ),
-    "openrlhf-dpo": Format("preference pairs for OpenRLHF", of_pair=trainers.openrlhf_dpo),
+    "openrlhf-dpo": Format(
+        "preference pairs for OpenRLHF", of_pair=trainers.openrlhf_dpo, reads=RowParts.CHAT
+    ),
     "openai": Format(
         "demonstrations for OpenAI's fine-tuning",
         style=_OF_OPENAI,
         demonstrations=True,
         of_rollout=chat.openai,
+        reads=RowParts.CHAT,
     ),
     "openai-dpo": Format(
-        "preference pairs for OpenAI's fine-tuning", style=_OF_OPENAI, of_pair=chat.openai_dpo
+        "preference pairs for OpenAI's fine-tuning",
+        style=_OF_OPENAI,
+        of_pair=chat.openai_dpo,
+        reads=RowParts.CHAT,
     ),
     "parquet": Format(
         "every rollout in typed columns, token ids as lists (Parquet)",

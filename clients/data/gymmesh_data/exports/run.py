@@ -75,7 +75,8 @@ def _export(
     file.refuse(overwrite=overwrite, resume=resume)
 
     def lines() -> Iterator[bytes]:
-        made = records(read_rollouts(inputs), form, options, summary, file.spool)
+        rollouts = read_rollouts(inputs, form.parts(options.selection.distinct))
+        made = records(rollouts, form, options, summary, file.spool)
         for some in _together(made):
             summary.records += some.count(b"\n")
             yield some

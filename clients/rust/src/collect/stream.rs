@@ -167,7 +167,7 @@ impl Drop for Abandoner<'_> {
     }
 }
 
-/// Hard to guess, as whoever knows it can take the stream over.
+/// Hard to guess, as a client that knows it can take the stream over.
 fn stream_id() -> String {
     let mut bytes = [0; 24];
     getrandom::fill(&mut bytes).expect("the system gives random bytes");

@@ -330,7 +330,7 @@ pub mod agent_service_client {
     /// An error in a call of the environment belongs to TOOL when it came from
     /// CallTool, except that a session that is gone and a fault of the environment
     /// itself (ENVIRONMENT_FAULT) belong to RESOURCE; an error of a model belongs to
-    /// MODEL, whoever called the model.
+    /// MODEL, wherever the model was called from.
     #[derive(Debug, Clone)]
     pub struct AgentServiceClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -639,7 +639,7 @@ pub mod agent_service_server {
     /// An error in a call of the environment belongs to TOOL when it came from
     /// CallTool, except that a session that is gone and a fault of the environment
     /// itself (ENVIRONMENT_FAULT) belong to RESOURCE; an error of a model belongs to
-    /// MODEL, whoever called the model.
+    /// MODEL, wherever the model was called from.
     #[derive(Debug)]
     pub struct AgentServiceServer<T> {
         inner: Arc<T>,

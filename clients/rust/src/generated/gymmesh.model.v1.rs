@@ -318,7 +318,7 @@ pub struct GetModelResponse {
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
     /// The backend's kind: `openai`, `azure`, `vllm`, `chat`, `responses`,
-    /// `local`, `replay`.
+    /// `local`, `replay`; `program` where a program gave the service a backend.
     #[prost(string, tag = "2")]
     pub backend: ::prost::alloc::string::String,
     /// The model's name at the endpoint.

@@ -56,7 +56,10 @@ pub struct Failure {
 /// A part of a reward, such as `format` or `correctness`.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RewardComponent {
-    /// The component's name, the same for every task of an environment.
+    /// The component's name, the same for every task of an environment. One that
+    /// is called like an actor of the agent (ModelCallCompleted.actor) is that
+    /// actor's reward: who trains on each actor's conversation takes it there in
+    /// place of the scalar, and the scalar for actors without a component.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
     /// Its value, finite.
@@ -311,7 +314,7 @@ pub struct ModelCallCompleted {
     /// The call whose conversation this one continues; empty for a first call.
     #[prost(string, tag = "2")]
     pub parent_call_id: ::prost::alloc::string::String,
-    /// Who called: empty for the root agent, else the name of an actor of a
+    /// The caller: empty for the root agent, else the name of an actor of a
     /// custom agent.
     #[prost(string, tag = "3")]
     pub actor: ::prost::alloc::string::String,
@@ -352,7 +355,7 @@ pub struct ToolCallStarted {
     /// The model call whose answer holds the function_call.
     #[prost(string, tag = "3")]
     pub model_call_id: ::prost::alloc::string::String,
-    /// Who called, as in ModelCallCompleted.
+    /// The caller, as in ModelCallCompleted.
     #[prost(string, tag = "4")]
     pub actor: ::prost::alloc::string::String,
 }
@@ -369,7 +372,7 @@ pub struct ToolCallCompleted {
     /// The model call whose answer holds the function_call.
     #[prost(string, tag = "3")]
     pub model_call_id: ::prost::alloc::string::String,
-    /// Who called, as in ModelCallCompleted.
+    /// The caller, as in ModelCallCompleted.
     #[prost(string, tag = "4")]
     pub actor: ::prost::alloc::string::String,
     /// The function_call_output item: a new item of the conversation.

@@ -11,7 +11,7 @@ from gymmesh_client.attempt import AgentCall
 from gymmesh_client.collect.requests import RolloutRequest
 from gymmesh_client.dispatch import Assignment
 from gymmesh_client.groups.judging import awaits_group
-from gymmesh_client.parts import RolloutParts
+from gymmesh_client.rollout import RolloutParts
 from gymmesh_client.rows import FailedAttempt
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol, TypeVar
 
 from gymmesh_client.journal.keys import rollout_id, rollout_ids
-from gymmesh_client.shards import Shard
-from gymmesh_client.traces.writer import Recording
+from gymmesh_client.tasks import Shard
+from gymmesh_client.traces import Recording
 
 J = TypeVar("J")
 

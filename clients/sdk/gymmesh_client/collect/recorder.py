@@ -11,8 +11,7 @@ from gymmesh_client.collect import metrics
 from gymmesh_client.collect.outcomes import Outcomes
 from gymmesh_client.collect.turns import Turns
 from gymmesh_client.groups.stream import GroupStream
-from gymmesh_client.parts import RolloutParts
-from gymmesh_client.reading import read
+from gymmesh_client.rollout import RolloutParts, read
 from gymmesh_client.rows import FailedAttempt, completed_line, failure_row, row_to_json
 from gymmesh_client.summary import Tally
 

@@ -16,8 +16,7 @@ from gymmesh_client.collect.outcomes import Outcomes
 from gymmesh_client.collect.requests import RolloutRequest, agent_request
 from gymmesh_client.collect_stream.state import tried_in_vain_s
 from gymmesh_client.dispatch import Assignment, Dispatcher, Ended
-from gymmesh_client.fold import Fold
-from gymmesh_client.parts import RolloutParts
+from gymmesh_client.rollout import Fold, RolloutParts
 from gymmesh_client.rows import FailedAttempt
 from gymmesh_runtime.errors import MeshError
 

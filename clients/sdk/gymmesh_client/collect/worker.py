@@ -16,7 +16,7 @@ from gymmesh_client.collect.runner import Runner, ended_by
 from gymmesh_client.dispatch import Decision, Dispatcher
 from gymmesh_client.groups.judge import GroupJudge
 from gymmesh_client.groups.judging import HeldRollout, JudgedGroups, unjudged
-from gymmesh_client.parts import RolloutParts
+from gymmesh_client.rollout import RolloutParts
 from gymmesh_client.rows import FailedAttempt
 from gymmesh_runtime.errors import from_status
 

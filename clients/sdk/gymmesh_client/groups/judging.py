@@ -16,8 +16,7 @@ from gymmesh.agent.v1 import agent_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh.verify.v1 import verify_pb2
-from gymmesh_client.conversation import continuation, final_call
-from gymmesh_client.parts import RolloutParts
+from gymmesh_client.rollout import RolloutParts, continuation, final_call
 
 
 class HeldRollout(NamedTuple):

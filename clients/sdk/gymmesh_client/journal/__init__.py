@@ -3,8 +3,7 @@
 Pure: `keys`, `records` and `frames` (the log's bytes), `state` (what the log amounts to), `moves`
 (where rows are after a compaction). At the edge: `disk`, `layout` (the files' names), `row_files`,
 `log` (reading it), `journal` (commits), `writer` (many appends, one commit), `compaction`, `index`
-(SQLite, made by `index_build`) and `reader`; `migrate` and `foreign_files` look at what was there
-before.
+(SQLite, made by `index_build`) and `reader`; `foreign_files` looks at what was there before.
 """
 
 from gymmesh_client.journal.compaction import compact_run

@@ -14,7 +14,6 @@ from gymmesh_client.journal.row_files import ZSTD_FRAME
 from gymmesh_client.replacing import draft_of, first_object, refuse_foreign
 from gymmesh_responses import CodecError, loads
 
-_OLD_INDEX: Final = b"\x89gymmesh index\n\x01\n"
 _APPLICATION_ID: Final = struct.Struct(">68xi")
 _TRACE_BLOCK: Final = struct.pack("<I", 0x184D2A51)
 _SUMMARY: Final = b'{\n  "run_id": "'
@@ -77,11 +76,9 @@ def _has_journal(files: OutputFiles) -> bool:
 
 
 def _is_index(path: Path) -> bool:
-    """Whether a file is an index, of this version or of one from before it was SQLite."""
+    """Whether a file is an index."""
     with path.open("rb") as file:
         head = file.read(_APPLICATION_ID.size)
-    if _OLD_INDEX.startswith(head[: len(_OLD_INDEX)]):
-        return True
     if len(head) < _APPLICATION_ID.size or not head.startswith(INDEX_BEGIN):
         return False
     return bool(_APPLICATION_ID.unpack(head) == (APPLICATION_ID,))

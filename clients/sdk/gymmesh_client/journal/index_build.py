@@ -6,7 +6,6 @@ import json
 import mmap
 import sqlite3
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 
 from gymmesh_client.journal.frames import HEADER, Frame
@@ -27,11 +26,9 @@ from gymmesh_client.journal.records import (
     REASONS,
     RELEASED_TYPE,
     RESERVED_TYPE,
-    REWRITTEN_TYPE,
     SUPERSEDED,
     AttemptFailed,
     BadRecord,
-    Blanked,
     Compacted,
     Outcome,
     Place,
@@ -47,7 +44,7 @@ from gymmesh_client.problems import UserError
 
 _OUTCOMES: Final = {COMPLETED: "completed", FAILED: "failed"}
 # Of no interest here; types from 128 on may be skipped by every reader.
-_NOT_INDEXED: Final = frozenset((RESERVED_TYPE, RELEASED_TYPE, REWRITTEN_TYPE, *range(128, 256)))
+_NOT_INDEXED: Final = frozenset((RESERVED_TYPE, RELEASED_TYPE, *range(128, 256)))
 _AT_ONCE: Final = 2000
 _MOST: Final = 1 << 63  # SQLite's integers are below
 
@@ -161,12 +158,7 @@ class IndexBuilder:
     def __enter__(self) -> IndexBuilder:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._database.close()
 
     def _continue(self, older: dict[str, Any]) -> None:
@@ -200,7 +192,7 @@ class IndexBuilder:
         elif isinstance(record, AttemptFailed):
             name = boundary_name(record.boundary)
             self._held.append((record.attempt, "failed", 0, when, record.key, name, *_NO_PLACE))
-        elif isinstance(record, Superseded | Blanked):
+        elif isinstance(record, Superseded):
             self._supersede(record)
         else:
             if isinstance(record, Compacted):
@@ -213,7 +205,7 @@ class IndexBuilder:
         self._database.executemany(_INSERT, self._held)
         self._held.clear()
 
-    def _supersede(self, record: Superseded | Blanked) -> None:
+    def _supersede(self, record: Superseded) -> None:
         self._flush()
         if not self._indexed:
             for statement in KEY_INDICES.split(";"):
@@ -225,9 +217,7 @@ class IndexBuilder:
                 f"{self._files.journal}: is damaged: an outcome is superseded that there was not"
             )
         self._database.execute(_SUPERSEDE, (REASONS.get(record.reason, ""), rowid))
-        self._state.note_superseded(record)
-        if isinstance(record, Blanked):
-            self._database.execute(_MOVE, (*_checked(record.copy), rowid))
+        self._state.superseded.append(record.place)
 
     def _move(self, record: Compacted) -> None:
         """Give the rows of a file that was compacted their new places."""

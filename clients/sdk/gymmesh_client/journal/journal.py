@@ -37,7 +37,6 @@ from gymmesh_client.journal.records import (
     FORMAT,
     ROWS,
     BadRecord,
-    Blanked,
     Compacted,
     Outcome,
     Record,
@@ -193,7 +192,7 @@ class Journal:
                 for record in decode(frame.payload):
                     if isinstance(record, Outcome) and matches(record):
                         found[record.key] = record
-                    elif isinstance(record, Superseded | Blanked):
+                    elif isinstance(record, Superseded):
                         found.pop(record.key, None)
                     elif isinstance(record, Compacted):
                         moves = Moves(record)
@@ -244,11 +243,6 @@ class Journal:
         state = self.state
         if not state.session:
             raise unnamed_run(self.files)
-        if state.blanking:
-            raise UserError(
-                f"{self.files.journal}: an earlier version of gymmesh was stopped while it took "
-                "superseded rows out of their files; go on with --resume once with that version"
-            )
         if torn:
             self.disk.cut(self._fd, self._end)
         # The last commit may have been written and not yet on disk when the collector was killed.

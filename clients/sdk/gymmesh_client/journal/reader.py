@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 
 from gymmesh_client.journal.disk import reason
@@ -82,13 +81,17 @@ class RunReader:
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """The completed rollouts' rows, in the order in which they ended."""
+        yield from map(loads, self.lines())
+
+    def lines(self) -> Iterator[bytes]:
+        """As `rows`, each as it stands in its file, without its newline."""
         for file in sorted(self._ends):
             if file[0] == ROWS:
                 yield from self._lines(file)
 
     def failures(self) -> Iterator[dict[str, Any]]:
         """The failed rollouts' rows, in the order in which they ended."""
-        yield from self._lines((FAILURES, 0))
+        yield from map(loads, self._lines((FAILURES, 0)))
 
     def rollout_id(self, task_id: str, repeat_index: int) -> str:
         """The id of a task's repeat in this run."""
@@ -148,12 +151,7 @@ class RunReader:
     def __enter__(self) -> RunReader:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _attempt(self, entry: Entry) -> Attempt:
@@ -167,15 +165,14 @@ class RunReader:
             self._read(entry.place) if entry.place else None,
         )
 
-    def _lines(self, file: RowFile) -> Iterator[dict[str, Any]]:
-        rows = read_rows(
+    def _lines(self, file: RowFile) -> Iterator[bytes]:
+        return read_rows(
             self.files,
             file,
             self._ends.get(file, 0),
             compacted=self._compacted,
             superseded=self._superseded,
         )
-        yield from map(loads, rows)
 
     def _row(self, entry: Entry) -> bytes:
         """The row of a current outcome."""

@@ -43,23 +43,12 @@ _OUTCOME: Final = struct.Struct(f"<{KEY_BYTES}sIBB2x")
 _SUPERSEDED: Final = struct.Struct(f"<{KEY_BYTES}sIB3x")
 _RESERVED: Final = struct.Struct(f"<{KEY_BYTES}sI")
 _ATTEMPT: Final = struct.Struct(f"<{KEY_BYTES}sIB3x")
-_SIZE: Final = struct.Struct("<B3xIQ")
 _COMPACTED: Final = struct.Struct("<B3xIIQQ")
 _REMOVED: Final = struct.Struct("<QIIII")
 
-(
-    _SESSION,
-    RESERVED_TYPE,
-    _FAILED_ATTEMPT,
-    _OUTCOME_TYPE,
-    _BLANKED,
-    _ERASED,
-    _RUN_ENDED,
-    RELEASED_TYPE,
-    REWRITTEN_TYPE,
-    _SUPERSEDED_TYPE,
-    _COMPACTED_TYPE,
-) = range(1, 12)
+# 5, 6 and 9 were used before the first release.
+_SESSION, RESERVED_TYPE, _FAILED_ATTEMPT, _OUTCOME_TYPE = 1, 2, 3, 4
+_RUN_ENDED, RELEASED_TYPE, _SUPERSEDED_TYPE, _COMPACTED_TYPE = 7, 8, 10, 11
 SESSION_TYPE: Final = bytes([_SESSION])
 _IGNORABLE: Final = 128
 
@@ -197,43 +186,13 @@ class RunEnded(NamedTuple):
     info: dict[str, Any]
 
 
-class Blanked(NamedTuple):
-    """As Superseded, by an earlier version: the row is copied, and then blanked in its file."""
-
-    key: bytes
-    attempt: int
-    reason: int
-    place: Place
-    copy: Place
-
-
-class Erased(NamedTuple):
-    """By an earlier version: the rows superseded so far are blank; the sizes of their files."""
-
-    sizes: tuple[tuple[int, int, int], ...]
-
-
-class Rewritten(NamedTuple):
-    """By an earlier version: a compressed frame was about to be written anew in its place."""
-
-
 Record: TypeAlias = (
-    Session
-    | Reserved
-    | Released
-    | AttemptFailed
-    | Outcome
-    | Superseded
-    | Compacted
-    | RunEnded
-    | Blanked
-    | Erased
-    | Rewritten
+    Session | Reserved | Released | AttemptFailed | Outcome | Superseded | Compacted | RunEnded
 )
 
 
 def encode(record: Record) -> bytes:
-    """A record's bytes. Records of earlier versions are read only."""
+    """A record's bytes."""
     if isinstance(record, Outcome):
         kind, body = _OUTCOME_TYPE, _OUTCOME.pack(*record[:4]) + _PLACE.pack(*record.place)
     elif isinstance(record, Reserved):
@@ -247,11 +206,9 @@ def encode(record: Record) -> bytes:
     elif isinstance(record, Compacted):
         removed = b"".join(starmap(_REMOVED.pack, record.removed))
         kind, body = _COMPACTED_TYPE, _COMPACTED.pack(*record[:5]) + removed
-    elif isinstance(record, Session | RunEnded):
+    else:
         kind = _SESSION if isinstance(record, Session) else _RUN_ENDED
         body = json.dumps(record.info, sort_keys=True, separators=(",", ":")).encode()
-    else:
-        raise TypeError(f"{type(record).__name__} is no longer written")
     return _HEAD.pack(kind, len(body)) + body
 
 
@@ -308,14 +265,7 @@ def _decode_other(kind: int, body: bytes) -> Record:
         if type(info) is not dict:
             raise BadRecord("a session is not a JSON object")
         return Session(checked_session(info)) if kind == _SESSION else RunEnded(info)
-    if kind == _BLANKED:
-        places = _place(body, _SUPERSEDED.size), _place(body, _SUPERSEDED.size + _PLACE.size)
-        return Blanked._make((*_SUPERSEDED.unpack_from(body), *places))
-    if kind == _ERASED:
-        return Erased(tuple(_SIZE.iter_unpack(body)))
-    if kind == REWRITTEN_TYPE:
-        return Rewritten()
-    raise BadRecord(f"a record of type {kind}, which a later version of gymmesh wrote")
+    raise BadRecord(f"a record of type {kind}, which another version of gymmesh wrote")
 
 
 def _place(body: bytes, start: int) -> Place:

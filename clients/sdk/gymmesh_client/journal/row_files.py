@@ -271,12 +271,9 @@ def _read_rows(
         for content, size in _frames(file, end) if compressed else _lines(file, end):
             inner = 0
             for line in content.splitlines(keepends=True):
-                # An earlier version left spaces where a row was, its newline included.
-                row = line.lstrip(b" ")
-                at = inner + len(line) - len(row)
-                where = (offset, at) if compressed else (offset + at, 0)
-                if where not in without and row.strip():
-                    yield row.strip()
+                where = (offset, inner) if compressed else (offset + inner, 0)
+                if where not in without and line.strip():
+                    yield line.strip()
                 inner += len(line)
             offset += size
 

@@ -18,9 +18,7 @@ from gymmesh_client.journal.records import (
     SUPERSEDED,
     AttemptFailed,
     BadRecord,
-    Blanked,
     Compacted,
-    Erased,
     Outcome,
     Place,
     Record,
@@ -49,7 +47,6 @@ class RunState:
         rows_in: rows ever put into each shard of ROWS.
         superseded: places of superseded rows that no compaction has dropped yet.
         compacted: the number of the latest compaction of each row file.
-        blanking: an earlier version was about to blank superseded rows.
     """
 
     session: dict[str, Any] = field(default_factory=dict)
@@ -59,7 +56,6 @@ class RunState:
     rows_in: dict[int, int] = field(default_factory=dict)
     superseded: list[Place] = field(default_factory=list)
     compacted: dict[RowFile, int] = field(default_factory=dict)
-    blanking: bool = False
     _rollouts: dict[bytes, int] = field(default_factory=dict)
 
     def status(self, key: bytes) -> int:
@@ -87,9 +83,9 @@ class RunState:
                     self._rollouts[key] = (attempt - 1) << _ATTEMPT_SHIFT
         elif isinstance(record, AttemptFailed):
             self._used(((record.key, record.attempt),))
-        elif isinstance(record, Superseded | Blanked):
+        elif isinstance(record, Superseded):
             self._no_longer_current(record.key)
-            self.note_superseded(record)
+            self.superseded.append(record.place)
         else:
             self.apply_to_run(record)
 
@@ -101,22 +97,10 @@ class RunState:
             self.compacted[file] = record.number
             self.superseded = [place for place in self.superseded if place.file != file]
             self.reach((SUPERSEDED, 0), record.kept_at + sum(one.length for one in record.removed))
-        elif isinstance(record, Erased):
-            self.blanking = False
-            self.superseded.clear()
-            for kind, shard, size in record.sizes:
-                self.ends[kind, shard] = size
         elif isinstance(record, Session):
             self.session, self.ended = record.info, None
         elif isinstance(record, RunEnded):
             self.ended = record.info
-
-    def note_superseded(self, record: Superseded | Blanked) -> None:
-        """Note where the row of a superseded outcome still stands."""
-        self.superseded.append(record.place)
-        if isinstance(record, Blanked):
-            self.reach(record.copy.file, record.copy.offset + record.copy.extent)
-            self.blanking = True
 
     def reach(self, file: RowFile, end: int) -> None:
         """A row file ends there or behind it."""

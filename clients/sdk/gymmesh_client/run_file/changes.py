@@ -42,7 +42,7 @@ def changes(old: Any, new: Any) -> list[Change]:
     return sorted(_changes("", old, new))
 
 
-def told(found: list[Change]) -> str:
+def described(found: list[Change]) -> str:
     """The changes as one clause; only the first few where there are many."""
     shown = [str(one) for one in found[:_NAMED]]
     if len(found) > _NAMED:

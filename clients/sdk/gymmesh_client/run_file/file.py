@@ -17,8 +17,8 @@ from gymmesh_client.run_file.document import FORMAT, RunDocument
 from gymmesh_responses import CodecError, loads
 
 if TYPE_CHECKING:
-    from gymmesh_client.identity import RunIdentity
     from gymmesh_client.journal.layout import OutputFiles
+    from gymmesh_client.run_file.identity import RunIdentity
 
 
 class RunFile:

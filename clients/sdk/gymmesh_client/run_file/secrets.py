@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from gymmesh_runtime.text.secrets import mask_secrets
+from gymmesh_runtime.text import mask_secrets
 
 MASK: Final = "***"
 _SECRET_KEY: Final = re.compile(

@@ -65,7 +65,7 @@ class TaskLines:
         return None
 
 
-def told(was: TaskLines, now: TaskLines, path: Path) -> str:
+def described(was: TaskLines, now: TaskLines, path: Path) -> str:
     """What changed in a task file, as one clause that names the first line and its task.
 
     Args:

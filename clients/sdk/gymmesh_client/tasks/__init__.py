@@ -1,11 +1,23 @@
-"""Task files.
+"""Task files, and which of their tasks a collector does.
 
 reader   rows into tasks
 file     the tasks of a file, read as they are needed
 checks   what may be wrong with a row
+shards   parts of one run that collectors of their own do (pure)
 """
 
 from gymmesh_client.tasks.file import TaskFile
 from gymmesh_client.tasks.reader import OWN_KEYS, TaskDefaults, TaskReader, TaskRow
+from gymmesh_client.tasks.shards import WHOLE, Shard, session_of, shard_of
 
-__all__ = ["OWN_KEYS", "TaskDefaults", "TaskFile", "TaskReader", "TaskRow"]
+__all__ = [
+    "OWN_KEYS",
+    "WHOLE",
+    "Shard",
+    "TaskDefaults",
+    "TaskFile",
+    "TaskReader",
+    "TaskRow",
+    "session_of",
+    "shard_of",
+]

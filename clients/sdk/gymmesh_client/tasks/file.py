@@ -11,8 +11,8 @@ from typing import overload
 
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_client.problems import TaskProblem, UserError
-from gymmesh_client.shards import WHOLE, Shard
 from gymmesh_client.tasks.reader import TaskReader
+from gymmesh_client.tasks.shards import WHOLE, Shard
 
 
 class TaskFile(Sequence[rollout_pb2.Task]):

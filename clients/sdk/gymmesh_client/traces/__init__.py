@@ -1,1 +1,6 @@
 """Traces: every event of every attempt, kept beside the rows. docs/journal.md has the format."""
+
+from gymmesh_client.traces.reader import TraceReader, open_trace
+from gymmesh_client.traces.writer import Recording, TraceWriter
+
+__all__ = ["Recording", "TraceReader", "TraceWriter", "open_trace"]

@@ -21,7 +21,7 @@ import { TableView } from "./table";
 import type { Status } from "./types";
 
 const KEYS = [
-  ["j, k", "the next, the one before: in the table, and from rollout to rollout"],
+  ["j, k", "the next, the one before: in the table, from rollout to rollout, among repeats"],
   ["Enter", "open the rollout that has the focus"],
   ["/", "search"],
   ["o", "overview and table"],
@@ -120,6 +120,7 @@ export function App() {
             key={route.args[0]}
             task={route.args[0] ?? ""}
             query={route.query}
+            changes={status?.changes}
             marked={marked}
             mark={mark}
           />
@@ -167,7 +168,7 @@ function useStatus(): Status | null {
         const said = await source.status();
         if (over) return;
         setStatus(said);
-        if (said.state === "indexing" || said.unfinished) wait = BUSY_MS;
+        if (said.state === "indexing" || goesOn(said)) wait = BUSY_MS;
       } catch (error) {
         if (over) return;
         const message = (error as Error).message;
@@ -184,6 +185,19 @@ function useStatus(): Status | null {
   return status;
 }
 
+// Each state that a run is in, and how many are.
+function states(status: Status): [string, number][] {
+  const counts = new Map<string, number>();
+  for (const { state } of status.sources) {
+    if (state) counts.set(state, (counts.get(state) ?? 0) + 1);
+  }
+  return [...counts];
+}
+
+function goesOn(status: Status): boolean {
+  return status.sources.some(({ state }) => state === "running" || state === "not ended");
+}
+
 function StatusLine({ status }: { status: Status | null }) {
   if (!status) return <span class="status" />;
   const names = status.sources.map((one) => one.path.split("/").pop() ?? "");
@@ -198,7 +212,13 @@ function StatusLine({ status }: { status: Status | null }) {
           {bytes(status.done)} of {bytes(status.bytes)}
         </>
       )}
-      {status.state !== "indexing" && status.unfinished > 0 && <span class="live"> · live</span>}
+      {states(status).map(([state, count]) => (
+        <span class={`state ${state.replace(" ", "-")}`} key={state}>
+          {" · "}
+          {count > 1 && `${count} `}
+          {state}
+        </span>
+      ))}
       {status.wrong > 0 && (
         <span class="badge warn" title={status.problems.map(plain).join("\n")}>
           {number(status.wrong)} lines are no rollouts

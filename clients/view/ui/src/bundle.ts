@@ -1,13 +1,13 @@
 // The data of a bundle: scripts beside the page, since a page opened from a file may load no others.
 
 import { type BundleRow, overviewOf, selected } from "./select";
-import type { Detail, Facets, Overview, Row, Source, Status, Tokens } from "./types";
+import type { Detail, Facets, Overview, Row, Shown, Source, Status, Tokens } from "./types";
 
 interface Index {
   rollouts: BundleRow[];
   facets: Facets;
   chosen: number;
-  sources: { path: string; run: boolean }[];
+  sources: Shown[];
 }
 
 type Bundled = Omit<Detail, "summary"> & { tokens: Record<string, Tokens> };
@@ -45,7 +45,6 @@ class BundleSource implements Source {
       done: 0,
       bytes: 0,
       wrong: 0,
-      unfinished: 0,
       changes: 0,
       rollouts: rollouts.length,
       problems,
@@ -69,9 +68,9 @@ class BundleSource implements Source {
     return this.found(key);
   }
 
-  async tokens(key: string, call: number): Promise<Tokens> {
+  async tokens(key: string, call: number, thread: number): Promise<Tokens> {
     const found = await this.found(key);
-    return found.tokens[String(call)] ?? { ids: [], logprobs: null, texts: null, left: 0 };
+    return found.tokens[`${thread}.${call}`] ?? { ids: [], logprobs: null, texts: null, left: 0 };
   }
 
   async task(name: string): Promise<Row[]> {

@@ -42,6 +42,7 @@ export function DiffView({ keys, query }: { keys: [string, string]; query: URLSe
 function Facts({ left, right, query }: { left: Row; right: Row; query: URLSearchParams }) {
   const facts: [string, (row: Row) => string][] = [
     ["task", (row) => plain(row.task)],
+    ["run", (row) => plain(row.run)],
     ["environment", (row) => plain(row.environment)],
     ["reward", (row) => reward(row.reward)],
     ["ended", (row) => words(plain(row.failed ? row.cause : row.stop))],
@@ -100,7 +101,7 @@ function OnePair({ pair }: { pair: Pair<Item> }) {
           {item && found && (
             <>
               <p class="who">
-                {item.kind} {plain(item.name ?? "")}
+                {item.kind === "message" ? plain(item.role) : item.kind} {plain(item.name ?? "")}
               </p>
               <div class="said">
                 {found

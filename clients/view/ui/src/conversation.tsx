@@ -17,9 +17,10 @@ export function Conversation(props: {
   items: Item[];
   calls?: Call[];
   rollout?: string;
+  thread?: number;
   folded?: boolean;
 }) {
-  const { items, calls = [], rollout = "", folded = false } = props;
+  const { items, calls = [], rollout = "", thread = 0, folded = false } = props;
   const named = new Map(
     items.filter((item) => item.kind === "call").map((item) => [item.call_id, item.name ?? ""]),
   );
@@ -32,7 +33,7 @@ export function Conversation(props: {
         return (
           <li class={`item ${item.kind} ${roleClass(item)}`} key={at}>
             <OneItem item={item} answers={answers} folded={folded} />
-            {call && <CallTokens rollout={rollout} call={call} />}
+            {call && <CallTokens rollout={rollout} call={call} thread={thread} />}
           </li>
         );
       })}

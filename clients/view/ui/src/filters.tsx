@@ -8,6 +8,7 @@ import { go } from "./state";
 import type { Facets } from "./types";
 
 const CHOICES = [
+  ["run", "Run"],
   ["environment", "Environment"],
   ["outcome", "Outcome"],
   ["stop", "Stop reason"],
@@ -15,8 +16,11 @@ const CHOICES = [
   ["tag", "Tag"],
   ["tool", "Tool"],
   ["actor", "Actor"],
+  ["agent", "Agent"],
   ["model", "Model"],
 ] as const;
+// Of these one name alone is a choice too: not every rollout has it.
+const OF_SOME: readonly string[] = ["cause", "tag", "tool", "actor"];
 const WAIT_MS = 200;
 
 export function FilterBar(props: { view: View; query: URLSearchParams; facets: Facets | null }) {
@@ -29,7 +33,7 @@ export function FilterBar(props: { view: View; query: URLSearchParams; facets: F
         {CHOICES.map(([key, label]) => {
           const names = key === "outcome" ? ["completed", "failed"] : (facets?.[key] ?? []);
           const value = query.get(key) ?? "";
-          if (!value && names.length < (key === "outcome" ? 0 : key === "tag" ? 1 : 2)) return null;
+          if (!value && names.length < (OF_SOME.includes(key) ? 1 : 2)) return null;
           const all = value && !names.includes(value) ? [value, ...names] : names;
           return (
             <label key={key}>

@@ -1,11 +1,12 @@
 // The repeats of a task side by side.
 
-import { useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 import { Conversation } from "./conversation";
 import { duration, number, plain, words } from "./format";
 import { RewardBadge } from "./rollout";
 import { hrefOf } from "./route";
 import { go, useAnswer, useKeys, useSource } from "./state";
+import { Plain } from "./text";
 import type { Row } from "./types";
 
 const AT_ONCE = 4;
@@ -13,14 +14,29 @@ const AT_ONCE = 4;
 export function RepeatsView(props: {
   task: string;
   query: URLSearchParams;
+  changes: number | undefined;
   marked: string[];
   mark: (key: string) => void;
 }) {
-  const { task, query, marked, mark } = props;
+  const { task, query, changes, marked, mark } = props;
   const source = useSource();
-  const { value, error } = useAnswer(() => source.task(task), [task]);
+  const { value, error } = useAnswer(() => source.task(task), [task, changes]);
   const [shown, setShown] = useState(AT_ONCE);
+  const columns = useRef<HTMLDivElement>(null);
+  const move = (by: number) => {
+    const all = [...(columns.current?.querySelectorAll<HTMLElement>("a.open") ?? [])];
+    const now = all.indexOf(document.activeElement as HTMLElement);
+    const next = all[now < 0 ? 0 : now + by];
+    next?.focus();
+    next?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  };
   useKeys({
+    j: () => move(1),
+    k: () => move(-1),
+    x: () => {
+      const key = (document.activeElement as HTMLElement | null)?.dataset.key;
+      if (key) mark(key);
+    },
     Escape: () => go("table", [], query),
     d: () => {
       if (marked.length === 2) go("diff", marked, query);
@@ -30,6 +46,7 @@ export function RepeatsView(props: {
   if (!value) return <p class="dim">Loading …</p>;
   const rewards = value.flatMap((row) => (row.reward === null ? [] : [row.reward]));
   const mean = rewards.length ? rewards.reduce((a, b) => a + b, 0) / rewards.length : null;
+  const several = new Set(value.map((row) => row.run)).size > 1;
   return (
     <>
       <header class="head">
@@ -44,12 +61,18 @@ export function RepeatsView(props: {
             </>
           )}
         </p>
+        {value[0]?.title && (
+          <p>
+            <Plain text={plain(value[0].title)} />
+          </p>
+        )}
       </header>
-      <div class="columns">
+      <div class="columns" ref={columns}>
         {value.slice(0, shown).map((row) => (
           <Repeat
             key={row.key}
             row={row}
+            run={several ? row.run : ""}
             query={query}
             marked={marked.includes(row.key)}
             mark={mark}
@@ -67,21 +90,25 @@ export function RepeatsView(props: {
 
 function Repeat(props: {
   row: Row;
+  run: string;
   query: URLSearchParams;
   marked: boolean;
   mark: (key: string) => void;
 }) {
-  const { row, query, marked, mark } = props;
+  const { row, run, query, marked, mark } = props;
   const source = useSource();
   const { value, error } = useAnswer(() => source.rollout(row.key), [row.key]);
   return (
     <section class="column" aria-label={`Repeat ${row.repeat}`}>
       <header>
         <h2>
-          <a href={hrefOf("rollout", [row.key], query)}>repeat {row.repeat}</a>{" "}
+          <a class="open" href={hrefOf("rollout", [row.key], query)} data-key={row.key}>
+            repeat {row.repeat}
+          </a>{" "}
           <RewardBadge row={row} />
         </h2>
         <p class="dim">
+          {run && `${plain(run)} · `}
           {number(row.turns)} calls · {number(row.output_tokens)} tokens ·{" "}
           {duration(row.duration_us)} · {words(plain(row.stop || row.boundary))}
         </p>

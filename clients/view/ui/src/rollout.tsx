@@ -7,7 +7,7 @@ import { hrefOf } from "./route";
 import { go, useAnswer, useKeys, useSource } from "./state";
 import { Block, Plain } from "./text";
 import { Timeline } from "./timeline";
-import type { Detail, Row } from "./types";
+import type { Actor, Detail, Row } from "./types";
 
 export function RolloutView({ rollout, query }: { rollout: string; query: URLSearchParams }) {
   const source = useSource();
@@ -41,7 +41,16 @@ export function RolloutView({ rollout, query }: { rollout: string; query: URLSea
     document.querySelector<HTMLElement>("h1")?.focus();
   }, [value?.summary.key]);
 
-  if (error) return <p role="alert">{error}</p>;
+  if (error) {
+    return (
+      <>
+        <p role="alert">{error}</p>
+        <p>
+          <a href={hrefOf("table", [], query)}>back to the table</a>
+        </p>
+      </>
+    );
+  }
   // The rollout before stays in the answer until this one is there.
   if (value?.summary.key !== rollout) return <p class="dim">Loading …</p>;
   const shown = value.actors.find((one) => one.name === actor);
@@ -81,13 +90,17 @@ export function RolloutView({ rollout, query }: { rollout: string; query: URLSea
             </div>
           </details>
         )}
-        <Conversation
-          key={`${rollout} ${actor}`}
-          items={shown ? shown.items : value.items}
-          calls={shown ? [] : value.calls}
-          rollout={rollout}
-          folded={folded}
-        />
+        {shown ? (
+          <ActorView key={`${rollout} ${actor}`} actor={shown} rollout={rollout} folded={folded} />
+        ) : (
+          <Conversation
+            key={rollout}
+            items={value.items}
+            calls={value.calls}
+            rollout={rollout}
+            folded={folded}
+          />
+        )}
       </section>
       <aside aria-label="About this rollout">
         <button type="button" aria-pressed={folded} onClick={() => setFolded(!folded)}>
@@ -103,6 +116,34 @@ export function RolloutView({ rollout, query }: { rollout: string; query: URLSea
         <More detail={value} raw={source.raw(rollout)} />
       </aside>
     </div>
+  );
+}
+
+function ActorView(props: { actor: Actor; rollout: string; folded: boolean }) {
+  const { actor, rollout, folded } = props;
+  const all = actor.conversations;
+  return (
+    <>
+      {actor.about && <p class="dim">{plain(actor.about)}</p>}
+      {all.length === 0 && <p class="dim">The row has none of this actor's conversations.</p>}
+      {all.map((one, at) => (
+        <section key={one.thread} aria-label={`Conversation ${at + 1} of ${all.length}`}>
+          {(all.length > 1 || one.after) && (
+            <h2>
+              conversation {at + 1} of {all.length}
+              {one.after && <span class="dim"> · goes on from call {plain(one.after)}</span>}
+            </h2>
+          )}
+          <Conversation
+            items={one.items}
+            calls={one.calls}
+            rollout={rollout}
+            thread={one.thread}
+            folded={folded}
+          />
+        </section>
+      ))}
+    </>
   );
 }
 

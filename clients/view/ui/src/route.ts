@@ -11,6 +11,7 @@ export interface Route {
 // What chooses rollouts; gymmesh_view/filters.py reads the same names.
 export const FILTERS = [
   "text",
+  "run",
   "environment",
   "agent",
   "model",

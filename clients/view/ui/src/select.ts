@@ -11,7 +11,16 @@ export interface BundleRow extends Row {
 }
 
 const BINS = 24;
-const ONE_OF = ["environment", "agent", "model", "stop", "boundary", "cause", "verdict"] as const;
+const ONE_OF = [
+  "run",
+  "environment",
+  "agent",
+  "model",
+  "stop",
+  "boundary",
+  "cause",
+  "verdict",
+] as const;
 const SORTS: Record<string, (row: Row) => number | string | null> = {
   reward: (row) => row.reward,
   task: (row) => row.task,
@@ -125,22 +134,27 @@ export function overviewOf(rows: Row[]): Overview {
   };
 }
 
-// Bins of one width; a bin for each value where there are few.
+// Bins of one width. Where none has two different values in it, those that are not empty, each
+// from its value to its value; as gymmesh_view/store.py does it.
 export function histogram(values: number[]): Bin[] {
+  const distinct = [...new Set(values)].sort((a, b) => a - b);
+  const [low, high] = [distinct[0] ?? 0, distinct[distinct.length - 1] ?? 0];
+  const between = (high - low) / BINS;
+  const width = between && Number.isFinite(between) ? between : 1;
+  const place = (value: number) => Math.min(Math.floor((value - low) / width), BINS - 1);
   const counts = new Map<number, number>();
   for (const value of values) counts.set(value, (counts.get(value) ?? 0) + 1);
-  const few = [...counts].sort(([a], [b]) => a - b);
-  if (few.length <= BINS) return few.map(([value, count]) => ({ from: value, to: value, count }));
-  const [low, high] = [few[0]?.[0] ?? 0, few[few.length - 1]?.[0] ?? 0];
-  const width = (high - low) / BINS;
+  if (new Set(distinct.map(place)).size === distinct.length) {
+    return distinct.map((value) => ({ from: value, to: value, count: counts.get(value) ?? 0 }));
+  }
   const bins = Array.from({ length: BINS }, (_, at) => ({
     from: low + at * width,
     to: low + (at + 1) * width,
     count: 0,
   }));
-  for (const value of values) {
-    const bin = bins[Math.min(Math.floor((value - low) / width), BINS - 1)];
-    if (bin) bin.count += 1;
+  for (const [value, count] of counts) {
+    const bin = bins[place(value)];
+    if (bin) bin.count += count;
   }
   return bins;
 }

@@ -30,8 +30,9 @@ export class ServerSource implements Source {
     return get("rollout", new URLSearchParams({ key }));
   }
 
-  tokens(key: string, call: number): Promise<Tokens> {
-    return get("tokens", new URLSearchParams({ key, call: String(call) }));
+  tokens(key: string, call: number, thread: number): Promise<Tokens> {
+    const asked = new URLSearchParams({ key, call: String(call), thread: String(thread) });
+    return get("tokens", asked);
   }
 
   async task(name: string): Promise<Row[]> {

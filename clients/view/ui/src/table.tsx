@@ -16,6 +16,8 @@ interface Column {
   cell: (row: Row) => preact.ComponentChildren;
 }
 
+const RUN: Column = { name: "Run", cell: (row) => plain(row.run) };
+const TAGS: Column = { name: "Tags", cell: (row) => plain(row.tags.join(" ")) };
 const COLUMNS: Column[] = [
   { name: "Reward", sort: "reward", figure: true, cell: (row) => <Reward row={row} /> },
   { name: "Environment", cell: (row) => plain(row.environment) },
@@ -24,7 +26,6 @@ const COLUMNS: Column[] = [
   { name: "Tools", sort: "tools", figure: true, cell: (row) => number(row.tool_calls) },
   { name: "Tokens", sort: "tokens", figure: true, cell: (row) => number(row.output_tokens) },
   { name: "Time", sort: "duration", figure: true, cell: (row) => duration(row.duration_us) },
-  { name: "Tags", cell: (row) => plain(row.tags.join(" ")) },
 ];
 
 export function TableView(props: {
@@ -44,6 +45,12 @@ export function TableView(props: {
     [chosen, page, changes],
   );
   const count = useAnswer(() => source.count(query), [`${filtersOf(query)}`, changes]);
+  // What would say nothing has no column.
+  const columns = [
+    ...((facets?.run?.length ?? 0) > 1 ? [RUN] : []),
+    ...COLUMNS,
+    ...(facets?.tag?.length ? [TAGS] : []),
+  ];
   const pages = Math.max(1, Math.ceil((count.value ?? 0) / PAGE));
   const body = useRef<HTMLTableSectionElement>(null);
   const [start, setStart] = useState<"first" | "last" | "">("");
@@ -105,13 +112,14 @@ export function TableView(props: {
       <div class="scroll">
         <table class="rollouts" aria-busy={rows.waiting}>
           <caption class="hidden">Rollouts</caption>
-          <Header query={query} />
+          <Header query={query} columns={columns} />
           <tbody ref={body}>
             {(rows.value ?? []).map((row, at) => (
               <OneRow
                 key={row.key}
                 row={row}
                 query={query}
+                columns={columns}
                 at={(page - 1) * PAGE + at}
                 marked={marked.includes(row.key)}
                 mark={mark}
@@ -119,7 +127,9 @@ export function TableView(props: {
             ))}
           </tbody>
         </table>
-        {rows.value?.length === 0 && !rows.waiting && <p class="empty">No rollout is like that.</p>}
+        {rows.value?.length === 0 && !rows.waiting && (
+          <p class="empty">{nothing(query, status, page > 1)}</p>
+        )}
       </div>
       {pages > 1 && (
         <nav class="pager" aria-label="Pages">
@@ -144,7 +154,19 @@ export function TableView(props: {
   );
 }
 
-function Header({ query }: { query: URLSearchParams }) {
+// Why a table is empty.
+function nothing(query: URLSearchParams, status: Status | null, later: boolean): string {
+  if (filtersOf(query).size) return "No rollout is like that.";
+  if (later) return "There are fewer pages.";
+  const more =
+    status?.state === "indexing" ||
+    status?.sources.some((one) => /^(running|not ended)$/.test(one.state));
+  return more
+    ? "No rollout is there yet; they appear as they are written."
+    : "No rollout is there.";
+}
+
+function Header({ query, columns }: { query: URLSearchParams; columns: Column[] }) {
   const sort = query.get("sort") ?? "order";
   const down = sort.startsWith("-");
   const by = down ? sort.slice(1) : sort;
@@ -173,7 +195,7 @@ function Header({ query }: { query: URLSearchParams }) {
         </th>
         {head("Task", "task")}
         <th scope="col">Prompt</th>
-        {COLUMNS.map((column) => head(column.name, column.sort, column.figure))}
+        {columns.map((column) => head(column.name, column.sort, column.figure))}
       </tr>
     </thead>
   );
@@ -186,11 +208,12 @@ function flip(sort: string): string {
 function OneRow(props: {
   row: Row;
   query: URLSearchParams;
+  columns: Column[];
   at: number;
   marked: boolean;
   mark: (key: string) => void;
 }) {
-  const { row, query, at, marked, mark } = props;
+  const { row, query, columns, at, marked, mark } = props;
   const place = new URLSearchParams(query);
   place.set("at", String(at));
   const href = hrefOf("rollout", [row.key], place);
@@ -212,7 +235,7 @@ function OneRow(props: {
         <span class="dim"> {row.repeat}</span>
       </td>
       <td class="title">{plain(row.title)}</td>
-      {COLUMNS.map((column) => (
+      {columns.map((column) => (
         <td key={column.name} class={column.figure ? "figure" : ""}>
           {column.cell(row)}
         </td>

@@ -15,7 +15,8 @@ export function heat(logprob: number | null | undefined): number {
   return step < 0 ? STEPS.length : step;
 }
 
-export function CallTokens({ rollout, call }: { rollout: string; call: Call }) {
+export function CallTokens(props: { rollout: string; call: Call; thread: number }) {
+  const { rollout, call, thread } = props;
   const [open, setOpen] = useState(false);
   return (
     <div class="tokens">
@@ -29,14 +30,18 @@ export function CallTokens({ rollout, call }: { rollout: string; call: Call }) {
         {call.least_logprob !== null && ` · least ${number(call.least_logprob)}`}
       </span>
       {call.fork && <span class="badge warn">fork: the history was rewritten</span>}
-      {open && <HeatMap rollout={rollout} call={call.call} />}
+      {open && <HeatMap rollout={rollout} call={call.call} thread={thread} />}
     </div>
   );
 }
 
-function HeatMap({ rollout, call }: { rollout: string; call: number }) {
+function HeatMap(props: { rollout: string; call: number; thread: number }) {
+  const { rollout, call, thread } = props;
   const source = useSource();
-  const { value, error } = useAnswer(() => source.tokens(rollout, call), [rollout, call]);
+  const { value, error } = useAnswer(
+    () => source.tokens(rollout, call, thread),
+    [rollout, call, thread],
+  );
   if (error) return <p role="alert">{error}</p>;
   if (!value) return <p class="dim">Loading …</p>;
   return (

@@ -25,6 +25,7 @@ export interface Row {
   tags: string[];
   title: string;
   source: number;
+  run: string;
 }
 
 export interface Part {
@@ -75,7 +76,16 @@ export interface Span {
 export interface Actor {
   name: string;
   reward: number | null;
+  about: string;
+  conversations: Thread[];
+}
+
+// A conversation of an actor; `thread` is its number among all of the rollout, from 1.
+export interface Thread {
+  thread: number;
+  after: string;
   items: Item[];
+  calls: Call[];
 }
 
 export interface Verification {
@@ -164,11 +174,17 @@ export interface Status {
   done: number;
   bytes: number;
   wrong: number;
-  unfinished: number;
   changes: number;
   rollouts: number;
   problems: string[];
-  sources: { path: string; run: boolean }[];
+  sources: Shown[];
+}
+
+// A run or a file; `state` is running, finished, ended early or not ended, and empty of a file.
+export interface Shown {
+  path: string;
+  run: boolean;
+  state: string;
 }
 
 export type Facets = Record<string, string[]>;
@@ -181,7 +197,7 @@ export interface Source {
   count(query: URLSearchParams): Promise<number>;
   facets(): Promise<Facets>;
   rollout(key: string): Promise<Detail>;
-  tokens(key: string, call: number): Promise<Tokens>;
+  tokens(key: string, call: number, thread: number): Promise<Tokens>;
   task(name: string): Promise<Row[]>;
   overview(query: URLSearchParams): Promise<Overview>;
   // The address of the row as it stands in its file; none in a bundle.

@@ -27,6 +27,7 @@ function rows(): BundleRow[] {
     tags: [`level=${at % 3}`],
     title: "",
     source: 0,
+    run: "rows.jsonl",
     part: 0,
     text: `the ${["apple", "pear"][at % 2]} of task ${at}`,
     tools: at % 2 ? ["add"] : [],
@@ -77,4 +78,14 @@ it("many values are in bins of one width", () => {
   expect(bins.length).toBe(24);
   expect(bins.reduce((a, b) => a + b.count, 0)).toBe(1000);
   expect(bins[23]?.to).toBeCloseTo(1);
+});
+
+it("values that are apart are bins of their own", () => {
+  expect(histogram([1, 0, 0, 0.5])).toEqual([
+    { from: 0, to: 0, count: 2 },
+    { from: 0.5, to: 0.5, count: 1 },
+    { from: 1, to: 1, count: 1 },
+  ]);
+  expect(histogram([3, 3])).toEqual([{ from: 3, to: 3, count: 2 }]);
+  expect(histogram([])).toEqual([]);
 });

@@ -42,7 +42,7 @@ from gymmesh_discovery.xds.names import (
     parse_target,
     targets_of,
 )
-from gymmesh_runtime.text.names import MAX_NAME
+from gymmesh_runtime.names import MAX_NAME
 
 _KEPT: Final = 4096  # static resources
 _LONGEST: Final = MAX_NAME + len("resource.")

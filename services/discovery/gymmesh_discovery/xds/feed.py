@@ -11,7 +11,7 @@ from gymmesh_discovery.backends.base import RegistryBackend, Subscription
 from gymmesh_discovery.view import Change
 from gymmesh_discovery.xds.catalog import Catalog
 from gymmesh_runtime import metrics
-from gymmesh_runtime.text.plain_text import one_line
+from gymmesh_runtime.text import one_line
 
 _log = logging.getLogger("gymmesh.xds")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from gymmesh_runtime.text.names import MAX_NAME
+from gymmesh_runtime.names import MAX_NAME
 
 _PREFIX: Final = "type.googleapis.com/"
 LISTENER: Final = _PREFIX + "envoy.config.listener.v3.Listener"

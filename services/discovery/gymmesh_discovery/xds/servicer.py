@@ -20,7 +20,7 @@ from gymmesh_discovery.xds.stream import ClientStream, Push, TooManyNamesError
 from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.security.credentials import Credentials
-from gymmesh_runtime.text.plain_text import one_line
+from gymmesh_runtime.text import one_line
 
 _log = logging.getLogger("gymmesh.xds")
 

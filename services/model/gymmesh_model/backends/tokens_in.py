@@ -22,8 +22,8 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.base import Features, ModelCall
 from gymmesh_model.backends.chat import chat_body, respond
 from gymmesh_model.backends.progress import Progress
-from gymmesh_model.backends.vllm_answer import Sample, take_answer
-from gymmesh_model.backends.vllm_render import Continued, ConversationViews
+from gymmesh_model.backends.vllm.answer import Sample, take_answer
+from gymmesh_model.backends.vllm.render import Continued, ConversationViews
 from gymmesh_model.convert import ChatOptions, lift_thinking
 from gymmesh_model.errors import AnswerInvalid, timed_out
 from gymmesh_model.ids import new_id

@@ -1,7 +1,7 @@
 """How model backends fetch answers: one interface, and the errors that every transport raises.
 
 `gymmesh_model.transport.client` implements it over HTTP with aiohttp, and
-`gymmesh_model.backends.in_process` by calling an ASGI application. Only `client` and what is
+`gymmesh_model.backends.vllm.in_process` by calling an ASGI application. Only `client` and what is
 below it import aiohttp.
 """
 

@@ -56,7 +56,7 @@ def main() -> int:
 
 
 def _take_usual_turns() -> None:
-    """Who drives a GPU does not wait until others have finished their turn, as a service does."""
+    """A process that drives a GPU does not wait for the turns of others, as a service does."""
     if hasattr(os, "SCHED_BATCH") and os.sched_getscheduler(0) == os.SCHED_BATCH:
         with contextlib.suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))  # inherited by the command

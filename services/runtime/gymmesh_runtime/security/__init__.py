@@ -1,4 +1,4 @@
-"""Who may call what, over connections that others cannot read.
+"""Which caller may call what, over connections that others cannot read.
 
 config        what a mesh file says of it
 pem           certificate files: checked, and read again when they change
@@ -7,10 +7,10 @@ credentials   what gRPC wants of both: for servers, and for channels
 shown         what a caller shows, as flags say it
 refusals      why a connection over TLS came to nothing, as a sentence
 exposure      where a server may listen without TLS
-identity      who calls: by a certificate or a token
-permissions   what each method takes, and who may call it
+identity      the caller's name: by a certificate or a token
+permissions   what each method takes, and which callers may call it
 authorizer    the one place that lets calls in
-readers       who may read metrics over HTTP
+readers       which callers may read metrics over HTTP
 ownership     whose an id is
 limits        what each identity may take of a process
 audit         a line for each control action and refusal

@@ -25,13 +25,13 @@ class Authorizer:
         return cls(config) if config.identities else None
 
     def caller(self, rpc: Any, metadata: Mapping[str, str]) -> Identity | None:
-        """Who makes an RPC: by the token that it presents, or else by the certificate."""
+        """The caller of an RPC: by the token that it presents, or else by the certificate."""
         if AUTHORIZATION in metadata:
             return self._identities.of_token(presented(metadata[AUTHORIZATION]))
         return self._identities.of_certificate(rpc.auth_context())
 
     def caller_on(self, stream: Identity | None, metadata: Mapping[str, str]) -> Identity | None:
-        """Who makes a call on a mux stream: by a token of its own, or else as the stream's."""
+        """The caller of a call on a mux stream: by a token of its own, or else as the stream's."""
         if AUTHORIZATION in metadata:
             return self._identities.of_token(presented(metadata[AUTHORIZATION]))
         return stream

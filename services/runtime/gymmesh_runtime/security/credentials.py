@@ -7,13 +7,13 @@ from typing import Any, Final
 import grpc
 
 from gymmesh.errors.v1 import errors_pb2
+from gymmesh_runtime.addresses.listening import is_local
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.security.config import SecurityConfig
 from gymmesh_runtime.security.pem import Pem, PemFiles
-from gymmesh_runtime.security.refusals import Refusals, told_of_tls
+from gymmesh_runtime.security.refusals import Refusals, may_be_tls
 from gymmesh_runtime.security.tokens import AUTHORIZATION, TokenFile, bearer
-from gymmesh_runtime.serving.listening import is_local
 
 _Metadata = tuple[tuple[str, str], ...]
 #: gRPC's name for the name that a server's certificate must have, in place of the address's host.
@@ -91,7 +91,7 @@ class Credentials:
 
         ``detail``: what gRPC said of it.
         """
-        if not self.encrypts or not told_of_tls(detail):
+        if not self.encrypts or not may_be_tls(detail):
             return None
         return await self._refusals.find(address)
 

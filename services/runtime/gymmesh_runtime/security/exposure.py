@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from gymmesh_runtime.addresses.listening import is_local
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.security.config import SecurityConfig
-from gymmesh_runtime.serving.listening import is_local
 
 
 def check_exposure(host: str, security: SecurityConfig | None) -> None:

@@ -1,4 +1,4 @@
-"""Who calls: by a name in the certificate shown, or by a bearer token."""
+"""The caller: by a name in the certificate shown, or by a bearer token."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Identities:
                 self._tokens.append((identity, _NO_DIGEST, TokenFile(config.token_file, key)))
 
     def of_certificate(self, shown: Mapping[str, Iterable[bytes]]) -> Identity | None:
-        """The identity of a verified certificate, as gRPC tells of it."""
+        """The identity of a verified certificate, as gRPC shows it."""
         for key in _NAMES:
             for name in shown.get(key, ()):
                 found = self._by_name.get(name.decode("utf-8", "replace"))

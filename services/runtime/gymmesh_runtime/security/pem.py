@@ -141,7 +141,7 @@ def check_pair(config: TlsConfig) -> None:
     if code == _EXPIRED:
         raise _wrong(config.certificate, "has expired; issue a new one", "certificate")
     if code == _NOT_YET:
-        raise _wrong(config.certificate, "is not valid yet; see to the clocks", "certificate")
+        raise _wrong(config.certificate, "is not valid yet; set the clocks", "certificate")
 
 
 def _verify_code(server: ssl.SSLContext, certificate: str) -> int:

@@ -31,7 +31,7 @@ _NOT_YET: Final = 9
 _NAMES: Final = (62, 64)  # of the host, of the IP address
 
 
-def told_of_tls(detail: str) -> bool:
+def may_be_tls(detail: str) -> bool:
     """Whether what gRPC said of a failure may be about TLS."""
     return _OF_TLS.search(detail) is not None
 
@@ -147,7 +147,7 @@ def _of_theirs(code: int, name: str, tls: TlsConfig) -> str:
     if code == _EXPIRED:
         return "shows a certificate that has expired; issue a new one for that service"
     if code == _NOT_YET:
-        return "shows a certificate that is not valid yet; see to the clocks"
+        return "shows a certificate that is not valid yet; set the clocks"
     if code in _NAMES:
         return (
             f"shows a certificate that is not for {name}; connect by a name that it has, or say "

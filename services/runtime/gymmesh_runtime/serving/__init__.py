@@ -1,1 +1,35 @@
-"""What ``gymmesh_runtime/serve.py`` is made of: loop, memory, addresses, the registry entry."""
+"""What a server process is made of; gymmesh_runtime/serve.py puts it together.
+
+service          what serve.py needs of a service
+loop             the event loop, and how rarely it collects garbage
+scheduling       the kernel's policy for the process
+processors       how many processors it may use
+spare_memory     gives freed memory back to the system
+exposition       metrics over HTTP
+registration     keeps an instance registered
+directory_watch  follows which instances are alive
+"""
+
+from gymmesh_runtime.serving.directory_watch import DirectoryWatch
+from gymmesh_runtime.serving.exposition import MetricsEndpoint, heartbeat
+from gymmesh_runtime.serving.loop import run
+from gymmesh_runtime.serving.processors import usable_processors
+from gymmesh_runtime.serving.registration import LEASE_S, DiscoveryPeer, Registration
+from gymmesh_runtime.serving.scheduling import batch_scheduling, normal_scheduling
+from gymmesh_runtime.serving.service import Service
+from gymmesh_runtime.serving.spare_memory import give_back_spare_memory
+
+__all__ = [
+    "LEASE_S",
+    "DirectoryWatch",
+    "DiscoveryPeer",
+    "MetricsEndpoint",
+    "Registration",
+    "Service",
+    "batch_scheduling",
+    "give_back_spare_memory",
+    "heartbeat",
+    "normal_scheduling",
+    "run",
+    "usable_processors",
+]

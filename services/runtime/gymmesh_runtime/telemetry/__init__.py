@@ -1,4 +1,41 @@
-"""What a process says of itself while it runs: logs, traces, and how its metrics are counted.
+"""What a process says of itself while it runs: logs, stalls of its loop, traces, counters.
 
-The catalogue of all metrics is ``gymmesh_runtime/metrics.py``.
+logs             how log lines are written
+log_limit        one line in place of many
+current_rollout  the rollout that a log line belongs to
+stalls           times at which something held the event loop
+tracing          spans, by OpenTelemetry
+instruments      counters, gauges and histograms; gymmesh_runtime/metrics.py has all there are
+
+The last two are imported from their own files: `gym-cli --help` must not wait for the libraries
+that they need.
 """
+
+from gymmesh_runtime.telemetry.current_rollout import RolloutRef, current_rollout, for_rollout
+from gymmesh_runtime.telemetry.log_limit import LogLimit
+from gymmesh_runtime.telemetry.logs import (
+    Concealing,
+    JsonLines,
+    LogFormat,
+    OneOfEach,
+    formatter,
+    name_process,
+)
+from gymmesh_runtime.telemetry.stalls import NOTICED_S, log_stall, note_stall, stalls_within
+
+__all__ = [
+    "NOTICED_S",
+    "Concealing",
+    "JsonLines",
+    "LogFormat",
+    "LogLimit",
+    "OneOfEach",
+    "RolloutRef",
+    "current_rollout",
+    "for_rollout",
+    "formatter",
+    "log_stall",
+    "name_process",
+    "note_stall",
+    "stalls_within",
+]

@@ -1,1 +1,25 @@
-"""Text of others as it may be shown and stored: secrets masked, control characters written out."""
+"""Text of others as it may be shown and stored.
+
+faults      an exception in words: where it was raised, without the frames of this project
+plain_text  control characters written out
+secrets     secrets masked
+"""
+
+from gymmesh_runtime.text.faults import describe, place_of, shown_place, traceback_id, words_of
+from gymmesh_runtime.text.plain_text import PlainFormatter, laid_out, one_line, plain_json
+from gymmesh_runtime.text.secrets import MASK, mask_secrets, remember_secret
+
+__all__ = [
+    "MASK",
+    "PlainFormatter",
+    "describe",
+    "laid_out",
+    "mask_secrets",
+    "one_line",
+    "place_of",
+    "plain_json",
+    "remember_secret",
+    "shown_place",
+    "traceback_id",
+    "words_of",
+]

@@ -15,6 +15,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from gymmesh.errors.v1 import errors_pb2
+from gymmesh_runtime.addresses.listening import SERVICES_HARM, at_port, log_exposure
 from gymmesh_runtime.binding import Binding, BoundMethod, not_offered
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.security.audit import audited
@@ -22,7 +23,6 @@ from gymmesh_runtime.security.authorizer import Authorizer, without_token
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.security.exposure import check_exposure
 from gymmesh_runtime.security.limits import Limiter
-from gymmesh_runtime.serving.listening import SERVICES_HARM, at_port, log_exposure
 from gymmesh_runtime.wire.aborting import Ending
 from gymmesh_runtime.wire.library_log import quiet
 from gymmesh_runtime.wire.listener import Listener
@@ -42,7 +42,7 @@ class MeshServer:
     Callers are let in as the credentials' configuration says, and control actions are logged.
     Health is NOT_SERVING until ``set_serving(True)``. ``mux`` False: plain RPCs only. ``extras``
     add services that are not of the contract, as generated ``add_…_to_server`` functions do.
-    ``credentials``: what it listens with; without any it is plain, and open to whoever connects.
+    ``credentials``: what it listens with; without any it is plain, and open to all that connect.
     """
 
     def __init__(

@@ -104,7 +104,7 @@ async def test_a_run_is_found_looked_at_and_steered() -> None:
                 assert after.completed == len(one.told)
             assert one.told == [told for _, told in COMMANDS]
             assert (await run.get()).completed == len(COMMANDS)
-            async with aclosing(run.groups(1, timeout=10)) as groups:
+            async with aclosing(run.groups(1, timeout=60.0)) as groups:
                 assert [group.cursor async for group in groups] == [2, 3]
     assert not other.told
     async with open_runs() as runs:
@@ -140,16 +140,16 @@ async def test_without_the_token_nothing_is_said(metadata: dict[str, str]) -> No
         (entry,) = read_entries()
         peer: Any = directory.plain_peer(entry.address, "gymmesh.run.v1.RunService")
         calls = [
-            peer.ListRuns(run_pb2.ListRunsRequest(), timeout=5, metadata=metadata),
-            peer.GetRun(run_pb2.GetRunRequest(run_id="run-1"), timeout=5, metadata=metadata),
+            peer.ListRuns(run_pb2.ListRunsRequest(), timeout=60, metadata=metadata),
+            peer.GetRun(run_pb2.GetRunRequest(run_id="run-1"), timeout=60, metadata=metadata),
             peer.ControlRun(
                 run_pb2.ControlRunRequest(run_id="run-1", cancel=run_pb2.CancelRun()),
-                timeout=5,
+                timeout=60,
                 metadata=metadata,
             ),
             anext(
                 peer.StreamGroups(
-                    run_pb2.StreamGroupsRequest(run_id="run-1"), timeout=5, metadata=metadata
+                    run_pb2.StreamGroupsRequest(run_id="run-1"), timeout=60, metadata=metadata
                 )
             ),
         ]
@@ -173,7 +173,7 @@ async def test_runs_are_listed_newest_first_a_page_at_a_time() -> None:
         seen, token = [], ""
         while True:
             request = run_pb2.ListRunsRequest(page_size=2, page_token=token)
-            page = await peer.ListRuns(request, timeout=5, metadata=shown)
+            page = await peer.ListRuns(request, timeout=60, metadata=shown)
             seen += [run.run_id for run in page.runs]
             token = page.next_page_token
             if not token:
@@ -184,10 +184,10 @@ async def test_runs_are_listed_newest_first_a_page_at_a_time() -> None:
             run_pb2.ListRunsRequest(page_size=-1),
         ):
             with pytest.raises(MeshError) as caught:
-                await peer.ListRuns(request, timeout=5, metadata=shown)
+                await peer.ListRuns(request, timeout=60, metadata=shown)
             assert caught.value.reason == Reason.ERROR_REASON_FIELD_INVALID
         with pytest.raises(MeshError) as caught:
-            await peer.GetRun(run_pb2.GetRunRequest(run_id="x"), timeout=5, metadata=shown)
+            await peer.GetRun(run_pb2.GetRunRequest(run_id="x"), timeout=60, metadata=shown)
         assert caught.value.reason == Reason.ERROR_REASON_RUN_NOT_FOUND
         await directory.close()
 

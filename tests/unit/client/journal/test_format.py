@@ -72,7 +72,7 @@ def test_unknown_records_are_refused_unless_they_may_be_ignored() -> None:
     ignorable = b"\xc8\x02\x00\x00\x00hi"
     ended = rec.RunEnded({})
     assert list(rec.decode(ignorable + rec.encode(ended))) == [ended]
-    with pytest.raises(rec.BadRecord, match=r"type 99.*later version"):
+    with pytest.raises(rec.BadRecord, match=r"type 99.*another version"):
         list(rec.decode(b"\x63\x00\x00\x00\x00"))
 
 

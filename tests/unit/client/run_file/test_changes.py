@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from gymmesh_client import OutputFiles, RunIdentity, UserError, prepare
 from gymmesh_client.run_file import TaskLines, changes
-from gymmesh_client.run_file.changes import told
-from gymmesh_client.run_file.task_lines import told as told_of_tasks
+from gymmesh_client.run_file.changes import described
+from gymmesh_client.run_file.task_lines import described as described_of_tasks
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
@@ -35,13 +35,13 @@ def test_changes_are_said_exactly_where_there_are_some(old: Any, new: Any) -> No
 def test_a_change_is_said_with_its_key_and_both_values() -> None:
     old = {"agents": {"a": {"max_steps": 8, "stop": ["x"]}}, "gone": 1, "api_key": "***"}
     new = {"agents": {"a": {"max_steps": 3, "stop": ["y"]}}, "new": None, "api_key": "known"}
-    said = told(changes(old, new))
+    said = described(changes(old, new))
     assert said == (
         'agents.a.max_steps was 8 and is 3, agents.a.stop[0] was "x" and is "y", '
         "gone is gone: it was 1, new is new: null"
     )
     many = {str(number): number for number in range(9)}
-    assert told(changes({}, many)).endswith("4 is new: 4, and 4 more")
+    assert described(changes({}, many)).endswith("4 is new: 4, and 4 more")
 
 
 def task(number: int, answer: str = "1") -> str:
@@ -70,7 +70,7 @@ def test_the_task_that_changed_is_named(tmp_path: Path, now: list[str], words: s
     kept = TaskLines.read(tmp_path / "kept")
     assert kept == was
     path.write_text("".join(now))
-    assert words in told_of_tasks(kept, TaskLines.of(path), path)
+    assert words in described_of_tasks(kept, TaskLines.of(path), path)
 
 
 def identity_of(folder: Path, config: dict[str, Any], lines: list[str]) -> RunIdentity:

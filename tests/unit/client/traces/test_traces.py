@@ -17,6 +17,7 @@ from gymmesh_client import OutputError, UserError, open_trace
 from gymmesh_client.journal.disk import Disk
 from gymmesh_client.journal.keys import rollout_key
 from gymmesh_client.journal.layout import OutputFiles
+from gymmesh_client.traces import TraceWriter
 from gymmesh_client.traces.blocks import (
     Piece,
     decode_events,
@@ -24,7 +25,6 @@ from gymmesh_client.traces.blocks import (
     encode_events,
     scan_blocks,
 )
-from gymmesh_client.traces.writer import TraceWriter
 from tests.support.rollouts import answer, completed, make_events, verdict
 
 EVENT = st.builds(pb.RolloutEvent, rollout_id=st.text(min_size=1, max_size=300))
@@ -144,7 +144,7 @@ class StuckDisk(Disk):
         self.error: int | None = None
 
     def write(self, fd: int, data: bytes, offset: int) -> None:
-        assert self.let.wait(10)
+        assert self.let.wait(60)
         if self.error is not None:
             raise OSError(self.error, "No space left on device")
         super().write(fd, data, offset)

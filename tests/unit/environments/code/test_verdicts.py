@@ -108,17 +108,17 @@ async def test_the_same_verdicts_by_programs_started_ahead(kind: str, reward: in
 async def test_a_verdict_does_not_pay_for_the_programs_before_it() -> None:
     sleeps = "```python\nimport time\ntime.sleep(1000)\n```"
     right = "```python\nprint(2 * int(input()))\n```"
-    answers = [*[sleeps] * 7, right]
+    answers = [*[sleeps] * 3, right]
     row = task(**unit_tests(["1\n"], ["2\n"]))
     environment = CodeEnvironment(
-        concurrency=2, memory_mb=256, warm=0, test_timeout_s=5.0, suite_timeout_s=10.0
+        concurrency=1, memory_mb=256, warm=0, test_timeout_s=10.0, suite_timeout_s=20.0
     )
     # One after another they take longer than one verdict may.
-    async with served(environment, verify_timeout_s=15.0) as mesh:
+    async with served(environment, verify_timeout_s=25.0) as mesh:
         transcripts = [[new_message("assistant", one)] for one in answers]
         calls = [mesh.verify(of=row, transcript=one, timeout=600.0) for one in transcripts]
         verdicts = await asyncio.gather(*calls)
-    assert [one.reward for one in verdicts] == [0.0] * 7 + [1.0]
+    assert [one.reward for one in verdicts] == [0.0] * 3 + [1.0]
 
 
 def test_there_are_enough_cases() -> None:

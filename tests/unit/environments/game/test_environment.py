@@ -105,7 +105,7 @@ async def test_illegal_moves_are_told_counted_and_bounded() -> None:
 async def test_turn_rewards_add_up_to_the_verdict() -> None:
     options = GameEnvironment(progress_reward=0.5, illegal_penalty=0.1)
     async with served(options) as mesh:
-        about = await mesh.resource.GetEnvironment(resource_pb2.GetEnvironmentRequest(), timeout=5)
+        about = await mesh.resource.GetEnvironment(resource_pb2.GetEnvironmentRequest(), timeout=60)
         assert about.reward_rule == resource_pb2.REWARD_RULE_INCLUDED
         of = task(game="code_breaker", level=2)
         opened = await mesh.create(of, seed=1)

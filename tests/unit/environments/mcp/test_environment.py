@@ -36,7 +36,7 @@ STDIO = ServerOptions(command=[sys.executable, str(SERVER), "stdio"], quiet=True
 OK = rollout_pb2.TOOL_OUTCOME_OK
 ERROR = rollout_pb2.TOOL_OUTCOME_TOOL_ERROR
 FAULT = errors_pb2.ERROR_REASON_ENVIRONMENT_FAULT
-TIMEOUT = 20.0
+TIMEOUT = 60.0
 
 
 @asynccontextmanager
@@ -208,15 +208,18 @@ async def test_a_call_that_hangs_is_a_tool_timeout() -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "problem"),
+    ("command", "start_timeout_s", "problem"),
     [
-        (["sleep", "600"], "did not start within 1 s"),
-        (["false"], "failed in session_tools"),
-        (["sh", "-c", "while :; do echo nonsense; sleep 0.1; done"], "did not start within 1 s"),
+        (["sleep", "600"], 1.0, "did not start within 1 s"),
+        (["false"], 60.0, "failed in session_tools"),
+        (["sh", "-c", "while :; do echo nonsense; sleep 0.1; done"], 1.0, "start within 1 s"),
     ],
 )
-async def test_a_server_that_does_not_start_is_a_fault(command: list[str], problem: str) -> None:
-    environment = offering(ServerOptions(command=command, quiet=True), start_timeout_s=1.0)
+async def test_a_server_that_does_not_start_is_a_fault(
+    command: list[str], start_timeout_s: float, problem: str
+) -> None:
+    server = ServerOptions(command=command, quiet=True)
+    environment = offering(server, start_timeout_s=start_timeout_s)
     async with served(environment) as mesh:
         error = await fails(mesh.create())
     assert error.reason == FAULT
@@ -249,7 +252,7 @@ import asyncio, sys
 from gymmesh_resource.environments.mcp.connection import Connection
 from gymmesh_resource.environments.mcp.options import ServerOptions
 async def main():
-    connection = Connection("one", ServerOptions(command=sys.argv[1:], quiet=True), 20.0)
+    connection = Connection("one", ServerOptions(command=sys.argv[1:], quiet=True), 60.0)
     await connection.open()
     answer = await connection.call("whoami", {})
     print(answer.structured_content["pid"], flush=True)

@@ -80,7 +80,7 @@ async def test_hostile(case: dict[str, Any], pool: ProcessPool) -> None:
         await pool.run(run_query, PEOPLE, case["sql"], limits, False, timeout=60.0)
     assert caught.value.kind == case["kind"], caught.value.text
     after = await pool.run(
-        run_query, PEOPLE, "SELECT count(*), sum(pay) FROM p", limits, False, timeout=60.0
+        run_query, PEOPLE, "SELECT count(*), sum(pay) FROM p", Limits(60.0, 10), False, timeout=60.0
     )
     assert after.rows[0][0] == 6
 
@@ -348,7 +348,7 @@ async def last_query(mesh: Served, task: rollout_pb2.Task) -> None:
 async def test_an_endless_query_is_judged() -> None:
     script = "CREATE TABLE t (x); INSERT INTO t VALUES (1);"
     task = make_task({"gold_sql": "SELECT 1", "setup_sql": script})
-    environment = SqlEnvironment(workers=1, verdict_timeout_s=0.5)
+    environment = SqlEnvironment(workers=1, verdict_timeout_s=3.0)
     async with served(environment) as mesh:
         assert await reward(mesh, task, ENDLESS) == 0.0
         assert await reward(mesh, task, "SELECT 1") == 1.0

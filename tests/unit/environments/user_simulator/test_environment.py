@@ -305,7 +305,7 @@ async def test_the_models_it_calls_are_declared() -> None:
         models = {name: Scripted("x") for name in names}
         async with served(UserSimulatorEnvironment(judge=judge), model_services=models) as mesh:
             request = resource_pb2.GetEnvironmentRequest()
-            about = await mesh.resource.GetEnvironment(request, timeout=5)
+            about = await mesh.resource.GetEnvironment(request, timeout=60)
             assert list(about.models) == names
             assert about.multi_turn
 

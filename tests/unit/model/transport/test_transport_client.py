@@ -17,6 +17,7 @@ from gymmesh_model.transport import (
     ProtocolViolated,
     TooLarge,
 )
+from tests.support.ports import free_port
 from tests.unit.model.transport.raw_server import (
     CHUNKED,
     HELLO,
@@ -461,9 +462,7 @@ def test_closing_ends_what_runs(run: Any) -> None:
 
 
 def test_nobody_there(run: Any) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
 
     async def main() -> None:
         async with transport() as made:

@@ -23,7 +23,7 @@ from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.security import IdentityConfig, SecurityConfig, TlsConfig
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.security.readers import Readers
-from gymmesh_runtime.telemetry.exposition import MetricsEndpoint
+from gymmesh_runtime.serving.exposition import MetricsEndpoint
 from tests.support.certificates import Authority, Pair
 
 BOUND_S = 120.0

@@ -48,7 +48,7 @@ class AgentServiceStub:
     An error in a call of the environment belongs to TOOL when it came from
     CallTool, except that a session that is gone and a fault of the environment
     itself (ENVIRONMENT_FAULT) belong to RESOURCE; an error of a model belongs to
-    MODEL, whoever called the model.
+    MODEL, wherever the model was called from.
     """
 
     def __init__(self, channel):
@@ -102,7 +102,7 @@ class AgentServiceServicer:
     An error in a call of the environment belongs to TOOL when it came from
     CallTool, except that a session that is gone and a fault of the environment
     itself (ENVIRONMENT_FAULT) belong to RESOURCE; an error of a model belongs to
-    MODEL, whoever called the model.
+    MODEL, wherever the model was called from.
     """
 
     def RunRollout(self, request, context):
@@ -230,7 +230,7 @@ class AgentService:
     An error in a call of the environment belongs to TOOL when it came from
     CallTool, except that a session that is gone and a fault of the environment
     itself (ENVIRONMENT_FAULT) belong to RESOURCE; an error of a model belongs to
-    MODEL, whoever called the model.
+    MODEL, wherever the model was called from.
     """
 
     @staticmethod

@@ -49,7 +49,7 @@ class AgentServiceStub:
     An error in a call of the environment belongs to TOOL when it came from
     CallTool, except that a session that is gone and a fault of the environment
     itself (ENVIRONMENT_FAULT) belong to RESOURCE; an error of a model belongs to
-    MODEL, whoever called the model.
+    MODEL, wherever the model was called from.
     """
 
     @_typing.overload
@@ -135,7 +135,7 @@ class AgentServiceAsyncStub(AgentServiceStub):
     An error in a call of the environment belongs to TOOL when it came from
     CallTool, except that a session that is gone and a fault of the environment
     itself (ENVIRONMENT_FAULT) belong to RESOURCE; an error of a model belongs to
-    MODEL, whoever called the model.
+    MODEL, wherever the model was called from.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -217,7 +217,7 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
     An error in a call of the environment belongs to TOOL when it came from
     CallTool, except that a session that is gone and a fault of the environment
     itself (ENVIRONMENT_FAULT) belong to RESOURCE; an error of a model belongs to
-    MODEL, whoever called the model.
+    MODEL, wherever the model was called from.
     """
 
     @_abc_1.abstractmethod

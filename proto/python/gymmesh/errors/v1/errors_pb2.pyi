@@ -591,7 +591,7 @@ Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
 
 @_typing.final
 class ReasonRule(_message.Message):
-    """What a reason means to whoever receives it. Each reason below has one, as an
+    """What a reason means to the receiver. Each reason below has one, as an
     option of its enum value, so that every language reads the table from the
     descriptors instead of writing it again.
     """

@@ -458,7 +458,7 @@ class GetModelResponse(_message.Message):
     """The service's name in the mesh, such as `policy`."""
     backend: _builtins.str
     """The backend's kind: `openai`, `azure`, `vllm`, `chat`, `responses`,
-    `local`, `replay`.
+    `local`, `replay`; `program` where a program gave the service a backend.
     """
     endpoint_model: _builtins.str
     """The model's name at the endpoint."""

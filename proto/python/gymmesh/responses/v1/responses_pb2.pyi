@@ -16,7 +16,7 @@ How the typed fields and the overlay share a JSON object:
      with an unpaired surrogate) stands in `overlay_json`, a JSON object.
   3. Writing JSON starts from the typed fields and then adds the overlay's
      keys; on a conflict the overlay wins.
-  4. Whoever sets a typed field of a message that it builds from another one
+  4. Code that sets a typed field of a message that it builds from another one
      removes that key from the overlay.
 
 `arguments` and tool outputs are bytes that hold what the model or tool wrote,

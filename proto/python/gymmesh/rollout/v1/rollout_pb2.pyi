@@ -390,7 +390,11 @@ class RewardComponent(_message.Message):
     VALUE_FIELD_NUMBER: _builtins.int
     WEIGHT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """The component's name, the same for every task of an environment."""
+    """The component's name, the same for every task of an environment. One that
+    is called like an actor of the agent (ModelCallCompleted.actor) is that
+    actor's reward: who trains on each actor's conversation takes it there in
+    place of the scalar, and the scalar for actors without a component.
+    """
     value: _builtins.float
     """Its value, finite."""
     weight: _builtins.float
@@ -860,7 +864,7 @@ class ModelCallCompleted(_message.Message):
     parent_call_id: _builtins.str
     """The call whose conversation this one continues; empty for a first call."""
     actor: _builtins.str
-    """Who called: empty for the root agent, else the name of an actor of a
+    """The caller: empty for the root agent, else the name of an actor of a
     custom agent.
     """
     model: _builtins.str
@@ -932,7 +936,7 @@ class ToolCallStarted(_message.Message):
     model_call_id: _builtins.str
     """The model call whose answer holds the function_call."""
     actor: _builtins.str
-    """Who called, as in ModelCallCompleted."""
+    """The caller, as in ModelCallCompleted."""
     def __init__(
         self,
         *,
@@ -971,7 +975,7 @@ class ToolCallCompleted(_message.Message):
     model_call_id: _builtins.str
     """The model call whose answer holds the function_call."""
     actor: _builtins.str
-    """Who called, as in ModelCallCompleted."""
+    """The caller, as in ModelCallCompleted."""
     outcome: Global___ToolOutcome.ValueType
     """How it was answered."""
     @_builtins.property

@@ -21,7 +21,7 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh_discovery.config import ConsulConfig, read_token, split_address
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.text.secrets import mask_secrets
+from gymmesh_runtime.text import mask_secrets
 
 _CONNECT_S: Final = 2.0
 _MAX_SHOWN: Final = 200

@@ -22,7 +22,7 @@ from typing import Any, Final
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.text.names import check_name
+from gymmesh_runtime.names import check_name
 
 Instance = discovery_pb2.Instance
 Health = discovery_pb2.Health

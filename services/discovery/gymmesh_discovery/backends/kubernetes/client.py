@@ -26,7 +26,7 @@ from gymmesh_discovery.backends.kubernetes.objects import (
 from gymmesh_discovery.config import KubernetesConfig
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.text.secrets import mask_secrets
+from gymmesh_runtime.text import mask_secrets
 
 _CONNECT_S: Final = 3.0
 _LIST_S: Final = 30.0

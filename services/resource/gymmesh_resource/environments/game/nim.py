@@ -31,7 +31,7 @@ class Nim(Game):
     def start(self) -> str:
         while True:
             self._piles = [self.chance.randint(1, self._most) for _ in range(self._count)]
-            # Who is to move with all piles' XOR at 0 loses against perfect play.
+            # The player to move with all piles' XOR at 0 loses against perfect play.
             if (reduce(xor, self._piles) != 0) == self.model_begins and sum(self._piles) > 2:
                 break
         return "" if self.model_begins else self._reply()

@@ -15,7 +15,7 @@ __all__ = ["DirectoryTools", "MailTools"]
 
 
 class DirectoryTools:
-    """Who works here."""
+    """The people that work here."""
 
     @tool(name="company_directory_find_email_address")
     def find_address(self, session: Session[Office], name: str = "") -> list[str] | str:

@@ -1,7 +1,7 @@
 """Reads an office from a folder of CSV files, as the WorkBench benchmark lays them out.
 
 `emails.csv`, `calendar_events.csv`, `project_tasks.csv`, `customer_relationship_manager_data.csv`
-and `analytics_data.csv`, each with a header. Who works in the company is read from the addresses
+and `analytics_data.csv`, each with a header. The people of the company are read from the addresses
 that tasks, customers and events are assigned to.
 """
 

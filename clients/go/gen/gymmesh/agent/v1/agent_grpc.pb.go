@@ -53,7 +53,7 @@ const (
 // An error in a call of the environment belongs to TOOL when it came from
 // CallTool, except that a session that is gone and a fault of the environment
 // itself (ENVIRONMENT_FAULT) belong to RESOURCE; an error of a model belongs to
-// MODEL, whoever called the model.
+// MODEL, wherever the model was called from.
 type AgentServiceClient interface {
 	// Runs one attempt and streams its events as they happen, by the stream law
 	// of gymmesh.rollout.v1. A failure of the rollout is a `failed` event and
@@ -194,7 +194,7 @@ func (c *agentServiceClient) GetAgent(ctx context.Context, in *GetAgentRequest, 
 // An error in a call of the environment belongs to TOOL when it came from
 // CallTool, except that a session that is gone and a fault of the environment
 // itself (ENVIRONMENT_FAULT) belong to RESOURCE; an error of a model belongs to
-// MODEL, whoever called the model.
+// MODEL, wherever the model was called from.
 type AgentServiceServer interface {
 	// Runs one attempt and streams its events as they happen, by the stream law
 	// of gymmesh.rollout.v1. A failure of the rollout is a `failed` event and

@@ -399,7 +399,7 @@ func (ErrorReason) EnumDescriptor() ([]byte, []int) {
 	return file_gymmesh_errors_v1_errors_proto_rawDescGZIP(), []int{0}
 }
 
-// What a reason means to whoever receives it. Each reason below has one, as an
+// What a reason means to the receiver. Each reason below has one, as an
 // option of its enum value, so that every language reads the table from the
 // descriptors instead of writing it again.
 type ReasonRule struct {

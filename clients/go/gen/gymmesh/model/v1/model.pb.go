@@ -857,7 +857,7 @@ type GetModelResponse struct {
 	// The service's name in the mesh, such as `policy`.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// The backend's kind: `openai`, `azure`, `vllm`, `chat`, `responses`,
-	// `local`, `replay`.
+	// `local`, `replay`; `program` where a program gave the service a backend.
 	Backend string `protobuf:"bytes,2,opt,name=backend,proto3" json:"backend,omitempty"`
 	// The model's name at the endpoint.
 	EndpointModel string `protobuf:"bytes,3,opt,name=endpoint_model,json=endpointModel,proto3" json:"endpoint_model,omitempty"`

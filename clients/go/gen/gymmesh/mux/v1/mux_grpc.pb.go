@@ -30,7 +30,7 @@
 //
 // Growing: fields that a receiver does not know are ignored, in batches and frames
 // as in requests. A frame of a kind that it does not know is to it an empty one, so
-// a new kind is sent only to who offered it, by another value of `gymmesh-mux`.
+// a new kind is sent only to a peer that offered it, by another value of `gymmesh-mux`.
 //
 // Limits of a receiver. What is beyond one fails its own call with the error
 // named, and the rest of its pieces is let pass:

@@ -22,8 +22,8 @@
 // there. A session that nobody calls for the idle time that GetEnvironment states
 // is closed by the server; a call that runs keeps it from being idle.
 //
-// Repeats. CreateSession, CallTool and NextTurn carry a `request_id`, by which
-// alone a repeat is told: the ids are apart for each session and method.
+// Repeats. CreateSession, CallTool and NextTurn carry a `request_id`, which
+// alone makes it a repeat: each session and method has ids of its own.
 //   the first call still runs      the repeat waits for it
 //   it answered                    the same answer
 //   it failed                      the same error; tried anew only after

@@ -580,7 +580,10 @@ func (x *Failure) GetCallId() string {
 // A part of a reward, such as `format` or `correctness`.
 type RewardComponent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The component's name, the same for every task of an environment.
+	// The component's name, the same for every task of an environment. One that
+	// is called like an actor of the agent (ModelCallCompleted.actor) is that
+	// actor's reward: who trains on each actor's conversation takes it there in
+	// place of the scalar, and the scalar for actors without a component.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Its value, finite.
 	Value float64 `protobuf:"fixed64,2,opt,name=value,proto3" json:"value,omitempty"`
@@ -1603,7 +1606,7 @@ type ModelCallCompleted struct {
 	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
 	// The call whose conversation this one continues; empty for a first call.
 	ParentCallId string `protobuf:"bytes,2,opt,name=parent_call_id,json=parentCallId,proto3" json:"parent_call_id,omitempty"`
-	// Who called: empty for the root agent, else the name of an actor of a
+	// The caller: empty for the root agent, else the name of an actor of a
 	// custom agent.
 	Actor string `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`
 	// The name of the model service.
@@ -1736,7 +1739,7 @@ type ToolCallStarted struct {
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	// The model call whose answer holds the function_call.
 	ModelCallId string `protobuf:"bytes,3,opt,name=model_call_id,json=modelCallId,proto3" json:"model_call_id,omitempty"`
-	// Who called, as in ModelCallCompleted.
+	// The caller, as in ModelCallCompleted.
 	Actor         string `protobuf:"bytes,4,opt,name=actor,proto3" json:"actor,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1810,7 +1813,7 @@ type ToolCallCompleted struct {
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	// The model call whose answer holds the function_call.
 	ModelCallId string `protobuf:"bytes,3,opt,name=model_call_id,json=modelCallId,proto3" json:"model_call_id,omitempty"`
-	// Who called, as in ModelCallCompleted.
+	// The caller, as in ModelCallCompleted.
 	Actor string `protobuf:"bytes,4,opt,name=actor,proto3" json:"actor,omitempty"`
 	// The function_call_output item: a new item of the conversation.
 	Output *v1.Item `protobuf:"bytes,5,opt,name=output,proto3" json:"output,omitempty"`

@@ -787,7 +787,7 @@ export const GetAgentResponseSchema: GenMessage<GetAgentResponse> = /*@__PURE__*
  * An error in a call of the environment belongs to TOOL when it came from
  * CallTool, except that a session that is gone and a fault of the environment
  * itself (ENVIRONMENT_FAULT) belong to RESOURCE; an error of a model belongs to
- * MODEL, whoever called the model.
+ * MODEL, wherever the model was called from.
  *
  * @generated from service gymmesh.agent.v1.AgentService
  */

@@ -486,7 +486,7 @@ export type GetModelResponse = Message<"gymmesh.model.v1.GetModelResponse"> & {
 
   /**
    * The backend's kind: `openai`, `azure`, `vllm`, `chat`, `responses`,
-   * `local`, `replay`.
+   * `local`, `replay`; `program` where a program gave the service a backend.
    *
    * @generated from field: string backend = 2;
    */

@@ -174,7 +174,10 @@ export const FailureSchema: GenMessage<Failure> = /*@__PURE__*/
  */
 export type RewardComponent = Message<"gymmesh.rollout.v1.RewardComponent"> & {
   /**
-   * The component's name, the same for every task of an environment.
+   * The component's name, the same for every task of an environment. One that
+   * is called like an actor of the agent (ModelCallCompleted.actor) is that
+   * actor's reward: who trains on each actor's conversation takes it there in
+   * place of the scalar, and the scalar for actors without a component.
    *
    * @generated from field: string name = 1;
    */
@@ -771,7 +774,7 @@ export type ModelCallCompleted = Message<"gymmesh.rollout.v1.ModelCallCompleted"
   parentCallId: string;
 
   /**
-   * Who called: empty for the root agent, else the name of an actor of a
+   * The caller: empty for the root agent, else the name of an actor of a
    * custom agent.
    *
    * @generated from field: string actor = 3;
@@ -866,7 +869,7 @@ export type ToolCallStarted = Message<"gymmesh.rollout.v1.ToolCallStarted"> & {
   modelCallId: string;
 
   /**
-   * Who called, as in ModelCallCompleted.
+   * The caller, as in ModelCallCompleted.
    *
    * @generated from field: string actor = 4;
    */
@@ -909,7 +912,7 @@ export type ToolCallCompleted = Message<"gymmesh.rollout.v1.ToolCallCompleted"> 
   modelCallId: string;
 
   /**
-   * Who called, as in ModelCallCompleted.
+   * The caller, as in ModelCallCompleted.
    *
    * @generated from field: string actor = 4;
    */

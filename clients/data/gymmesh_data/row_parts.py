@@ -1,0 +1,137 @@
+"""Which parts of a row are decoded: most of what an export costs is making objects of JSON text.
+
+A row is mostly the ids of its tokens, which a format of messages has no place for, or text, which a
+format of tokens has no use for. What is not asked for is checked to be JSON and skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, Final, TypeAlias, TypedDict
+
+import msgspec
+
+from gymmesh_responses import loads
+
+
+class RowParts(Enum):
+    """What a reader of rows gets of each.
+
+    Attributes:
+        ALL: the row as it is.
+        CHAT: what messages and metadata are made of; of tokens only that they are there.
+        CHAT_AND_TOKENS: both; the lists of ids as JSON text (`msgspec.Raw`), for `samples_of`.
+        TOKENS: what samples are made of, as there, and metadata, but no text.
+    """
+
+    ALL = "all"
+    CHAT = "chat"
+    CHAT_AND_TOKENS = "chat and tokens"
+    TOKENS = "tokens"
+
+
+ReadRow: TypeAlias = Callable[[bytes], Any]
+
+
+def row_reader(parts: RowParts) -> ReadRow:
+    """What reads a line of JSON: the row, or whatever else it is, to be checked by the caller.
+
+    A line that is not as it should be is read as a whole: there is one place that says what is
+    wrong with it, and one codec for what msgspec refuses (unpaired surrogates).
+
+    Returns:
+        A function that raises CodecError for what is no JSON.
+    """
+    kind = _ROWS.get(parts)
+    if kind is None:
+        return loads
+    decode = msgspec.json.Decoder(kind).decode
+
+    def read(line: bytes) -> Any:
+        try:
+            return decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return loads(line)
+
+    return read
+
+
+class _Params(TypedDict, total=False):
+    input: Any
+    instructions: Any
+    tools: Any
+    parallel_tool_calls: Any
+
+
+class _Item(TypedDict, total=False):
+    type: Any
+    role: Any
+
+
+class _ChatItem(_Item, total=False):
+    content: Any
+    summary: Any
+    name: Any
+    arguments: Any
+    call_id: Any
+    output: Any
+
+
+class _OnlyChat(_ChatItem, total=False):
+    generation_token_ids: msgspec.Raw
+
+
+class _OnlyTokens(_Item, total=False):
+    prompt_token_ids: msgspec.Raw
+    generation_token_ids: msgspec.Raw
+    generation_log_probs: Any
+
+
+class _ChatAndTokens(_ChatItem, _OnlyTokens, total=False):
+    pass
+
+
+class _ChatResponse(TypedDict, total=False):
+    output: list[_OnlyChat]
+
+
+class _TokensResponse(TypedDict, total=False):
+    output: list[_OnlyTokens]
+
+
+class _BothResponse(TypedDict, total=False):
+    output: list[_ChatAndTokens]
+
+
+class _Row(TypedDict, total=False):
+    responses_create_params: _Params
+    first_items: Any
+    reward: Any
+    task_id: Any
+    rollout_id: Any
+    repeat_index: Any
+    environment: Any
+    stop_reason: Any
+    metadata: Any
+    tags: Any
+    failure: Any
+
+
+class _ChatRow(_Row, total=False):
+    response: _ChatResponse
+
+
+class _TokensRow(_Row, total=False):
+    response: _TokensResponse
+
+
+class _BothRow(_Row, total=False):
+    response: _BothResponse
+
+
+_ROWS: Final = {
+    RowParts.CHAT: _ChatRow,
+    RowParts.TOKENS: _TokensRow,
+    RowParts.CHAT_AND_TOKENS: _BothRow,
+}

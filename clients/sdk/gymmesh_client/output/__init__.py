@@ -1,0 +1,12 @@
+"""A run's output: its rows, its journal and the files that explain it.
+
+run_output    opens it, new or to go on, and writes to it
+same_run      whether what is there is the run that is asked for
+retry_choice  which finished rollouts run again (pure)
+merge         joins the outputs of a run's shards
+"""
+
+from gymmesh_client.output.retry_choice import RetryChoice
+from gymmesh_client.output.run_output import RunOutput, check, prepare
+
+__all__ = ["RetryChoice", "RunOutput", "check", "prepare"]

@@ -1,0 +1,351 @@
+"""Joins the outputs of a run's shards into one, as if the run had had none.
+
+Tasks stand in the order of the input, each with its repeats together, whatever order they ended
+in: each shard's journal tells in what order it began its tasks, and they come in turn. Of each
+shard one task is looked at at a time, so memory does not grow with the run. What an attempt left
+that is not current (superseded rows, traces, logs) stays with the shards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from gymmesh_client.journal.disk import cannot_write
+from gymmesh_client.journal.index import open_index
+from gymmesh_client.journal.journal import Journal, NewOutcome
+from gymmesh_client.journal.keys import rollout_key
+from gymmesh_client.journal.layout import OutputFiles
+from gymmesh_client.journal.log import latest_session
+from gymmesh_client.journal.reader import RunReader, open_run
+from gymmesh_client.journal.records import COMPLETED, FAILED, RunEnded
+from gymmesh_client.output.run_output import check, make_folder_of
+from gymmesh_client.problems import UserError
+from gymmesh_client.replacing import write_whole, write_whole_bytes
+from gymmesh_client.run_file import RunDocument, RunIdentity, read_run_file, session_info
+from gymmesh_client.run_file.document import merged
+from gymmesh_client.run_file.file import write_document
+from gymmesh_client.summary import (
+    RunSummary,
+    Tally,
+    counts_of,
+    pass_at_each,
+    summary_path,
+    write_summary,
+)
+from gymmesh_client.tasks import Shard, shard_of
+from gymmesh_responses import loads
+
+# A commit costs two syncs, and its rows are in memory.
+_ROWS_PER_COMMIT: Final = 512
+_BYTES_PER_COMMIT: Final = 1 << 20
+_NAMED: Final = 5
+# Enough of a digest to tell two apart.
+_DIGEST: Final = 12
+_PARTS_OF_IDENTITY: Final = {
+    "tasks": "task file",
+    "config": "configuration",
+    "version": "version of gymmesh",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A shard's output.
+
+    Attributes:
+        path: as it was named.
+        shard: which one it is.
+        session: what its journal says of the run.
+    """
+
+    path: Path
+    shard: Shard
+    session: dict[str, Any]
+
+    @staticmethod
+    def of(path: Path) -> Part:
+        """The shard whose rows are there.
+
+        Raises:
+            UserError: there is no run, or one without shards; or a collector is at work in it.
+        """
+        session = latest_session(OutputFiles(path))
+        if session is None:
+            raise UserError(
+                f"{path}: has no journal beside it; name the --output of each shard, and keep its "
+                "files together"
+            )
+        shard = shard_of(session)
+        if shard is None:
+            raise UserError(f"{path}: was collected without --shard, so there is nothing to merge")
+        return Part(path, shard, session)
+
+    @property
+    def run_id(self) -> str:
+        """Of the run that it is a part of."""
+        return str(self.session["run_id"])
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks all shards have together."""
+        return int(self.session.get("tasks", 0))
+
+    @property
+    def repeats(self) -> int:
+        """Rollouts per task."""
+        return int(self.session.get("repeats", 1))
+
+    @property
+    def skipped(self) -> int:
+        """Rows of the task file that were left out."""
+        return int(self.session.get("skipped", 0))
+
+
+def merge(paths: Sequence[Path], files: OutputFiles, *, overwrite: bool = False) -> RunSummary:
+    """Join the outputs of all shards of a run. They are only read.
+
+    Args:
+        paths: the outputs, in any order.
+        files: where the whole goes.
+        overwrite: replace a run that is there already.
+
+    Returns:
+        The figures of the whole, which are also kept beside it.
+
+    Raises:
+        UserError: the outputs are not all shards of one run, each once and finished; one is
+            damaged; or the output is refused, as by `gymmesh_client.output.check`.
+        OutputError: the disk takes nothing more.
+
+    Whatever ends it early, no output is left, unless the process is killed.
+    """
+    parts = whole_run([Part.of(path) for path in paths])
+    first = parts[0]
+    identity = RunIdentity.of_session(first.session)
+    read = [file for part in parts for file in OutputFiles(part.path).everything()]
+    check(files, identity, overwrite=overwrite, resume=False, inputs={"runs merge": read})
+    with ExitStack() as stack:
+        readers = [stack.enter_context(open_run(part.path)) for part in parts]
+        for part, reader in zip(parts, readers, strict=True):
+            _check_finished(part, reader)
+        counts = _write_whole(parts, readers, files, identity)
+    with contextlib.suppress(OSError, UserError):  # the first look-up makes it then
+        open_index(files).close()
+    return _keep_summary(counts, first, files)
+
+
+def _write_whole(
+    parts: Sequence[Part], readers: Sequence[RunReader], files: OutputFiles, identity: RunIdentity
+) -> _Counts:
+    """Write the rows and the journal of the whole, or nothing."""
+    first = parts[0]
+    make_folder_of(files)
+    session = session_info(files, first.run_id, identity, first.repeats, first.skipped)
+    session |= {"merged": len(parts)}
+    journal = Journal.create(files, session)
+    try:
+        counts = _write(journal, _groups(parts, readers))
+        _take_skipped(first, files)
+        _describe(parts, files, session, counts.tally)
+    except BaseException:
+        journal.close()
+        _remove(files)
+        raise
+    journal.close()
+    return counts
+
+
+def whole_run(parts: Sequence[Part]) -> list[Part]:
+    """The shards in their order, once it is known that they are all of one run.
+
+    Raises:
+        UserError: they are of different runs, or made of something else; one is there twice, or
+            missing.
+    """
+    first = parts[0]
+    for part in parts[1:]:
+        _check_same(first, part)
+    found: dict[int, Part] = {}
+    for part in parts:
+        other = found.setdefault(part.shard.index, part)
+        if other is not part:
+            raise UserError(
+                f"{part.path}: is shard {part.shard} of its run, and so is {other.path}; leave out "
+                "one of them"
+            )
+    missing = [str(Shard(at, first.shard.of)) for at in range(first.shard.of) if at not in found]
+    if missing:
+        named = ", ".join(missing[:_NAMED]) + (" …" if len(missing) > _NAMED else "")
+        what = "shard" if len(missing) == 1 else f"{len(missing)} shards"
+        raise UserError(
+            f"of run {first.run_id} the output of {what} {named} is missing; name it, too, once it "
+            "is collected"
+        )
+    return [found[index] for index in range(first.shard.of)]
+
+
+def _check_same(first: Part, part: Part) -> None:
+    """Raise UserError unless both are parts of one run."""
+    pairs = [
+        ("run", part.run_id, first.run_id),
+        ("number of shards", part.shard.of, first.shard.of),
+        ("number of repeats", part.repeats, first.repeats),
+    ]
+    identity, wanted = (RunIdentity.of_session(one.session) for one in (part, first))
+    pairs += [
+        (what, getattr(identity, key)[:_DIGEST], getattr(wanted, key)[:_DIGEST])
+        for key, what in _PARTS_OF_IDENTITY.items()
+        if key in identity.changes(wanted)
+    ]
+    pairs += [
+        ("number of tasks", part.tasks, first.tasks),
+        ("number of rows left out", part.skipped, first.skipped),
+    ]
+    for what, said, was in pairs:
+        if said != was:
+            raise UserError(
+                f"{part.path}: has another {what} ({said}) than {first.path} ({was}); shards of "
+                "one run are collected with the same --run-id, task file, configuration and options"
+            )
+
+
+def _check_finished(part: Part, reader: RunReader) -> None:
+    """Raise UserError unless each rollout of a shard has an outcome."""
+    wanted = part.shard.share(part.tasks) * part.repeats
+    missing = wanted - reader.completed - reader.failed
+    if missing > 0:
+        raise UserError(
+            f"{part.path}: {missing} of the {wanted} rollouts of shard {part.shard} have no "
+            "outcome; collect them with --resume first"
+        )
+    if missing < 0:
+        raise UserError(
+            f"{part.path}: has {-missing} rollouts more than the {wanted} of shard {part.shard}; "
+            "it was begun with another --limit, so collect it anew with --overwrite"
+        )
+
+
+def _groups(parts: Sequence[Part], readers: Sequence[RunReader]) -> Iterator[Sequence[NewOutcome]]:
+    """The outcomes of each task's repeats, task by task in the order of the whole."""
+    streams = [reader.tasks() for reader in readers]
+    for position in range(parts[0].tasks):
+        at = position % len(parts)
+        task_id = next(streams[at], None)
+        group = [] if task_id is None else _group(readers[at], task_id, parts[at].repeats)
+        if len(group) != parts[at].repeats:
+            raise UserError(
+                f"{parts[at].path}: its journal and its rows do not fit together; bring both back "
+                "from a copy, or collect the shard anew with --overwrite"
+            )
+        yield group
+
+
+def _group(reader: RunReader, task_id: str, repeats: int) -> list[NewOutcome]:
+    """The outcomes that there are of a task's repeats."""
+    group = []
+    for repeat in range(repeats):
+        name = reader.rollout_id(task_id, repeat)
+        one = reader.outcome(name)
+        if one is not None and one.row is not None:
+            status = COMPLETED if one.outcome == "completed" else FAILED
+            group.append(NewOutcome(rollout_key(name), one.attempt, status, one.boundary, one.row))
+    return group
+
+
+def _write(journal: Journal, groups: Iterable[Sequence[NewOutcome]]) -> _Counts:
+    """Put outcomes on disk, and count them."""
+    counts, waiting, size = _Counts(), list[NewOutcome](), 0
+    for group in groups:
+        counts.add(group)
+        waiting += group
+        size += sum(len(one.row) for one in group)
+        if len(waiting) >= _ROWS_PER_COMMIT or size >= _BYTES_PER_COMMIT:
+            journal.commit(waiting)
+            waiting, size = [], 0
+    if waiting:
+        journal.commit(waiting)
+    tally = counts.tally
+    ended = {"completed": tally.completed, "failed": tally.failed, "interrupted": False, "why": ""}
+    journal.commit([RunEnded(ended)])
+    return counts
+
+
+class _Counts:
+    """A tally in which tasks stand by how their rollouts went, and not by their ids."""
+
+    def __init__(self) -> None:
+        self.tally = Tally()
+        self.tasks: Counter[tuple[int, int]] = Counter()  # (verified, solved) rollouts of a task
+
+    def add(self, group: Sequence[NewOutcome]) -> None:
+        """Count a task's outcomes."""
+        for one in group:
+            row = loads(one.row)
+            if one.status == COMPLETED:
+                self.tally.add_row(row, kept=True)
+            else:
+                self.tally.add_failure(row, kept=True)
+        self.tasks.update((n, solved) for n, solved in self.tally.per_task.values())
+        self.tally.per_task.clear()
+
+
+def _keep_summary(counts: _Counts, whole: Part, files: OutputFiles) -> RunSummary:
+    pass_at = pass_at_each(list(counts.tasks.elements()), whole.repeats)
+    summary = RunSummary(
+        whole.tasks * whole.repeats,
+        0.0,  # nothing was collected here
+        counts.tally,
+        pass_at,
+        files.shown,
+        str(files.failures),
+        run_id=whole.run_id,
+        skipped=whole.skipped,
+        skipped_output=str(files.skipped),
+    )
+    path = summary_path(files)
+    try:
+        write_summary(path, summary)
+    except OSError as error:
+        raise cannot_write(path, error) from None
+    return summary
+
+
+def _describe(
+    parts: Sequence[Part], files: OutputFiles, session: dict[str, Any], tally: Tally
+) -> None:
+    """Write the whole's NAME.run.json, with what those of the shards say."""
+    said = [read_run_file(OutputFiles(part.path).run, part.run_id) for part in parts]
+    document = merged(RunDocument.begun(parts[0].run_id, session, {}), said)
+    document.say(counts=counts_of(tally))
+    document.end({"completed": tally.completed, "failed": tally.failed})
+    write_document(files.run, document)
+    there = OutputFiles(parts[0].path).task_lines
+    try:
+        if there.exists():
+            write_whole_bytes(files.task_lines, there.read_bytes())
+    except OSError as error:
+        raise cannot_write(files.task_lines, error) from None
+
+
+def _take_skipped(whole: Part, files: OutputFiles) -> None:
+    """Keep which rows of the task file were left out; each shard's file says the same."""
+    there = OutputFiles(whole.path).skipped
+    try:
+        if whole.skipped and there.exists():
+            write_whole(files.skipped, there.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise cannot_write(files.skipped, error) from None
+
+
+def _remove(files: OutputFiles) -> None:
+    """Take away an output that is not whole. The journal, by which the others are a run's, last."""
+    beside = (files.failures, files.skipped, files.run, files.task_lines)
+    for path in (*files.all_shards(), *beside, files.journal):
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)

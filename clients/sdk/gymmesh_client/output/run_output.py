@@ -1,0 +1,468 @@
+"""A run's output: made ready, gone on with, and written to.
+
+`prepare` opens it, and says what is done already; the collector then reserves attempts, writes
+outcomes and closes it. See gymmesh_client.journal for how it stays whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
+
+from gymmesh_client.journal.compaction import compact
+from gymmesh_client.journal.disk import Disk, cannot_write, reason
+from gymmesh_client.journal.foreign_files import refuse_foreign_files
+from gymmesh_client.journal.index import open_index
+from gymmesh_client.journal.journal import Journal, NewOutcome
+from gymmesh_client.journal.keys import rollout_id, rollout_ids, rollout_key
+from gymmesh_client.journal.layout import OutputFiles
+from gymmesh_client.journal.log import latest_session
+from gymmesh_client.journal.records import (
+    COMPLETED,
+    FAILED,
+    FAILURES,
+    RETRY,
+    ROWS,
+    AttemptFailed,
+    Released,
+    Reserved,
+    RunEnded,
+    Session,
+)
+from gymmesh_client.journal.row_files import read_rows
+from gymmesh_client.journal.writer import COMMIT_DELAY_S, JournalWriter
+from gymmesh_client.output.retry_choice import RetryChoice
+from gymmesh_client.output.same_run import check_new_run, check_same_layout, check_same_run
+from gymmesh_client.problems import TaskProblem, UserError
+from gymmesh_client.replacing import (
+    make_folder,
+    refuse_inputs,
+    refuse_no_folder,
+    write_whole,
+)
+from gymmesh_client.run_file import RunFile, RunIdentity, session_info
+from gymmesh_client.run_file.comparing import what_changed
+from gymmesh_client.tasks import Shard, session_of, shard_of
+from gymmesh_client.traces import Recording, TraceWriter
+from gymmesh_responses import CodecError, loads
+
+J = TypeVar("J")
+
+_BLOCK: Final = 256
+_OnRow = Callable[[Mapping[str, Any]], None]
+
+
+class RunOutput:
+    """Where a run's outcomes go; made by `prepare`, used by one collector, from one event loop.
+
+    Attributes:
+        run_id: the run's id; the same when it is resumed.
+        files: where its files are.
+        shard: which part of the run this is; None: all of it.
+        retried: outcomes superseded because a retry was asked for.
+        traced: whether every event is kept.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        *,
+        delay_s: float,
+        retried: int = 0,
+        traces: TraceWriter | None = None,
+        about: RunFile | None = None,
+    ) -> None:
+        self.run_id = str(journal.state.session["run_id"])
+        self.files = journal.files
+        self.shard = shard_of(journal.state.session)
+        self.retried = retried
+        self._journal = journal
+        self._writer = JournalWriter(journal, delay_s=delay_s)
+        self._traces = traces
+        self.traced = traces is not None
+        self._about = about
+        self._unsent: dict[bytes, int] = {}
+        self._closed = False
+
+    @property
+    def outcomes(self) -> int:
+        """How many rollouts have a current outcome on disk."""
+        return sum(self._journal.state.counts.values())
+
+    def rollout_id(self, task_id: str, repeat_index: int) -> str:
+        """The id of a rollout of this run."""
+        return rollout_id(self.run_id, task_id, repeat_index)
+
+    def rollout_ids(self, task_id: str, repeats: Iterable[int]) -> Iterator[str]:
+        """The ids of several repeats of a task, in their order."""
+        return rollout_ids(self.run_id, task_id, repeats)
+
+    def has_outcome(self, task_id: str, repeat_index: int) -> bool:
+        """Whether the rollout has a current outcome on disk, completed or failed."""
+        return self.is_done(self.rollout_id(task_id, repeat_index))
+
+    def is_done(self, rollout: str) -> bool:
+        """As `has_outcome`, by the rollout's id."""
+        return bool(self._journal.state.status(rollout_key(rollout)))
+
+    def reserving(
+        self, jobs: Iterator[J], rollout_of: Callable[[J], str]
+    ) -> Iterator[tuple[J, int]]:
+        """Number the first attempt of each job, so that no number is ever used twice.
+
+        The numbers are on disk before the jobs are handed out. They are reserved in blocks, a
+        block ahead, so that usually nobody waits for the disk.
+
+        Raises:
+            OutputError: the disk takes nothing more.
+        """
+        block = self._block(jobs, rollout_of)
+        while block is not None:
+            numbered, reserved = block
+            reserved.result()
+            block = self._block(jobs, rollout_of)
+            for job, (key, attempt) in numbered:
+                self._unsent.pop(key, None)
+                yield job, attempt
+
+    async def completed(self, rollout: str, attempt: int, row: bytes) -> None:
+        """Write a completed rollout's row, a line of JSON; returns once it is on disk.
+
+        When the caller is cancelled it is written all the same.
+
+        Raises:
+            OutputError: it could not be written; nothing more will be.
+            ValueError: the rollout has an outcome already.
+        """
+        await self._writer.append(NewOutcome(rollout_key(rollout), attempt, COMPLETED, 0, row))
+
+    async def failed(self, rollout: str, attempt: int, boundary: int, row: bytes) -> None:
+        """Write a failed rollout's row; as `completed`."""
+        outcome = NewOutcome(rollout_key(rollout), attempt, FAILED, boundary, row)
+        await self._writer.append(outcome)
+
+    async def reserve(self, rollout: str, attempt: int) -> None:
+        """Use up the number of a further attempt; returns when it may be sent.
+
+        Raises:
+            OutputError: the disk takes nothing more.
+        """
+        await self._writer.append(Reserved(((rollout_key(rollout), attempt),)))
+
+    async def tried(self, rollout: str, attempt: int, boundary: int) -> None:
+        """Note that an attempt failed and that it is not the rollout's outcome.
+
+        Raises:
+            OutputError: the disk takes nothing more.
+        """
+        await self._writer.append(AttemptFailed(rollout_key(rollout), attempt, boundary))
+
+    async def recording(self, rollout: str, attempt: int) -> Recording:
+        """Where an attempt's events go, once the trace, which there must be, is not too far
+        behind.
+
+        Raises:
+            OutputError: the trace can no longer be written.
+        """
+        assert self._traces is not None
+        await self._traces.room()
+        return self._traces.record(rollout, attempt)
+
+    def describe(self, **parts: Any) -> None:
+        """Say more of the run in NAME.run.json, under these keys; see `gymmesh_client.run_file`.
+        What is secret in it by its name or form is left out.
+
+        Raises:
+            OutputError: it cannot be written.
+        """
+        if self._about is not None and not self._closed:
+            self._about.say(**parts)
+
+    async def close(self, *, seen: Mapping[str, Any] = MappingProxyType({}), **ended: Any) -> None:
+        """Write what is waiting and how the run ended (JSON values), take superseded rows out of
+        their files, and close. Idempotent. `seen`: more for NAME.run.json, as for `describe`.
+
+        Raises:
+            OutputError: the end could not be written; outcomes acknowledged are on disk.
+            UserError: a superseded row cannot be taken out of its file, which is damaged.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        await self._writer.close()
+        try:
+            if self._traces is not None:
+                await asyncio.to_thread(self._traces.close)
+            left = tuple(self._unsent.items())
+            self._journal.commit([*([Released(left)] if left else []), RunEnded(ended)])
+            if self._about is not None:
+                self._about.end(ended, seen)
+            await asyncio.to_thread(compact, self._journal)
+        finally:
+            self._journal.close()
+        if not ended.get("interrupted"):
+            await asyncio.to_thread(_make_index, self.files)
+
+    def abandon(self) -> None:
+        """Close an output to which nothing was written. Idempotent."""
+        if not self._closed:
+            self._closed = True
+            self._journal.close()
+            if self._traces is not None:
+                self._traces.close()
+
+    def _block(
+        self, jobs: Iterator[J], rollout_of: Callable[[J], str]
+    ) -> tuple[list[tuple[J, tuple[bytes, int]]], Future[None]] | None:
+        block = list(islice(jobs, _BLOCK))
+        if not block:
+            return None
+        used = self._journal.state.attempt
+        keys = [rollout_key(rollout_of(job)) for job in block]
+        numbered = tuple([(key, used(key) + 1) for key in keys])
+        self._unsent.update(numbered)
+        reserved = self._writer.submit([Reserved(numbered)])
+        return list(zip(block, numbered, strict=True)), reserved
+
+
+def check(
+    files: OutputFiles,
+    identity: RunIdentity,
+    *,
+    overwrite: bool,
+    resume: bool,
+    accept: Collection[str] = (),
+    inputs: Mapping[str, Iterable[Path]] = MappingProxyType({}),
+    run_id: str = "",
+    shard: Shard | None = None,
+) -> None:
+    """Say early whether `prepare` would refuse; changes nothing.
+
+    Args:
+        inputs: the files that the run reads, by what they are to the user, such as `--input`.
+        run_id: the run's id, as `is_run_id` has it; empty: one that is made up, or that of the run
+            gone on with.
+        shard: which part of the run it is; None: all of it.
+
+    Raises:
+        UserError: the output's folder cannot be made; a file of the output is also an input;
+            another collector is at work; the output is not empty and neither flag is given; it is
+            to be replaced and is no run's; or it is to be resumed and is not there, is another run
+            or shard, or one of other tasks or another configuration, which `accept` does not name.
+    """
+    refuse_no_folder(files.rows.parent)
+    refuse_inputs(files.everything(), inputs)
+    used = _used(files)
+    for path in (files.journal, *used):
+        _refuse_if_in_use(path)
+    if resume:
+        if not _begun(files):
+            raise UserError(
+                f"{files.shown}: is not there, so there is nothing to go on with; "
+                "leave out --resume"
+            )
+        session = _earlier_session(files)
+        check_same_run(files, session, run_id, shard)
+        explain = partial(what_changed, files)
+        identity.check(RunIdentity.of_session(session), files.rows, accept, explain)
+        check_same_layout(files, session)
+    elif used and not overwrite:
+        raise UserError(
+            f"{used[0]}: is there already and not empty; "
+            "go on with --resume, replace it with --overwrite, or choose another --output"
+        )
+    refuse_foreign_files(files, resuming=resume)
+    if overwrite and run_id:
+        check_new_run(files, run_id)
+
+
+def prepare(
+    files: OutputFiles,
+    identity: RunIdentity,
+    *,
+    overwrite: bool,
+    resume: bool,
+    accept: Collection[str] = (),
+    retry: RetryChoice | None = None,
+    repeats: int = 1,
+    skipped: Sequence[TaskProblem] = (),
+    inputs: Mapping[str, Iterable[Path]] = MappingProxyType({}),
+    run_id: str = "",
+    shard: Shard | None = None,
+    tasks: int = 0,
+    trace: bool = False,
+    delay_s: float = COMMIT_DELAY_S,
+    on_row: _OnRow = lambda row: None,
+    on_failure: _OnRow = lambda row: None,
+) -> RunOutput:
+    """Make a run's output ready, and say what is done already.
+
+    Args:
+        accept: what may have changed since, keys of `gymmesh_client.run_file.identity.CHANGES`.
+        retry: outcomes to give up on when the run is resumed, so that those rollouts run again.
+        repeats: rollouts per task.
+        skipped: why rows of the task file were left out; kept beside the run.
+        inputs: as for `check`; `run_id` and `shard` likewise.
+        tasks: of a shard: how many tasks all shards have together.
+        trace: whether to keep every event.
+        delay_s: the most seconds that an outcome waits for others to share its commit.
+        on_row: called with each completed row that is kept.
+        on_failure: called with each failed row that is kept.
+
+    Raises:
+        UserError: as `check`; or what is to be kept is damaged.
+        OutputError: the disk takes nothing.
+    """
+    flags = {"overwrite": overwrite, "resume": resume}
+    check(files, identity, **flags, accept=accept, inputs=inputs, run_id=run_id, shard=shard)
+    left_out = len({problem.line for problem in skipped})
+    part = session_of(shard, tasks)
+    if not resume:
+        make_folder_of(files)
+        run_id = run_id or f"run-{uuid.uuid4().hex[:12]}"
+        session = part | session_info(files, run_id, identity, repeats, left_out)
+        journal = Journal.create(files, session, Disk())
+        return _traced(journal, identity, skipped, trace, delay_s, 0)
+    journal = Journal.resume(files)
+    try:
+        retried = _give_up(journal, retry or RetryChoice())
+        _kept(journal, on_row, on_failure)
+        journal.commit([Session(_next_session(journal, identity, repeats, left_out) | part)])
+    except BaseException:
+        journal.close()
+        raise
+    return _traced(journal, identity, skipped, trace, delay_s, retried)
+
+
+def _next_session(
+    journal: Journal, identity: RunIdentity, repeats: int, left_out: int
+) -> dict[str, Any]:
+    """What the journal says of the session that goes on with its run."""
+    was = journal.state.session
+    most = max(repeats, int(was.get("repeats", 1)))
+    session = session_info(journal.files, str(was["run_id"]), identity, most, left_out)
+    return session | {"session": int(was.get("session", 1)) + 1}
+
+
+def _traced(
+    journal: Journal,
+    identity: RunIdentity,
+    skipped: Sequence[TaskProblem],
+    trace: bool,
+    delay_s: float,
+    retried: int,
+) -> RunOutput:
+    try:
+        _keep_skipped(journal.files, skipped)
+        about = RunFile(journal.files, journal.state.session, identity)
+        traces = TraceWriter(journal.files.trace) if trace else None
+    except BaseException:
+        journal.close()
+        raise
+    return RunOutput(journal, delay_s=delay_s, retried=retried, traces=traces, about=about)
+
+
+def _keep_skipped(files: OutputFiles, skipped: Sequence[TaskProblem]) -> None:
+    """Write why rows of the task file were left out, a line for each reason."""
+    try:
+        if not skipped:
+            files.skipped.unlink(missing_ok=True)
+            return
+        fields = [{"line": one.line, "key": one.key, "problem": one.sentence} for one in skipped]
+        write_whole(files.skipped, "".join(json.dumps(one) + "\n" for one in fields))
+    except OSError as error:
+        raise cannot_write(files.skipped, error) from None
+
+
+def make_folder_of(files: OutputFiles) -> None:
+    """Make the folder of a run's files where it is missing. Raises UserError."""
+    folder = files.rows.parent
+    try:
+        make_folder(folder)
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be made: {reason(error)}") from None
+
+
+def _make_index(files: OutputFiles) -> None:
+    """Make it now, so that the first look-up need not wait."""
+    with contextlib.suppress(OSError, UserError):  # a look-up makes it then, or says why not
+        open_index(files).close()
+
+
+def _give_up(journal: Journal, retry: RetryChoice) -> int:
+    """Supersede the outcomes that are to be retried; how many."""
+    if not retry:
+        return 0
+    session = journal.state.session
+    keys = retry.keys(str(session["run_id"]), int(session.get("repeats", 1)))
+    chosen = journal.current(lambda outcome: retry.matches(outcome, keys))
+    journal.supersede(chosen, RETRY)
+    return len(chosen)
+
+
+def _kept(journal: Journal, on_row: _OnRow, on_failure: _OnRow) -> None:
+    """Show the rows that are current."""
+    state, take = journal.state, {ROWS: on_row, FAILURES: on_failure}
+    for file, end in sorted(state.ends.items()):
+        if file[0] not in take:
+            continue
+        rows = read_rows(
+            journal.files, file, end, compacted=state.compacted, superseded=state.superseded
+        )
+        for number, line in enumerate(rows, start=1):
+            try:
+                take[file[0]](loads(line))
+            except (CodecError, AttributeError, KeyError, TypeError, ValueError) as error:
+                path = journal.files.row_file(*file)
+                raise UserError(f"{path}: row {number} is no rollout's row: {error}") from None
+
+
+def _earlier_session(files: OutputFiles) -> dict[str, Any]:
+    session = latest_session(files)
+    if session is None:
+        raise UserError(f"{files.journal}: is missing, so {files.rows} cannot be resumed")
+    return session
+
+
+def _used(files: OutputFiles) -> list[Path]:
+    own = (*files.all_shards(), files.failures, files.superseded)
+    return [path for path in own if _size(path)]
+
+
+def _begun(files: OutputFiles) -> bool:
+    """Whether there is a run to go on with; one that has no row yet has used attempts' numbers."""
+    return bool(_used(files)) or _size(files.journal) > 0
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _refuse_if_in_use(path: Path) -> None:
+    """Raise UserError when another collector is at work there."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise cannot_write(path, error) from None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise UserError(f"{path}: another collector is writing to it") from None
+    finally:
+        os.close(fd)

@@ -1,0 +1,76 @@
+"""Whether an output is gone on with as what it was begun as: its run, its shard, its files."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+from gymmesh_client.journal.layout import OutputFiles
+from gymmesh_client.journal.log import latest_session
+from gymmesh_client.problems import UserError
+from gymmesh_client.tasks import Shard, shard_of
+
+
+def check_same_run(
+    files: OutputFiles, session: Mapping[str, Any], run_id: str, shard: Shard | None
+) -> None:
+    """Refuse to go on with another run, with another shard, or with a run as with a shard of it.
+
+    Args:
+        session: what the journal says of the run.
+        run_id: the run's id as the user said it; empty: not said.
+
+    Raises:
+        UserError: it is not the same.
+    """
+    is_of = session.get("run_id")
+    if run_id and is_of != run_id:
+        raise UserError(
+            f"{files.shown}: is of run {is_of}, not {run_id}; leave out --run-id, or choose "
+            "another --output"
+        )
+    was = shard_of(session)
+    if was == shard:
+        return
+    if was is None:
+        raise UserError(
+            f"{files.shown}: was begun without --shard and holds all tasks; leave out --shard, or "
+            "choose another --output"
+        )
+    asked = "without --shard" if shard is None else f"as {shard}"
+    raise UserError(
+        f"{files.shown}: is shard {was} of its run and cannot be gone on with {asked}; "
+        f"give --shard {was}, or choose another --output"
+    )
+
+
+def check_new_run(files: OutputFiles, run_id: str) -> None:
+    """Refuse to begin a run anew under the id that it had: services may still know its rollouts.
+
+    Raises:
+        UserError: the output that is to be replaced is of this very run.
+    """
+    session = None
+    with contextlib.suppress(UserError):  # one that is damaged is replaced all the same
+        session = latest_session(files)
+    if session is not None and session.get("run_id") == run_id:
+        raise UserError(
+            f"{files.shown}: is of run {run_id} already, and a run that begins anew needs another "
+            "--run-id; or go on with --resume"
+        )
+
+
+def check_same_layout(files: OutputFiles, session: Mapping[str, Any]) -> None:
+    """Refuse to go on with other files than the run was begun with. Raises UserError."""
+    was, shards = bool(session.get("zstd")), session.get("shard_rows")
+    if files.compressed and not was:
+        raise UserError(
+            f"{files.rows}: was begun without compression and is gone on with without it; "
+            "leave out --zstd"
+        )
+    if files.shard_rows is not None and files.shard_rows != shards:
+        so_far = "in one file" if shards is None else f"with --shard-rows {shards}"
+        raise UserError(
+            f"{files.rows}: was begun {so_far} and is gone on with so; leave out --shard-rows"
+        )

@@ -1,0 +1,40 @@
+"""A rollout, made of the events of one attempt. Pure.
+
+fold          events into a rollout, by the stream law
+parts         what a fold collects: the messages that the events brought
+conversation  what a model call saw and gave, found by following parents
+tokens        a call's tokens, put together from what its events carry
+reading       what a row needs of the calls, summed up in one pass
+"""
+
+from gymmesh_client.rollout.conversation import (
+    Thread,
+    continuation,
+    conversation,
+    final_call,
+    thread,
+    transcript,
+)
+from gymmesh_client.rollout.fold import Fold, StreamViolation, fold
+from gymmesh_client.rollout.parts import RolloutParts
+from gymmesh_client.rollout.reading import Reading, read
+from gymmesh_client.rollout.tokens import CallTokens, call_tokens, token_fields, token_notes
+
+__all__ = [
+    "CallTokens",
+    "Fold",
+    "Reading",
+    "RolloutParts",
+    "StreamViolation",
+    "Thread",
+    "call_tokens",
+    "continuation",
+    "conversation",
+    "final_call",
+    "fold",
+    "read",
+    "thread",
+    "token_fields",
+    "token_notes",
+    "transcript",
+]

@@ -1,0 +1,302 @@
+"""The fold: the events of one attempt into one Rollout, by the stream law. Pure.
+
+The law stands in gymmesh/rollout/v1/rollout.proto. Whatever breaks it is a StreamViolation
+that names the rule:
+
+    started         the first event is not `started`, or a second `started` came
+    sequence        the numbers are not 1, 2, 3 …
+    identity        an event is of another rollout or attempt
+    after_terminal  an event came after `completed` or `failed`
+    truncated       the stream ended with no terminal event
+    unknown_event   an event of an unknown kind is not marked ignorable
+    unverified      `completed` without a `verified` event before it; or the verdict contradicts
+                    itself (VERIFIED without a finite reward, a reward without VERIFIED, no status
+                    or an unknown one, a component that is not finite, two verdicts)
+    terminal        the terminal event lacks its stop reason or boundary, has one that is not
+                    known, or counts another number of events
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+
+from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client.rollout.parts import RolloutParts, ToolKey, ToolRecord
+
+# An outcome with a value that this reader does not know would be guessed.
+_STOP_REASONS: Final = frozenset(pb.StopReason.values()) - {pb.STOP_REASON_UNSPECIFIED}
+_BOUNDARIES: Final = frozenset(pb.Boundary.values()) - {pb.BOUNDARY_UNSPECIFIED}
+_STATUSES: Final = frozenset(pb.VerificationStatus.values()) - {pb.VERIFICATION_STATUS_UNSPECIFIED}
+
+
+class StreamViolation(Exception):
+    """A stream of events that breaks the stream law.
+
+    Attributes:
+        rule: the rule's name, as listed in this module's docstring.
+        expected: what the law asks for; may be empty.
+        got: what came instead; may be empty.
+    """
+
+    def __init__(self, rule: str, sentence: str, *, expected: str = "", got: str = "") -> None:
+        super().__init__(f"{rule}: {sentence}")
+        self.rule = rule
+        self.expected = expected
+        self.got = got
+
+
+class Fold(RolloutParts, gc=True):
+    """Folds the events of one attempt, one at a time, into the parts of its rollout.
+
+    Holds what the Rollout will hold and nothing else: deltas are let go at once. Events are not
+    copied, and must not change any more. What is taken of one is held for as long as the rollout
+    goes on, together with a message that it is a part of.
+
+    Attributes:
+        problem: what went wrong when an event was taken; nothing more is taken then.
+        ended: whether the terminal event has come.
+    """
+
+    # An object with the parts and not beside them, since each rollout makes one. A problem holds
+    # the frame that it came from, which holds this: a cycle.
+
+    problem: Exception | None = None
+    ended: bool = False
+    _sequence: int = 0
+    # Tool calls that are not answered yet, by model call and function call.
+    _open: dict[ToolKey, list[ToolRecord]] = msgspec.field(default_factory=dict)
+
+    @property
+    def rollout(self) -> pb.Rollout:
+        """The rollout as far as it has come, for reports on one that broke off."""
+        self._order_tools()  # in their order they stay, whatever comes
+        return self.message()
+
+    @property
+    def begun(self) -> bool:
+        """Whether any event has come."""
+        return self._sequence > 0
+
+    def add(self, event: pb.RolloutEvent) -> None:
+        """Take the next event.
+
+        Raises:
+            StreamViolation: it breaks the law; nothing of it is taken.
+        """
+        self.take(event)
+        if self.problem is not None:
+            problem, self.problem = self.problem, None
+            raise problem
+
+    def take(self, event: pb.RolloutEvent) -> None:
+        """Take the next event; what goes wrong is kept in `problem`, and nothing is raised."""
+        if self.problem is not None:
+            return
+        try:
+            kind = event.WhichOneof("event")
+            due = self._sequence + 1
+            if (
+                self.ended
+                or event.sequence != due
+                or event.rollout_id != self.rollout_id
+                or event.attempt != self.attempt
+                or (kind == "started") != (due == 1)
+            ):
+                raise self._misplaced(event, kind)
+            # What rollouts are full of comes first, and is not looked for.
+            if kind == "model_call_completed":
+                self.calls.append(event.model_call_completed)
+            elif kind == "tool_call_started":
+                self._take_tool_start(event)
+            elif kind == "tool_call_completed":
+                self._take_tool_answer(event)
+            elif kind is None:
+                if not event.ignorable:
+                    raise StreamViolation("unknown_event", f"event {due} is of an unknown kind")
+            elif kind in _TAKEN:
+                _TAKEN[kind](self, event)
+            self._sequence = due
+        except Exception as problem:
+            self.problem = problem
+
+    def finish(self) -> pb.Rollout:
+        """The whole rollout, once the stream has ended.
+
+        Raises:
+            StreamViolation: there was no terminal event (`truncated`).
+        """
+        return self.parts().message()
+
+    def parts(self) -> RolloutParts:
+        """The whole rollout, without a copy; raises as `finish`."""
+        if not self.ended:
+            raise StreamViolation(
+                "truncated",
+                f"the stream ended after {self._sequence} events with no terminal one",
+                expected="completed or failed",
+            )
+        if len(self.tools) > 1:
+            self._order_tools()
+        return self
+
+    def _misplaced(self, event: pb.RolloutEvent, kind: str | None) -> StreamViolation:
+        """Which rule an event breaks, whatever it holds."""
+        due = self._sequence + 1
+        if self.ended:
+            return StreamViolation("after_terminal", f"{kind or 'an event'} came after the end")
+        if event.sequence != due:
+            return StreamViolation(
+                "sequence",
+                f"event {due} was due, {event.sequence} came",
+                expected=str(due),
+                got=str(event.sequence),
+            )
+        if event.rollout_id != self.rollout_id or event.attempt != self.attempt:
+            return StreamViolation(
+                "identity",
+                "an event of another rollout or attempt came",
+                expected=f"{self.rollout_id}/{self.attempt}",
+                got=f"{event.rollout_id}/{event.attempt}",
+            )
+        return StreamViolation(
+            "started", "the first event, and no other, is `started`", got=kind or "unknown"
+        )
+
+    def _order_tools(self) -> None:
+        """Put tool calls in the order of model calls and, within one, of its function calls."""
+        self.tools = [self.tools[place] for place in _order(self.tools, self.calls)]
+
+    # -- what is taken of each kind ----------------------------------------------------------------
+
+    def _take_started(self, event: pb.RolloutEvent) -> None:
+        self.started = event.started
+        self.started_unix_nano = event.record_time_unix_nano
+
+    def _take_turn(self, event: pb.RolloutEvent) -> None:
+        self.turns += (event.turn_completed,)
+
+    def _take_annotation(self, event: pb.RolloutEvent) -> None:
+        self.annotations += (event.annotation,)
+
+    def _take_tool_start(self, event: pb.RolloutEvent) -> None:
+        started = event.tool_call_started
+        key = (started.model_call_id, started.call_id)
+        record = ToolRecord(key, event.record_time_unix_nano, started)
+        self.tools.append(record)
+        self._open.setdefault(key, []).append(record)
+
+    def _take_tool_answer(self, event: pb.RolloutEvent) -> None:
+        completed = event.tool_call_completed
+        key = (completed.model_call_id, completed.call_id)
+        waiting = self._open.get(key)
+        if waiting:
+            record = waiting.pop(0)
+            record.asked = None  # the answer says it again
+            if not waiting:
+                del self._open[key]
+        else:
+            record = ToolRecord(key)
+            self.tools.append(record)
+        record.completed = completed
+
+    def _take_verdict(self, event: pb.RolloutEvent) -> None:
+        if self.verified is not None:
+            raise StreamViolation("unverified", "a second verdict came")
+        self.judge(event.verified)
+        try:
+            _check_verdict(self)
+        except StreamViolation:
+            self.judge(None)
+            raise
+
+    def _take_completed(self, event: pb.RolloutEvent) -> None:
+        completed = event.completed
+        if completed.stop_reason not in _STOP_REASONS:
+            reason = str(completed.stop_reason)
+            raise StreamViolation("terminal", "`completed` gives no known stop reason", got=reason)
+        if self.verified is None:
+            raise StreamViolation("unverified", "`completed` came without `verified`")
+        self._end(event, completed.events)
+        self.completed = completed
+
+    def _take_failed(self, event: pb.RolloutEvent) -> None:
+        failed = event.failed
+        if failed.failure.boundary not in _BOUNDARIES:
+            boundary = str(failed.failure.boundary)
+            raise StreamViolation("terminal", "`failed` names no known boundary", got=boundary)
+        self._end(event, failed.events)
+        self.failed = failed
+
+    def _end(self, event: pb.RolloutEvent, events: int) -> None:
+        if events != self._sequence + 1:
+            raise StreamViolation(
+                "terminal",
+                "the terminal event counts another number of events",
+                expected=str(self._sequence + 1),
+                got=str(events),
+            )
+        self.ended = True
+        self.ended_unix_nano = event.record_time_unix_nano
+
+
+# Besides those that `take` names. Of other kinds, deltas, nothing is taken.
+_TAKEN: Final[dict[str, Callable[[Fold, pb.RolloutEvent], None]]] = {
+    "started": Fold._take_started,
+    "turn_completed": Fold._take_turn,
+    "verified": Fold._take_verdict,
+    "completed": Fold._take_completed,
+    "failed": Fold._take_failed,
+    "annotation": Fold._take_annotation,
+}
+
+
+def fold(
+    events: Iterable[pb.RolloutEvent],
+    rollout_id: str,
+    attempt: int = 1,
+    *,
+    run_id: str = "",
+    task_id: str = "",
+    repeat_index: int = 0,
+) -> pb.Rollout:
+    """Fold a whole stream; raises StreamViolation as `Fold` does."""
+    state = Fold(rollout_id, attempt, run_id=run_id, task_id=task_id, repeat_index=repeat_index)
+    for event in events:
+        state.add(event)
+    return state.finish()
+
+
+def _check_verdict(parts: RolloutParts) -> None:
+    status, reward = parts.verification.status, parts.reward
+    if status not in _STATUSES:
+        raise StreamViolation("unverified", "the verdict has no known status", got=str(status))
+    judged = status == pb.VERIFICATION_STATUS_VERIFIED
+    if judged != (reward is not None):
+        raise StreamViolation("unverified", "a reward is set exactly when VERIFIED")
+    if reward is not None and not math.isfinite(reward):
+        raise StreamViolation("unverified", "the reward is not finite", got=str(reward))
+    for part in parts.components:
+        if not (math.isfinite(part.value) and math.isfinite(part.weight)):
+            raise StreamViolation("unverified", f"component {part.name!r} is not finite")
+
+
+def _order(tools: list[ToolRecord], calls: list[pb.ModelCallCompleted]) -> list[int]:
+    """The places of tool calls in the order in which they belong."""
+    known: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    for number, call in enumerate(calls):
+        for index, item in enumerate(call.response.output[:]):
+            if item.HasField("function_call"):
+                key = (call.call_id, item.function_call.call_id)
+                known.setdefault(key, []).append((number, index))
+    # A call that no answer holds (a custom agent's own) comes after the others, as it came.
+    last = (len(calls), 0)
+    keyed: list[tuple[tuple[int, int], int]] = []
+    for place, record in enumerate(tools):
+        found = known.get(record.key)
+        keyed.append((found.pop(0) if found else last, place))
+    keyed.sort()
+    return [place for _, place in keyed]

@@ -1,0 +1,105 @@
+"""What a row needs of a rollout's calls, summed up in one pass. Pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client.rollout.conversation import Answered
+from gymmesh_client.rollout.parts import RolloutParts, ToolKey
+
+
+class Reading(msgspec.Struct, eq=False, gc=False):
+    """What stands in several places of a row.
+
+    The parts of a row ask for the same messages, and each look at one makes an object.
+
+    Attributes:
+        parts: what is read.
+        calls: its model calls by their ids, each with its answer.
+        last: the end of the final transcript, see `gymmesh_client.rollout.conversation.final_call`.
+        last_id: its id; empty where there is none.
+        captured: the calls that say something of tokens.
+        tools: its tool calls as they were answered, in their order, each with its key.
+        tools_used: their names, each once.
+        steps: how many calls the root agent made; the tokens are those of these.
+        started_at: when it started, in seconds since 1970.
+        model_us: microseconds that model calls took, actors' included.
+        queue_us: microseconds of these that they waited for a place.
+        tools_us: microseconds that tool calls took.
+    """
+
+    # A Struct, as each rollout makes one; never part of a cycle.
+
+    parts: RolloutParts
+    started_at: float
+    calls: dict[str, Answered]
+    last: Answered | None
+    last_id: str
+    captured: list[pb.ModelCallCompleted]
+    tools: list[tuple[ToolKey, pb.ToolCallCompleted]]
+    tools_used: list[str]
+    steps: int
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    reasoning_tokens: int
+    model_us: int
+    queue_us: int
+    tools_us: int
+
+
+def read(parts: RolloutParts) -> Reading:
+    """Look at all calls of a rollout."""
+    calls: dict[str, Answered] = {}
+    captured = []
+    last: Answered | None = None
+    last_id = ""
+    steps = model_us = queue_us = given = wrote = cached = reasoning = 0
+    for call in parts.calls:
+        call_id = call.call_id
+        response = call.response
+        calls[call_id] = answered = (call, response)
+        timings = call.timings
+        model_us += timings.total_us
+        queue_us += timings.queue_us
+        if call.HasField("tokens"):
+            captured.append(call)
+        if call.actor:
+            continue
+        last, last_id = answered, call_id
+        steps += 1
+        usage = response.usage
+        given += usage.input_tokens
+        wrote += usage.output_tokens
+        cached += usage.cached_tokens
+        reasoning += usage.reasoning_tokens
+    if last is None and calls:
+        # With actors alone, it is the last call of all.
+        last, last_id = answered, call_id
+    tools: list[tuple[ToolKey, pb.ToolCallCompleted]] = []
+    used: dict[str, None] = {}
+    tools_us = 0
+    for record in parts.tools:
+        done = record.completed or record.answer()
+        tools.append((record.key, done))
+        used[done.name] = None
+        tools_us += done.timings.total_us
+    return Reading(
+        parts,
+        parts.started_unix_nano / 1e9,
+        calls,
+        last,
+        last_id,
+        captured,
+        tools,
+        list(used),
+        steps,
+        given,
+        wrote,
+        cached,
+        reasoning,
+        model_us,
+        queue_us,
+        tools_us,
+    )

@@ -1,0 +1,110 @@
+"""A rollout as one Responses object, as NeMo Gym's rows hold it. Pure.
+
+`output` is the final transcript after the rollout's first items, in order: what the model
+wrote, what the tools answered, what the environment said in its turns.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+from gymmesh.responses.v1 import responses_pb2
+from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client.rollout import Reading, Thread, call_tokens, thread, token_fields
+from gymmesh_responses import JsonValue, items_to_list, response_head_to_dict
+from gymmesh_responses.jsonio import read_object
+
+# What `_answer` gives, in this order.
+_ANSWER: Final = ("id", "model", "status", "error", "incomplete_details")
+_NO_ANSWER: Final = (None,) * len(_ANSWER)
+# Overlays up to this size are kept for the next rollout that has the same.
+_KNOWN_BYTES: Final = 16 * 1024
+_CUT: Final = {
+    pb.STOP_REASON_MAX_OUTPUT_TOKENS: "max_output_tokens",
+    pb.STOP_REASON_CONTENT_FILTER: "content_filter",
+}
+
+
+def rollout_response(reading: Reading) -> dict[str, JsonValue]:
+    """The Responses object of a whole rollout, or of what there is of one that failed; but for
+    what it echoes of the request, see gymmesh_client.shared.
+
+    `id`, `model`, `error` and `incomplete_details` are the last model call's; `created_at` is in
+    seconds since 1970.
+    """
+    parts, last = reading.parts, reading.last
+    name, model, status, error, details = _NO_ANSWER if last is None else _answer(last[1])
+    details = details or _cut_short(parts.completed)
+    return {
+        "id": name or parts.rollout_id,
+        "object": "response",
+        "created_at": reading.started_at,
+        "model": model or ("" if last is None else last[0].model),
+        "status": "incomplete" if details else status or "completed",
+        "error": error,
+        "incomplete_details": details,
+        "output": [] if last is None else _output(reading),
+        "usage": _usage(reading),
+    }
+
+
+def _usage(reading: Reading) -> dict[str, JsonValue]:
+    """The `usage` of a response: the sum over the root agent's calls."""
+    return {
+        "input_tokens": reading.input_tokens,
+        "input_tokens_details": {"cached_tokens": reading.cached_tokens},
+        "output_tokens": reading.output_tokens,
+        "output_tokens_details": {"reasoning_tokens": reading.reasoning_tokens},
+        "total_tokens": reading.input_tokens + reading.output_tokens,
+    }
+
+
+def _answer(response: responses_pb2.Response) -> tuple[JsonValue, ...]:
+    """What an answer says under each of the keys in `_ANSWER`; an empty text stands for none."""
+    if response.HasField("incomplete_details") or response.HasField("error"):
+        return tuple(map(response_head_to_dict(response).get, _ANSWER))
+    answer = (response.id, response.model, response.status, None, None)
+    overlay = response.overlay_json
+    if overlay:
+        known = len(overlay) <= _KNOWN_BYTES
+        said = _known_overlay(overlay) if known else _read_overlay(overlay)
+        if said:
+            return tuple(map(said.get, _ANSWER, answer))
+    return answer
+
+
+def _read_overlay(overlay: bytes) -> dict[str, JsonValue]:
+    """What an overlay says of what an answer is."""
+    said = read_object(overlay, "overlay_json")
+    return {key: value for key, value in said.items() if key in _ANSWER}
+
+
+# Of one second and one task, answers have the same one: a time, and the request's parameters.
+_known_overlay = lru_cache(maxsize=64)(_read_overlay)
+
+
+def _cut_short(completed: pb.Completed | None) -> dict[str, JsonValue] | None:
+    cut = None if completed is None else _CUT.get(completed.stop_reason)
+    return {"reason": cut} if cut else None
+
+
+def _output(reading: Reading) -> list[JsonValue]:
+    """The transcript, each model call's tokens with the last item that the call wrote."""
+    return with_tokens(
+        thread(reading.calls, reading.tools, reading.parts.turns, reading.last_id), reading
+    )
+
+
+def with_tokens(told: Thread, reading: Reading) -> list[JsonValue]:
+    """The items of a conversation, each model call's tokens with the last item that it wrote."""
+    items, answers, _ = told
+    output = items_to_list(items)
+    if not reading.captured:
+        return output
+    tokens = call_tokens(reading.parts.calls)
+    for place, call_id in answers:
+        item = output[place]
+        if call_id in tokens and type(item) is dict:
+            output[place] = item | token_fields(tokens[call_id])
+    return output

@@ -1,0 +1,12 @@
+"""The backend `vllm`: a vLLM server that is there, one that the service starts, or the engine.
+
+backend     calls a server, and gives it the tokens that are known already
+managed     starts the server itself, and ends it
+engine      has vLLM's engine in this process, called over `in_process`
+probe       finds out what a server can do
+render      has a conversation rendered, and finds the prompt that goes on from known tokens
+answer      reads the tokens in an answer (pure)
+weights     follows the version of the weights
+
+Each class is imported from its own file, when a model's configuration names it.
+"""

@@ -1,0 +1,197 @@
+"""The tokens in vLLM's answers, whole and streamed. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gymmesh.model.v1 import tokens_pb2
+from gymmesh_model.backends.chat import ChatReader
+from gymmesh_model.backends.chat_stream import ChatFold
+from gymmesh_model.backends.progress import Progress
+from gymmesh_model.backends.vllm.render import Continued
+from gymmesh_model.backends.vllm.weights import version_of
+from gymmesh_model.errors import AnswerInvalid, answer_invalid
+from gymmesh_model.tokens import (
+    Prefix,
+    TokenRecord,
+    count,
+    pack_ids,
+    pack_logprobs,
+)
+from gymmesh_responses import TOKEN_BYTES, common_tokens, unpack_ids
+
+Json = dict[str, Any]
+_ENDED: Final = ("stop", "tool_calls", "function_call")
+
+
+class PromptIgnored(Exception):
+    """The server read another prompt than the tokens that it was given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What is known of a call's prompt beforehand, and where its tokens go.
+
+    record: None when no tokens are wanted. prompt: the tokens that were sent, or
+    None for messages. continued: how they were found. reason, detail: of the fork that messages
+    may mean. keep_logprobs: whether they stay in the answer, too.
+    """
+
+    record: TokenRecord | None
+    prefix: Prefix | None
+    prompt: bytes | None = None
+    continued: Continued | None = None
+    reason: tokens_pb2.ForkReason.ValueType = tokens_pb2.FORK_REASON_UNSPECIFIED
+    detail: str = ""
+    keep_logprobs: bool = False
+
+    def read_prompt(self, ids: Any) -> None:
+        """Takes the prompt as the server read it. Raises PromptIgnored, AnswerInvalid."""
+        record = self.record
+        if record is None:
+            return
+        if self.prompt is not None:
+            # As a list, which is what came: packing it would cost five times as much. Made of
+            # the bytes only now, since a list takes nine times their memory.
+            if ids != unpack_ids(self.prompt):
+                raise PromptIgnored
+            prompt = self.prompt
+        elif ids is None:
+            return
+        else:
+            prompt = pack_ids(ids)
+        record.known = True
+        record.fork = None
+        record.prefix_tokens = 0
+        record.prompt = prompt
+        record.rendered = self.continued.rendered if self.continued else None
+        prefix = self.prefix
+        if prefix is None:
+            return
+        if prompt.startswith(prefix.tokens) and not prefix.rewritten:
+            record.prefix_tokens = count(prefix.tokens)
+            record.prompt = prompt[len(prefix.tokens) :]
+        else:
+            common = common_tokens(prompt, prefix.tokens)
+            record.fork = tokens_pb2.Fork(
+                reason=self.reason, common_tokens=common, detail=self.detail
+            )
+
+    def read_choice(self, choice: Json) -> None:
+        """Takes the tokens of a choice, of a whole answer or of a chunk. Raises AnswerInvalid."""
+        record = self.record
+        if record is None or not record.known:
+            return
+        if choice.get("token_ids"):
+            record.output.append(pack_ids(choice["token_ids"]))
+        logprobs = choice.get("logprobs")
+        if isinstance(logprobs, Mapping):
+            content = logprobs.get("content") or []
+            if record.logprobs_asked:
+                record.logprobs.append(pack_logprobs(_values(content)))
+            if not self.keep_logprobs:
+                choice["logprobs"] = None
+        if choice.get("weight_versions"):
+            record.weights = _spans(choice["weight_versions"])
+        finish = choice.get("finish_reason")
+        if finish is not None:
+            # A stop string leaves no stop token behind.
+            record.closed = finish in _ENDED and not isinstance(choice.get("stop_reason"), str)
+
+    def check(self) -> None:
+        """To be called once the answer is whole. Raises AnswerInvalid."""
+        record = self.record
+        if record is None or not record.logprobs:
+            return
+        tokens, logprobs = sum(map(len, record.output)), sum(map(len, record.logprobs))
+        if tokens != logprobs:
+            raise AnswerInvalid(
+                f"it has {logprobs // TOKEN_BYTES} log probabilities "
+                f"for {tokens // TOKEN_BYTES} tokens"
+            )
+
+
+def take_answer(name: str, sample: Sample, answer: Json) -> None:
+    """Takes the tokens out of an answer that came whole.
+
+    Raises PromptIgnored, and MeshError MODEL_ANSWER_INVALID.
+    """
+    try:
+        if sample.record is not None:
+            sample.record.begin_again()
+        sample.read_prompt(answer.get("prompt_token_ids"))
+        choices = answer.get("choices")
+        if isinstance(choices, list) and choices and isinstance(choices[0], dict):
+            sample.read_choice(choices[0])
+        sample.check()
+    except AnswerInvalid as error:
+        raise answer_invalid(name, str(error)) from None
+
+
+class VllmReader(ChatReader):
+    """Reads a streamed answer and its tokens."""
+
+    def __init__(
+        self,
+        name: str,
+        fold: ChatFold,
+        params: Mapping[str, Any],
+        progress: Progress,
+        secrets: tuple[str, ...],
+        sample: Sample,
+    ) -> None:
+        super().__init__(name, fold, params, progress, secrets)
+        self._sample = sample
+        self._model_name = name
+        self._begun = False
+        if sample.record is not None:
+            sample.record.begin_again()
+
+    def take(self, chunk: Json) -> None:
+        """Takes one chunk, its tokens first: a prompt that was ignored must show no delta."""
+        try:
+            if not self._begun:
+                self._begun = True
+                self._sample.read_prompt(chunk.get("prompt_token_ids"))
+            choices = chunk.get("choices")
+            if isinstance(choices, list) and choices and isinstance(choices[0], dict):
+                self._sample.read_choice(choices[0])
+        except AnswerInvalid as error:
+            raise answer_invalid(self._model_name, str(error)) from None
+        super().take(chunk)
+
+    def end(self) -> None:
+        """The stream is over."""
+        super().end()
+        try:
+            self._sample.check()
+        except AnswerInvalid as error:
+            raise answer_invalid(self._model_name, str(error)) from None
+
+    def take_whole(self, answer: Json) -> None:
+        """Takes an answer that came whole although a stream was asked for."""
+        take_answer(self._model_name, self._sample, answer)
+        super().take_whole(answer)
+
+
+def _spans(said: Any) -> list[tokens_pb2.WeightsSpan]:
+    """The spans, where each has a number for its version; else none of them is known."""
+    spans: list[tokens_pb2.WeightsSpan] = []
+    try:
+        for one in said:
+            version = version_of(one["version"])
+            if version is None:
+                return []
+            spans.append(tokens_pb2.WeightsSpan(version=version, first_token=one["start"]))
+    except (KeyError, TypeError, ValueError):
+        raise AnswerInvalid("its weight versions are not a list of spans") from None
+    return spans
+
+
+def _values(content: Any) -> list[Any]:
+    try:
+        return [entry["logprob"] for entry in content]
+    except (KeyError, TypeError):
+        raise AnswerInvalid("its log probabilities are not a list of objects") from None

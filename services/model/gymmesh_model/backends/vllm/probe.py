@@ -1,0 +1,98 @@
+"""What a vLLM server can do beyond Chat Completions, asked in a way that costs it nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gymmesh.errors.v1 import errors_pb2 as errors
+from gymmesh_model.backends.http import HttpEndpoint
+from gymmesh_model.backends.vllm.render import RENDER, TOKENIZE
+from gymmesh_responses import CodecError, dumps, loads
+from gymmesh_runtime.errors import MeshError
+
+Json = dict[str, Any]
+# The first is there with the scale-out endpoints, the second in development mode.
+ABORTS: Final = ("/../inference/v1/abort_requests", "/../abort_requests")
+_CHAT: Final = "/chat/completions"
+_MESSAGES: Final = [{"role": "user", "content": "hello"}]
+# What only passes: the server is not up yet, or has too much to do. Anything else is an answer.
+_LATER: Final = frozenset(
+    (
+        errors.ERROR_REASON_MODEL_UNREACHABLE,
+        errors.ERROR_REASON_MODEL_TIMEOUT,
+        errors.ERROR_REASON_MODEL_SERVER_ERROR,
+        errors.ERROR_REASON_MODEL_RATE_LIMITED,
+        errors.ERROR_REASON_MODEL_CREDENTIAL_REFUSED,
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """takes_tokens: as a chat's prompt. render_path: where conversations are rendered, or None.
+
+    context_tokens: the context's size; 0 when it was not said. abort_path: where calls are
+    stopped, which then end with what they have; or None.
+    """
+
+    takes_tokens: bool
+    render_path: str | None = None
+    context_tokens: int = 0
+    abort_path: str | None = None
+
+
+async def probe(http: HttpEndpoint, model: str | None, deadline: float) -> Probed:
+    """What the server can do.
+
+    deadline: of the event loop's clock. Raises MeshError when it cannot be asked now.
+    """
+    named: Json = {} if model is None else {"model": model}
+    body = {**named, "messages": _MESSAGES}
+    # An impossible id: a server that reads it refuses it by name, any other samples one token.
+    never = {"max_tokens": 1, "kv_transfer_params": {"prompt_token_ids": [-1]}}
+    taken = await _asked(http, _CHAT, {**body, **never}, deadline)
+    if isinstance(taken, MeshError) and taken.reason in _LATER:
+        raise taken
+    takes_tokens = isinstance(taken, MeshError) and "prompt_token_ids" in taken.message
+    if not takes_tokens:
+        return Probed(takes_tokens=False)
+    abort_path = await _abort_path(http, deadline)
+    tokenized = await _asked(http, TOKENIZE, body, deadline)
+    context = 0 if isinstance(tokenized, MeshError) else tokenized.get("max_model_len")
+    context = context if isinstance(context, int) and context > 0 else 0
+    rendered = await _asked(http, RENDER, body, deadline)
+    if not isinstance(rendered, MeshError) and isinstance(rendered.get("token_ids"), list):
+        return Probed(True, RENDER, context, abort_path)
+    if not isinstance(tokenized, MeshError) and isinstance(tokenized.get("tokens"), list):
+        return Probed(True, TOKENIZE, context, abort_path)
+    return Probed(True, None, context, abort_path)
+
+
+async def _abort_path(http: HttpEndpoint, deadline: float) -> str | None:
+    for path in ABORTS:
+        # An id that no call has. With none at all, one of the two would stop every call.
+        answer = await _asked(http, path, {"request_ids": ["none"]}, deadline)
+        if not isinstance(answer, MeshError):
+            return path
+    return None
+
+
+async def _asked(
+    http: HttpEndpoint, path: str, body: Json, deadline: float
+) -> Mapping[str, Any] | MeshError:
+    timeout = max(deadline - asyncio.get_running_loop().time(), 0.001)
+    try:
+        return await http.post(path, dumps(body), timeout, _read)
+    except MeshError as error:
+        return error
+
+
+def _read(raw: bytes) -> Mapping[str, Any]:
+    try:
+        answer = loads(raw)
+    except CodecError:
+        return {}
+    return answer if isinstance(answer, Mapping) else {}
