@@ -6,7 +6,6 @@ import json
 import mmap
 import sqlite3
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 
 from gymmesh_client.journal.frames import HEADER, Frame
@@ -159,12 +158,7 @@ class IndexBuilder:
     def __enter__(self) -> IndexBuilder:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._database.close()
 
     def _continue(self, older: dict[str, Any]) -> None:

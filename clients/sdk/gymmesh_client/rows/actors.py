@@ -1,7 +1,7 @@
-"""What a rollout's other actors said, as its row holds it. Pure.
+"""What a rollout's other actors said, which its row leaves out. Pure.
 
-`response.output` is the root agent's conversation. Every other actor has its own here: a critic, an
-opponent, a second player.
+A row has the root agent's conversation. Every other actor has its own here: a critic, an opponent,
+a second player.
 """
 
 from __future__ import annotations

@@ -28,7 +28,6 @@ from google.rpc import error_details_pb2, status_pb2
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.rollout import Reading, RolloutParts, read, token_notes
-from gymmesh_client.rows.actors import actors_of
 from gymmesh_client.rows.request import extras_of, first_items, request_of
 from gymmesh_client.rows.response import rollout_response
 from gymmesh_client.summary import Counted
@@ -55,7 +54,6 @@ OWN_KEYS: Final = frozenset(
         "stop_reason",
         "stop_detail",
         "metadata",
-        "actors",
         "model_usage",
         "failure",
         "task_extras",
@@ -111,7 +109,6 @@ def row_of(task: pb.Task, reading: Reading) -> dict[str, JsonValue]:
     if completed.stop_detail:
         row["stop_detail"] = completed.stop_detail
     row["metadata"] = _metadata(reading, completed.duration_us, verification["reward"] is not None)
-    _put_actors(row, reading)
     _put_model_usage(row, reading, ())
     return _with_extras(row, extras_of(task), verification["evidence"])
 
@@ -125,7 +122,6 @@ def failure_row(task: pb.Task, failed: FailedAttempt) -> dict[str, JsonValue]:
     row["failure"] = _failure(failure)
     ended = parts.completed or parts.failed
     row["metadata"] = _metadata(reading, 0 if ended is None else ended.duration_us, False)
-    _put_actors(row, reading)
     _put_model_usage(row, reading, _usage_of(failure))
     return _with_extras(row, extras_of(task), {})
 
@@ -236,12 +232,6 @@ def _metadata(reading: Reading, duration_us: int, judged: bool) -> dict[str, Jso
         "verify_us": 0 if verified is None else verified.timings.total_us,
     }
     return row
-
-
-def _put_actors(row: dict[str, JsonValue], reading: Reading) -> None:
-    """What other actors than the root agent said; most rollouts have none."""
-    if reading.steps != len(reading.calls):
-        row["actors"] = actors_of(reading)
 
 
 def _put_model_usage(
