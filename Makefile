@@ -9,7 +9,7 @@ ARGS ?=
 # so that its module-wide fixtures start once.
 WORKERS ?= 4
 # Which environments `make test-handoff` makes and tests with; see tools/setup-handoff.sh.
-HANDOFF ?= loaders trainers
+HANDOFF ?= loaders trackers trainers
 # What vLLM computes on: cpu or gpu.
 DEVICE ?= cpu
 
@@ -42,7 +42,7 @@ test-keepalive: setup ## hold idle connections to servers of grpc-go and grpc-ja
 	@tools/test-clients.sh --build go java
 	GYMMESH_TEST_SLOW=1 GYMMESH_TEST_CLIENTS="go java" $(BIN)/python -m pytest -s tests/clients/test_keepalive.py $(ARGS)
 
-test-handoff: setup ## read exports by trainers' own code (HANDOFF="loaders trainers" by default)
+test-handoff: setup ## exports, logs and figures in others' own code (HANDOFF="loaders trackers trainers")
 	@set -e; for name in $(HANDOFF); do \
 		env=$$(tools/setup-handoff.sh $$name); \
 		GYMMESH_TEST_HANDOFF=$$name $$env/bin/python -m pytest -p no:cacheprovider tests/handoff/$$name $(ARGS); \
@@ -116,7 +116,7 @@ bench-clients: setup ## measure the collectors in all languages; builds them fir
 bench-codec: setup ## measure the codec against orjson
 	$(BIN)/python tests/scale/bench_codec.py
 
-bench-export: setup ## measure exports against a plain loop over the rows (ARGS="--rows N")
+bench-export: setup ## measure exports against loops that do the same by hand (ARGS="--rows N")
 	$(BIN)/python tests/scale/bench_export.py $(ARGS)
 
 bench-instructions: setup ## count the machine instructions of a rollout, with valgrind (ARGS=…)

@@ -3,11 +3,12 @@
 # what we export by their own code, each with this project in it. Does nothing for one that is there.
 # Prints the environments' paths.
 #
-#   tools/setup-handoff.sh [loaders] [trainers]      (both where none is named)
+#   tools/setup-handoff.sh [loaders] [trackers] [trainers]      (all where none is named)
 #
 #   loaders    datasets, pyarrow, Inspect and Harbor (ATIF): 1 GB, two minutes
+#   trackers   W&B, MLflow and Trackio: 500 MB, two minutes
 #   trainers   torch, TRL, veRL, OpenRLHF, SkyRL, Ray and NeMo Gym: 3 GB with torch's build for
-#              CPUs, 6 GB with PyPI's for Linux, which brings CUDA along; ten minutes
+#              CPUs, 8 GB with PyPI's for Linux, which brings CUDA along; ten minutes
 #
 #   PYTHON_HANDOFF   the interpreter: Python 3.12, the only one that all of them take
 #
@@ -83,7 +84,7 @@ make_env() {
     echo "$wanted" >"$env/.gymmesh-setup"
 }
 
-[ $# -gt 0 ] || set -- loaders trainers
+[ $# -gt 0 ] || set -- loaders trackers trainers
 for name in "$@"; do
     [ -f "$lists/$name.txt" ] || fail "there is no environment named $name"
 done

@@ -1,10 +1,12 @@
-"""What an export costs next to a plain loop of orjson over the same rows, and how memory grows.
+"""What an export costs next to plain loops of orjson over the same rows, and how memory grows.
 
-    python tests/scale/bench_export.py [--rows N] [--write]
+    python tests/scale/bench_export.py [--rows N] [--only NAME,…] [--folder DIR] [--write]
 
 Makes a file of rows of three tool calls each, with eight repeats a task, then measures each format
-in a process of its own: CPU seconds, the input's MB a second of CPU, times the plain loop, which
-reads and writes each row once, and the most memory. `--write` puts it into docs/performance.md.
+in a process of its own: CPU seconds, the input's MB a second of CPU, and the most memory. Beside it
+stand two loops: one that reads and writes each row as it is, and one that writes what the format
+does, by hand and without any check (export_loops.py), measured right before the export. `--folder`
+says where the rows stand meanwhile; `--write` puts the table into docs/performance.md.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,20 +26,23 @@ import orjson
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from gymmesh_data import ExportOptions, Selection, export
+from tests.scale.export_loops import LOOPS
 from tests.scale.report import machine, table, write_section
 
 _REPEATS: Final = 8
-_LOOP: Final = "plain orjson loop"
-_CASES: Final = {
-    "messages": ("messages", ExportOptions()),
-    "sft": ("sft", ExportOptions(Selection(min_reward=1.0, distinct=True))),
-    "tokens": ("tokens", ExportOptions()),
-    "dpo": ("dpo", ExportOptions()),
-    "messages, best 2": ("messages", ExportOptions(Selection(per_task=2))),
+_COPY: Final = "copy"
+CASES: Final = {
+    "messages": ExportOptions(),
+    "sft": ExportOptions(Selection(min_reward=1.0, distinct=True)),
+    "tokens": ExportOptions(),
+    "dpo": ExportOptions(),
+    "parquet": ExportOptions(),
 }
+"""The formats that are measured, with their options."""
 
 
-def _row(number: int) -> dict[str, Any]:
+def row_of(number: int) -> dict[str, Any]:
+    """A row as gym-cli collect writes it."""
     held = list(range(64))
     output: list[dict[str, Any]] = []
     for step in range(3):
@@ -74,56 +80,79 @@ def _row(number: int) -> dict[str, Any]:
     }
 
 
-def _plain_loop(source: Path, target: Path) -> None:
-    with source.open("rb") as rows, target.open("wb") as out:
-        for line in rows:
-            out.write(orjson.dumps(orjson.loads(line), option=orjson.OPT_APPEND_NEWLINE))
+@dataclass(frozen=True, slots=True)
+class _Cost:
+    """CPU seconds, the most MB of memory, and the records that were written."""
+
+    cpu_s: float
+    memory: float
+    records: int
 
 
-def _measure(case: str, source: Path) -> None:
-    """In a process of its own: prints CPU seconds, the most MB of memory, and the records."""
+def _measure(kind: str, name: str, source: Path) -> None:
+    """In a process of its own: prints what it cost."""
     with tempfile.TemporaryDirectory(dir=source.parent) as folder:
-        target = Path(folder) / "out.jsonl"
+        target = Path(folder) / "out"
         began, records = time.process_time(), 0
-        if case == _LOOP:
-            _plain_loop(source, target)
+        if kind == "loop":
+            LOOPS[name](source, target)
         else:
-            name, options = _CASES[case]
-            records = export([source], target, name, options).records
+            records = export([source], target, name, CASES[name]).records
         used = time.process_time() - began
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(used, most, records)
+
+
+def _measured(kind: str, name: str, source: Path) -> _Cost:
+    command = [sys.executable, __file__, "--measure", kind, name, str(source)]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    cost = _Cost(float(said[0]), float(said[1]), int(said[2]))
+    print(f"{kind} {name}: {cost.cpu_s:.1f} s of CPU, {cost.memory:.0f} MB", flush=True)
+    return cost
+
+
+def _lines(names: list[str], source: Path) -> list[list[str]]:
+    """The lines of the table."""
+    megabytes, copied = source.stat().st_size / 1e6, _measured("loop", _COPY, source)
+    lines = [[_COPY, "", f"{megabytes / copied.cpu_s:.0f}", "1.0 ×", "", f"{copied.memory:.0f}"]]
+    for name in names:
+        by_hand, cost = (_measured(kind, name, source) for kind in ("loop", "export"))
+        lines.append(
+            [
+                name,
+                f"{cost.records:,}",
+                f"{megabytes / cost.cpu_s:.0f}",
+                f"{cost.cpu_s / copied.cpu_s:.1f} ×",
+                f"{cost.cpu_s / by_hand.cpu_s:.1f} ×",
+                f"{cost.memory:.0f} (by hand {by_hand.memory:,.0f})",
+            ]
+        )
+    return lines
 
 
 def main() -> None:
     """Runs the bench."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--only", default=",".join(CASES))
+    parser.add_argument("--folder", type=Path)
     parser.add_argument("--write", action="store_true")
-    parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.measure:
-        _measure(chosen.measure[0], Path(chosen.measure[1]))
+        _measure(*chosen.measure[:2], Path(chosen.measure[2]))
         return
-    rows: list[list[str]] = []
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=chosen.folder) as folder:
         source = Path(folder) / "rows.jsonl"
         with source.open("wb") as out:
             for number in range(chosen.rows):
-                out.write(orjson.dumps(_row(number)) + b"\n")
-        megabytes, loop_s = source.stat().st_size / 1e6, 0.0
-        for case in (_LOOP, *_CASES):
-            command = [sys.executable, __file__, "--measure", case, str(source)]
-            said = subprocess.run(
-                command, check=True, capture_output=True, text=True
-            ).stdout.split()
-            used, most, records = float(said[0]), float(said[1]), int(said[2])
-            loop_s = loop_s or used
-            speed, ratio = f"{megabytes / used:.0f}", f"{used / loop_s:.1f} ×"
-            rows.append([case, f"{records:,}", speed, ratio, f"{most:.0f}"])
-            print("  ".join(rows[-1]), flush=True)
-    head = ["export", "records", "MB of input a second of CPU", "CPU", "memory, MB"]
-    text = f"{chosen.rows:,} rows, {megabytes:,.0f} MB:\n\n{table(head, rows)}\n\n{machine()}"
+                out.write(orjson.dumps(row_of(number)) + b"\n")
+        megabytes = source.stat().st_size / 1e6
+        lines = _lines(chosen.only.split(","), source)
+    head = ["export", "records", "MB of input a second of CPU", "CPU, to copying the rows"]
+    head += ["CPU, to the same by hand", "memory, MB"]
+    text = f"{chosen.rows:,} rows, {megabytes:,.0f} MB:\n\n{table(head, lines)}\n\n{machine()}"
+    print(text)
     if chosen.write:
         write_section("make bench-export", text)
 

@@ -20,6 +20,8 @@ from gymmesh_cli.resuming import resume_command
 from gymmesh_cli.session import MeshPlan, connector
 from gymmesh_cli.task_choice import TaskChoice, choose_tasks
 from gymmesh_cli.terminal import echo, echo_json, one_line
+from gymmesh_cli.track_options import TrackOptions
+from gymmesh_cli.tracking import tracked, tracking_of
 from gymmesh_client import (
     CollectOptions,
     Collector,
@@ -66,6 +68,7 @@ class CollectCommand:
     shard: Shard | None
     log_format: LogFormat
     metrics_port: int | None
+    track: TrackOptions | None
     as_json: bool
 
 
@@ -173,9 +176,10 @@ async def _collect_with(
     kept_at.unlink(missing_ok=True)
     requested = _requested(own, options.repeats, output)
     metrics.COLLECTOR_ROLLOUTS_REQUESTED.set(requested)
+    tracking = None if command.track is None else tracking_of(command.track, output)
     collector = Collector(
         connector(mesh, held=True),
-        output,
+        output if tracking is None else tracking.watched(),
         options,
         tally=tally,
         stored=mesh.agents.stored,
@@ -196,16 +200,20 @@ async def _collect_with(
         if not command.quiet:
             await stack.enter_async_context(Progress(requested).shown(collector.figures))
         reader = replace(reader, number_repeated_ids=command.number_ids)
-        output.describe(configuration=configuration)
+        output.describe(configuration=configuration, options=options)
         _describe_tasks(output, command, reader, chosen, requested)
+        if tracking is not None:
+            await stack.enter_async_context(tracked(tracking, collector))
         await stack.enter_async_context(_services_said(mesh, output))
         tasks = TaskFile(reader, command.tasks, command.limit, chosen.lines_skipped, shard)
         await collector.run(tasks)
         wall_s = time.monotonic() - started
         if options.hand_out:
             await _hand_over(collector)
-    summary = _summary(collector, tally, output, chosen, requested, wall_s, options)
-    _keep(kept_at, summary)
+        summary = _summary(collector, tally, output, chosen, requested, wall_s, options)
+        _keep(kept_at, summary)
+        if tracking is not None:
+            tracking.sum_up(summary)
     return summary, collector.interrupted or collector.why in ("drained", "cancelled")
 
 

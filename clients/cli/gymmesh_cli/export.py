@@ -107,7 +107,11 @@ _DEMONSTRATION: Final = 1.0
     help="hf: this share of the tasks makes the split test.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace a file that is there already.")
-@click.option("--resume", is_flag=True, help="Go on with an export that was interrupted.")
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Go on with an export that was interrupted; not for hf, which starts anew.",
+)
 @json_option
 @speaks_plainly
 def export(

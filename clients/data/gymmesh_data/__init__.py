@@ -1,6 +1,7 @@
 """What becomes of stored rollouts: read them, choose among them, export them.
 
 sources.py       rows of runs and of files, one after another, each with the place it came from
+row_parts.py     which parts of a row are decoded
 rollout.py       what a row says, checked
 conversation.py  the Responses items of a rollout as chat messages (pure)
 samples.py       the exact tokens of a rollout as training samples (pure)
@@ -10,6 +11,7 @@ tasks.py         the task that a rollout was made of (pure)
 exports/         the formats, and how a file of one is written
 showing.py       which rollout to look at
 reverify/        new verdicts for stored rollouts
+track/           a run's figures and samples at a tracker, live
 """
 
 from gymmesh_data.conversation import ChatStyle, Conversation, conversation_of

@@ -104,29 +104,26 @@ class _Writer:
                 messages on what is wrong: a million rollouts are mostly right.
         """
         for place, item in enumerate(items):
+            kind = item.get("type", "message")
             try:
-                self._add(item)
+                if kind == "function_call":
+                    self._tool_call(item)
+                elif kind == "function_call_output":
+                    self._tool_result(item)
+                elif kind == "message":
+                    self._message(item)
+                elif kind == "reasoning":
+                    self._reasoning(item)
+                else:
+                    self.losses[f"items of type {kind}"] += 1
             except _Wrong as wrong:
                 raise UserError(f"{where}: {place_of.format(place)}{wrong}") from None
+            # Only the last item of a model call has its tokens.
+            if "generation_token_ids" in item:
+                if self._answer is not None:
+                    self.token_items[len(self.messages) - 1] = item
+                self._answer = None
         self._answer = None
-
-    def _add(self, item: Json) -> None:
-        kind = item.get("type", "message")
-        if kind == "function_call":
-            self._tool_call(item)
-        elif kind == "function_call_output":
-            self._tool_result(item)
-        elif kind == "message":
-            self._message(item)
-        elif kind == "reasoning":
-            self._reasoning(item)
-        else:
-            self.losses[f"items of type {kind}"] += 1
-        # Only the last item of a model call has its tokens.
-        if "generation_token_ids" in item:
-            if self._answer is not None:
-                self.token_items[len(self.messages) - 1] = item
-            self._answer = None
 
     def _begun(self) -> Json:
         if self._answer is None:

@@ -7,8 +7,9 @@ a row is checked here or where it is used, and a mistake names the row's place a
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from gymmesh_client import UserError
 from gymmesh_responses import dumps
@@ -20,8 +21,7 @@ _INPUT: Final = f"{_PARAMS}.input"
 _ONLY_OBJECTS: Final = frozenset((dict,))
 
 
-@dataclass(frozen=True, slots=True)
-class StoredRollout:
+class StoredRollout(msgspec.Struct, frozen=True):
     """A rollout as a row has it.
 
     Attributes:

@@ -13,15 +13,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import msgspec
 from msgspec import Raw
 
 from gymmesh_client import UserError
 from gymmesh_data.rollout import Json, StoredRollout
-from gymmesh_responses import CodecError, loads
 
 _UNTRAINED: Final = -100
 _IDS: Final = (int,)
 _LOGPROBS: Final = (float, int)
+_decode: Final = msgspec.json.Decoder().decode
 
 
 class NoTokens(UserError):
@@ -37,13 +38,14 @@ class Sample:
         mask: 1 where an id was sampled by the policy and is to be trained, else 0; as long.
         logprobs: of the sampled ids, when they were sampled; 0.0 elsewhere; as long. Empty when
             they were not captured.
-        labels: `input_ids` where the mask is 1, else -100, which trainers leave out of the loss.
+        labels: `input_ids` where the mask is 1, else -100, which trainers leave out of the loss; as
+            `samples_of` makes them.
     """
 
     input_ids: list[int] = field(default_factory=list)
     mask: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
-    labels: list[int] = field(default_factory=list)
+    labels: list[int] = field(default_factory=list, compare=False)
 
 
 def samples_of(rollout: StoredRollout) -> list[Sample]:
@@ -160,10 +162,10 @@ class _Writer:
 
 
 def _decoded(text: bytes) -> Any:
-    """A JSON value; None for what the codec refuses, which is no list of numbers either."""
+    """A JSON value; None for text that msgspec refuses, which is no list of numbers either."""
     try:
-        return loads(text)
-    except CodecError:
+        return _decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 

@@ -180,6 +180,23 @@ def test_atif(tmp_path: Path) -> None:
     assert "metrics" not in plain[0]["steps"][2]
 
 
+@pytest.mark.parametrize("name", ["atif", "otel"])
+def test_token_ids_that_are_no_lists_are_counted(tmp_path: Path, name: str) -> None:
+    odd = row(text("5", prompt_token_ids=None, generation_token_ids=None))
+    records, summary = exported(tmp_path, name, [odd])
+    assert len(records) == 1
+    assert summary["losses"]["token ids that make no sequence"] == 1
+
+
+def test_a_table_without_a_column_for_images_says_so(tmp_path: Path) -> None:
+    image = {"type": "input_image", "image_url": "http://x/y.png"}
+    prompt = [{"role": "user", "content": [{"type": "input_text", "text": "What?"}, image]}]
+    _, summary = exported(tmp_path, "verl-sft", [row(text("5"), prompt=prompt), row(text("6"))])
+    table = pyarrow.parquet.read_table(tmp_path / "out.verl-sft").to_pylist()
+    assert [one["messages"][-1]["content"] for one in table] == ["6"]
+    assert summary["losses"] == {"rollouts with images, which this table has no column for": 1}
+
+
 def test_otel_is_what_a_collector_reads(tmp_path: Path) -> None:
     records, summary = exported(tmp_path, "otel", rows(1, 1))
     request = json_format.Parse(json.dumps(records[0]), ExportTraceServiceRequest())

@@ -22,7 +22,7 @@ from gymmesh_resource.environment import Environment
 from gymmesh_resource.environments.calendar import CalendarEnvironment
 from gymmesh_resource.environments.function_calling import FunctionCallingEnvironment
 from gymmesh_resource.environments.instruction_following import InstructionFollowingEnvironment
-from gymmesh_resource.environments.instruction_following.registry import identifiers
+from gymmesh_resource.environments.instruction_following.checks import identifiers
 from gymmesh_resource.environments.mcqa import McqaEnvironment
 from gymmesh_resource.environments.sql import SqlEnvironment
 from gymmesh_resource.environments.string_match import StringMatchEnvironment

@@ -103,8 +103,8 @@ class _Steps:
             step["is_copied_context"] = True
             return
         step["llm_call_count"] = 1
-        item = self._taken.said.token_items.get(place)
-        if item is not None and self._taken.with_tokens:
+        item = self._taken.call_tokens(place)
+        if item is not None:
             step["metrics"] = _metrics(item)
 
     def _result(self, message: Json) -> None:

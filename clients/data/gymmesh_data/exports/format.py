@@ -7,13 +7,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from gymmesh_data.conversation import ChatStyle, Conversation
 from gymmesh_data.pairs import Pair
 from gymmesh_data.rollout import Json, StoredRollout
 from gymmesh_data.row_parts import RowParts
 from gymmesh_data.samples import NoTokens, Sample, samples_of
+
+_NO_SEQUENCE: Final = "token ids that make no sequence"
+_LISTS: Final = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
 
 
 class Tokens(Enum):
@@ -48,8 +51,20 @@ class Taken:
             return samples_of(self.rollout)
         except NoTokens:
             if has_tokens(self.rollout):
-                self.said.losses["token ids that make no sequence"] += 1
+                self.said.losses[_NO_SEQUENCE] += 1
             return []
+
+    def call_tokens(self, place: int) -> Json | None:
+        """The item with the token ids of the model call that made a message; None where they are
+        not asked for, were not captured, or are no lists. place: of the message.
+        """
+        item = self.said.token_items.get(place)
+        if item is None or not self.with_tokens:
+            return None
+        if all(isinstance(item[key], list) for key in _LISTS if key in item):
+            return item
+        self.said.losses[_NO_SEQUENCE] += 1
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,8 +112,8 @@ class _Spans:
                 [_message(message) | {"finish_reason": self._finish_of(place, message)}]
             ),
         }
-        item = said.token_items.get(place)
-        if item is not None and self._taken.with_tokens:
+        item = self._taken.call_tokens(place)
+        if item is not None:
             attributes["gen_ai.usage.output_tokens"] = len(item["generation_token_ids"])
             for key in ("prompt_token_ids", "generation_token_ids", "generation_log_probs"):
                 if key in item:

@@ -7,6 +7,8 @@ from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 
+import msgspec
+
 from gymmesh_data.conversation import ChatStyle, Conversation, conversation_of
 from gymmesh_data.exports.format import (
     Format,
@@ -182,7 +184,7 @@ def _task_lines(
 
 def _unanswered(rollout: StoredRollout) -> StoredRollout:
     """A rollout as it began: what came after that is none of its task's."""
-    return replace(rollout, output=[])
+    return msgspec.structs.replace(rollout, output=[])
 
 
 def _pair_lines(

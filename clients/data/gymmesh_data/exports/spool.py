@@ -6,7 +6,9 @@ these stand anywhere in a file. SQLite keeps them together by task; the file goe
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -19,9 +21,13 @@ _TABLES: Final = """
         number INTEGER PRIMARY KEY,
         task INTEGER NOT NULL,
         reward REAL NOT NULL,
-        content BLOB NOT NULL
+        place INTEGER NOT NULL,
+        size INTEGER NOT NULL
     );
 """
+_BUFFER_BYTES: Final = 64 * 1024
+# Tasks whose numbers are in memory: some 10 MB.
+_MOST_KNOWN: Final = 100_000
 
 
 class Spool:
@@ -34,27 +40,41 @@ class Spool:
         self._base = sqlite3.connect(path, isolation_level=None)
         self._base.executescript(_TABLES)
         self._base.execute("BEGIN")
+        # Closed by `__exit__`.
+        self._contents = tempfile.TemporaryFile(dir=path.parent, buffering=_BUFFER_BYTES)  # noqa: SIM115
+        self._size = 0
+        self._known: dict[str, int] = {}
 
     def task(self, task_id: str) -> tuple[int, bool]:
         """A task's number, and whether it had none yet."""
+        known = self._known.get(task_id)
+        if known is not None:
+            return known, False
         # Text with an unpaired surrogate is none for SQLite.
         name = task_id.encode("utf-8", "surrogatepass")
         found = self._base.execute("SELECT number FROM tasks WHERE task_id = ?", (name,)).fetchone()
-        if found is not None:
-            return int(found[0]), False
-        made = self._base.execute("INSERT INTO tasks (task_id) VALUES (?)", (name,)).lastrowid
-        assert made is not None
-        return made, True
+        if found is None:
+            number = self._base.execute("INSERT INTO tasks (task_id) VALUES (?)", (name,)).lastrowid
+            assert number is not None
+        else:
+            number = int(found[0])
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        self._known[task_id] = number
+        return number, found is None
 
     def add(self, task: int, reward: float, content: bytes) -> None:
         """Keep a rollout's content. task: its number."""
         self._base.execute(
-            "INSERT INTO rollouts (task, reward, content) VALUES (?, ?, ?)",
-            (task, reward, content),
+            "INSERT INTO rollouts (task, reward, place, size) VALUES (?, ?, ?, ?)",
+            (task, reward, self._size, len(content)),
         )
+        self._contents.write(content)
+        self._size += len(content)
 
     def tasks(self) -> Iterator[list[tuple[float, int]]]:
         """The rollouts of each task: reward and number; tasks and rollouts in their order."""
+        self._contents.flush()
         self._base.execute("CREATE INDEX IF NOT EXISTS by_task ON rollouts (task, number, reward)")
         found: list[tuple[float, int]] = []
         last = None
@@ -70,13 +90,15 @@ class Spool:
             yield found
 
     def content(self, number: int) -> bytes:
-        """What was kept of a rollout."""
-        row = self._base.execute("SELECT content FROM rollouts WHERE number = ?", (number,))
-        return bytes(row.fetchone()[0])
+        """What was kept of a rollout, once `tasks` has begun."""
+        found = self._base.execute("SELECT place, size FROM rollouts WHERE number = ?", (number,))
+        place, size = found.fetchone()
+        return os.pread(self._contents.fileno(), size, place)
 
     def __enter__(self) -> Spool:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._contents.close()
         self._base.close()
         self._path.unlink(missing_ok=True)

@@ -97,6 +97,9 @@ def trl_task(kept: Json, facts: TaskFacts) -> Json:
 def verl_sft(taken: Taken) -> Iterator[Json]:
     """A row of veRL's MultiTurnSFTDataset; `verl_table` makes the Parquet file of them."""
     said = taken.said
+    if any(isinstance(one["content"], list) for one in said.messages):
+        said.losses["rollouts with images, which this table has no column for"] += 1
+        return
     yield {"messages": said.messages, "tools": said.tools or None}
 
 
