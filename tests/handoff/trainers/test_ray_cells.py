@@ -161,8 +161,9 @@ def assert_one_outcome_each(groups: list[RolloutGroup]) -> None:
     found = outcomes(groups)
     assert sorted(found) == ["t0", "t1", "t2", "t3"]
     assert all(len(one) == 2 for one in found.values()), found
-    ids = [one.id for group in groups for one in [*group.rollouts, *group.failed]]
-    assert len(set(ids)) == 8
+    ids = {one.id for group in groups for one in group.rollouts}
+    ids |= {one.id for group in groups for one in group.failed}
+    assert len(ids) == 8
     assert all(one.boundary and one.why for group in groups for one in group.failed)
 
 
