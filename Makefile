@@ -9,7 +9,7 @@ ARGS ?=
 # so that its module-wide fixtures start once.
 WORKERS ?= 4
 # Which environments `make test-handoff` makes and tests with; see tools/setup-handoff.sh.
-HANDOFF ?= loaders trainers
+HANDOFF ?= loaders trackers trainers
 # What vLLM computes on: cpu or gpu.
 DEVICE ?= cpu
 
@@ -42,7 +42,7 @@ test-keepalive: setup ## hold idle connections to servers of grpc-go and grpc-ja
 	@tools/test-clients.sh --build go java
 	GYMMESH_TEST_SLOW=1 GYMMESH_TEST_CLIENTS="go java" $(BIN)/python -m pytest -s tests/clients/test_keepalive.py $(ARGS)
 
-test-handoff: setup ## read exports by trainers' own code (HANDOFF="loaders trainers" by default)
+test-handoff: setup ## exports, logs and figures in others' own code (HANDOFF="loaders trackers trainers")
 	@set -e; for name in $(HANDOFF); do \
 		env=$$(tools/setup-handoff.sh $$name); \
 		GYMMESH_TEST_HANDOFF=$$name $$env/bin/python -m pytest -p no:cacheprovider tests/handoff/$$name $(ARGS); \

@@ -3,11 +3,12 @@
 # what we export by their own code, each with this project in it. Does nothing for one that is there.
 # Prints the environments' paths.
 #
-#   tools/setup-handoff.sh [loaders] [trainers]      (both where none is named)
+#   tools/setup-handoff.sh [loaders] [trackers] [trainers]      (all where none is named)
 #
 #   loaders    datasets, pyarrow, Inspect and Harbor (ATIF): 1 GB, two minutes
-#   trainers   torch, TRL, veRL, OpenRLHF and NeMo Gym's client: 3 GB with torch's build for CPUs,
-#              8 GB with PyPI's for Linux, which brings CUDA along; some minutes
+#   trackers   W&B, MLflow and Trackio: 500 MB, two minutes
+#   trainers   torch, TRL, veRL, OpenRLHF, SkyRL, Ray and NeMo Gym: 3 GB with torch's build for
+#              CPUs, 8 GB with PyPI's for Linux, which brings CUDA along; ten minutes
 #
 #   PYTHON_HANDOFF   the interpreter: Python 3.12, the only one that all of them take
 #
@@ -26,7 +27,7 @@ fail() {
 cache=$PWD/.cache/handoff
 lists=tools/handoff
 # This project is installed last, editable; what only steers tools in pyproject.toml doesn't count.
-ours='^(-e |gymmesh|pip=|nvidia-|cuda-|triton=|torch=)'
+ours='^(# |-e |gymmesh|pip=|nvidia-|cuda-|triton=|torch=)'
 
 if [ "${1:-}" = --lock ]; then
     [ -x "$cache/${2:?which environment?}/bin/python" ] || fail "there is no environment $2 yet"
@@ -83,7 +84,7 @@ make_env() {
     echo "$wanted" >"$env/.gymmesh-setup"
 }
 
-[ $# -gt 0 ] || set -- loaders trainers
+[ $# -gt 0 ] || set -- loaders trackers trainers
 for name in "$@"; do
     [ -f "$lists/$name.txt" ] || fail "there is no environment named $name"
 done

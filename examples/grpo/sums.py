@@ -16,14 +16,19 @@ class Sums(Environment[None]):
         return float(rollout.answer.strip() == rollout.task.require("expected_answer", str))
 
 
-def tasks(most: int) -> list[dict[str, Any]]:
-    """Every sum of two numbers from 0 to `most`, in a mixed order."""
+def tasks(most: int, instructions: str = "") -> list[dict[str, Any]]:
+    """Every sum of two numbers from 0 to `most`, in a mixed order.
+
+    Args:
+        instructions: for models that need to be told what to answer with.
+    """
     pairs = [(left, right) for left in range(most + 1) for right in range(most + 1)]
     random.Random(0).shuffle(pairs)
+    told = {"instructions": instructions} if instructions else {}
     return [
         {
             "task_id": f"sum-{left}-{right}",
-            "prompt": f"{left}+{right}=",
+            "responses_create_params": {"input": f"{left}+{right}=", **told},
             "expected_answer": str(left + right),
         }
         for left, right in pairs

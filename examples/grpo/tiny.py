@@ -64,7 +64,7 @@ def warm_start(model: Any, tokenizer: Any, tasks: list[dict[str, Any]], seed: in
             right = chance.random() < 0.5
             answer = task["expected_answer"] if right else str(chance.randint(0, 12))
             messages = [
-                {"role": "user", "content": task["prompt"]},
+                {"role": "user", "content": task["responses_create_params"]["input"]},
                 {"role": "assistant", "content": answer},
             ]
             rows.append(tokenizer.apply_chat_template(messages, return_dict=False))

@@ -3,6 +3,9 @@
     python examples/grpo/train.py                              a tiny model, on a CPU, in minutes
     python examples/grpo/train.py --model PATH --steps 500     a model of yours, on a GPU
 
+PATH is a folder of transformers, or a GGUF file, as that of the embedded model, whose weights are
+unpacked (needs `gguf`). With a model of yours the tasks have `--instructions`.
+
 Writes a line of JSON for each step: mean reward, staleness (the versions by which the weights that
 sampled are behind those that learn) and how many rollouts failed.
 """
@@ -57,17 +60,33 @@ class Curve(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
         print(json.dumps(line), file=self._file, flush=True)
 
 
+def loaded(model: str, on_cpu: bool) -> tuple[Any, Any]:
+    """The tokenizer and the model of a folder, or of a GGUF file."""
+    path = Path(model)
+    where: dict[str, Any] = {"pretrained_model_name_or_path": model}
+    if path.suffix == ".gguf":
+        where = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
+    tokenizer = AutoTokenizer.from_pretrained(**where)
+    kind = torch.float32 if on_cpu else torch.bfloat16
+    found = AutoModelForCausalLM.from_pretrained(**where, dtype=kind)
+    if path.suffix == ".gguf":
+        # Of SmolLM2's file transformers 5.10 reads the end into the model, and the token that
+        # begins a message into the tokenizer.
+        tokenizer.eos_token = tokenizer.convert_ids_to_tokens(found.config.eos_token_id)
+    return tokenizer, found
+
+
 def run(seed: int, options: argparse.Namespace, file: Any) -> list[dict[str, Any]]:
     """Train once; the curve's lines."""
-    rows = tasks(options.most)
+    on_cpu = not torch.cuda.is_available()
+    rows = tasks(options.most, options.instructions if options.model else "")
     if options.model:
-        tokenizer = AutoTokenizer.from_pretrained(options.model)
-        model = AutoModelForCausalLM.from_pretrained(options.model)
+        torch.manual_seed(seed)
+        tokenizer, model = loaded(options.model, on_cpu)
     else:
         tokenizer, model = make_tokenizer(), make_model(seed)
         warm_start(model, tokenizer, rows, seed)
     rollouts = TrlRollouts(Sums(), rows)
-    on_cpu = not torch.cuda.is_available()
     with tempfile.TemporaryDirectory() as folder:
         config = GRPOConfig(
             output_dir=folder,
@@ -108,7 +127,8 @@ def run(seed: int, options: argparse.Namespace, file: Any) -> list[dict[str, Any
 def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--model", help="a folder of transformers; by default a tiny model")
+    parser.add_argument("--model", help="a folder or a GGUF file; by default a tiny model")
+    parser.add_argument("--instructions", default="Answer with the number alone.")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--batch", type=int, default=64, help="rollouts of an optimizer step")

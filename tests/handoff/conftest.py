@@ -1,9 +1,9 @@
 """Exports and logs in the hands of those that they are for: trainers' and other tools' own code.
 
 Opt-in (`make test-handoff`), since these frameworks live in environments of their own, made by
-tools/setup-handoff.sh: `loaders` (datasets, pyarrow, Inspect, Harbor) and `trainers` (torch, TRL,
-veRL, OpenRLHF, NeMo Gym). GYMMESH_TEST_HANDOFF says in which one this runs; the folder of that name
-is collected, and without it nothing.
+tools/setup-handoff.sh: `loaders` (datasets, pyarrow, Inspect, Harbor), `trackers` (W&B, MLflow,
+Trackio) and `trainers` (torch, TRL, veRL, OpenRLHF, SkyRL, NeMo Gym, Ray). GYMMESH_TEST_HANDOFF
+says in which one this runs; the folder of that name is collected, and without it nothing.
 """
 
 from __future__ import annotations
@@ -23,5 +23,7 @@ for name in ("HF_HOME", "HF_DATASETS_CACHE"):
     )
 
 collect_ignore = [
-    str(Path(__file__).parent / name) for name in ("loaders", "trainers") if name != ROOM
+    str(Path(__file__).parent / name)
+    for name in ("loaders", "trackers", "trainers")
+    if name != ROOM
 ]

@@ -15,10 +15,11 @@ import pytest
 
 from gymmesh_cli.main import cli
 from gymmesh_model.service import ModelService
+from gymmesh_resource.models import client
 from gymmesh_runtime import metrics
 
 Row = dict[str, Any]
-VERIFY_S, TURN_S = 7.0, 11.0
+VERIFY_S, TURN_S = 27.0, 91.0
 
 ENVIRONMENT = '''
 from gymmesh_resource import Environment, Turn, Verdict, tool
@@ -193,15 +194,20 @@ def test_a_row_without_such_calls_has_no_such_key(folder: Path) -> None:
     assert "model_usage" not in row
 
 
-def test_a_judge_that_hangs_ends_with_the_verdicts_time(folder: Path, calls: list[Seen]) -> None:
-    rows = collect(folder, verify_s=0.5, referee={"options": {"delay_s": 60.0}}, text="be quiet")
+def test_a_judge_that_hangs_ends_with_the_verdicts_time(
+    folder: Path, calls: list[Seen], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Of the half minute that the verdict has, the judge gets a second, and its failure the rest.
+    monkeypatch.setattr(client, "_KEPT_PART", 1.0)
+    monkeypatch.setattr(client, "_KEPT_S", 29.0)
+    rows = collect(folder, verify_s=30.0, referee={"options": {"delay_s": 60.0}}, text="be quiet")
     for row in rows:
         assert row["failure"]["boundary"] == "MODEL"
         assert row["failure"]["status"]["reason"] == "MODEL_TIMEOUT"
         assert "reward" not in row
         # The turn's call before it was answered.
         assert row["model_usage"] == [used("customer", 1, 5, 3)]
-    assert all(one.remaining_s < 0.5 for one in calls if one.model == "referee")
+    assert all(one.remaining_s <= 1.0 for one in calls if one.model == "referee")
 
 
 FAILING = """

@@ -24,7 +24,7 @@ from gymmesh_runtime.peers import PeerDirectory
 from tests.support.cli import rows_of, start, sums, write_tasks
 from tests.unit.runtime.probe import DISCOVERY, instance_at
 
-ROLLOUTS: Final = 200
+ROLLOUTS: Final = 400
 # So many have ended before the kill.
 BEFORE: Final = 40
 CONCURRENCY: Final = 20

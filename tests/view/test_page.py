@@ -172,6 +172,53 @@ def test_repeats_stand_side_by_side(page: Any) -> None:
     assert page.url.endswith("#/diff/ro-shop-4-0/ro-shop-4-1")
 
 
+def test_repeats_by_the_keyboard(page: Any) -> None:
+    show(page, "#/task/shop-4", ".column .conversation")
+    assert page.locator(".head").get_by_text("into the basket (order 4)").is_visible()
+    for key in "jxjx":
+        page.keyboard.press(key)
+    assert page.get_by_label("mark for a comparison").nth(1).is_checked()
+    page.keyboard.press("k")
+    assert page.evaluate("document.activeElement.textContent").strip() == "repeat 0"
+    page.keyboard.press("d")
+    page.wait_for_selector(".pairs")
+    assert page.url.endswith("#/diff/ro-shop-4-0/ro-shop-4-1")
+
+
+def test_what_is_not_there_says_so(browser: Any, address: str) -> None:
+    page = browser.new_context().new_page()
+    page.goto(address)
+    page.wait_for_selector("a.open")
+    show(page, "#/rollout/nosuch", "main [role=alert]")
+    assert "there is no rollout 'nosuch' here" in page.get_by_role("alert").inner_text()
+    page.get_by_role("link", name="back to the table").click()
+    page.wait_for_selector("a.open")
+    show(page, "#/?page=900", ".empty")
+    assert page.locator(".empty").inner_text() == "There are fewer pages."
+    show(page, "#/?tool=nosuch", ".empty")
+    assert page.locator(".empty").inner_text() == "No rollout is like that."
+    page.context.close()
+
+
+def test_two_runs_are_told_apart(browser: Any, tmp_path: Path) -> None:
+    for number, name in enumerate(("night", "day"), start=1):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        write_scene(tmp_path / "runs" / name / "rows.jsonl", number, harm=False)
+    with served(find_sources([tmp_path / "runs"]).sources, tmp_path / "index.sqlite") as url:
+        page = browser.new_context().new_page()
+        page.goto(url)
+        until(lambda: count(page) == "12", page)
+        page.get_by_role("combobox", name="Run").select_option("night/rows.jsonl")
+        until(lambda: count(page) == "4", page)
+        assert set(page.locator("tbody tr td:nth-child(4)").all_inner_texts()) == {
+            "night/rows.jsonl"
+        }
+        show(page, "#/task/shop-0", ".column .conversation")
+        until(lambda: page.locator(".column").count() == 4, page)
+        until(lambda: page.get_by_text("day/rows.jsonl ·").count() > 0, page)
+        page.context.close()
+
+
 def test_two_rollouts_are_compared(page: Any) -> None:
     show(page, "#/diff/ro-sums-1-0/ro-sums-1-1", ".pairs")
     assert page.locator(".pair.same").count() == 2

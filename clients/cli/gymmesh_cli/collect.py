@@ -23,6 +23,7 @@ from gymmesh_cli.pace_options import PaceOptions, pace_options
 from gymmesh_cli.resuming import RemembersArguments
 from gymmesh_cli.security_options import SecurityOptions, security_options
 from gymmesh_cli.shard_options import refuse_other_tasks, shard_options
+from gymmesh_cli.track_options import TrackOptions, track_options
 
 if TYPE_CHECKING:
     from gymmesh_client.tasks import Shard
@@ -84,6 +85,7 @@ looks at the run and steers it from another terminal.
     help="Serve Prometheus metrics of this process on 127.0.0.1; 0: the system chooses the port, "
     "which is said on stderr.",
 )
+@track_options
 @click.option(
     "--no-control",
     is_flag=True,
@@ -106,6 +108,7 @@ def collect(
     skip_invalid: bool,
     number_ids: bool,
     metrics_port: int | None,
+    track: TrackOptions | None,
     no_control: bool,
     quiet: bool,
     log_format: LogFormat | None,
@@ -116,6 +119,8 @@ def collect(
     from gymmesh_cli.session import MeshPlan
     from gymmesh_client import OutputFiles
 
+    if track is not None:
+        track.require()
     plan = MeshPlan.of(mesh, agent, security)
     inputs = {"--input": [tasks], **plan.inputs()}
     if pace.lengths is not None and not output.resume:  # rows that are gone on with may say it
@@ -134,6 +139,7 @@ def collect(
         shard=shard,
         log_format=log_format or plan.log_format,
         metrics_port=metrics_port,
+        track=track,
         as_json=as_json,
     )
     refuse_other_tasks(shard, output.accept)

@@ -10,6 +10,7 @@ import click
 
 from gymmesh_cli.exits import DONE, speaks_plainly
 from gymmesh_cli.options import json_option
+from gymmesh_cli.pages import write_page
 from gymmesh_cli.terminal import echo, echo_json, one_line
 
 if TYPE_CHECKING:
@@ -48,6 +49,13 @@ if TYPE_CHECKING:
     metavar="N",
     help="Draws of the bootstrap, and of the test where not all signs can be tried.",
 )
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write a page with pictures, too.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace a page that is there already.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @json_option
 @speaks_plainly
@@ -56,6 +64,8 @@ def compare(
     solved_at: float,
     most: int,
     resamples: int,
+    html: Path | None,
+    overwrite: bool,
     seed: int,
     as_json: bool,
 ) -> int:
@@ -64,29 +74,38 @@ def compare(
     \b
       gym-cli compare before.jsonl after.jsonl
       gym-cli compare base.jsonl step-100.jsonl step-200.jsonl --json
+      gym-cli compare before.jsonl after.jsonl --html compared.html
 
     Only tasks that were judged in both runs count. The same --seed gives the same figures.
     """
-    from gymmesh_data.profile import ProfileOptions
+    from gymmesh_client.replacing import refuse_inputs, refuse_used
+    from gymmesh_data.profile import ProfileOptions, comparison_page
     from gymmesh_data.profile import compare as make
-    from gymmesh_data.profile.page import CHARTS
+    from gymmesh_data.profile.html import CHARTS
 
     if len(inputs) < 2:
         raise click.UsageError("give two runs or more; gym-cli profile is for one")
     CHARTS.require("gym-cli compare")
-    found = make(inputs, ProfileOptions(solved_at, resamples, seed))
+    if html is not None:
+        refuse_inputs([html], {"the comparison": inputs})
+        refuse_used(html, overwrite=overwrite)
+    options = ProfileOptions(solved_at, resamples, seed)
+    found = make(inputs, options)
     if as_json:
         told = [one.to_dict(most) for one in found]
         echo_json({"solved_at": solved_at, "seed": seed, "comparisons": told})
     else:
         lines = [line for one in found for line in _lines(one, most, several=len(found) > 1)]
         echo("\n".join(map(one_line, lines)))
+    if html is not None:
+        write_page(html, comparison_page(found, options, most))
+        echo(f"page          {one_line(str(html))}", err=as_json)
     return DONE
 
 
 def _lines(one: Comparison, most: int, *, several: bool) -> Iterable[str]:
     from gymmesh_cli.profile import table
-    from gymmesh_data.profile.page import figure_text
+    from gymmesh_data.profile.html import figure_text
 
     wins, losses = one.wins, one.losses
     yield f"before        {one.before}"

@@ -11,6 +11,7 @@ import click
 
 from gymmesh_cli.exits import DONE, NOTHING_DONE, speaks_plainly
 from gymmesh_cli.options import json_option
+from gymmesh_cli.pages import write_page
 from gymmesh_cli.terminal import echo, echo_json, one_line
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def profile(
     from gymmesh_client.replacing import refuse_inputs, refuse_used
     from gymmesh_data.profile import Fields, ProfileOptions, page_of
     from gymmesh_data.profile import profile as make
-    from gymmesh_data.profile.page import CHARTS
+    from gymmesh_data.profile.html import CHARTS
 
     if html is not None:
         CHARTS.require("--html")
@@ -121,11 +122,11 @@ def profile(
     else:
         echo("\n".join(map(one_line, lines_of(made))))
     if html is not None:
-        _write(html, page_of(made))
+        write_page(html, page_of(made))
         echo(f"page          {one_line(str(html))}", err=as_json)
     if write_tasks is not None:
         written = _task_lines(made, pass_rate)
-        _write(write_tasks, "".join(written))
+        write_page(write_tasks, "".join(written))
         echo(f"tasks         {len(written)} in {one_line(str(write_tasks))}", err=as_json)
     return DONE if made.mean is not None else NOTHING_DONE
 
@@ -149,21 +150,9 @@ def _task_lines(made: Profile, band: tuple[float, float] | None) -> list[str]:
     ]
 
 
-def _write(path: Path, text: str) -> None:
-    from gymmesh_client import UserError
-    from gymmesh_client.replacing import make_folder, write_whole
-
-    try:
-        make_folder(path.parent)
-        write_whole(path, text)
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise UserError(f"{path}: cannot be written: {reason}") from None
-
-
 def lines_of(made: Profile) -> Iterable[str]:
     """A profile as lines for a terminal."""
-    from gymmesh_data.profile.page import figure_text
+    from gymmesh_data.profile.html import figure_text
     from gymmesh_data.profile.resampling import available
 
     told, options = made.rollouts(), made.options
@@ -216,7 +205,7 @@ def bars(title: str, counts: list[tuple[str, int]]) -> Iterable[str]:
 
 
 def _tables(made: Profile) -> Iterable[str]:
-    from gymmesh_data.profile.page import figure_text
+    from gymmesh_data.profile.html import figure_text
 
     totals = made.totals
     yield from table(

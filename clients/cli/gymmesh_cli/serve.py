@@ -81,7 +81,7 @@ def serve(
       gym-cli serve agent tool_loop --config mesh.yaml --discovery 127.0.0.1:9400 --port 9401
     """
     from gymmesh_mesh.config import exposed
-    from gymmesh_mesh.processes.serve_one import Place, serve_one
+    from gymmesh_mesh.processes.serve_one import ServingPlace, serve_one
     from gymmesh_runtime.serving import run
 
     if not name:
@@ -89,7 +89,7 @@ def serve(
             raise click.UsageError(f"NAME is missing: which {kind} of the configuration?")
         name = "registry"
 
-    place = Place(
+    place = ServingPlace(
         host=host or "",
         advertise_host=advertise_host or "",
         port=port,

@@ -11,6 +11,7 @@ tasks.py         the task that a rollout was made of (pure)
 exports/         the formats, and how a file of one is written
 showing.py       which rollout to look at
 reverify/        new verdicts for stored rollouts
+track/           a run's figures and samples at a tracker, live
 """
 
 from gymmesh_data.conversation import ChatStyle, Conversation, conversation_of

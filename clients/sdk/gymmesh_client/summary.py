@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gymmesh_client.journal.layout import OutputFiles
-    from gymmesh_client.rollout import Reading
+    from gymmesh_client.rollout import RolloutReading
 
 SOLVED: Final = 1.0
 """A rollout counts as a success for pass@k when its reward is at least this."""
@@ -149,7 +149,7 @@ class Tally:
         name = boundary_name(boundary) or str(boundary)
         self.retries[f"{name} {reason}".rstrip()] += 1
 
-    def add_waits(self, read: Reading) -> None:
+    def add_waits(self, read: RolloutReading) -> None:
         """Count how long a rollout's model calls waited for a place."""
         self.model_calls += len(read.parts.calls)
         self.model_queue_us += read.queue_us

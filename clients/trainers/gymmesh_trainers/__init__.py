@@ -10,8 +10,12 @@ place.py       the mesh: in this process, or elsewhere
 stored.py      rollouts of a step that is resumed
 testing.py     one rollout with a scripted model
 engine.py      the trainer's own inference as a model
+loop_thread.py an event loop in a thread of its own
 trl.py, verl.py, openrlhf.py, nemo_rl.py, skyrl.py, ray.py
                one trainer's hook each; imported by name, as each needs its trainer
+trl_environment.py
+               TRL's other hook, where TRL runs the loop: trl_episode.py is one rollout of it,
+               trl_tools.py its tools as methods (pure), trl_transcript.py what is judged (pure)
 """
 
 from gymmesh_model.backends.scripted import ScriptedBackend

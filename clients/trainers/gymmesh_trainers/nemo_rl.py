@@ -19,6 +19,8 @@ The policy is NeMo RL's vLLM endpoint, which the head names (`GET /global_config
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from statistics import fmean
 from typing import Any, Final
 
 import aiohttp
@@ -33,12 +35,15 @@ from gymmesh_trainers.collecting import TrainerCollector
 from gymmesh_trainers.place import Model, Place
 from gymmesh_trainers.rollouts import FailedRollout
 
-__all__ = ["NemoAgent", "policy_of_head"]
+__all__ = ["NemoAgent", "metrics_of", "policy_of_head"]
 
 _MAX_BODY: Final = 64 * 1024 * 1024
 _HEAD_S: Final = 30.0
+_FAILED: Final = "_ng_failure_class"
+# NeMo Gym's own collection has this key in its rows; NeMo RL's do not.
+_COLLECTED: Final = "_ng_rollout_index"
 # What NeMo Gym puts into a row for itself, and no verifier reads.
-_THEIRS: Final = ("agent_ref", "_rowidx", "_ng_task_index", "_ng_rollout_index")
+_THEIRS: Final = ("agent_ref", "_rowidx", "_ng_task_index", _COLLECTED)
 
 
 class NemoAgent:
@@ -66,7 +71,11 @@ class NemoAgent:
             yield
 
     async def _run(self, request: web.Request) -> web.Response:
-        """A rollout of a row: the row with its answer. 400: no task; 502: the rollout failed."""
+        """A rollout of a row: the row with its answer. 400: no task; 502: the rollout failed.
+
+        NeMo Gym's own collection ends at the first HTTP error, but has a file for rows that say
+        why they failed; so a row of its gets that, and no reward.
+        """
         try:
             row = loads(await request.read())
             if not isinstance(row, dict):
@@ -76,13 +85,46 @@ class NemoAgent:
         except (CodecError, UserError) as error:
             return _answer({"error": str(error)}, 400)
         if isinstance(rollout, FailedRollout):
-            said = {"boundary": rollout.boundary, "reason": rollout.reason}
-            return _answer({"error": rollout.why, **said}, 502)
+            said = {
+                "error": rollout.why,
+                "boundary": rollout.boundary,
+                "reason": rollout.reason,
+            }
+            if _COLLECTED not in theirs:
+                return _answer(said, 502)
+            return _answer({**row, **theirs, **said, **_failure_keys(rollout)}, 200)
         return _answer({**completed_row(rollout.task.message, rollout.message), **theirs}, 200)
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        """What NeMo Gym's own collection asks for at its end: nothing of our own to add."""
-        return _answer({}, 200)
+        """What NeMo Gym's own collection asks for at its end: the mean of what was judged."""
+        try:
+            body = loads(await request.read())
+            rows = body["verify_responses"] if isinstance(body, dict) else []
+            return _answer(metrics_of(rows if isinstance(rows, list) else []), 200)
+        except (CodecError, KeyError):
+            return _answer({"error": "the body must have `verify_responses`, a list"}, 400)
+
+
+def metrics_of(rows: Sequence[Any]) -> dict[str, Any]:
+    """NeMo Gym's AggregateMetrics of rows. Pure."""
+    rewards = [
+        float(row["reward"])
+        for row in rows
+        if isinstance(row, dict) and isinstance(row.get("reward"), int | float)
+    ]
+    failed = sum(isinstance(row, dict) and _FAILED in row for row in rows)
+    key = {"mean/reward": fmean(rewards)} if rewards else {}
+    counts = {"rollouts": len(rewards), "failed": failed}
+    return {"agent_metrics": {**key, **counts}, "key_metrics": key, "group_level_metrics": []}
+
+
+def _failure_keys(rollout: FailedRollout) -> dict[str, Any]:
+    """What NeMo Gym reads of a row that failed: its cause, and whether to try it again."""
+    retry_safe = rollout.message.failed.failure.retry_safe
+    return {
+        _FAILED: f"{rollout.boundary}/{rollout.reason}",
+        "_ng_failure_terminal": not retry_safe,
+    }
 
 
 async def policy_of_head(head: str) -> ModelConfig:

@@ -4,12 +4,16 @@
         async for group in gymmesh.collect(addresses, tasks): ...
 
 Each actor starts the services of a configuration on its node (as `gym-cli up` does, one process)
-and gives its agent's address. Ray places and, with `max_restarts`, restarts them.
+and gives its agent's address. Their names in Ray are `gymmesh-cell-…`.
+
+A cell that dies stays away: what ran in it is tried again at the others, or has failed
+(`max_attempts`). So `max_restarts` is not taken: Ray's new actor would have another address.
 """
 
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -36,6 +40,11 @@ class Cell:
         found = msgspec.json.decode(config, type=MeshConfig)
         self._config = exposed(found) if insecure else found
         self._stack = AsyncExitStack()
+        self._pids: list[int] = []
+
+    async def pids(self) -> list[int]:
+        """The services' processes on the actor's node; they end in order when the actor dies."""
+        return self._pids
 
     async def start(self, host: str | None = None) -> str:
         """Start the services; the agent's address. host: None: this node's."""
@@ -43,6 +52,7 @@ class Cell:
         settings = msgspec.structs.replace(self._config.mesh, layout="embedded", host=listen)
         config = msgspec.structs.replace(self._config, mesh=settings)
         services = await self._stack.enter_async_context(up(config))
+        self._pids = [one.pid for one in services.infos]
         return services.address_of("agent", config.defaults.agent)
 
     async def stop(self) -> None:
@@ -63,18 +73,26 @@ async def placed(
 
     Args:
         cells: how many.
-        resources: options of the actors, as `{"num_cpus": 2, "max_restarts": 1}`.
+        resources: options of the actors, as `{"num_cpus": 2}`.
         host: what each listens on; None: its node's address.
         insecure: allow calls from other nodes without certificates, on a network that is trusted.
 
-    Raises UserError where Ray is not connected.
+    Raises UserError where Ray is not connected, or an option cannot be used.
     """
+    options = dict(resources or {})
+    for key in ("max_restarts", "name"):
+        if key in options:
+            raise UserError(f"resources: {key}: is not for cells, see gymmesh_trainers.ray")
     if not ray.is_initialized():
         raise UserError("Ray is not connected: call ray.init first, or run in a job of the cluster")
     encoded = msgspec.json.encode(config)
     actor = ray.remote(Cell)
+    run = uuid.uuid4().hex[:8]
     placed_cells = [
-        actor.options(**(resources or {})).remote(encoded, insecure=insecure) for _ in range(cells)
+        actor.options(name=f"gymmesh-cell-{run}-{number}", **options).remote(
+            encoded, insecure=insecure
+        )
+        for number in range(cells)
     ]
     try:
         yield list(await asyncio.gather(*(one.start.remote(host) for one in placed_cells)))

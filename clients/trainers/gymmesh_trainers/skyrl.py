@@ -6,9 +6,9 @@
 A row's task is the JSON text under `env_extras.task`, or else its prompt with the other keys of
 `env_extras`. Tokens are sampled by SkyRL's inference engines.
 
-Interface: SkyRL 0.3, `skyrl_train.generators.base.GeneratorInterface`, whose `generate` takes and
-gives dictionaries; nothing of SkyRL is imported. Read from its source and tried with a stand-in
-for its engine only.
+Interface: SkyRL 0.3, `skyrl.train.generators.base.GeneratorInterface`, whose `generate` takes and
+gives dictionaries; nothing of SkyRL is imported. Tried with SkyRL's own input, interface of an
+engine and checks of the output; not in its trainer, which wants GPUs.
 """
 
 from __future__ import annotations

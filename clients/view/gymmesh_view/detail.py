@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from gymmesh_data import StoredRollout
 from gymmesh_view.call_tokens import calls_of
 from gymmesh_view.conversation import items_of, laid_out
-from gymmesh_view.summary import Json, actors_of, clean, conversations_of, object_of, text_of
+from gymmesh_view.summary import Json, actors_in, clean, conversations_of, object_of, text_of
 
 _SHOWN: Final = frozenset(
     (
@@ -18,8 +19,12 @@ _SHOWN: Final = frozenset(
 )  # fmt: skip
 
 
-def detail_of(rollout: StoredRollout) -> Json:
-    """What a row says of a rollout, in the parts that a page has for it."""
+def detail_of(rollout: StoredRollout, actors: Mapping[str, Json]) -> Json:
+    """What a row says of a rollout, in the parts that a page has for it.
+
+    Args:
+        actors: those that its trace has, for a row that has none.
+    """
     row = rollout.row
     params = {
         key: value
@@ -34,7 +39,7 @@ def detail_of(rollout: StoredRollout) -> Json:
         "instructions": clean(rollout.instructions),
         "tools": [_tool(tool) for tool in rollout.tools],
         "items": items_of(rollout.first_items, rollout.output),
-        "actors": actors_shown(row),
+        "actors": actors_shown(actors_in(row) or actors),
         "calls": calls_of(rollout.output),
         "forks": _forks(rollout.metadata),
         "weights": _numbers(rollout.metadata.get("weights_versions")),
@@ -85,13 +90,13 @@ def _tool(tool: Json) -> Json:
     }
 
 
-def actors_shown(row: Json) -> list[Json]:
-    """The actors whose conversations a row has: `name`, `reward`, `about`, and `conversations`,
-    each with `thread` (its number among all that the row has, from 1), `after`, `items`, `calls`.
+def actors_shown(actors: Mapping[str, Json]) -> list[Json]:
+    """Actors as a page has them: `name`, `reward`, `about`, and `conversations`, each with `thread`
+    (its number among all of the rollout, from 1), `after`, `items` and `calls`.
     """
     found: list[Json] = []
     thread = 0
-    for name, said in actors_of(row).items():
+    for name, said in actors.items():
         conversations = []
         for one in conversations_of(said):
             thread += 1
@@ -114,13 +119,9 @@ def actors_shown(row: Json) -> list[Json]:
     return found
 
 
-def items_of_thread(rollout: StoredRollout, thread: int) -> list[Json]:
-    """The items of a conversation by its number: 0 is the root agent's, others are actors'; empty
-    where there is none.
-    """
-    if not thread:
-        return rollout.output
-    said = [one for actor in actors_of(rollout.row).values() for one in conversations_of(actor)]
+def items_of_thread(actors: Mapping[str, Json], thread: int) -> list[Json]:
+    """The items of an actor's conversation by its number; empty where there is none."""
+    said = [one for actor in actors.values() for one in conversations_of(actor)]
     items: list[Json] = said[thread - 1]["items"] if thread <= len(said) else []
     return items
 

@@ -26,6 +26,7 @@ from gymmesh_view.following import Batch, FileFollower, RunFollower
 from gymmesh_view.sources import Source, labels
 from gymmesh_view.summary import Summary, row_of, summary_of
 from gymmesh_view.tables import TABLES, VERSION, Names, connect, delete_file, delete_row, insert
+from gymmesh_view.trace_actors import forget, join, note, spoken_in
 
 _POLL_S: Final = 0.5
 _OLD_S: Final = 30 * 86_400
@@ -163,6 +164,7 @@ class _Work:
                 self._take(number, batch)
                 if self._indexer.stopped:
                     return
+            self._take_actors(number)
 
     def finish(self, state: str, error: str = "") -> None:
         """Note what the index is now, where that is news."""
@@ -189,6 +191,10 @@ class _Work:
             place = (placed.offset, placed.inner, placed.length, placed.extent)
             rows.append((path, one, place))
         with _transaction(self._database):
+            if batch.resets and source.run is not None:
+                # The same rows may come again, in other places.
+                forget(self._database, number)
+                _put(self._database, f"trace {source.path}", 0)
             for path in batch.resets:
                 delete_file(self._database, self._file(number, path))
                 self._problems = [one for one in self._problems if not one.startswith(f"{path}:")]
@@ -206,6 +212,23 @@ class _Work:
             _put(self._database, "problems", self._problems[:_MOST_PROBLEMS])
             _put(self._database, f"source {source.path}", batch.state)
             self._progress("indexing", "")
+
+    def _take_actors(self, number: int) -> None:
+        """What the trace of a run says of actors, which may be there before the row or after it."""
+        source = self._indexer.sources[number]
+        if source.run is None:
+            return
+        key = f"trace {source.path}"
+        for found, end in spoken_in(source.run.rows, int(get(self._database, key) or 0)):
+            with _transaction(self._database):
+                note(self._database, self._names, number, found)
+                _put(self._database, key, end)
+            if self._indexer.stopped:
+                return
+        with _transaction(self._database):
+            if join(self._database, number):
+                self._changes += 1
+                _put(self._database, "changes", self._changes)
 
     def _progress(self, state: str, error: str) -> None:
         sizes = [follower.size() for follower in self._followers]

@@ -18,7 +18,7 @@ from gymmesh_view.detail import detail_of, items_of_thread
 from gymmesh_view.row_places import read_row
 from gymmesh_view.sources import Source
 from gymmesh_view.store import RowPlace, Store
-from gymmesh_view.summary import Json, clean, row_of
+from gymmesh_view.summary import Json, actors_in, clean, row_of
 from gymmesh_view.traced import traced
 
 
@@ -50,12 +50,9 @@ class Reading:
         """One rollout, in all its parts. Raises UserError where there is none."""
         summary, place = self.store.place(key)
         rollout = self._rollout(place)
-        detail = detail_of(rollout)
-        run = self.sources[place.source].run if place.source < len(self.sources) else None
-        if run is not None and rollout.rollout_id:
-            told = traced(run.rows, rollout.rollout_id, summary["attempt"])
-            detail["timeline"]["spans"] = told["spans"]
-            detail["actors"] = detail["actors"] or told["actors"]
+        told = self._traced(place, rollout, summary["attempt"])
+        detail = detail_of(rollout, told["actors"])
+        detail["timeline"]["spans"] = told["spans"]
         return {"summary": summary} | detail
 
     def tokens(self, key: str, call: int, thread: int = 0) -> Json:
@@ -64,13 +61,25 @@ class Reading:
         Args:
             thread: the conversation: 0 is the root agent's, others are numbered as `rollout` does.
         """
-        _, place = self.store.place(key)
-        return tokens_of(items_of_thread(self._rollout(place), thread), call)
+        summary, place = self.store.place(key)
+        rollout = self._rollout(place)
+        if not thread:
+            return tokens_of(rollout.output, call)
+        actors = (
+            actors_in(rollout.row) or self._traced(place, rollout, summary["attempt"])["actors"]
+        )
+        return tokens_of(items_of_thread(actors, thread), call)
 
     def raw(self, key: str) -> bytes:
         """The row as it stands in its file. Raises UserError where there is none."""
         _, place = self.store.place(key)
         return self._line(place)
+
+    def _traced(self, place: RowPlace, rollout: StoredRollout, attempt: int) -> Json:
+        run = self.sources[place.source].run if place.source < len(self.sources) else None
+        if run is None or not rollout.rollout_id:
+            return {"spans": [], "actors": {}}
+        return traced(run.rows, rollout.rollout_id, attempt)
 
     def _rollout(self, place: RowPlace) -> StoredRollout:
         where = f"{place.path.name}: byte {place.offset + place.inner}"

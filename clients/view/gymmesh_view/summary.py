@@ -110,7 +110,7 @@ def summary_of(row: Any, where: str) -> Summary:
         flags=_flags(rollout.first_items, rollout.output),
         tags=_tags(row),
         tools=tuple(sorted({text_of(one, "name") for one in calls} - {""})),
-        actors=tuple(sorted(actors_of(row))),
+        actors=tuple(sorted(actors_in(row))),
         title=_title(rollout.first_items),
         words=_words(rollout.task_id, rollout.rollout_id, rollout.instructions, row, status),
     )
@@ -133,7 +133,7 @@ def clean(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def actors_of(row: Json) -> dict[str, Json]:
+def actors_in(row: Json) -> dict[str, Json]:
     """The actors whose conversations a row has, by name: `actors`, an object or a list of objects
     with a name.
     """
@@ -253,7 +253,7 @@ def _words(task_id: str, rollout_id: str, instructions: str, row: Json, status: 
         first = []
     spoken = [
         conversation["items"]
-        for actor in actors_of(row).values()
+        for actor in actors_in(row).values()
         for conversation in conversations_of(actor)
     ]
     for items in (first, row["response"].get("output"), *spoken):

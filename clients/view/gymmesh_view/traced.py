@@ -11,21 +11,20 @@ from gymmesh_client import UserError
 from gymmesh_client.rollout import RolloutParts, StreamViolation, fold, read
 from gymmesh_client.rows import actors_of
 from gymmesh_client.traces import open_trace
-from gymmesh_view.detail import actors_shown
 from gymmesh_view.summary import Json, clean
 
 _MOST_SPANS: Final = 2_000
 
 
 def traced(rows: Path, rollout_id: str, attempt: int) -> Json:
-    """`spans` (name, kind, actor, start_us and duration_us from the rollout's start) and `actors`;
-    empty where there is no trace of the rollout, or it is damaged.
+    """`spans` (name, kind, actor, start_us and duration_us from the rollout's start) and `actors`,
+    see `actors_of`; empty where there is no trace of the rollout, or it is damaged.
     """
     try:
         with open_trace(rows) as trace:
             events = trace.events(rollout_id, attempt or None)
     except UserError:
-        return {"spans": [], "actors": []}
+        return {"spans": [], "actors": {}}
     return {"spans": spans_of(events), "actors": _actors(events)}
 
 
@@ -66,16 +65,11 @@ def _span(event: pb.RolloutEvent, kind: str) -> tuple[str, str, int]:
     return "", "", 0
 
 
-def _actors(events: list[pb.RolloutEvent]) -> list[Json]:
-    """The actors but the root agent, as rows have them; their tokens are not looked up."""
+def _actors(events: list[pb.RolloutEvent]) -> Json:
     if not events:
-        return []
+        return {}
     try:
         rollout = fold(events, events[0].rollout_id, events[0].attempt)
-        shown = actors_shown({"actors": actors_of(read(RolloutParts.of(rollout)))})
+        return actors_of(read(RolloutParts.of(rollout)))
     except (StreamViolation, ValueError):
-        return []
-    for actor in shown:
-        for one in actor["conversations"]:
-            one["calls"] = []
-    return shown
+        return {}

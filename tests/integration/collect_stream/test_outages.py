@@ -19,6 +19,7 @@ from tests.integration.collect_stream.runs import (
     QUICK,
     Run,
     attempt_at,
+    buffer_of,
     collecting,
     exact,
     slow,
@@ -45,6 +46,21 @@ async def test_rollouts_go_on_while_the_collector_is_away() -> None:
         proxy.heal()
         await task
         assert run.came["ro-1", 1] == exact(ask(1))
+
+
+async def test_a_start_that_is_lost_with_its_connection_is_no_lost_rollout() -> None:
+    agent = CollectAgent()
+    async with collecting(agent) as (run, proxy):
+        await run.one(ask(1))
+        await until(lambda: not len(buffer_of(agent)))  # the agent has nothing more to do
+        proxy.mute()
+        task = asyncio.create_task(run.one(ask(2)))
+        await until(lambda: any(one.sent for one in run.stream._state.in_flight.values()))
+        proxy.cut()
+        proxy.heal()
+        await task
+        assert run.came["ro-2", 1] == exact(ask(2))
+        assert len(agent.requests) == 2
 
 
 async def test_a_collector_that_does_not_come_back_is_forgotten() -> None:

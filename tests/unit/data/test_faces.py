@@ -7,7 +7,9 @@ import importlib
 import pytest
 
 
-@pytest.mark.parametrize("name", ["gymmesh_data", "gymmesh_data.exports", "gymmesh_data.reverify"])
+@pytest.mark.parametrize(
+    "name", ["gymmesh_data", "gymmesh_data.exports", "gymmesh_data.reverify", "gymmesh_data.track"]
+)
 def test_a_face_is_sorted_and_there(name: str) -> None:
     face = importlib.import_module(name)
     names = face.__all__

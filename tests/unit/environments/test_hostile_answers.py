@@ -22,7 +22,7 @@ from gymmesh_resource.environment import Environment
 from gymmesh_resource.environments.calendar import CalendarEnvironment
 from gymmesh_resource.environments.function_calling import FunctionCallingEnvironment
 from gymmesh_resource.environments.instruction_following import InstructionFollowingEnvironment
-from gymmesh_resource.environments.instruction_following.registry import identifiers
+from gymmesh_resource.environments.instruction_following.checks import identifiers
 from gymmesh_resource.environments.mcqa import McqaEnvironment
 from gymmesh_resource.environments.sql import SqlEnvironment
 from gymmesh_resource.environments.string_match import StringMatchEnvironment
@@ -79,7 +79,7 @@ def _matching(mode: str) -> Case:
 def _choosing(mode: str, **row: Any) -> Case:
     options = [{"A": "Circle"}, {"B": "a square"}]
     row = {"options": options, "expected_answer": "A", "grading_mode": mode} | row
-    return Case(lambda: McqaEnvironment(pattern_timeout_s=0.5), row)
+    return Case(lambda: McqaEnvironment(pattern_timeout_s=4.0), row)
 
 
 CASES: dict[str, Case] = {

@@ -27,6 +27,7 @@ from gymmesh_resource import (
     Verdict,
     tool,
 )
+from gymmesh_resource.models import client
 from gymmesh_responses import new_message
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.context import CallContext
@@ -232,6 +233,12 @@ async def test_the_rollout_is_named_and_its_group_reports_each_members_calls() -
     assert [request.rollout_id for request in oracle.requests] == ["r1", "r2"]
 
 
+def _keep_much_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a minute a judge gets three seconds, so that its failure comes back in time."""
+    monkeypatch.setattr(client, "_KEPT_PART", 1.0)
+    monkeypatch.setattr(client, "_KEPT_S", 57.0)
+
+
 @pytest.mark.parametrize(
     ("ask", "reason"),
     [
@@ -241,9 +248,10 @@ async def test_the_rollout_is_named_and_its_group_reports_each_members_calls() -
     ],
 )
 async def test_a_judge_that_fails_is_no_reward(
-    ask: str, reason: errors_pb2.ErrorReason.ValueType
+    ask: str, reason: errors_pb2.ErrorReason.ValueType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with served(Asks(), model_services={"judge": Oracle()}, verify_timeout_s=3.0) as mesh:
+    _keep_much_back(monkeypatch)
+    async with served(Asks(), model_services={"judge": Oracle()}, verify_timeout_s=60.0) as mesh:
         session_id = (await mesh.create()).session_id
         with pytest.raises(MeshError) as caught:
             await mesh.verify(session_id, task(ask=ask))
@@ -251,9 +259,12 @@ async def test_a_judge_that_fails_is_no_reward(
 
 
 @pytest.mark.parametrize("ask", ["down", "failed", "hang"])
-async def test_a_verifier_may_do_without_its_judge(ask: str) -> None:
+async def test_a_verifier_may_do_without_its_judge(
+    ask: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _keep_much_back(monkeypatch)
     async with served(
-        AsksSafely(), model_services={"judge": Oracle()}, verify_timeout_s=3.0
+        AsksSafely(), model_services={"judge": Oracle()}, verify_timeout_s=60.0
     ) as mesh:
         verification = await mesh.verify("", task(ask=ask))
     assert verification.reward == 0.0

@@ -1,4 +1,4 @@
-"""The address that others are told, of a service that listens on all of a machine's."""
+"""The address that others get, of a service that listens on all of a machine's."""
 
 from __future__ import annotations
 

@@ -20,12 +20,15 @@ EXTRA_LIBRARIES = {
     "langdetect",
     "math_verify",
     "mcp",
+    "mlflow",
     "nltk",
     "openai",
     "reasoning_gym",
     "simpleeval",
     "sympy",
+    "trackio",
     "vllm",
+    "wandb",
     "xllamacpp",
     "xmltodict",
 }
@@ -162,8 +165,10 @@ def test_the_extra_all_holds_every_other(project: dict[str, Any]) -> None:
         names = {one for group in inner for one in group.split(",")}
         return {name}.union(*(closed(one) for one in names))
 
-    # vllm brings a torch of the machine's; the others are names for what is there.
-    assert extras.keys() - closed("all") == {"demo", "dev", "instructions", "vllm"}
+    # vllm brings a torch of the machine's, and of trackers people have one; the others are names
+    # for what is there.
+    apart = {"mlflow", "trackio", "vllm", "wandb"}
+    assert extras.keys() - closed("all") == {"demo", "dev", "instructions"} | apart
     assert closed("demo") | closed("instructions") <= closed("all") | {"demo", "instructions"}
 
 

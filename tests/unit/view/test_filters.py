@@ -228,7 +228,7 @@ def test_runs_are_told_apart_by_their_place_below_their_folder(tmp_path: Path) -
         path.parent.mkdir(parents=True)
         path.write_text("".join(json.dumps(one) + "\n" for one in ROWS[: 3 + number]))
     paths = [tmp_path / "runs" / "night" / "rows.jsonl", tmp_path / "runs" / "day"]
-    found = []
+    found: list[Path] = []
     for order in (paths, paths[::-1]):
         sources = find_sources(order).sources
         index = tmp_path / f"{len(found)}.sqlite"

@@ -11,12 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import UserError, open_run
 from gymmesh_client.journal.compaction import compact
 from gymmesh_client.journal.journal import Journal, NewOutcome
 from gymmesh_client.journal.keys import rollout_id, rollout_key
 from gymmesh_client.journal.layout import OutputFiles
 from gymmesh_client.journal.records import COMPLETED, FAILED, RETRY, Outcome
+from gymmesh_client.traces import TraceWriter
 from gymmesh_view import Filters, Sort, find_sources
 from gymmesh_view.indexing import Indexer
 from gymmesh_view.store import Store
@@ -47,6 +49,13 @@ class Shown:
         store.close()
         return sorted((one["rollout_id"], one["attempt"], one["failed"]) for one in found)
 
+    def with_critic(self) -> set[str]:
+        """The rollouts that the filter by actor finds."""
+        store = Store(self._index)
+        found = store.listed(Filters(actor=("critic",)), Sort(), 0, 500)
+        store.close()
+        return {one["rollout_id"] for one in found}
+
     def progress(self) -> Json:
         store = Store(self._index)
         said = store.progress()
@@ -73,6 +82,17 @@ def outcomes_of(journal: Journal, number: int) -> list[Outcome]:
     return list(journal.current(lambda one: one.key == key))
 
 
+def trace(files: OutputFiles, number: int, attempt: int) -> None:
+    """Put an attempt in which a critic spoke into the trace."""
+    name = rollout_id("r", f"t-{number}", 0)
+    events = [pb.RolloutEvent(rollout_id=name, attempt=attempt) for _ in range(2)]
+    for event, actor in zip(events, ("", "critic"), strict=True):
+        event.model_call_completed.actor = actor
+    writer = TraceWriter(files.trace)
+    writer.put(name, attempt, events)
+    writer.close()
+
+
 def current(files: OutputFiles) -> list[tuple[str, int, bool]]:
     """What the run's own reader says."""
     with open_run(files.rows) as run:
@@ -84,6 +104,7 @@ steps = st.lists(
     st.one_of(
         st.tuples(st.just("commit"), st.integers(1, 6)),
         st.tuples(st.just("retry"), st.integers(0, 20)),
+        st.tuples(st.just("trace"), st.integers(0, 20)),
         st.tuples(st.just("compact"), st.just(0)),
         st.tuples(st.just("look"), st.just(0)),
         st.tuples(st.just("restart"), st.just(0)),
@@ -93,7 +114,7 @@ steps = st.lists(
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=["plain", "shards", "zstd"])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(steps=steps)
 def test_what_is_current_is_shown(
     tmp_path_factory: pytest.TempPathFactory, layout: Json, steps: list[tuple[str, int]]
@@ -103,6 +124,7 @@ def test_what_is_current_is_shown(
     info = {"run_id": "r", "shard_rows": files.shard_rows, "zstd": files.compressed, "repeats": 1}
     journal = Journal.create(files, info)
     attempts: dict[int, int] = {}
+    traces: set[tuple[int, int]] = set()
     shown = Shown(folder, files.rows)
     try:
         for what, number in steps:
@@ -115,6 +137,10 @@ def test_what_is_current_is_shown(
                 journal.supersede(outcomes_of(journal, number), RETRY)
                 attempts[number] += 1
                 journal.commit([new(number, attempts[number])])
+            elif what == "trace":  # before its row, after it, or of one that never comes
+                attempt = attempts.get(number, 1)
+                trace(files, number, attempt)
+                traces.add((number, attempt))
             elif what == "compact":
                 compact(journal)
             elif what == "look":
@@ -124,6 +150,8 @@ def test_what_is_current_is_shown(
                 shown = Shown(folder, files.rows)
         assert shown.rows() == current(files)
         assert shown.progress()["wrong"] == 0
+        spoken = {number for number, attempt in attempts.items() if (number, attempt) in traces}
+        assert shown.with_critic() == {rollout_id("r", f"t-{one}", 0) for one in spoken}
     finally:
         shown.close()
         journal.close()
@@ -214,3 +242,20 @@ def test_one_process_writes_an_index(tmp_path: Path) -> None:
     assert second.progress()["rollouts"] == 1
     second.close()
     first.close()
+
+
+def test_a_damaged_block_of_a_trace_is_passed_over(tmp_path: Path) -> None:
+    files = OutputFiles(tmp_path / "out.jsonl")
+    journal = Journal.create(files, {"run_id": "r", "shard_rows": None, "zstd": False})
+    journal.commit([new(number, 1) for number in (1, 2)])
+    trace(files, 1, 1)
+    first = files.trace.stat().st_size
+    trace(files, 2, 1)
+    damaged = bytearray(files.trace.read_bytes())
+    damaged[first - 6] ^= 0xFF  # in the frame of events, behind its table
+    files.trace.write_bytes(damaged)
+    shown = Shown(tmp_path, files.rows)
+    assert len(shown.rows()) == 2
+    assert shown.with_critic() == {rollout_id("r", "t-2", 0)}
+    shown.close()
+    journal.close()

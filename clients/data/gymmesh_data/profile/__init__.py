@@ -9,9 +9,12 @@ health.py         what looks wrong (pure)
 report.py         `profile`
 comparison.py     `compare`
 reading.py        completed and failed rollouts of runs and files
-page.py           a profile as one HTML file (matplotlib)
+html.py           pieces of a page (matplotlib)
+page.py           a profile as one HTML file
+compared.py       comparisons as one HTML file
 """
 
+from gymmesh_data.profile.compared import comparison_page
 from gymmesh_data.profile.comparison import Comparison, compare
 from gymmesh_data.profile.estimators import majority_at_k, pass_at_k, pass_hat_k
 from gymmesh_data.profile.facts import Fields
@@ -27,6 +30,7 @@ __all__ = [
     "Profile",
     "ProfileOptions",
     "compare",
+    "comparison_page",
     "majority_at_k",
     "page_of",
     "pass_at_k",

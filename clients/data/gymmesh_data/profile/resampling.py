@@ -6,6 +6,8 @@ order of the tasks.
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -13,7 +15,11 @@ Interval = tuple[float, float]
 Column = tuple[Sequence[float], Sequence[float]]
 
 _CELLS: Final = 4_000_000  # of a matrix of doubles at a time: 32 MB
-_EXACT: Final = 16
+# As far as a sum may be from another one and be the same, as a part of the sizes' sum.
+_ROUNDING: Final = 1e-9
+_DIGITS: Final = 40
+# Additions to look at all sums: about two seconds.
+_MOST_SUMS: Final = 1 << 21
 
 
 def available() -> bool:
@@ -89,24 +95,73 @@ def sign_flip(differences: Sequence[float], *, resamples: int, seed: int) -> tup
     """The two-sided p value of a paired permutation test, and whether it is exact.
 
     If two runs were alike, each task's difference could as well have the other sign. The p value is
-    the share of signs under which the sum is as far from 0 as it was: of all of them with at most
-    16 differences other than 0, else of `resamples` draws, as (b + 1) / (m + 1) (B. Phipson and G.
-    Smyth, 2010).
+    the share of signs under which the sum is as far from 0 as it was. Differences of one size are
+    flipped together: of n such ones k have the other sign in C(n, k) ways. Where this leaves few
+    sums, as with a few rollouts of each task, all are looked at; else `resamples` are drawn, as
+    (b + 1) / (m + 1) (B. Phipson and G. Smyth, 2010).
     """
+    sizes = Counter(abs(one) for one in differences if one)
+    if not sizes:
+        return 1.0, True
+    groups = sorted(sizes.items())
+    whole = math.fsum(size * count for size, count in groups)
+    far = abs(math.fsum(differences)) - _ROUNDING * whole
+    sums = _all_sums(groups, whole)
+    if sums is None:
+        return _drawn(groups, far, resamples, seed), False
+    share = math.fsum(chance for total, chance in sums.items() if abs(total) >= far)
+    # Never 0, also where a number is too small for a float.
+    return min(1.0, max(share, math.ulp(0.0))), True
+
+
+def _all_sums(groups: list[tuple[float, int]], whole: float) -> dict[float, float] | None:
+    """Each sum that some signs give, and its chance; None where these are too many.
+
+    Sums that differ by rounding alone are one: they are kept to a part of `whole`.
+    """
+    digits = _DIGITS - math.frexp(whole)[1]
+    sums, work = {0.0: 1.0}, 0
+    for size, count in groups:
+        work += len(sums) * (count + 1)
+        if work > _MOST_SUMS:
+            return None
+        flips = [(size * (count - 2 * k), chance) for k, chance in _flips(count)]
+        more: dict[float, float] = {}
+        for total, chance in sums.items():
+            for one, another in flips:
+                key = _rounded(total + one, digits)
+                more[key] = more.get(key, 0.0) + chance * another
+        sums = more
+    return sums
+
+
+def _flips(count: int) -> list[tuple[int, float]]:
+    """The chance that k of so many fair signs are flipped, C(count, k) / 2^count, for every k for
+    which it is not too small for a float.
+    """
+    found, ways, whole = [], 1, 1 << count
+    for k in range(count + 1):
+        if chance := ways / whole:
+            found.append((k, chance))
+        ways = ways * (count - k) // (k + 1)
+    return found
+
+
+def _rounded(value: float, digits: int) -> float:
+    """The value to so many binary digits after the point (before it, where negative)."""
+    return math.ldexp(round(math.ldexp(value, digits)), -digits)
+
+
+def _drawn(groups: list[tuple[float, int]], far: float, resamples: int, seed: int) -> float:
     import numpy as np
 
-    apart = np.sort(np.array([one for one in differences if one], dtype=float))
-    if not len(apart):
-        return 1.0, True
-    far = abs(apart.sum()) - 1e-9 * np.abs(apart).sum()
-    if len(apart) <= _EXACT:
-        bits = (np.arange(2 ** len(apart))[:, None] >> np.arange(len(apart))) & 1
-        return float(np.mean(np.abs((1 - 2.0 * bits) @ apart) >= far)), True
+    sizes = np.array([size for size, _ in groups])
+    counts = np.array([count for _, count in groups])
     random, beyond = np.random.default_rng(seed), 0
-    for size in _batches(resamples, len(apart)):
-        signs = random.integers(0, 2, size=(size, len(apart)), dtype=np.int8)
-        beyond += int(np.count_nonzero(np.abs((1 - 2.0 * signs) @ apart) >= far))
-    return (beyond + 1) / (resamples + 1), False
+    for batch in _batches(resamples, len(groups)):
+        flipped = random.binomial(counts, 0.5, size=(batch, len(groups)))
+        beyond += int(np.count_nonzero(np.abs((counts - 2.0 * flipped) @ sizes) >= far))
+    return (beyond + 1) / (resamples + 1)
 
 
 def _batches(resamples: int, width: int) -> list[int]:

@@ -23,7 +23,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ServingPlace:
     """Where one service is served.
 
     Attributes:
@@ -49,7 +49,7 @@ async def serve_one(
     config: MeshConfig,
     kind: Kind,
     name: str,
-    place: Place,
+    place: ServingPlace,
     on_ready: Callable[[discovery_pb2.Instance], None],
 ) -> None:
     """Serves it until SIGTERM or SIGINT, then drains for at most `mesh.drain_s` seconds.
@@ -89,7 +89,7 @@ async def serve_one(
         raise StartError(f"the {kind} service '{name}' could not start: {error}") from error
 
 
-def _specs(config: MeshConfig, kind: Kind, name: str, place: Place) -> Sequence[ServiceSpec]:
+def _specs(config: MeshConfig, kind: Kind, name: str, place: ServingPlace) -> Sequence[ServiceSpec]:
     """The service, last, and the registry that it registers in by itself, if it does."""
     found = [one for one in specs_of(config, suffix=place.instance) if one.kind == kind]
     spec = next((one for one in found if one.name == name), None)

@@ -23,7 +23,7 @@ _CRC: Final = struct.Struct("<I")
 FRAME_BYTES: Final = _HEAD.size + _CRC.size
 
 
-class Frame(NamedTuple):
+class LogFrame(NamedTuple):
     """A commit.
 
     Attributes:
@@ -49,7 +49,9 @@ def encode_frame(sequence: int, time_unix_nano: int, payload: bytes) -> bytes:
     return b"".join((head, _CRC.pack(zlib.crc32(payload, zlib.crc32(head))), payload))
 
 
-def scan(data: bytes | mmap.mmap, start: int = len(HEADER), sequence: int = 0) -> Iterator[Frame]:
+def scan(
+    data: bytes | mmap.mmap, start: int = len(HEADER), sequence: int = 0
+) -> Iterator[LogFrame]:
     """The whole commits of a journal, in order; stops before a torn tail.
 
     Args:
@@ -70,7 +72,7 @@ def scan(data: bytes | mmap.mmap, start: int = len(HEADER), sequence: int = 0) -
         place, sequence = frame.end, sequence + 1
 
 
-def _frame(data: bytes | mmap.mmap, place: int) -> Frame | None:
+def _frame(data: bytes | mmap.mmap, place: int) -> LogFrame | None:
     if place + FRAME_BYTES > len(data):
         return None
     magic, sequence, time_unix_nano, size = _HEAD.unpack_from(data, place)
@@ -81,7 +83,7 @@ def _frame(data: bytes | mmap.mmap, place: int) -> Frame | None:
     crc = zlib.crc32(payload, zlib.crc32(data[place : place + _HEAD.size]))
     if crc != _CRC.unpack_from(data, place + _HEAD.size)[0]:
         return None
-    return Frame(sequence, time_unix_nano, payload, begin + size)
+    return LogFrame(sequence, time_unix_nano, payload, begin + size)
 
 
 def _refuse_if_followed(data: bytes | mmap.mmap, place: int, sequence: int) -> None:

@@ -6,11 +6,10 @@ import json
 import mmap
 import sqlite3
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 
-from gymmesh_client.journal.frames import HEADER, Frame
-from gymmesh_client.journal.index_rows import Columns, boundary_name, columns_of
+from gymmesh_client.journal.frames import HEADER, LogFrame
+from gymmesh_client.journal.index_rows import IndexColumns, boundary_name, columns_of
 from gymmesh_client.journal.index_tables import (
     APPLICATION_ID,
     INDICES,
@@ -69,7 +68,7 @@ _CURRENT: Final = "SELECT min(rowid) FROM attempts WHERE rollout_key = ? AND cur
 _SUPERSEDE: Final = "UPDATE attempts SET current = 0, superseded = ? WHERE rowid = ?"
 _NAME_SUPERSEDED: Final = f"UPDATE attempts SET row_file = ? WHERE row_kind = {SUPERSEDED}"
 _SET_COLUMNS: Final = (
-    f"UPDATE attempts SET ({', '.join(Columns._fields)}, row_file) = (?, ?, ?, ?, ?, ?, ?, ?) "
+    f"UPDATE attempts SET ({', '.join(IndexColumns._fields)}, row_file) = (?, ?, ?, ?, ?, ?, ?, ?) "
     "WHERE rowid = ?"
 )
 # An attempt that was tried again has no row; a later one of its rollout says what it was of.
@@ -159,12 +158,7 @@ class IndexBuilder:
     def __enter__(self) -> IndexBuilder:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._database.close()
 
     def _continue(self, older: dict[str, Any]) -> None:
@@ -178,7 +172,7 @@ class IndexBuilder:
 
     # -- what the log says --------------------------------------------------------------------
 
-    def _frame(self, frame: Frame) -> None:
+    def _frame(self, frame: LogFrame) -> None:
         when = min(frame.time_unix_nano, _MOST - 1)
         for kind, body in bodies(frame.payload):
             if kind not in _NOT_INDEXED:

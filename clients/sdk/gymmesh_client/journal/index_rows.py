@@ -16,7 +16,7 @@ _BOUNDARIES: Final[dict[int, str]] = {
 _NUMBERS: Final = {name: number for number, name in _BOUNDARIES.items()}
 
 
-class Columns(NamedTuple):
+class IndexColumns(NamedTuple):
     """What a row says in the index; None where the row does not say it, or not as it should."""
 
     rollout_id: str | None = None
@@ -56,10 +56,10 @@ class _Row(msgspec.Struct):
 
 
 _DECODER: Final = msgspec.json.Decoder(_Row)
-_NOTHING: Final = Columns()
+_NOTHING: Final = IndexColumns()
 
 
-def columns_of(row: bytes) -> Columns:
+def columns_of(row: bytes) -> IndexColumns:
     """The columns of a row, one line of JSON; all None where a key has another type than rows
     have, because the index must not be what keeps a run from being read.
     """
@@ -71,7 +71,7 @@ def columns_of(row: bytes) -> Columns:
     reason = found.stop_reason
     if found.failure and found.failure.status:
         reason = found.failure.status.reason
-    return Columns(
+    return IndexColumns(
         found.rollout_id,
         found.task_id,
         found.repeat_index,

@@ -27,7 +27,7 @@ from gymmesh_client.journal.disk import (
     lock_existing,
     reason,
 )
-from gymmesh_client.journal.frames import HEADER, Frame, encode_frame
+from gymmesh_client.journal.frames import HEADER, LogFrame, encode_frame
 from gymmesh_client.journal.layout import OutputFiles
 from gymmesh_client.journal.log import frames_of, mapped, unnamed_run
 from gymmesh_client.journal.moves import Moves
@@ -253,7 +253,7 @@ class Journal:
         self.row_files.repair()
         self.row_files.create()
 
-    def _apply(self, frame: Frame) -> None:
+    def _apply(self, frame: LogFrame) -> None:
         try:
             for record in decode(frame.payload):
                 self.state.apply(record)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from gymmesh_client.journal.disk import lock, reason
-from gymmesh_client.journal.frames import HEADER, Damage, Frame, scan
+from gymmesh_client.journal.frames import HEADER, Damage, LogFrame, scan
 from gymmesh_client.journal.layout import OutputFiles
 from gymmesh_client.journal.records import (
     RELEASED_TYPE,
@@ -45,7 +45,7 @@ def mapped(fd: int) -> Iterator[bytes | mmap.mmap]:
 
 def frames_of(
     data: bytes | mmap.mmap, files: OutputFiles, start: int = len(HEADER), sequence: int = 0
-) -> Iterator[Frame]:
+) -> Iterator[LogFrame]:
     """The whole commits of a journal, in order; memory does not grow with it.
 
     Args:

@@ -305,7 +305,6 @@ def prepare(
     delay_s: float = COMMIT_DELAY_S,
     on_row: _OnRow = lambda row: None,
     on_failure: _OnRow = lambda row: None,
-    disk: Disk | None = None,
 ) -> RunOutput:
     """Make a run's output ready, and say what is done already.
 
@@ -327,16 +326,15 @@ def prepare(
     """
     flags = {"overwrite": overwrite, "resume": resume}
     check(files, identity, **flags, accept=accept, inputs=inputs, run_id=run_id, shard=shard)
-    disk = disk or Disk()
     left_out = len({problem.line for problem in skipped})
     part = session_of(shard, tasks)
     if not resume:
         make_folder_of(files)
         run_id = run_id or f"run-{uuid.uuid4().hex[:12]}"
         session = part | session_info(files, run_id, identity, repeats, left_out)
-        journal = Journal.create(files, session, disk)
+        journal = Journal.create(files, session, Disk())
         return _traced(journal, identity, skipped, trace, delay_s, 0)
-    journal = Journal.resume(files, disk)
+    journal = Journal.resume(files)
     try:
         retried = _give_up(journal, retry or RetryChoice())
         _kept(journal, on_row, on_failure)

@@ -17,14 +17,14 @@ from gymmesh_client.rollout.conversation import (
 )
 from gymmesh_client.rollout.fold import Fold, StreamViolation, fold
 from gymmesh_client.rollout.parts import RolloutParts
-from gymmesh_client.rollout.reading import Reading, read
+from gymmesh_client.rollout.reading import RolloutReading, read
 from gymmesh_client.rollout.tokens import CallTokens, call_tokens, token_fields, token_notes
 
 __all__ = [
     "CallTokens",
     "Fold",
-    "Reading",
     "RolloutParts",
+    "RolloutReading",
     "StreamViolation",
     "Thread",
     "call_tokens",

@@ -9,7 +9,7 @@ from gymmesh_client.rollout.conversation import Answered
 from gymmesh_client.rollout.parts import RolloutParts, ToolKey
 
 
-class Reading(msgspec.Struct, eq=False, gc=False):
+class RolloutReading(msgspec.Struct, eq=False, gc=False):
     """What stands in several places of a row.
 
     The parts of a row ask for the same messages, and each look at one makes an object.
@@ -49,7 +49,7 @@ class Reading(msgspec.Struct, eq=False, gc=False):
     tools_us: int
 
 
-def read(parts: RolloutParts) -> Reading:
+def read(parts: RolloutParts) -> RolloutReading:
     """Look at all calls of a rollout."""
     calls: dict[str, Answered] = {}
     captured = []
@@ -85,7 +85,7 @@ def read(parts: RolloutParts) -> Reading:
         tools.append((record.key, done))
         used[done.name] = None
         tools_us += done.timings.total_us
-    return Reading(
+    return RolloutReading(
         parts,
         parts.started_unix_nano / 1e9,
         calls,

@@ -1,18 +1,18 @@
-"""What a rollout's other actors said, as its row holds it. Pure.
+"""What a rollout's other actors said, which its row leaves out. Pure.
 
-`response.output` is the root agent's conversation. Every other actor has its own here: a critic, an
-opponent, a second player.
+A row has the root agent's conversation. Every other actor has its own here: a critic, an opponent,
+a second player.
 """
 
 from __future__ import annotations
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.rollout import Reading, thread
+from gymmesh_client.rollout import RolloutReading, thread
 from gymmesh_client.rows.response import with_tokens
 from gymmesh_responses import JsonValue
 
 
-def actors_of(reading: Reading) -> dict[str, JsonValue]:
+def actors_of(reading: RolloutReading) -> dict[str, JsonValue]:
     """Each actor but the root agent, by name: the `models` that it called, its `model_calls`,
     whether any of them is `trainable`, its `reward` where the verdict has a component of its name,
     and its `conversations`.
@@ -39,7 +39,7 @@ def actors_of(reading: Reading) -> dict[str, JsonValue]:
     return found
 
 
-def _conversations(reading: Reading, calls: list[pb.ModelCallCompleted]) -> list[JsonValue]:
+def _conversations(reading: RolloutReading, calls: list[pb.ModelCallCompleted]) -> list[JsonValue]:
     """Those of an actor's calls that it did not go on from, each with what led to it."""
     by_id = {call.call_id: call for call in calls}
     went_on = {call.parent_call_id for call in calls if not call.detached}

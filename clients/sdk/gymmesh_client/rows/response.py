@@ -11,7 +11,7 @@ from typing import Final
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.rollout import Reading, Thread, call_tokens, thread, token_fields
+from gymmesh_client.rollout import RolloutReading, Thread, call_tokens, thread, token_fields
 from gymmesh_responses import JsonValue, items_to_list, response_head_to_dict
 from gymmesh_responses.jsonio import read_object
 
@@ -26,7 +26,7 @@ _CUT: Final = {
 }
 
 
-def rollout_response(reading: Reading) -> dict[str, JsonValue]:
+def rollout_response(reading: RolloutReading) -> dict[str, JsonValue]:
     """The Responses object of a whole rollout, or of what there is of one that failed; but for
     what it echoes of the request, see gymmesh_client.shared.
 
@@ -49,7 +49,7 @@ def rollout_response(reading: Reading) -> dict[str, JsonValue]:
     }
 
 
-def _usage(reading: Reading) -> dict[str, JsonValue]:
+def _usage(reading: RolloutReading) -> dict[str, JsonValue]:
     """The `usage` of a response: the sum over the root agent's calls."""
     return {
         "input_tokens": reading.input_tokens,
@@ -89,14 +89,14 @@ def _cut_short(completed: pb.Completed | None) -> dict[str, JsonValue] | None:
     return {"reason": cut} if cut else None
 
 
-def _output(reading: Reading) -> list[JsonValue]:
+def _output(reading: RolloutReading) -> list[JsonValue]:
     """The transcript, each model call's tokens with the last item that the call wrote."""
     return with_tokens(
         thread(reading.calls, reading.tools, reading.parts.turns, reading.last_id), reading
     )
 
 
-def with_tokens(told: Thread, reading: Reading) -> list[JsonValue]:
+def with_tokens(told: Thread, reading: RolloutReading) -> list[JsonValue]:
     """The items of a conversation, each model call's tokens with the last item that it wrote."""
     items, answers, _ = told
     output = items_to_list(items)

@@ -27,8 +27,7 @@ from typing import Any, Final
 from google.rpc import error_details_pb2, status_pb2
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.rollout import Reading, RolloutParts, read, token_notes
-from gymmesh_client.rows.actors import actors_of
+from gymmesh_client.rollout import RolloutParts, RolloutReading, read, token_notes
 from gymmesh_client.rows.request import extras_of, first_items, request_of
 from gymmesh_client.rows.response import rollout_response
 from gymmesh_client.summary import Counted
@@ -55,7 +54,6 @@ OWN_KEYS: Final = frozenset(
         "stop_reason",
         "stop_detail",
         "metadata",
-        "actors",
         "model_usage",
         "failure",
         "task_extras",
@@ -96,7 +94,7 @@ def completed_row(task: pb.Task, rollout: pb.Rollout) -> dict[str, JsonValue]:
     return row_of(task, read(RolloutParts.of(rollout)))
 
 
-def row_of(task: pb.Task, reading: Reading) -> dict[str, JsonValue]:
+def row_of(task: pb.Task, reading: RolloutReading) -> dict[str, JsonValue]:
     """As `completed_row`."""
     parts = reading.parts
     completed = parts.completed
@@ -111,7 +109,6 @@ def row_of(task: pb.Task, reading: Reading) -> dict[str, JsonValue]:
     if completed.stop_detail:
         row["stop_detail"] = completed.stop_detail
     row["metadata"] = _metadata(reading, completed.duration_us, verification["reward"] is not None)
-    _put_actors(row, reading)
     _put_model_usage(row, reading, ())
     return _with_extras(row, extras_of(task), verification["evidence"])
 
@@ -125,12 +122,11 @@ def failure_row(task: pb.Task, failed: FailedAttempt) -> dict[str, JsonValue]:
     row["failure"] = _failure(failure)
     ended = parts.completed or parts.failed
     row["metadata"] = _metadata(reading, 0 if ended is None else ended.duration_us, False)
-    _put_actors(row, reading)
     _put_model_usage(row, reading, _usage_of(failure))
     return _with_extras(row, extras_of(task), {})
 
 
-def completed_line(task: pb.Task, reading: Reading) -> tuple[bytes, Counted]:
+def completed_line(task: pb.Task, reading: RolloutReading) -> tuple[bytes, Counted]:
     """The row of a completed rollout as one line of JSON, and what there is to count of it.
 
     Raises as `completed_row`.
@@ -156,7 +152,7 @@ def row_to_json(row: dict[str, JsonValue]) -> bytes:
     return write(row)
 
 
-def _opening(task: pb.Task, reading: Reading) -> dict[str, JsonValue]:
+def _opening(task: pb.Task, reading: RolloutReading) -> dict[str, JsonValue]:
     started = reading.parts.started
     params, echoed = request_of(task, started)
     row: dict[str, JsonValue] = {"responses_create_params": params}
@@ -216,7 +212,7 @@ def _verdict_row(parts: RolloutParts) -> dict[str, Any]:
     }
 
 
-def _metadata(reading: Reading, duration_us: int, judged: bool) -> dict[str, JsonValue]:
+def _metadata(reading: RolloutReading, duration_us: int, judged: bool) -> dict[str, JsonValue]:
     started, verified = reading.parts.started, reading.parts.verified
     row: dict[str, JsonValue] = {
         "steps_taken": reading.steps,
@@ -238,14 +234,8 @@ def _metadata(reading: Reading, duration_us: int, judged: bool) -> dict[str, Jso
     return row
 
 
-def _put_actors(row: dict[str, JsonValue], reading: Reading) -> None:
-    """What other actors than the root agent said; most rollouts have none."""
-    if reading.steps != len(reading.calls):
-        row["actors"] = actors_of(reading)
-
-
 def _put_model_usage(
-    row: dict[str, JsonValue], reading: Reading, others: Sequence[pb.ModelCallUsage]
+    row: dict[str, JsonValue], reading: RolloutReading, others: Sequence[pb.ModelCallUsage]
 ) -> None:
     """What the environment's own model calls consumed, by model: its turns', its verdict's, and
     `others`, which are those of a turn or verdict that failed.

@@ -10,7 +10,7 @@ task_lines  the task file's lines as digests, and which of them changed
 file        writes and reads NAME.run.json, whole or not at all
 """
 
-from gymmesh_client.run_file.changes import Change, changes
+from gymmesh_client.run_file.changes import ValueChange, changes
 from gymmesh_client.run_file.document import RunDocument
 from gymmesh_client.run_file.file import RunFile, read_run_file
 from gymmesh_client.run_file.identity import RunIdentity, session_info
@@ -18,11 +18,11 @@ from gymmesh_client.run_file.secrets import without_secrets
 from gymmesh_client.run_file.task_lines import TaskLines
 
 __all__ = [
-    "Change",
     "RunDocument",
     "RunFile",
     "RunIdentity",
     "TaskLines",
+    "ValueChange",
     "changes",
     "read_run_file",
     "session_info",

@@ -13,7 +13,7 @@ _LONGEST: Final = 60
 _NO_VALUE: Final = object()
 
 
-class Change(NamedTuple):
+class ValueChange(NamedTuple):
     """A key whose value changed.
 
     Attributes:
@@ -34,7 +34,7 @@ class Change(NamedTuple):
         return f"{self.path} was {self.old} and is {self.new}"
 
 
-def changes(old: Any, new: Any) -> list[Change]:
+def changes(old: Any, new: Any) -> list[ValueChange]:
     """The keys in which two JSON values differ, in the order of their paths.
 
     What was left out of either because it is secret counts as equal.
@@ -42,7 +42,7 @@ def changes(old: Any, new: Any) -> list[Change]:
     return sorted(_changes("", old, new))
 
 
-def described(found: list[Change]) -> str:
+def described(found: list[ValueChange]) -> str:
     """The changes as one clause; only the first few where there are many."""
     shown = [str(one) for one in found[:_NAMED]]
     if len(found) > _NAMED:
@@ -50,7 +50,7 @@ def described(found: list[Change]) -> str:
     return ", ".join(shown)
 
 
-def _changes(path: str, old: Any, new: Any) -> Iterator[Change]:
+def _changes(path: str, old: Any, new: Any) -> Iterator[ValueChange]:
     if isinstance(old, dict) and isinstance(new, dict):
         for key in old.keys() | new.keys():
             below = f"{path}.{key}" if path else str(key)
@@ -59,7 +59,7 @@ def _changes(path: str, old: Any, new: Any) -> Iterator[Change]:
         for place, (one, other) in enumerate(zip(old, new, strict=True)):
             yield from _changes(f"{path}[{place}]", one, other)
     elif not (is_masked(old) or is_masked(new)) and _spelled(old) != _spelled(new):
-        yield Change(path, _short(old), _short(new))
+        yield ValueChange(path, _short(old), _short(new))
 
 
 def _spelled(value: Any) -> str:

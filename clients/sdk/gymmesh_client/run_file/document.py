@@ -30,6 +30,8 @@ ENDED_EARLY: Final = "ended early"
 _PACKAGES: Final = ("gymmesh", "grpcio", "protobuf")
 # What a caller may say of a run, each a key of the document.
 _SAID: Final = ("configuration", "options", "tasks", "seeds", "services", "versions_seen")
+# Said by a session for the next one; a run that was joined of shards has none.
+_HANDED_ON: Final = ("trackers",)
 _ADDED_TO: Final = ("counts", "tasks", "seeds")
 # Lists by kind and name, to which a session and a shard add what they met.
 _BY_NAME: Final = ("services", "versions_seen")
@@ -58,7 +60,7 @@ class RunDocument:
             "host": host(),
             "versions": versions(),
         }
-        kept = {key: earlier[key] for key in _SAID if key in earlier}
+        kept = {key: earlier[key] for key in (*_SAID, *_HANDED_ON) if key in earlier}
         return RunDocument(
             {
                 "run_id": run_id,  # first, by which the file is known as a run's

@@ -6,7 +6,6 @@ import mmap
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -64,12 +63,7 @@ class TraceReader:
     def __enter__(self) -> TraceReader:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _find(self, key: bytes) -> Iterator[tuple[Block, Piece]]:

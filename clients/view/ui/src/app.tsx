@@ -21,7 +21,7 @@ import { TableView } from "./table";
 import type { Status } from "./types";
 
 const KEYS = [
-  ["j, k", "the next, the one before: in the table, and from rollout to rollout"],
+  ["j, k", "the next, the one before: in the table, from rollout to rollout, among repeats"],
   ["Enter", "open the rollout that has the focus"],
   ["/", "search"],
   ["o", "overview and table"],

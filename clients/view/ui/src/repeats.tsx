@@ -1,6 +1,6 @@
 // The repeats of a task side by side.
 
-import { useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 import { Conversation } from "./conversation";
 import { duration, number, plain, words } from "./format";
 import { RewardBadge } from "./rollout";
@@ -22,7 +22,21 @@ export function RepeatsView(props: {
   const source = useSource();
   const { value, error } = useAnswer(() => source.task(task), [task, changes]);
   const [shown, setShown] = useState(AT_ONCE);
+  const columns = useRef<HTMLDivElement>(null);
+  const move = (by: number) => {
+    const all = [...(columns.current?.querySelectorAll<HTMLElement>("a.open") ?? [])];
+    const now = all.indexOf(document.activeElement as HTMLElement);
+    const next = all[now < 0 ? 0 : now + by];
+    next?.focus();
+    next?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  };
   useKeys({
+    j: () => move(1),
+    k: () => move(-1),
+    x: () => {
+      const key = (document.activeElement as HTMLElement | null)?.dataset.key;
+      if (key) mark(key);
+    },
     Escape: () => go("table", [], query),
     d: () => {
       if (marked.length === 2) go("diff", marked, query);
@@ -53,7 +67,7 @@ export function RepeatsView(props: {
           </p>
         )}
       </header>
-      <div class="columns">
+      <div class="columns" ref={columns}>
         {value.slice(0, shown).map((row) => (
           <Repeat
             key={row.key}
@@ -88,7 +102,9 @@ function Repeat(props: {
     <section class="column" aria-label={`Repeat ${row.repeat}`}>
       <header>
         <h2>
-          <a href={hrefOf("rollout", [row.key], query)}>repeat {row.repeat}</a>{" "}
+          <a class="open" href={hrefOf("rollout", [row.key], query)} data-key={row.key}>
+            repeat {row.repeat}
+          </a>{" "}
           <RewardBadge row={row} />
         </h2>
         <p class="dim">

@@ -43,6 +43,7 @@ class CollectServer:
         self._config = config
         self._instance_id = instance_id
         self._collectors: dict[str, Collector] = {}  # by stream id
+        self._finished: dict[str, int] = {}  # of streams with nothing more to do: the last cursor
         self._ticks: asyncio.Task[None] | None = None
         self._draining = False
         self._stop_at = math.inf
@@ -85,7 +86,7 @@ class CollectServer:
                 self._all_left.set()
             collector.disconnect(connection)
             if connection.finishing and collector.lost_at and collector.stream.empty:
-                self._forget(stream_id, collector)
+                self._finish(stream_id, collector)
 
     def drain(self, grace_s: float) -> None:
         """Start nothing more; what runs may end within `grace_s` seconds, then is cancelled."""
@@ -129,7 +130,7 @@ class CollectServer:
             raise errors.queue_full(why, "collectors", _MAX_COLLECTORS)
         # Cursors go on growing, and leave one out: a collector that did not hear that its stream
         # is lost, and asks once more, must not find it.
-        lost = hello.last_cursor > 0
+        lost = hello.last_cursor not in (0, self._finished.pop(stream_id, 0))
         cursor = min(hello.last_cursor, _MAX_CURSOR) + lost
         new = Collector(self._host, self._config, self._on_change, cursor=cursor)
         new.stream.resume(0, hello.credit)
@@ -205,6 +206,18 @@ class CollectServer:
             connection.end()
         elif self._draining and collector.stream.settled:
             connection.end(errors.draining(self._host.name))
+
+    def _finish(self, stream_id: str, collector: Collector) -> None:
+        """Forget a stream with nothing more to do, but for the cursor at which it could go on.
+
+        Its collector comes back where it had not said all: gRPC ends the requests of a connection
+        that breaks in the same way.
+        """
+        if self._collectors.get(stream_id) is collector:
+            self._finished[stream_id] = collector.stream.buffer.last
+            if len(self._finished) > _MAX_COLLECTORS:
+                del self._finished[next(iter(self._finished))]
+        self._forget(stream_id, collector)
 
     def _forget(self, stream_id: str, collector: Collector) -> None:
         if self._collectors.get(stream_id) is collector:

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
 
 from gymmesh_resource.config import McpConfig
 from gymmesh_runtime.addresses.listening import TOOLS_HARM, is_local, log_exposure
 from gymmesh_runtime.config import ConfigError
 
-if TYPE_CHECKING:
-    from gymmesh_resource.service import ResourceService
+from .offered import OfferedService
 
 __all__ = ["Offering", "check_host"]
 
@@ -29,7 +27,7 @@ class Offering:
     Raises ConfigError for an address that others could reach without it being said so.
     """
 
-    def __init__(self, service: ResourceService, config: McpConfig) -> None:
+    def __init__(self, service: OfferedService, config: McpConfig) -> None:
         self._service = service
         self._config = config
         self._place = f"environments.{service.name}.mcp"

@@ -35,7 +35,6 @@ from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_resource.environment import Environment
-from gymmesh_resource.service import RESOURCE_SERVICE, ResourceService
 from gymmesh_responses import (
     JsonValue,
     bytes_to_text,
@@ -49,6 +48,7 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.wire.options import MAX_MESSAGE_BYTES
 
 from .calls import Calls
+from .offered import OfferedService
 from .tokens import Tokens
 
 if TYPE_CHECKING:
@@ -59,7 +59,8 @@ __all__ = ["ToolServer"]
 
 _SESSION = "gymmesh.session"
 _OWNERS = "/session"
-_METHOD = f"{RESOURCE_SERVICE}/CallTool"
+_SERVICE = resource_pb2.DESCRIPTOR.services_by_name["ResourceService"].full_name
+_METHOD = f"{_SERVICE}/CallTool"
 # As large as any message, and how long its caller may take to send it.
 _MOST_BODY = MAX_MESSAGE_BYTES
 _BODY_S = 60.0
@@ -79,9 +80,9 @@ class ToolServer:
     It is to run in the event loop of the service, which need not know of it.
     """
 
-    def __init__(self, service: ResourceService) -> None:
+    def __init__(self, service: OfferedService) -> None:
         self._service = service
-        self._servicer = cast(_Servicer, service.servicers()[RESOURCE_SERVICE])
+        self._servicer = cast(_Servicer, service.servicers()[_SERVICE])
         self._tokens = Tokens(service.sessions.has)
         self._calls = Calls(service.sessions.has)
         self._running = AsyncExitStack()
@@ -256,7 +257,7 @@ def _session_of(context: ServerRequestContext[Any]) -> str:
     return session_id
 
 
-def _answers_others(service: ResourceService) -> bool:
+def _answers_others(service: OfferedService) -> bool:
     return type(service.environment).call_other is not Environment.call_other
 
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from gymmesh_cli.main import cli
 from gymmesh_client import UserError
-from gymmesh_data.profile import ProfileOptions, compare
+from gymmesh_data.profile import ProfileOptions, compare, comparison_page
 from tests.unit.data.profile.test_profile import runs
 from tests.unit.data.rows import write_rows
 
@@ -59,6 +59,39 @@ def test_runs_without_a_common_task_are_one_clear_sentence(tmp_path: Path) -> No
         compare([first, unjudged], FAST)
 
 
+def test_the_page_shows_what_the_terminal_does_and_runs_nothing(tmp_path: Path) -> None:
+    hostile = "<script>alert(1)</script>\x1b[31m"
+    before = {f"t{n}": [0.0, 0.5] for n in range(6)} | {hostile: [0.0, 0.0]}
+    first = write_rows(tmp_path / "a.jsonl", runs(before))
+    second = write_rows(tmp_path / "b.jsonl", runs({task: [1.0, 1.0] for task in before}))
+    page = tmp_path / "new" / "compared.html"
+    command = ["compare", str(first), str(second), str(first), "--html", str(page)]
+    said = CliRunner().invoke(cli, [*command, "--resamples", "200"])
+    assert said.exit_code == 0, said.output
+    assert "page          " in said.output
+    html = page.read_text()
+    assert "<script" not in html
+    assert "\x1b" not in html
+    assert "&lt;script&gt;alert(1)" in html
+    assert "default-src 'none'" in html
+    assert "http://" not in html.replace("http://www.w3.org", "")
+    assert html.count('<svg fill="currentColor" role="img" aria-label="') == 6
+    assert "7 better, 0 worse, 0 alike" in html
+    assert "all signs tried" in html
+    assert "+1.000" in html
+    assert CliRunner().invoke(cli, command).exit_code == 1  # it is there already
+    over = CliRunner().invoke(cli, ["compare", str(first), str(second), "--html", str(first)])
+    assert over.exit_code == 1
+    assert first.read_text().startswith("{")
+
+
+def test_a_page_of_runs_that_are_alike(tmp_path: Path) -> None:
+    same = write_rows(tmp_path / "a.jsonl", runs({"t1": [0.5], "t2": [0.5]}))
+    html = comparison_page(compare([same, same], FAST), FAST, most=10)
+    assert html.count("<svg") == 3
+    assert "Changed most" not in html
+
+
 def test_the_command_says_the_same_with_the_same_seed(tmp_path: Path) -> None:
     first = write_rows(tmp_path / "a.jsonl", runs({f"t{n}": [n % 2] for n in range(40)}))
     second = write_rows(tmp_path / "b.jsonl", runs({f"t{n}": [int(n % 5 > 0)] for n in range(40)}))
@@ -67,7 +100,7 @@ def test_the_command_says_the_same_with_the_same_seed(tmp_path: Path) -> None:
     assert said[0].exit_code == 0, said[0].output
     assert said[0].output == said[1].output
     told = json.loads(said[0].output)["comparisons"][0]
-    assert told["sign_flip"]["exact"] is False
+    assert told["sign_flip"]["exact"] is True
     shown = CliRunner().invoke(cli, command[:-1])
     assert "by task       " in shown.output
     assert CliRunner().invoke(cli, ["compare", str(first)]).exit_code == 2

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import random
+from operator import mul
 
 import pytest
 from hypothesis import given, settings
@@ -66,10 +69,57 @@ def test_all_signs_are_tried_where_there_are_few() -> None:
     assert sign_flip([0.0], resamples=1, seed=0) == (1.0, True)
 
 
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(
+        st.sampled_from([0.0, 0.25, -0.25, 0.5, -0.5, 1.0, -1.0, 1 / 3, -1 / 3, 0.1, -0.3]),
+        max_size=9,
+    )
+)
+def test_trying_all_signs_is_brute_force(differences: list[float]) -> None:
+    far = abs(math.fsum(differences)) - 1e-9
+    signs = list(itertools.product((1, -1), repeat=len(differences)))
+    beyond = [abs(math.fsum(map(mul, one, differences))) >= far for one in signs]
+    p, exact = sign_flip(differences, resamples=1, seed=0)
+    assert exact
+    assert p == pytest.approx(sum(beyond) / len(signs), abs=1e-12)
+
+
+def test_differences_of_a_size_are_flipped_together() -> None:
+    # scipy 1.17.1: stats.permutation_test over all 2^20 signs
+    differences = [0.5] * 6 + [-0.25] * 5 + [0.25] * 4 + [-0.5] * 2 + [0.75] * 2 + [-1.0]
+    assert sign_flip(differences, resamples=1, seed=0) == (0.36385345458984375, True)
+    # scipy 1.17.1: binomtest(30, 40).pvalue, which it is for differences of one size
+    p, exact = sign_flip([1.0] * 30 + [-1.0] * 10, resamples=1, seed=0)
+    assert p == pytest.approx(0.0022214337732293643, rel=1e-12)
+    assert exact
+    assert sign_flip([1.0] * 40, resamples=1, seed=0) == (2 / 2**40, True)
+
+
+def test_a_benchmark_of_many_tasks_is_still_exact() -> None:
+    differences = [(place % 9 - 4) / 4 + 0.25 * (place % 7 == 0) for place in range(700)]
+    p, exact = sign_flip(differences, resamples=1, seed=0)
+    assert exact
+    drawn = random.Random(5)
+    far = abs(math.fsum(differences)) - 1e-9
+    rounds = 2000
+    beyond = sum(
+        abs(math.fsum(one if drawn.random() < 0.5 else -one for one in differences)) >= far
+        for _ in range(rounds)
+    )
+    assert p == pytest.approx(beyond / rounds, abs=5 * math.sqrt(p * (1 - p) / rounds))
+    assert sign_flip([1.0] * 3000, resamples=1, seed=0) == (math.ulp(0.0), True)
+
+
 def test_signs_are_drawn_where_there_are_many() -> None:
-    # scipy 1.17.1, with 400,000 draws: 0.0914
-    differences = [0.1 * one for one in range(-8, 14) if one]
-    p, exact = sign_flip(differences, resamples=50000, seed=3)
-    assert p == pytest.approx(0.0914, abs=0.006)
+    # scipy 1.17.1, with 400,000 draws: 0.0914 and 0.1133
+    whole = [0.1 * one for one in range(-8, 14) if one]
+    p, exact = sign_flip(whole, resamples=50000, seed=3)
+    assert p == pytest.approx(0.0914, abs=0.0025)
+    assert exact
+    odd = [0.1 * one + 0.00317 * abs(one) ** 2.5 - 1.35 for one in range(-8, 22) if one]
+    p, exact = sign_flip(odd, resamples=50000, seed=3)
+    assert p == pytest.approx(0.1133, abs=0.006)
     assert not exact
-    assert sign_flip([1.0] * 40, resamples=999, seed=0) == (1 / 1000, False)
+    apart = [1 + one**0.5 / 7 for one in range(40)]
+    assert sign_flip(apart, resamples=999, seed=0) == (1 / 1000, False)

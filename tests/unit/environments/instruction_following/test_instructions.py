@@ -11,6 +11,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gymmesh_resource.environments.instruction_following.checks import bind, identifiers
 from gymmesh_resource.environments.instruction_following.formats import (
     bullets,
     highlights,
@@ -18,7 +19,6 @@ from gymmesh_resource.environments.instruction_following.formats import (
     title,
 )
 from gymmesh_resource.environments.instruction_following.language import split_sentences
-from gymmesh_resource.environments.instruction_following.registry import bind, identifiers
 from gymmesh_resource.environments.instruction_following.verdict import followed, reward
 
 ENTRIES: list[dict[str, Any]] = yaml.safe_load(

@@ -17,7 +17,7 @@ from gymmesh_resource.workers import WorkerCrashed
 from gymmesh_runtime.extras import Extra
 
 from .arguments import ArgumentError
-from .registry import UnknownInstruction, bind
+from .checks import UnknownInstruction, bind
 from .verdict import MODES, Bound, GradingMode, followed_by, reward
 
 __all__ = ["InstructionFollowingEnvironment"]

@@ -1,23 +1,16 @@
-"""The instructions by their ids, and the judgement of a response by several of them."""
+"""Where the checks of instructions register themselves, by the instructions' ids."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable
+from typing import Final
 
-from .arguments import Kind, read
+from .arguments import Kind
 
-__all__ = ["Check", "UnknownInstruction", "bind", "identifiers", "instruction"]
+__all__ = ["INSTRUCTIONS", "instruction"]
 
-Check: TypeAlias = Callable[[str], bool]
-"""Whether a response follows an instruction with its arguments."""
-
-_INSTRUCTIONS: Final[dict[str, tuple[Callable[..., bool], dict[str, Kind]]]] = {}
-
-
-class UnknownInstruction(ValueError):
-    """An id that no check is for; the text is a clause about it."""
+INSTRUCTIONS: Final[dict[str, tuple[Callable[..., bool], dict[str, Kind]]]] = {}
+"""Each instruction's check, and the kinds of its arguments."""
 
 
 def instruction(*ids: str, **kinds: Kind) -> Callable[[Callable[..., bool]], Callable[..., bool]]:
@@ -28,32 +21,7 @@ def instruction(*ids: str, **kinds: Kind) -> Callable[[Callable[..., bool]], Cal
 
     def register(check: Callable[..., bool]) -> Callable[..., bool]:
         for name in ids:
-            _INSTRUCTIONS[name] = (check, kinds)
+            INSTRUCTIONS[name] = (check, kinds)
         return check
 
     return register
-
-
-def identifiers() -> list[str]:
-    """The ids of all instructions there are."""
-    _load()
-    return sorted(_INSTRUCTIONS)
-
-
-def bind(name: str, given: Mapping[str, Any]) -> Check:
-    """The check of an instruction with a task's arguments.
-
-    Raises `UnknownInstruction`, or `ArgumentError` for arguments that are missing or wrong.
-    """
-    _load()
-    if name not in _INSTRUCTIONS:
-        near = difflib.get_close_matches(name, _INSTRUCTIONS, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise UnknownInstruction(f"names no instruction that can be checked: {name!r}{hint}")
-    check, kinds = _INSTRUCTIONS[name]
-    values = read(kinds, given)
-    return lambda text: check(text, **values)
-
-
-def _load() -> None:
-    from . import formats, lengths, words  # noqa: F401  # they register themselves

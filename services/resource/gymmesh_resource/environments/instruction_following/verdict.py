@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from .registry import Check, bind
+from .checks import Check, bind
 
 __all__ = ["MODES", "Bound", "GradingMode", "followed", "followed_by", "reward"]
 

@@ -6,7 +6,6 @@ Invariant: every response has a verdict. One that cannot be compared within its 
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Self
 
 from gymmesh_resource.workers import AnswerTooMuch, ProcessPool, work_on_answer
@@ -56,10 +55,5 @@ class JudgePool:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()

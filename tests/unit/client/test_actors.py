@@ -1,4 +1,4 @@
-"""What rows hold of actors beside the root agent."""
+"""What actors beside the root agent said, from a rollout's events."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import struct
 from typing import Any
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client import FailedAttempt, completed_row, failure_row, fold
-from gymmesh_client.rows import row_to_json
-from gymmesh_responses import loads, new_message
+from gymmesh_client import fold
+from gymmesh_client.rollout import RolloutParts, read
+from gymmesh_client.rows import actors_of
+from gymmesh_responses import new_message
 from tests.support.rollouts import answer, completed, make_events, make_task, verdict
 
 
@@ -27,13 +28,12 @@ def call(number: int, actor: str = "", parent: int = 0, **more: Any) -> pb.Rollo
     return event
 
 
-def row_of(*bodies: pb.RolloutEvent, rewards: dict[str, float] | None = None) -> dict[str, Any]:
+def actors(*bodies: pb.RolloutEvent, rewards: dict[str, float] | None = None) -> dict[str, Any]:
     judged = verdict(1.0)
     for name, value in (rewards or {}).items():
         judged.verified.verification.components.add(name=name, value=value)
     events = make_events("ro", 1, *bodies, judged, completed(), task=make_task())
-    row: dict[str, Any] = loads(row_to_json(completed_row(make_task(), fold(events, "ro"))))
-    return row
+    return actors_of(read(RolloutParts.of(fold(events, "ro"))))
 
 
 def said(conversation: dict[str, Any]) -> list[str]:
@@ -47,33 +47,30 @@ def said(conversation: dict[str, Any]) -> list[str]:
     ]  # fmt: skip
 
 
-def test_a_row_of_one_agent_has_no_actors() -> None:
-    assert "actors" not in row_of(call(1), call(2, parent=1))
+def test_one_agent_alone_has_no_actors() -> None:
+    assert not actors(call(1), call(2, parent=1))
 
 
 def test_conversations_that_begin_anew_are_apart() -> None:
-    critic = {"actor": "critic", "detached": True, "trainable": False}
-    row = row_of(
+    critic: dict[str, Any] = {"actor": "critic", "detached": True, "trainable": False}
+    found = actors(
         call(1), call(2, parent=1, **critic), call(3, parent=1), call(4, parent=3, **critic)
     )
-    assert row["actors"] == {
+    assert found == {
         "critic": {
             "models": ["critic"],
             "model_calls": 2,
             "trainable": False,
-            "conversations": row["actors"]["critic"]["conversations"],
+            "conversations": found["critic"]["conversations"],
         }
     }
-    first, second = row["actors"]["critic"]["conversations"]
+    first, second = found["critic"]["conversations"]
     assert (said(first), said(second)) == (["ask 2", "say 2"], ["ask 4", "say 4"])
     assert "after" not in first
-    assert [one["content"] for one in row["response"]["output"] if one["role"] == "user"] == [
-        "ask 1", "ask 3",
-    ]  # fmt: skip
 
 
 def test_what_was_said_before_an_actor_began_is_not_said_again() -> None:
-    row = row_of(
+    found = actors(
         call(1),
         call(2, "helper", parent=1),
         call(3, "helper", parent=2),
@@ -81,7 +78,7 @@ def test_what_was_said_before_an_actor_began_is_not_said_again() -> None:
         call(5, "helper", parent=2),
         call(6, parent=1),
     )
-    helper, judge = row["actors"]["helper"], row["actors"]["judge"]
+    helper, judge = found["helper"], found["judge"]
     assert helper["model_calls"] == 3
     assert [one["after"] for one in helper["conversations"]] == ["c1", "c1"]
     assert [said(one) for one in helper["conversations"]] == [
@@ -94,23 +91,14 @@ def test_what_was_said_before_an_actor_began_is_not_said_again() -> None:
 
 
 def test_an_actor_has_the_reward_of_its_name_and_the_tokens_that_were_captured() -> None:
-    row = row_of(
+    found = actors(
         call(1),
         call(2, "white", detached=True, tokens=[5, 6]),
         call(3, "black", detached=True),
         rewards={"white": 0.25, "brief": 1.0},
     )
-    assert row["actors"]["white"]["reward"] == 0.25
-    assert "reward" not in row["actors"]["black"]
-    asked, answered = row["actors"]["white"]["conversations"][0]["items"]
+    assert found["white"]["reward"] == 0.25
+    assert "reward" not in found["black"]
+    asked, answered = found["white"]["conversations"][0]["items"]
     assert "generation_token_ids" not in asked
     assert (answered["prompt_token_ids"], answered["generation_token_ids"]) == ([7], [5, 6])
-
-
-def test_a_failed_rollout_has_what_its_actors_said_before() -> None:
-    events = make_events("ro", 1, call(1), call(2, "critic", detached=True), task=make_task())
-    partial = pb.Rollout(rollout_id="ro", attempt=1)
-    for event in events[1:]:
-        partial.model_calls.append(event.model_call_completed)
-    row = failure_row(make_task(), FailedAttempt(pb.Failure(), partial))
-    assert list(row["actors"]) == ["critic"]

@@ -1,0 +1,139 @@
+"""Comparisons of runs as one HTML file, in the manner of a profile's page."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from gymmesh_data.profile.html import (
+    CHARTS,
+    MAIN,
+    OTHER,
+    cards,
+    document,
+    figure_text,
+    pictures,
+    table,
+    text,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from gymmesh_data.profile.comparison import Comparison
+    from gymmesh_data.profile.report import ProfileOptions
+
+# Cells along a side of the picture of all tasks, so that it stays small however many there are.
+_CELLS: Final = 40
+_BARS: Final = 21
+
+
+def comparison_page(found: Sequence[Comparison], options: ProfileOptions, most: int) -> str:
+    """The page of some comparisons with one run.
+
+    Args:
+        most: how many of the tasks that changed most to name.
+
+    Raises:
+        ConfigError: matplotlib is missing; the text says what to install.
+    """
+    CHARTS.require("an HTML page")
+    names = ", ".join(one.after for one in found)
+    parts = [
+        f"<p>Runs are paired by task. A task is solved at a reward of {options.solved_at:g} or "
+        f"more. ± is the standard error; [ ] the {options.confidence:.0%} interval of a bootstrap "
+        "over tasks. Differences are after less before.</p>",
+        *(part for one in found for part in _sections(one, most, several=len(found) > 1)),
+    ]
+    return document(f"{names} compared with {found[0].before}", parts)
+
+
+def _sections(one: Comparison, most: int, *, several: bool) -> Iterable[str]:
+    if several:
+        yield f"<h2>{text(one.after)}</h2>"
+    ties = len(one.changes) - one.wins - one.losses
+    kind = "all signs tried" if one.exact else "signs drawn"
+    corrected = f", {one.corrected:.4f} after Holm" if several else ""
+    found = [
+        ("mean reward before", f"{one.mean_before:.3f}"),
+        ("mean reward after", f"{one.mean_after:.3f}"),
+        ("difference", figure_text(one.difference)),
+        ("sign flip", f"p = {one.p:.4f}{corrected} ({kind})"),
+        ("by task", f"{one.wins} better, {one.losses} worse, {ties} alike"),
+    ]
+    if one.mcnemar is not None:
+        told = f"p = {one.mcnemar.p:.4f} ({one.mcnemar.gained} gained, {one.mcnemar.lost} lost)"
+        found.append(("McNemar", told))
+    yield cards(found)
+    yield (
+        f"<p>{len(one.changes)} tasks were judged in both runs. {one.only_before} only before and "
+        f"{one.only_after} only after do not count.</p>"
+    )
+    yield pictures(
+        [
+            ("Tasks by their mean reward before and after", partial(_tasks, one)),
+            ("Tasks by the difference", partial(_differences, one)),
+            ("Differences with their intervals", partial(_figures, one)),
+        ]
+    )
+    rows = [(f"pass@{k}", figure_text(figure), figure.tasks) for k, figure in one.pass_at.items()]
+    yield table("Differences of pass@k", ("", "difference", "tasks"), rows)
+    yield table(
+        "Changed most",
+        ("task", "environment", "before", "after", "difference"),
+        [
+            (
+                task.task_id,
+                task.environment,
+                f"{task.before:.3f}",
+                f"{task.after:.3f}",
+                f"{task.difference:+.3f}",
+            )
+            for task in one.changes[:most]
+            if task.difference
+        ],
+    )
+
+
+def _tasks(one: Comparison, axes: Axes) -> None:
+    ends = [value for task in one.changes for value in (task.before, task.after)]
+    low, high = min(ends), max(ends)
+    side = (high - low) / _CELLS or 1.0
+    places = Counter(
+        (round((task.before - low) / side), round((task.after - low) / side))
+        for task in one.changes
+    )
+    largest = max(places.values())
+    axes.plot([low, high], [low, high], color=OTHER, linewidth=1)
+    axes.scatter(
+        [low + across * side for across, _ in places],
+        [low + up * side for _, up in places],
+        s=[8 + 140 * count / largest for count in places.values()],
+        color=MAIN,
+        alpha=0.6,
+    )
+    axes.set_xlabel("before")
+    axes.set_ylabel("after")
+
+
+def _differences(one: Comparison, axes: Axes) -> None:
+    found = [task.difference for task in one.changes]
+    most = max(map(abs, found)) or 1.0
+    axes.hist(found, bins=_BARS, range=(-most, most), color=MAIN)
+    axes.axvline(0, color=OTHER, linewidth=1)
+    axes.set_xlabel("difference")
+    axes.set_ylabel("tasks")
+
+
+def _figures(one: Comparison, axes: Axes) -> None:
+    shown = {"mean reward": one.difference} | {f"pass@{k}": f for k, f in one.pass_at.items()}
+    for place, figure in enumerate(shown.values()):
+        if figure.interval is not None:
+            axes.plot(figure.interval, [place, place], color=MAIN)
+        axes.plot([figure.value], [place], "o", color=MAIN)
+    axes.axvline(0, color=OTHER, linewidth=1)
+    axes.set_yticks(range(len(shown)), list(shown))
+    axes.invert_yaxis()
+    axes.set_xlabel("difference")

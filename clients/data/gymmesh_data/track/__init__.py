@@ -1,0 +1,27 @@
+"""A run's figures and some of its rollouts at a tracker, live: W&B, MLflow or Trackio.
+
+measures.py   what a tracker is told of a run's figures (pure)
+samples.py    which rollouts go into the table of samples, and what of them (pure)
+outcomes.py   the collector's output, looked at as rows pass
+live.py       while a collector runs: measures and tables, now and then
+link.py       the tracker's process, seen from the collector: bounded, and no harm to it
+process.py    what runs there: it calls the tracker's library
+libraries.py  one class for each tracker
+
+The library runs in a process of its own, which the collector feeds through a pipe. So nothing that
+it does, waits for, prints or installs at exit can slow or end a run; a collector that is killed
+leaves a tracker's run that is closed properly.
+"""
+
+from gymmesh_data.track.link import TrackerLink
+from gymmesh_data.track.live import Tracking
+from gymmesh_data.track.names import DEFAULT_PROJECT, TRACKERS, TrackerRun, extra_of
+
+__all__ = [
+    "DEFAULT_PROJECT",
+    "TRACKERS",
+    "TrackerLink",
+    "TrackerRun",
+    "Tracking",
+    "extra_of",
+]

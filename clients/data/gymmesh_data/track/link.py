@@ -1,0 +1,193 @@
+"""The tracker's process, seen from the collector.
+
+Messages are lines of JSON: what to do (see process.py), and back what became of it. Nothing here
+raises for what a tracker does, and nothing waits but `end`, which is bounded. What the process does
+not take in time is dropped and counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from gymmesh_data.track.names import TrackerRun
+from gymmesh_responses import CodecError, dumps, loads
+from gymmesh_runtime.text import mask_secrets
+
+_MOST_WAITING: Final = 4 * 1024 * 1024
+_LONGEST_LINE: Final = 1024 * 1024
+_STOP_S: Final = 5.0
+
+
+class TrackerLink:
+    """A tracker's process.
+
+    Args:
+        tracker: one of `TRACKERS`.
+        warn: called once, with a sentence, when something first goes wrong.
+        command: what is run instead of this package's process.
+
+    Attributes:
+        sent: messages that were to be sent, after the first.
+        lost: those of them that did not arrive, as far as is known.
+    """
+
+    def __init__(
+        self, tracker: str, warn: Callable[[str], None], *, command: Sequence[str] = ()
+    ) -> None:
+        self.tracker = tracker
+        self.sent = 0
+        self.lost = 0
+        self._warn = warn
+        self._warned = False
+        # -P: a file called like the library, in the working directory, is not meant.
+        own = (sys.executable, "-P", "-m", "gymmesh_data.track.process", tracker)
+        self._command = tuple(command) or own
+        self._process: asyncio.subprocess.Process | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._broken = False
+
+    async def begin(self, run: TrackerRun, on_begun: Callable[[dict[str, Any]], None]) -> None:
+        """Start the process and have the run begun there, without waiting for that.
+
+        `on_begun` is called with what the tracker says of it: `id`, `url` and `project`.
+        """
+        try:
+            # A session of its own: Ctrl-C is for the collector.
+            self._process = await asyncio.create_subprocess_exec(
+                *self._command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+                start_new_session=True,
+                limit=_LONGEST_LINE,
+            )
+        except OSError as error:
+            self._give_up(f"its process cannot be started: {error.strerror or error}")
+            return
+        self._reading = asyncio.create_task(self._read(self._process, on_begun))
+        self._write({"do": "begin", **run.to_dict()})
+
+    def measures(self, step: int, values: dict[str, float]) -> None:
+        """Have measures logged."""
+        self._send({"do": "measures", "step": step, "values": values})
+
+    def table(self, step: int, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Have a table of samples logged."""
+        self._send({"do": "table", "step": step, "columns": list(columns), "rows": list(rows)})
+
+    async def end(
+        self,
+        config: dict[str, Any],
+        *,
+        finished: bool,
+        seconds: float,
+        cut_short: asyncio.Event,
+    ) -> None:
+        """Have the run ended, with its configuration as it is known now; so long at most.
+
+        Args:
+            finished: whether every rollout has an outcome.
+            cut_short: wait no longer once this is set.
+        """
+        process, reading = self._process, self._reading
+        if process is None or reading is None:
+            return
+        self._send({"do": "end", "config": config, "finished": finished})
+        if process.stdin is not None:
+            process.stdin.close()
+        cut = asyncio.create_task(cut_short.wait())
+        try:
+            await asyncio.wait(
+                [reading, cut],
+                timeout=0.0 if self._broken else seconds,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if not reading.done() and not self._broken:
+                self._give_up("what it had left to send was not sent in time")
+        finally:
+            # The process may have said all and not be over yet; a broken one gets no time.
+            await _stopped(process, gently=reading.done() and not self._broken)
+            for task in (reading, cut):
+                task.cancel()
+            await asyncio.gather(reading, cut, return_exceptions=True)
+
+    def _send(self, message: dict[str, Any]) -> None:
+        self.sent += 1
+        if not self._write(message):
+            self.lost += 1
+
+    def _write(self, message: dict[str, Any]) -> bool:
+        process = self._process
+        if self._broken or process is None or process.stdin is None:
+            return False
+        pipe = process.stdin
+        line = dumps(message) + b"\n"
+        if pipe.is_closing():
+            return False
+        if pipe.transport.get_write_buffer_size() + len(line) > _MOST_WAITING:
+            self._say("it takes nothing; what does not fit is left out")
+            return False
+        pipe.write(line)
+        return True
+
+    async def _read(
+        self, process: asyncio.subprocess.Process, on_begun: Callable[[dict[str, Any]], None]
+    ) -> None:
+        """Take what the process says, until it says no more."""
+        assert process.stdout is not None
+        ended = False
+        # ValueError: a line that is too long.
+        with contextlib.suppress(OSError, ValueError):
+            while line := await process.stdout.readline():
+                said = _said(line)
+                begun = said.get("begun")
+                if isinstance(begun, dict):
+                    on_begun(begun)
+                if "failed" in said:
+                    self.lost += 1
+                    self._say(str(said["failed"]))
+                if "refused" in said:
+                    self.lost = self.sent
+                    self._give_up(str(said["refused"]))
+                ended = ended or "ended" in said
+        if not ended and not self._broken:
+            self._give_up("its process ended by itself")
+
+    def _give_up(self, why: str) -> None:
+        self._broken = True
+        self._say(why)
+
+    def _say(self, why: str) -> None:
+        if not self._warned:
+            self._warned = True
+            self._warn(mask_secrets(f"{self.tracker}: {why}; the run goes on without it"))
+
+
+def _said(line: bytes) -> dict[str, Any]:
+    try:
+        said = loads(line)
+    except CodecError:
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+async def _stopped(process: asyncio.subprocess.Process, *, gently: bool) -> None:
+    """End a process, with all that it started; gently: it may do so by itself first."""
+    for number in (*([None] if gently else []), signal.SIGTERM, signal.SIGKILL):
+        if process.returncode is not None:
+            return
+        if number is not None:
+            _signal_group(process, number)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), _STOP_S)
+
+
+def _signal_group(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)

@@ -1,0 +1,181 @@
+"""Tracks a run while its collector runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from gymmesh_client import OutputError
+from gymmesh_client.run_file import RunDocument, read_run_file
+from gymmesh_client.run_file.file import write_document
+from gymmesh_data.track.link import TrackerLink
+from gymmesh_data.track.measures import Recent, figures_of, measures_at_end, measures_of
+from gymmesh_data.track.names import TrackerRun, project_of
+from gymmesh_data.track.outcomes import WatchedOutput
+from gymmesh_data.track.samples import COLUMNS, Reservoir, Row, sample_of
+
+if TYPE_CHECKING:
+    from gymmesh_client import Figures, RunOutput, RunSummary
+    from gymmesh_client.collect.outcomes import Outcomes
+
+_EVERY_S: Final = 10.0
+_END_S: Final = 60.0
+# What of NAME.run.json is a run's configuration.
+_CONFIG: Final = (
+    "run_id",
+    "repeats",
+    "shard",
+    "configuration",
+    "options",
+    "tasks",
+    "seeds",
+    "services",
+    "versions_seen",
+    "versions",
+)
+
+
+class Tracking:
+    """A run at a tracker.
+
+    Args:
+        output: the run's output.
+        project: the tracker's project; None: see `names.project_of`.
+        samples: the most rollouts in a table; 0: no table.
+        every_s: seconds between measures.
+    """
+
+    def __init__(
+        self,
+        link: TrackerLink,
+        output: RunOutput,
+        *,
+        project: str | None = None,
+        samples: int = 32,
+        every_s: float = _EVERY_S,
+        end_s: float = _END_S,
+    ) -> None:
+        self._link = link
+        self._output = output
+        self._project = project_of(link.tracker, project)
+        self._samples: Reservoir[Row] = Reservoir(samples)
+        self._table_at = 1
+        self._recent = Recent()
+        self._every_s, self._end_s = every_s, end_s
+        self._summary: RunSummary | None = None
+        self._cut_short = asyncio.Event()
+        self._open = True
+
+    def watched(self) -> Outcomes:
+        """The output, as the collector is to have it."""
+        return WatchedOutput(self._output, self._see, self._closed)
+
+    @asynccontextmanager
+    async def live(
+        self,
+        figures: Callable[[], Figures],
+        groups: Callable[[], Mapping[str, int] | None] = lambda: None,
+    ) -> AsyncIterator[None]:
+        """Tracks the run meanwhile, and ends it at the tracker."""
+        await self._link.begin(self._run(), self._keep)
+        sending = asyncio.create_task(self._keep_sending(figures, groups))
+        try:
+            yield
+        finally:
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
+            self._send(figures(), groups(), last=True)
+            await self._link.end(
+                self._config(),
+                finished=figures().state == "finished",
+                seconds=self._end_s,
+                cut_short=self._cut_short,
+            )
+
+    def sum_up(self, summary: RunSummary) -> None:
+        """What the run came to; before `live` ends."""
+        self._summary = summary
+
+    @property
+    def lost(self) -> str:
+        """What did not arrive, as a sentence; empty where all did, as far as is known."""
+        link, unread = self._link, self._recent.unread
+        parts = []
+        if link.lost:
+            parts.append(f"{link.lost} of {link.sent} messages did not arrive")
+        if unread:
+            parts.append(f"the figures of {unread} rows could not be read")
+        return f"{link.tracker}: {' and '.join(parts)}" if parts else ""
+
+    def cut_short(self) -> None:
+        """Wait for the tracker no longer."""
+        self._cut_short.set()
+
+    def _run(self) -> TrackerRun:
+        shard, run_id = self._output.shard, self._output.run_id
+        name = run_id if shard is None else f"{run_id}-shard-{shard.index}-of-{shard.of}"
+        return TrackerRun(self._project, name, run_id, self._config(), self._known_id())
+
+    def _known_id(self) -> str:
+        """The tracker's id of this run, if an earlier session began it in the same project."""
+        known = self._about().get("trackers")
+        mine = known.get(self._link.tracker) if isinstance(known, dict) else None
+        if not isinstance(mine, dict) or mine.get("project") != self._project:
+            return ""
+        return str(mine.get("id") or "")
+
+    def _about(self) -> dict[str, Any]:
+        return read_run_file(self._output.files.run, self._output.run_id)
+
+    def _config(self) -> dict[str, Any]:
+        about = self._about()
+        return {key: about[key] for key in _CONFIG if about.get(key) is not None}
+
+    def _keep(self, begun: dict[str, Any]) -> None:
+        """Keep the tracker's id of the run in NAME.run.json, for the session that resumes it."""
+        about = self._about()
+        known = about.get("trackers")
+        others = known if isinstance(known, dict) else {}
+        mine = {key: str(begun[key]) for key in ("id", "url") if begun.get(key)}
+        mine["project"] = self._project
+        trackers = others | {self._link.tracker: mine}
+        with suppress(OutputError):  # a disk that takes nothing more ends the run by itself
+            if self._open:
+                self._output.describe(trackers=trackers)
+            elif about:  # the run was over before its tracker had begun
+                document = RunDocument(about)
+                document.say(trackers=trackers)
+                write_document(self._output.files.run, document)
+
+    def _closed(self) -> None:
+        self._open = False
+
+    def _see(self, row: bytes, completed: bool) -> None:
+        if completed:
+            self._recent.add(figures_of(row))
+        place = self._samples.place()
+        if place is not None and (sample := sample_of(row)) is not None:
+            self._samples.put(place, sample)
+
+    async def _keep_sending(
+        self, figures: Callable[[], Figures], groups: Callable[[], Mapping[str, int] | None]
+    ) -> None:
+        while True:
+            await asyncio.sleep(self._every_s)
+            self._send(figures(), groups())
+
+    def _send(
+        self, figures: Figures, groups: Mapping[str, int] | None, *, last: bool = False
+    ) -> None:
+        step = figures.tally.completed + figures.tally.failed
+        values = measures_of(figures, groups) | self._recent.take()
+        if last and self._summary is not None:
+            values |= measures_at_end(self._summary)
+        self._link.measures(step, values)
+        # Each time that twice as many rollouts have ended, so that tables stay few.
+        passed = self._samples.passed
+        if self._samples.kept and (last or passed >= self._table_at):
+            self._table_at = 2 * passed
+            self._link.table(step, COLUMNS, self._samples.kept)

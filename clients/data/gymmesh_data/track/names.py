@@ -1,0 +1,51 @@
+"""The trackers, what each needs installed, and what a run is called there."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from gymmesh_runtime.extras import Extra
+
+# The tracker's name, and the variable by which its users name a project.
+_PROJECT_IN: Final = {
+    "mlflow": "MLFLOW_EXPERIMENT_NAME",
+    "trackio": "TRACKIO_PROJECT",
+    "wandb": "WANDB_PROJECT",
+}
+TRACKERS: Final = tuple(_PROJECT_IN)
+DEFAULT_PROJECT: Final = "gymmesh"
+
+
+@dataclass(frozen=True, slots=True)
+class TrackerRun:
+    """A run as its tracker is to have it.
+
+    Attributes:
+        project: the project; MLflow calls it an experiment.
+        name: what people see.
+        group: what runs that belong together share: the shards of one.
+        config: the run's configuration, JSON values without secrets.
+        id: the tracker's own id of a run that is gone on with; empty for a new one.
+    """
+
+    project: str
+    name: str
+    group: str
+    config: dict[str, Any] = field(default_factory=dict)
+    id: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        return asdict(self)
+
+
+def extra_of(tracker: str) -> Extra:
+    """What is to be installed for a tracker of `TRACKERS`."""
+    return Extra(tracker, (tracker,))
+
+
+def project_of(tracker: str, asked: str | None) -> str:
+    """The project: as asked for, or as the tracker's own variable says, or `gymmesh`."""
+    return asked or os.environ.get(_PROJECT_IN[tracker]) or DEFAULT_PROJECT

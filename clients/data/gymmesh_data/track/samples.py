@@ -1,0 +1,126 @@
+"""Which rollouts go into a tracker's table, and what of them. Pure.
+
+The table is a uniform sample of the rollouts that have ended (algorithm R, J. Vitter, 1985), so
+that it shows the run and not its quickest rollouts.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any, Final, Generic, TypeVar
+
+from gymmesh_client import UserError
+from gymmesh_data.rollout import Json, StoredRollout, stored_rollout
+from gymmesh_responses import CodecError, loads
+from gymmesh_runtime.text import mask_secrets
+
+T = TypeVar("T")
+Row = list[str | int | float | None]
+
+COLUMNS: Final = (
+    "rollout",
+    "task",
+    "environment",
+    "repeat",
+    "reward",
+    "outcome",
+    "output tokens",
+    "prompt",
+    "answer",
+)
+_LONGEST: Final = 4000
+
+
+class Reservoir(Generic[T]):
+    """At most so many of what passes, each with the same chance."""
+
+    def __init__(self, most: int, seed: int = 0) -> None:
+        self._most = most
+        self._random = Random(seed)
+        self.passed = 0
+        self.kept: list[T] = []
+
+    def place(self) -> int | None:
+        """Something passes: the place that it is to take, or None."""
+        self.passed += 1
+        if len(self.kept) < self._most:
+            return len(self.kept)
+        place = self._random.randrange(self.passed)
+        return place if place < self._most else None
+
+    def put(self, place: int, one: T) -> None:
+        """Put it there."""
+        self.kept[place : place + 1] = [one]
+
+
+def sample_of(line: bytes) -> Row | None:
+    """What the table shows of a rollout's row, by `COLUMNS`: secrets out, long texts cut short.
+    None where it is no row that can be read.
+    """
+    try:
+        rollout = stored_rollout(loads(line), "")
+    except (CodecError, UserError):
+        return None
+    usage = rollout.row["response"].get("usage")
+    tokens = usage.get("output_tokens") if isinstance(usage, dict) else None
+    return [
+        rollout.rollout_id,
+        _shown(rollout.task_id),
+        _shown(rollout.text("environment")),
+        rollout.repeat_index,
+        None if rollout.failed else rollout.reward,
+        _shown(_outcome(rollout)),
+        tokens if isinstance(tokens, int) else None,
+        _shown(_prompt(rollout)),
+        _shown(_answer(rollout)),
+    ]
+
+
+def _outcome(rollout: StoredRollout) -> str:
+    failure = rollout.row.get("failure")
+    if not isinstance(failure, dict):
+        return rollout.text("stop_reason")
+    status = failure.get("status")
+    told = status if isinstance(status, dict) else {}
+    reason = told.get("reason") or told.get("message") or ""
+    return f"failed: {failure.get('boundary')} {reason}".rstrip()
+
+
+def _prompt(rollout: StoredRollout) -> str:
+    """What the user said last before the model did."""
+    for item in reversed(rollout.first_items):
+        if item.get("role") == "user":
+            return _text(item)
+    return ""
+
+
+def _answer(rollout: StoredRollout) -> str:
+    """What the model said last, or the tools that it called."""
+    calls: list[str] = []
+    for item in reversed(rollout.output):
+        kind = item.get("type", "message")
+        if kind == "message" and item.get("role") == "assistant":
+            return _text(item)
+        if kind == "function_call":
+            calls.append(f"{item.get('name')}({item.get('arguments')})")
+        elif calls:
+            break
+    return "\n".join(reversed(calls))
+
+
+def _text(item: Json) -> str:
+    content = item.get("content")
+    if isinstance(content, str):
+        return content
+    parts: list[Any] = content if isinstance(content, list) else []
+    texts = [part.get("text") or part.get("refusal") for part in parts if isinstance(part, dict)]
+    return "\n".join(text for text in texts if isinstance(text, str))
+
+
+def _shown(text: str) -> str:
+    """A text that every tracker takes: no secrets, no control characters but line breaks, no lone
+    surrogates, not too long.
+    """
+    text = mask_secrets(text)
+    text = "".join(one if one.isprintable() or one in "\n\t" else "�" for one in text)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 2]} …"
