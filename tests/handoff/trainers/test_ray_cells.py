@@ -150,40 +150,42 @@ def outcomes(groups: list[RolloutGroup]) -> dict[str, list[str]]:
     return found
 
 
-async def test_a_dead_cell_s_rollouts_fail_once_and_have_no_reward(
-    tmp_path: Path, cluster: None
-) -> None:
-    groups, before, after = await collected(tmp_path, max_attempts=1)
+def touched(groups: list[RolloutGroup]) -> int:
+    """How many rollouts the dead cell cost an attempt."""
+    retried = sum(one.message.attempt > 1 for group in groups for one in group.rollouts)
+    return retried + sum(len(group.failed) for group in groups)
+
+
+def assert_one_outcome_each(groups: list[RolloutGroup]) -> None:
+    """Four tasks with two outcomes each, of eight rollouts; what failed says why."""
     found = outcomes(groups)
     assert sorted(found) == ["t0", "t1", "t2", "t3"]
     assert all(len(one) == 2 for one in found.values()), found
-    failed = [one for group in groups for one in group.failed]
-    assert len(failed) in {len(one) for one in before.values()}
-    assert after == before  # nothing was tried again
-    assert all(one.boundary in ("AGENT", "RESOURCE") and one.why for one in failed), failed
-    ids = [one.id for group in groups for one in [*group.rollouts, *group.failed]]
-    assert len(set(ids)) == 8
+    ids = {one.id for group in groups for one in group.rollouts}
+    ids |= {one.id for group in groups for one in group.failed}
+    assert len(ids) == 8
+    assert all(one.boundary and one.why for group in groups for one in group.failed)
+
+
+async def test_a_dead_cell_s_rollouts_have_one_outcome_each(tmp_path: Path, cluster: None) -> None:
+    groups, before, _ = await collected(tmp_path, max_attempts=1)
+    assert_one_outcome_each(groups)
+    assert touched(groups) in {len(one) for one in before.values()}
 
 
 async def test_a_cell_whose_actor_alone_dies_ends_in_order(tmp_path: Path, cluster: None) -> None:
-    groups, before, after = await collected(tmp_path, max_attempts=1, at_once=False)
-    found = outcomes(groups)
-    assert sorted(found) == ["t0", "t1", "t2", "t3"]
-    assert all(len(one) == 2 for one in found.values()), found
-    assert after == before
-    ids = [one.id for group in groups for one in [*group.rollouts, *group.failed]]
-    assert len(set(ids)) == 8
+    groups, before, _ = await collected(tmp_path, max_attempts=1, at_once=False)
+    assert_one_outcome_each(groups)
+    assert touched(groups) <= max(len(one) for one in before.values())
 
 
 async def test_a_dead_cell_s_rollouts_are_tried_again_at_the_other(
     tmp_path: Path, cluster: None
 ) -> None:
     groups, before, after = await collected(tmp_path, max_attempts=3)
-    found = outcomes(groups)
-    assert found == {f"t{number}": ["completed", "completed"] for number in range(4)}
-    attempts = [one.message.attempt for group in groups for one in group.rollouts]
-    assert sorted(set(attempts)) == [1, 2]
-    assert attempts.count(2) in {len(one) for one in before.values()}
+    assert_one_outcome_each(groups)
+    assert all(not group.failed for group in groups)
+    assert touched(groups) in {len(one) for one in before.values()}
     assert set(before) == set(after)
 
 

@@ -68,9 +68,9 @@ def prompts() -> list[dict[str, Any]]:
 
 
 def made(count: int) -> tuple[Any, list[str]]:
-    return prepare_generator_input(
-        prompts(), count, {"temperature": 0.7, "max_generate_length": 8}, "gymmesh", "train", 3
-    )
+    sampling = {"temperature": 0.7, "max_generate_length": 8}
+    batch, uids = prepare_generator_input(prompts(), count, sampling, "gymmesh", "train", 3)
+    return batch, list(uids)
 
 
 async def test_skyrl_takes_what_is_generated_for_its_own_input() -> None:
