@@ -140,15 +140,16 @@ def main() -> None:
     parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.measure:
-        _measure(*chosen.measure[:2], Path(chosen.measure[2]))
+        kind, name, source = chosen.measure
+        _measure(kind, name, Path(source))
         return
     with tempfile.TemporaryDirectory(dir=chosen.folder) as folder:
-        source = Path(folder) / "rows.jsonl"
-        with source.open("wb") as out:
+        rows = Path(folder) / "rows.jsonl"
+        with rows.open("wb") as out:
             for number in range(chosen.rows):
                 out.write(orjson.dumps(row_of(number)) + b"\n")
-        megabytes = source.stat().st_size / 1e6
-        lines = _lines(chosen.only.split(","), source)
+        megabytes = rows.stat().st_size / 1e6
+        lines = _lines(chosen.only.split(","), rows)
     head = ["export", "records", "MB of input a second of CPU", "CPU, to copying the rows"]
     head += ["CPU, to the same by hand", "memory, MB"]
     text = f"{chosen.rows:,} rows, {megabytes:,.0f} MB:\n\n{table(head, lines)}\n\n{machine()}"

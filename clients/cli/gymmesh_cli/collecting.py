@@ -7,10 +7,15 @@ import contextlib
 import signal
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gymmesh_cli.exits import DONE, INTERRUPTED, NOTHING_DONE, WITH_FAILURES, say
 from gymmesh_cli.logs import logged_to
@@ -21,7 +26,6 @@ from gymmesh_cli.session import MeshPlan, connector
 from gymmesh_cli.task_choice import TaskChoice, choose_tasks
 from gymmesh_cli.terminal import echo, echo_json, one_line
 from gymmesh_cli.track_options import TrackOptions
-from gymmesh_cli.tracking import tracked, tracking_of
 from gymmesh_client import (
     CollectOptions,
     Collector,
@@ -47,6 +51,9 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.serving import MetricsEndpoint
 from gymmesh_runtime.serving import run as run_loop
 from gymmesh_runtime.telemetry import LogFormat
+
+if TYPE_CHECKING:
+    from gymmesh_data.track import Tracking
 
 _HAND_OVER_S: Final = 60.0
 
@@ -176,7 +183,7 @@ async def _collect_with(
     kept_at.unlink(missing_ok=True)
     requested = _requested(own, options.repeats, output)
     metrics.COLLECTOR_ROLLOUTS_REQUESTED.set(requested)
-    tracking = None if command.track is None else tracking_of(command.track, output)
+    tracking = _tracking(command.track, output)
     collector = Collector(
         connector(mesh, held=True),
         output if tracking is None else tracking.watched(),
@@ -203,7 +210,7 @@ async def _collect_with(
         output.describe(configuration=configuration, options=options)
         _describe_tasks(output, command, reader, chosen, requested)
         if tracking is not None:
-            await stack.enter_async_context(tracked(tracking, collector))
+            await stack.enter_async_context(_tracked(tracking, collector))
         await stack.enter_async_context(_services_said(mesh, output))
         tasks = TaskFile(reader, command.tasks, command.limit, chosen.lines_skipped, shard)
         await collector.run(tasks)
@@ -350,6 +357,21 @@ def interrupts_of(collector: Collector) -> Iterator[None]:
     finally:
         for number in numbers:
             loop.remove_signal_handler(number)
+
+
+def _tracking(track: TrackOptions | None, output: RunOutput) -> Tracking | None:
+    """The tracking of the run, whose code is imported only where it is asked for."""
+    if track is None:
+        return None
+    from gymmesh_cli.tracking import tracking_of
+
+    return tracking_of(track, output)
+
+
+def _tracked(tracking: Tracking, collector: Collector) -> AbstractAsyncContextManager[None]:
+    from gymmesh_cli.tracking import tracked
+
+    return tracked(tracking, collector)
 
 
 def _requested(ids: list[str], repeats: int, output: RunOutput) -> int:

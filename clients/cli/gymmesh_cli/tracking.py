@@ -27,10 +27,12 @@ async def tracked(tracking: Tracking, collector: Collector) -> AsyncIterator[Non
         return collector.group_stream.store.counts() if collector.options.hand_out else None
 
     async with tracking.live(collector.figures, groups):
-        yield
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, tracking.cut_short)
+        try:
+            yield
+        finally:
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, tracking.cut_short)
     if tracking.lost:
         echo(f"gym-cli: {one_line(tracking.lost)}", err=True)
 

@@ -6,7 +6,7 @@ format of tokens has no use for. What is not asked for is checked to be JSON and
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, Final, TypeAlias, TypedDict
 
@@ -46,7 +46,7 @@ def row_reader(parts: RowParts) -> ReadRow:
     kind = _ROWS.get(parts)
     if kind is None:
         return loads
-    decode = msgspec.json.Decoder(kind).decode
+    decode: ReadRow = msgspec.json.Decoder(kind).decode
 
     def read(line: bytes) -> Any:
         try:
@@ -130,7 +130,7 @@ class _BothRow(_Row, total=False):
     response: _BothResponse
 
 
-_ROWS: Final = {
+_ROWS: Final[Mapping[RowParts, Any]] = {
     RowParts.CHAT: _ChatRow,
     RowParts.TOKENS: _TokensRow,
     RowParts.CHAT_AND_TOKENS: _BothRow,

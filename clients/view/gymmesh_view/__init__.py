@@ -3,7 +3,7 @@
 sources.py       what is to be shown: runs and files
 following.py     what is new in a run or a file, from where the last ended
 summary.py       what the index keeps of a row (pure)
-tables.py        the index's tables; indexing.py fills them in a thread
+tables.py        the index's tables; indexing.py fills them in a thread, with trace_actors.py
 filters.py       which rollouts, in which order (pure); store.py asks the index for them
 detail.py        one rollout as the page shows it (pure), with conversation.py, call_tokens.py and
                  images.py; traced.py adds what a trace knows

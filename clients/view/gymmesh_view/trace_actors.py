@@ -19,6 +19,7 @@ from gymmesh_client.traces.blocks import decode_events, scan_blocks
 from gymmesh_view.summary import clean
 from gymmesh_view.tables import Names
 
+# A writer's block holds one attempt at least, and closes at a quarter of a MiB.
 _MOST_IN_BLOCK: Final = 1 << 31
 
 
@@ -46,10 +47,10 @@ def spoken_in(rows: Path, position: int) -> Iterator[tuple[list[Spoken], int]]:
         with mapped(fd) as data:
             for block in scan_blocks(data, position):
                 try:
-                    content = decompressor.decompress(
-                        data[block.start : block.end], max_output_size=_MOST_IN_BLOCK
-                    )
-                    yield list(_spoken(content)), block.end
+                    frame = data[block.start : block.end]
+                    known = 0 <= zstandard.frame_content_size(frame) <= _MOST_IN_BLOCK
+                    found = list(_spoken(decompressor.decompress(frame))) if known else []
+                    yield found, block.end
                 except (zstandard.ZstdError, MemoryError, ValueError, DecodeError):
                     yield [], block.end
     finally:

@@ -251,15 +251,15 @@ class RolloutContext:
             if reward is not None:
                 self.turn_rewards.append(reward)
             self._conversations.add_turn(after, reply.items)
-            completed = rollout_pb2.TurnCompleted(
-                turn=turn,
-                model_call_id=after,
-                items=reply.items,
-                reward=reward,
-                done=reply.done,
-                model_usage=reply.model_usage,
-            )
-            await self._events.emit(rollout_pb2.RolloutEvent(turn_completed=completed))
+            event = rollout_pb2.RolloutEvent()
+            completed = event.turn_completed
+            completed.turn, completed.model_call_id = turn, after
+            add_items(completed.items, reply.items)
+            if reward is not None:
+                completed.reward = reward
+            completed.done = reply.done
+            completed.model_usage.extend(reply.model_usage)
+            await self._events.emit(event)
             return TurnAnswer(tuple(reply.items), reward, reply.done)
 
     async def annotate(self, key: str, value: Any, call: ModelCall | None = None) -> None:

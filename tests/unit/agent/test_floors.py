@@ -12,7 +12,7 @@ ROOM = Path(gymmesh_agent.__file__).parent
 #: From the roof down. A file imports its own floor and those below, never one above.
 FLOORS = (
     ("service",),
-    ("attempt", "scope", "tool_loop"),
+    ("attempt", "tool_loop"),
     ("agent", "context"),
     ("environment.session", "model.client", "model.conversation", "telemetry"),
     (

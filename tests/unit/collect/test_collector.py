@@ -15,7 +15,7 @@ LONG = 1000.0
 
 
 async def due(timer: SendTimer) -> bool:
-    return await asyncio.wait_for(timer.wait(), 10)
+    return await asyncio.wait_for(timer.wait(), 60)
 
 
 async def waits(timer: SendTimer) -> asyncio.Task[bool]:

@@ -44,7 +44,7 @@ class Reader:
         return reader
 
     async def next(self) -> agent_pb2.CollectRequest:
-        return await asyncio.wait_for(anext(self._messages), 10)
+        return await asyncio.wait_for(anext(self._messages), 60)
 
     async def started(self) -> list[str]:
         return [start.request.rollout_id for start in (await self.next()).starts.starts]

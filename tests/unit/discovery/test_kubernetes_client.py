@@ -18,7 +18,7 @@ from gymmesh_discovery.config import KubernetesConfig
 from tests.support.certificates import Authority
 
 HOST: Final = "127.0.0.1"
-_BOUND_S: Final = 10.0  # TLS would wait 30
+_BOUND_S: Final = 25.0  # TLS would wait 30
 _GONE: Final = {"type": "ERROR", "object": {"code": 410, "message": "too old"}}
 _ANSWER: Final = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 

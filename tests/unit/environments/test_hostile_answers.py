@@ -79,7 +79,7 @@ def _matching(mode: str) -> Case:
 def _choosing(mode: str, **row: Any) -> Case:
     options = [{"A": "Circle"}, {"B": "a square"}]
     row = {"options": options, "expected_answer": "A", "grading_mode": mode} | row
-    return Case(lambda: McqaEnvironment(pattern_timeout_s=0.5), row)
+    return Case(lambda: McqaEnvironment(pattern_timeout_s=4.0), row)
 
 
 CASES: dict[str, Case] = {

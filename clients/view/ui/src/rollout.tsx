@@ -3,7 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { Conversation } from "./conversation";
 import { duration, instant, number, plain, reward, words } from "./format";
-import { hrefOf } from "./route";
+import { hrefOf, parseRoute } from "./route";
 import { go, useAnswer, useKeys, useSource } from "./state";
 import { Block, Plain } from "./text";
 import { Timeline } from "./timeline";
@@ -26,7 +26,8 @@ export function RolloutView({ rollout, query }: { rollout: string; query: URLSea
     go("rollout", [next.key], changed, true);
   };
   const back = () => {
-    const table = new URLSearchParams(query);
+    // As the address is now: a key may come before the page has followed the address.
+    const table = parseRoute(location.hash).query;
     table.delete("view");
     go("table", [], table);
   };

@@ -311,7 +311,9 @@ def sampling_seed(seed: int, attempt: int, call_id: str) -> int:
 
 
 def _delta(call_id: str, piece: model_pb2.ResponseDelta) -> rollout_pb2.RolloutEvent:
-    delta = rollout_pb2.OutputDelta(call_id=call_id, output_index=piece.output_index)
+    event = rollout_pb2.RolloutEvent(ignorable=True)
+    delta = event.output_delta
+    delta.call_id, delta.output_index = call_id, piece.output_index
     kind = piece.WhichOneof("delta")
     if kind == "text":
         delta.text = piece.text
@@ -319,4 +321,4 @@ def _delta(call_id: str, piece: model_pb2.ResponseDelta) -> rollout_pb2.RolloutE
         delta.arguments = piece.arguments
     elif kind == "reasoning":
         delta.reasoning = piece.reasoning
-    return rollout_pb2.RolloutEvent(output_delta=delta, ignorable=True)
+    return event

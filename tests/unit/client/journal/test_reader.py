@@ -64,6 +64,7 @@ def test_every_rollout_is_found(tmp_path: Path, layout: dict[str, Any]) -> None:
         assert run.get_rollout(name(300)) is None
         assert run.get("t-7") == run.get_rollout(name(7))
         assert [len(row["text"]) for row in run.rows()] == list(range(300))
+        assert [json.loads(line) for line in run.lines()] == list(run.rows())
         assert (run.task_rollouts("t-9"), run.task_rollouts("t-999")) == ([name(9)], [])
     assert files.index.exists()
 

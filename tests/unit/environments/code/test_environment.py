@@ -60,7 +60,7 @@ async def test_a_tool_s_program_that_does_not_end() -> None:
 
 
 async def test_sessions_side_by_side_while_one_is_hostile() -> None:
-    async with served(CodeEnvironment(tool_run_s=6.0)) as mesh:
+    async with served(CodeEnvironment(tool_run_s=12.0), tool_timeout_s=120.0) as mesh:
         hostile = (await mesh.create(ROW)).session_id
         other = (await mesh.create(ROW)).session_id
         bomb = {"code": "import os\nwhile True:\n  try: os.fork()\n  except OSError: pass"}
