@@ -20,7 +20,7 @@ from gymmesh_mesh.compose import ServiceSpec
 from gymmesh_mesh.layout import ProcessPlan
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-START_S: Final = 60.0
+START_S: Final = 240.0
 _AGAIN_S: Final = (0.2, 1.0)
 
 

@@ -20,7 +20,7 @@ from tests.support.cli import gym
 
 REPOSITORY = Path(__file__).parents[2]
 SHOP = REPOSITORY / "examples/first_environment/shop.py"
-BOUND_S = 90.0
+BOUND_S = 240.0
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from tests.deploy.chart import VALUE_FILES, Chart, Rendered
 from tests.support.certificates import Authority, Pair
 
 HOST: Final = "127.0.0.1"
-BOUND_S: Final = 60.0
+BOUND_S: Final = 240.0
 TLS_SECRET: Final = ("--set=tls.mode=secret", "--set=tls.secret=own", "--set=tls.insecure=false")
 SAMPLER: Final = "OTEL_TRACES_SAMPLER"
 

@@ -42,7 +42,7 @@ _THEIRS = dict(
         strict=True,
     )
 )
-_START_S = 60.0
+_START_S = 240.0
 _TOOL_SERVER = Path(__file__).parents[1] / "unit" / "environments" / "mcp" / "tool_server.py"
 
 
@@ -63,7 +63,7 @@ async def nemo(whose: str, kind: str) -> AsyncIterator[str]:
         yield line.decode().strip()
     finally:
         process.terminate()
-        await asyncio.wait_for(process.wait(), 60)
+        await asyncio.wait_for(process.wait(), 240)
 
 
 def recorded(golden_dir: Path, kind: str) -> list[tuple[rollout_pb2.Task, dict[str, Any]]]:
@@ -182,6 +182,6 @@ async def _collect(folder: Path, tasks: str) -> list[dict[str, Any]]:
         "--input", tasks, "--output", "out.jsonl",
         cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
-    said, _ = await asyncio.wait_for(process.communicate(), 60)
+    said, _ = await asyncio.wait_for(process.communicate(), 240)
     assert process.returncode == 0, said.decode()
     return [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]

@@ -24,7 +24,7 @@ from tests.support.ports import free_port
 from tests.unit.runtime.probe import DISCOVERY, MODEL, instance_at, served, until
 from tests.unit.runtime.probe_service import ProbeService
 
-BOUND_S = 60.0
+BOUND_S = 240.0
 
 
 @pytest.fixture(autouse=True)

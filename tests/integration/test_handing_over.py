@@ -23,7 +23,7 @@ from tests.unit.runtime.probe import DISCOVERY, instance_at, until
 from tests.unit.runtime.registry import registering
 
 RESOURCE = "gymmesh.resource.v1.ResourceService"
-BOUND_S = 60.0
+BOUND_S = 240.0
 
 
 class Notebook(Environment[list[str]]):

@@ -14,7 +14,7 @@ from gymmesh_model import ModelConfig
 from gymmesh_resource import EnvironmentConfig
 from gymmesh_responses import params_from_json
 
-BOUND_S = 60.0
+BOUND_S = 240.0
 LOUD = """
 import logging
 from gymmesh_resource import Environment

@@ -29,7 +29,7 @@ from gymmesh_runtime.config import Secret
 from tests.support import endpoint as fake
 from tests.support.endpoint import FakeEndpoint, Seen
 
-BOUND_S = 60.0
+BOUND_S = 240.0
 
 ENVIRONMENT = '''
 from gymmesh_resource import Environment, Verdict, tool

@@ -28,7 +28,7 @@ ROLLOUTS: Final = 400
 # So many have ended before the kill.
 BEFORE: Final = 40
 CONCURRENCY: Final = 20
-BOUND_S: Final = 60.0
+BOUND_S: Final = 240.0
 RUN_S: Final = 300.0
 REASONS: Final = {"PEER_UNAVAILABLE", "MUX_BROKEN"}
 #: Where a rollout can be hurt by the death of its environment.

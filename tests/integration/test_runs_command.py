@@ -19,7 +19,7 @@ from tests.support import endpoint as fake
 from tests.support.cli import Bench, Ended, ended, gym, rows_of, solve, start
 from tests.support.endpoint import FakeEndpoint, Seen
 
-BOUND_S = 60.0
+BOUND_S = 240.0
 
 
 class Gated:

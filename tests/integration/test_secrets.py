@@ -35,7 +35,7 @@ JUDGE_KEY = "sk-judge-abcdefgh"
 # As a URL's user and password are sent.
 PAIR = base64.b64encode(f"me:{PASSWORD}".encode()).decode()
 SECRETS = (KEY, HEADER, PASSWORD, PAIR, JUDGE_KEY)
-BOUND_S = 60.0
+BOUND_S = 240.0
 
 ENVIRONMENT = '''
 from gymmesh_resource import Environment, Verdict

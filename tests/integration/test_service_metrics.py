@@ -32,7 +32,7 @@ from tests.support.scraping import Counted, samples
 from tests.unit.client.test_collect import collector, good, tasks
 from tests.unit.runtime.probe import until
 
-BOUND_S = 60.0
+BOUND_S = 240.0
 
 
 @pytest.fixture

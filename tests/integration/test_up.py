@@ -276,7 +276,7 @@ async def test_workers_go_when_their_parent_is_killed() -> None:
         sys.executable, "-c", PARENT, stdout=asyncio.subprocess.PIPE, cwd=REPOSITORY
     )
     assert parent.stdout is not None
-    line = await asyncio.wait_for(parent.stdout.readline(), 60)
+    line = await asyncio.wait_for(parent.stdout.readline(), 240)
     pids = [int(text) for text in line.split()]
     assert len(pids) == 4
     assert all(alive(pid) for pid in pids)
@@ -341,9 +341,9 @@ async def test_a_host_that_others_can_reach_is_said_on_stderr(
         cwd=REPOSITORY,
     )
     assert mesh.stdout is not None
-    assert b"SERVICE" in await asyncio.wait_for(mesh.stdout.readline(), 60)
+    assert b"SERVICE" in await asyncio.wait_for(mesh.stdout.readline(), 240)
     mesh.send_signal(signal.SIGINT)
-    _, said = await asyncio.wait_for(mesh.communicate(), 60)
+    _, said = await asyncio.wait_for(mesh.communicate(), 240)
     assert mesh.returncode == 0
     lines = said.decode().splitlines()
     assert len(lines) == sentences, said

@@ -1,9 +1,10 @@
-"""How much memory a profile takes as the rows grow, with the same tasks and with more of them.
+"""How much memory a profile takes as the rows grow, or a reverification.
 
-    python tests/scale/bench_profile.py [--rows N]
+    python tests/scale/bench_profile.py [--rows N] [--reverify]
 
 Makes a file of N rows with eight repeats a task, and profiles its first tenth and all of it, each
-in a process of its own: the most memory, and what each row more took.
+in a process of its own: the most memory, and what each row more took. With --reverify the rows are
+judged again, by string match in the same process, and written with their verdicts.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import resource
 import subprocess
 import sys
 import tempfile
+from contextlib import redirect_stdout, suppress
+from io import StringIO
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,6 +37,8 @@ def _row(number: int) -> dict[str, Any]:
             "usage": {"input_tokens": 100, "output_tokens": number % 5000},
         },
         "reward": float(number % 3 == 0),
+        "expected_answer": f"It is {number}.",
+        "extraction_mode": "full_response",
         "task_id": f"task-{task}",
         "rollout_id": f"ro-{number}",
         "repeat_index": repeat,
@@ -49,14 +54,29 @@ def _measure(path: Path) -> None:
     print(made.totals.completed, most)
 
 
+def _measure_reverify(path: Path) -> None:
+    from gymmesh_cli.main import cli
+
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "judged.jsonl"
+        command = ["reverify", str(path), "--output", str(output), "--json"]
+        command += ["--set", "environments.sums.use=string_match"]
+        with redirect_stdout(StringIO()), suppress(SystemExit):
+            cli.main(command, standalone_mode=False)
+        with output.open("rb") as judged:
+            rows = sum(1 for _ in judged)
+    print(rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+
+
 def main() -> None:
     """Runs the bench."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--reverify", action="store_true", help="judge the rows again instead")
     parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.measure:
-        _measure(chosen.measure)
+        (_measure_reverify if chosen.reverify else _measure)(chosen.measure)
         return
     found: list[tuple[int, float]] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -66,6 +86,7 @@ def main() -> None:
                 for number in range(rows):
                     out.write(orjson.dumps(_row(number)) + b"\n")
             command = [sys.executable, __file__, "--measure", str(path)]
+            command += ["--reverify"] if chosen.reverify else []
             said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
             read, most = said.split()
             found.append((int(read), float(most)))

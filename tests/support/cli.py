@@ -17,7 +17,7 @@ from tests.support import endpoint as fake
 from tests.support.endpoint import Seen
 from tests.support.forked import fork
 
-BOUND_S = 100.0
+BOUND_S = 240.0
 _SUMS = Path(__file__).with_name("sums.py")
 
 

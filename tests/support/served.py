@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).parents[2]
-START_S: Final = 60.0
+START_S: Final = 240.0
 
 
 @dataclass

@@ -31,6 +31,7 @@ from aiohttp import web
 from gymmesh_client import UserError, completed_row
 from gymmesh_model.config import ModelConfig
 from gymmesh_responses import CodecError, dumps, loads
+from gymmesh_runtime.addresses import exposure
 from gymmesh_trainers.collecting import TrainerCollector
 from gymmesh_trainers.place import Model, Place
 from gymmesh_trainers.rollouts import FailedRollout
@@ -92,6 +93,7 @@ class NemoAgent:
             }
             if _COLLECTED not in theirs:
                 return _answer(said, 502)
+            row.pop("reward", None)  # a row that was a rollout once may have its old one
             return _answer({**row, **theirs, **said, **_failure_keys(rollout)}, 200)
         return _answer({**completed_row(rollout.task.message, rollout.message), **theirs}, 200)
 
@@ -157,10 +159,18 @@ def _answer(body: Any, status: int) -> web.Response:
 @click.option("--model", help="Instead: the policy's endpoint, as http://HOST:PORT/v1.")
 @click.option("--host", default="127.0.0.1", show_default=True)
 @click.option("--port", type=int, required=True)
-def main(environment: str, head: str | None, model: str | None, host: str, port: int) -> None:
+@click.option("--insecure", is_flag=True, help="Allow a --host that other machines can reach.")
+def main(
+    environment: str, head: str | None, model: str | None, host: str, port: int, insecure: bool
+) -> None:
     """Serve an environment as an agent of NeMo Gym."""
     if (head is None) == (model is None):
         raise click.UsageError("give either --head or --model")
+    # NeMo Gym's servers speak plain HTTP among themselves, and so must this one.
+    if said := exposure("the agent", host, "run rollouts"):
+        if not insecure:
+            raise click.UsageError(f"{said}; --insecure allows it")
+        click.echo(said, err=True)
 
     async def application() -> web.Application:
         policy: Model | None = model if head is None else await policy_of_head(head)

@@ -101,7 +101,7 @@ async def probe_process() -> AsyncIterator[tuple[Process, str]]:
     )
     try:
         assert process.stdout is not None
-        line = await asyncio.wait_for(process.stdout.readline(), 60)
+        line = await asyncio.wait_for(process.stdout.readline(), 240)
         yield process, line.decode().strip()
     finally:
         with suppress(ProcessLookupError):

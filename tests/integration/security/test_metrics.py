@@ -20,7 +20,7 @@ from tests.support.cli import gym
 from tests.support.docs import ROOT, read_page
 from tests.support.ports import free_port
 
-BOUND_S = 60.0
+BOUND_S = 240.0
 SHOWN = "127.0.0.1:9402"
 KNOWN = ("ca_file", "cert_file", "key_file")
 

@@ -34,7 +34,7 @@ from gymmesh_runtime.serve import ServeOptions, serving
 from gymmesh_runtime.serving.service import Service
 
 Reason = errors_pb2.ErrorReason
-BOUND_S = 60.0
+BOUND_S = 240.0
 TASK = rollout_pb2.Task(task_id="t", environment="math", payload_json=b'{"expected_answer": "4"}')
 
 

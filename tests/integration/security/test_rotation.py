@@ -22,7 +22,7 @@ from gymmesh_runtime.security import SecurityConfig, TlsConfig
 from tests.support.certificates import Authority, Pair
 from tests.unit.runtime.probe import until
 
-BOUND_S = 60.0
+BOUND_S = 240.0
 AT_A_TIME = 8
 
 

@@ -119,7 +119,7 @@ async def fail(behaviour: str) -> None:
         raise TimeoutError(SECRET_WORDS)
 
 
-async def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
+async def until(condition: Callable[[], object], seconds: float = 120.0) -> None:
     """Waits until something holds that says nothing when it comes about."""
     for _ in range(int(seconds / 0.01)):
         if condition():

@@ -19,7 +19,7 @@ from gymmesh_runtime.wire.options import MAX_MESSAGE_BYTES
 from tests.unit.runtime.probe import MODEL, PATHS, instance_at, served, stream, unary
 
 AGENT: Final = "gymmesh.agent.v1.AgentService"
-BOUND_S: Final = 60.0
+BOUND_S: Final = 240.0
 #: What fills a message: one text, of which each path makes a copy or two.
 TEXT: Final = "x" * MAX_MESSAGE_BYTES
 

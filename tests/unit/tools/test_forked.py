@@ -43,7 +43,7 @@ async def test_a_signal_ends_it(number: signal.Signals) -> None:
     assert isinstance(process, ForkedProcess)
     assert os.getsid(process.pid) == process.pid
     assert process.stdout is not None
-    assert await asyncio.wait_for(process.stdout.readline(), 60)
+    assert await asyncio.wait_for(process.stdout.readline(), 240)
     assert process.returncode is None
     process.send_signal(number)
     done = await ended(process)

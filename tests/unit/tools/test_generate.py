@@ -79,7 +79,7 @@ def test_stubs_are_typed_importable_and_complete(proto_root: Path) -> None:
         cwd=proto_root / "python",
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=True,
     )
     assert out.stdout == "LampServiceStub\n"

@@ -21,7 +21,7 @@ def loaded_by(code: str) -> set[str]:
     """The modules that a fresh interpreter imports for `code`, and not without it."""
     shown = f"import sys; before = set(sys.modules)\n{code}\nprint(*set(sys.modules) - before)"
     out = subprocess.run(
-        [sys.executable, "-c", shown], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", shown], capture_output=True, text=True, timeout=300, check=True
     )
     return set(out.stdout.split())
 

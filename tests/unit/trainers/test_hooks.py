@@ -7,8 +7,9 @@ from typing import Any
 
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
+from click.testing import CliRunner
 
-from gymmesh_trainers import ScriptedBackend, TokenBackend
+from gymmesh_trainers import ScriptedBackend, TokenBackend, nemo_rl
 from gymmesh_trainers.nemo_rl import NemoAgent, policy_of_head
 from gymmesh_trainers.skyrl import GymmeshGenerator
 from tests.unit.trainers.char_model import EOS, CharTokenizer, ScriptEngine
@@ -49,6 +50,19 @@ async def test_nemo_rl_is_told_of_a_failure_and_no_reward() -> None:
         assert answer.status == 502
         found = await answer.json()
     assert found["boundary"] == "MODEL"
+    assert "reward" not in found
+
+
+async def test_a_collected_row_that_fails_keeps_no_reward_of_an_earlier_time() -> None:
+    agent = NemoAgent(Sums(), model=ScriptedBackend([]), max_attempts=1)
+    row = {**rows(1)[0], "_ng_rollout_index": 0, "reward": 1.0}
+    async with (
+        TestClient(TestServer(agent.application())) as client,
+        client.post("/run", json=row) as answer,
+    ):
+        assert answer.status == 200
+        found = await answer.json()
+    assert found["_ng_failure_class"].startswith("MODEL/")
     assert "reward" not in found
 
 
@@ -104,3 +118,11 @@ async def test_skyrl_gets_a_row_for_each_prompt_in_order() -> None:
     assert client.asked[0]["sampling_params"]["temperature"] == 0.5
     lengths = {len(one["session_ids"]) for one in client.asked}
     assert lengths == {1}
+
+
+def test_the_agent_listens_for_other_machines_only_where_that_is_allowed() -> None:
+    given = ["--environment", "math", "--model", "http://127.0.0.1:1/v1", "--port", "0"]
+    result = CliRunner().invoke(nemo_rl.main, [*given, "--host", "0.0.0.0"])
+    assert result.exit_code == 2
+    assert "NO AUTHENTICATION, NO ENCRYPTION: the agent on 0.0.0.0" in result.output
+    assert "--insecure allows it" in result.output

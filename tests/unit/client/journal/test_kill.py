@@ -13,7 +13,7 @@ from gymmesh_client import open_run
 from gymmesh_responses import loads
 
 ROLLOUTS = 4000
-BOUND_S = 60
+BOUND_S = 240.0
 
 
 def collect(path: Path, layout: tuple[int, bool], kill_after: int | None) -> list[bytes]:

@@ -224,7 +224,7 @@ def test_without_the_library_it_is_said_what_to_install() -> None:
         "except ValueError as error: print(error)\n"
     )
     command = [sys.executable, "-c", source]
-    said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    said = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout
     assert said.startswith("environments.e.mcp: ")
     assert "pip install 'gymmesh[mcp]'" in said
 
