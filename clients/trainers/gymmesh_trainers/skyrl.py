@@ -8,7 +8,7 @@ A row's task is the JSON text under `env_extras.task`, or else its prompt with t
 
 Interface: SkyRL 0.3, `skyrl.train.generators.base.GeneratorInterface`, whose `generate` takes and
 gives dictionaries; nothing of SkyRL is imported. Tried with SkyRL's own input, interface of an
-engine and metrics; not in its trainer, which wants GPUs.
+engine and checks of the output; not in its trainer, which wants GPUs.
 """
 
 from __future__ import annotations

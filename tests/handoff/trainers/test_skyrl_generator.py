@@ -9,6 +9,7 @@ import pytest
 from skyrl.backends.skyrl_train.inference_servers.base import InferenceEngineInterface
 from skyrl.train.generators.base import GeneratorInterface
 from skyrl.train.generators.utils import (
+    concatenate_generator_outputs,
     get_metrics_from_generator_output,
     prepare_generator_input,
 )
@@ -93,7 +94,9 @@ async def test_skyrl_takes_what_is_generated_for_its_own_input() -> None:
     metrics = get_metrics_from_generator_output(first, uids)
     assert metrics["avg_score"] == 0.5
     assert metrics["pass_at_n"] == 0.5
-    assert second["rollout_metrics"] == {"gymmesh/paths_left_out": 0}
+    whole = concatenate_generator_outputs([first, second])  # which validates it, too
+    assert len(whole["response_ids"]) == 8
+    assert whole["rollout_metrics"]["gymmesh/paths_left_out"] == 0
 
 
 async def test_a_failed_rollout_is_no_row_of_skyrl() -> None:
