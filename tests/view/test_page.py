@@ -280,6 +280,23 @@ def test_the_keyboard_does_it_all(page: Any) -> None:
     assert not page.get_by_role("dialog", name="Keys").is_visible()
 
 
+def test_a_key_knows_what_the_key_just_before_it_did(page: Any) -> None:
+    page.keyboard.press("j")
+    page.keyboard.press("x")
+    page.keyboard.press("j")
+    # The second key comes before the screen is drawn anew.
+    page.evaluate(
+        """async () => {
+            const press = (key) => document.activeElement.dispatchEvent(
+                new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
+            press("x");
+            for (let turn = 0; turn < 5; turn += 1) await null;
+            press("d");
+        }"""
+    )
+    page.wait_for_selector(".pairs")
+
+
 def test_j_goes_on_to_the_next_page(page: Any) -> None:
     page.locator("a.open").last.focus()
     page.keyboard.press("j")

@@ -1,7 +1,7 @@
 // What all parts of the page share: the data, the route, the theme, and waiting for an answer.
 
 import { createContext } from "preact";
-import { useContext, useEffect, useState } from "preact/hooks";
+import { useContext, useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { hrefOf, parseRoute, type Route, type View } from "./route";
 import type { Source } from "./types";
 
@@ -85,9 +85,10 @@ export function typing(event: KeyboardEvent): boolean {
   return field || event.ctrlKey || event.metaKey || event.altKey;
 }
 
-// Keys for as long as a part of the page is there.
+// Keys for as long as a part of the page is there. They change with what is drawn, before the next
+// key can come: an effect that waits for the screen would still act on the state before.
 export function useKeys(keys: Record<string, () => void>): void {
-  useEffect(() => {
+  useLayoutEffect(() => {
     const pressed = (event: KeyboardEvent) => {
       const act = Object.hasOwn(keys, event.key) ? keys[event.key] : undefined;
       if (!act || typing(event) || document.querySelector("dialog[open]")) return;
