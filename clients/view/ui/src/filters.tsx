@@ -74,13 +74,15 @@ function Field(props: {
   const { label, name, value, set, wide = false } = props;
   const [typed, setTyped] = useState(value);
   const timer = useRef(0);
+  const latest = useRef(set); // another filter may be chosen while the timer runs
+  latest.current = set;
   useEffect(() => setTyped(value), [value]);
   useEffect(() => () => window.clearTimeout(timer.current), []);
   const put = (text: string) => {
     setTyped(text);
     window.clearTimeout(timer.current);
     if (!wide && text && !Number.isFinite(Number(text))) return;
-    timer.current = window.setTimeout(() => set(name, text), WAIT_MS);
+    timer.current = window.setTimeout(() => latest.current(name, text), WAIT_MS);
   };
   return (
     <label class={wide ? "wide" : "narrow"}>
