@@ -4,7 +4,7 @@
     python examples/grpo/train.py --model PATH --steps 500     a model of yours, on a GPU
 
 PATH is a folder of transformers, or a GGUF file, as that of the embedded model, whose weights are
-unpacked (needs `gguf`). With a model of yours the tasks have `--instructions`.
+unpacked (needs `gguf`). It is asked with `--question` and needs more `--tokens`.
 
 Writes a line of JSON for each step: mean reward, staleness (the versions by which the weights that
 sampled are behind those that learn) and how many rollouts failed.
@@ -79,7 +79,7 @@ def loaded(model: str, on_cpu: bool) -> tuple[Any, Any]:
 def run(seed: int, options: argparse.Namespace, file: Any) -> list[dict[str, Any]]:
     """Train once; the curve's lines."""
     on_cpu = not torch.cuda.is_available()
-    rows = tasks(options.most, options.instructions if options.model else "")
+    rows = tasks(options.most, options.question) if options.model else tasks(options.most)
     if options.model:
         torch.manual_seed(seed)
         tokenizer, model = loaded(options.model, on_cpu)
@@ -128,7 +128,7 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--model", help="a folder or a GGUF file; by default a tiny model")
-    parser.add_argument("--instructions", default="Answer with the number alone.")
+    parser.add_argument("--question", default="What is {} + {}?", help="of a model of yours")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--batch", type=int, default=64, help="rollouts of an optimizer step")
