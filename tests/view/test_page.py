@@ -169,8 +169,7 @@ def test_actors_and_forks_are_shown(page: Any) -> None:
 
 def test_a_failure_shows_its_cause(page: Any) -> None:
     page.get_by_label("Outcome").select_option("failed")
-    until(lambda: int(count(page)) < ALL, page)
-    page.locator("a.open").first.click()
+    page.locator("tr.failed a.open").first.click()
     failure = page.get_by_role("region", name="Failure")
     failure.wait_for()
     assert "MODEL MODEL_SERVER_ERROR" in failure.inner_text()
@@ -227,9 +226,8 @@ def test_two_runs_are_told_apart(browser: Any, tmp_path: Path) -> None:
         until(lambda: count(page) == "12", page)
         page.get_by_role("combobox", name="Run").select_option("night/rows.jsonl")
         until(lambda: count(page) == "4", page)
-        assert set(page.locator("tbody tr td:nth-child(4)").all_inner_texts()) == {
-            "night/rows.jsonl"
-        }
+        runs = page.locator("tbody tr td:nth-child(4)")
+        until(lambda: set(runs.all_inner_texts()) == {"night/rows.jsonl"}, page)
         show(page, "#/task/shop-0", ".column .conversation")
         until(lambda: page.locator(".column").count() == 4, page)
         until(lambda: page.get_by_text("day/rows.jsonl ·").count() > 0, page)
@@ -331,9 +329,9 @@ def test_themes(page: Any) -> None:
     dark = background()
     assert dark != light
     page.get_by_role("button", name="Theme: auto").click()
-    assert background() == light
+    until(lambda: background() == light, page)
     page.keyboard.press("t")
-    assert background() == dark
+    until(lambda: background() == dark, page)
     page.emulate_media(color_scheme="light")
     assert background() == dark
     page.reload()

@@ -65,19 +65,19 @@ def test_a_run_is_watched_from_its_beginning_to_its_end(browser: Any, tmp_path: 
                 opened(browser, address_of(viewer)) as page,
             ):
                 until(lambda: "running" in state(page), page)
-                assert page.get_by_text("No rollout is there yet").is_visible()
+                until(page.get_by_text("No rollout is there yet").is_visible, page)
                 model.answer(4)  # two calls are in flight, and two make a rollout
                 until(lambda: shown(page) >= 1, page)
-                assert page.locator("a.open").count() >= 1
-                first = shown(page)
+                until(lambda: page.locator("a.open").count() >= 1, page)
 
                 collecting.kill()
                 collecting.wait()
+                whole = bench.output.read_bytes().count(b"\n")
                 # As much of a row as got into the file before its collector died.
                 with bench.output.open("ab") as file:
                     file.write(b'{"responses_create_params": {"input": "half a ro')
                 until(lambda: "not ended" in state(page), page)
-                assert shown(page) == first
+                until(lambda: shown(page) == whole, page)
                 go_on(page, bench, model, tmp_path)
 
 
@@ -89,7 +89,7 @@ def go_on(page: Any, bench: Bench, model: Any, folder: Path) -> None:
         assert collecting.returncode == 0
     until(lambda: "finished" in state(page), page)
     until(lambda: shown(page) == 6, page)
-    assert len(set(page.locator("a.open").all_inner_texts())) == 6
+    until(lambda: len(set(page.locator("a.open").all_inner_texts())) == 6, page)
     page.locator("a.open").first.click()
     page.wait_for_selector(".conversation")
     assert page.locator(".item.call .tool").first.inner_text() == "calculator"
@@ -154,10 +154,10 @@ def _solver_and_critic(seen: Seen) -> fake.Send:
 
 
 def test_each_actor_has_its_conversations(browser: Any, tmp_path: Path) -> None:
-    rows = sums(4)
-    for one in rows[:2]:
+    made = sums(4)
+    for one in made[:2]:
         one["agent"] = "tool_loop"
-    tasks = write_tasks(tmp_path, rows)
+    tasks = write_tasks(tmp_path, made)
     output = tmp_path / "rollouts.jsonl"
     with endpoint(_solver_and_critic) as model:
         config = tmp_path / "base.yaml"
@@ -191,7 +191,8 @@ def test_each_actor_has_its_conversations(browser: Any, tmp_path: Path) -> None:
         until(lambda: shown(page) == 4, page)
         page.get_by_role("combobox", name="Actor", exact=True).select_option("critic")
         until(lambda: shown(page) == 2, page)
-        assert sorted(page.locator("a.open").all_inner_texts()) == ["sum-2", "sum-3"]
+        rows = page.locator("a.open")
+        until(lambda: sorted(rows.all_inner_texts()) == ["sum-2", "sum-3"], page)
         page.locator("a.open").first.click()
         page.wait_for_selector(".tabs")
         assert page.locator(".item.assistant").count() == 2
