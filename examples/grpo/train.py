@@ -2,6 +2,8 @@
 
     python examples/grpo/train.py                              a tiny model, on a CPU, in minutes
     python examples/grpo/train.py --model PATH --steps 500     a model of yours, on a GPU
+    python examples/grpo/train.py --model SmolLM2-135M-Instruct.Q4_1.gguf --steps 24 --batch 32 \\
+        --reuse 1 --tokens 16 --rate 2e-5 --output curve.jsonl
 
 PATH is a folder of transformers, or a GGUF file, as that of the embedded model, whose weights are
 unpacked (needs `gguf`). It is asked with `--question` and needs more `--tokens`.
