@@ -279,9 +279,9 @@ async def health_of(address: str, service: str = "") -> int:
 
 
 class RecordingRegistry(DiscoveryService):
-    """A registry that writes down what it is told, and the teller's health at that time.
+    """A registry that records its calls, and the caller's health at that time.
 
-    It answers a renewal once the statuses that others have seen of the teller are two.
+    It answers a renewal once others have seen two statuses of the caller.
     """
 
     def __init__(self, events: list[str], seen: list[int]) -> None:

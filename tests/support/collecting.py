@@ -185,7 +185,7 @@ async def _main(port: int) -> None:
     """Serves until it is killed; says so on standard output once it does."""
 
     def pause(event: pb.RolloutEvent) -> float | None:
-        """First attempts stop midway, so that whoever kills it finds rollouts under way."""
+        """First attempts stop midway, so that a kill finds rollouts under way."""
         return 3600.0 if event.attempt == 1 and event.sequence > 1 else None
 
     agent = CollectAgent(pause=pause)

@@ -1,6 +1,6 @@
 """A run's figures and some of its rollouts at a tracker, live: W&B, MLflow or Trackio.
 
-measures.py   what a tracker is told of a run's figures (pure)
+measures.py   a run's figures for a tracker: names and numbers (pure)
 samples.py    which rollouts go into the table of samples, and what of them (pure)
 outcomes.py   the collector's output, looked at as rows pass
 live.py       while a collector runs: measures and tables, now and then

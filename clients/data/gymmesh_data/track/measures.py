@@ -1,4 +1,4 @@
-"""What a tracker is told of a run's figures: names and numbers. Pure.
+"""A run's figures for a tracker: names and numbers. Pure.
 
 `…/recent` is of the rollouts that ended since the last time, all else of the run as a whole.
 """

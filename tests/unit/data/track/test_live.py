@@ -1,4 +1,4 @@
-"""A run that is tracked: what the tracker is told, and what is kept for the next session."""
+"""A run that is tracked: what the tracker gets, and what is kept for the next session."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def figures(tally: Tally) -> Figures:
 
 
 async def tracked(folder: Path, output: RunOutput, repeats: range) -> list[dict[str, Any]]:
-    """What a tracker is told of a session that collects these repeats."""
+    """What a tracker gets of a session that collects these repeats."""
     said, warnings = folder / "said", list[str]()
     link = TrackerLink("trackio", warnings.append, command=command(RECORDS, str(said)))
     tracking = Tracking(link, output, project="mine", samples=2)

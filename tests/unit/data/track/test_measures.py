@@ -1,4 +1,4 @@
-"""What a tracker is told of a run's figures."""
+"""What a tracker gets of a run's figures."""
 
 from __future__ import annotations
 
