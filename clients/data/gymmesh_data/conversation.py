@@ -84,6 +84,28 @@ def conversation_of(rollout: StoredRollout, style: ChatStyle | None = None) -> C
     return Conversation(writer.messages, prompt_length, tools, writer.losses, writer.token_items)
 
 
+def numbered_calls(messages: list[Json]) -> list[Json]:
+    """Messages whose tool calls are called 0, 1, 2 … instead of by their ids, so that conversations
+    can be compared: endpoints make new ids for each. What has no calls is the same object.
+    """
+    numbers: dict[Any, int] = {}
+    count = 0
+    found = []
+    for message in messages:
+        if "tool_calls" in message:
+            calls = []
+            for call in message["tool_calls"]:
+                numbers[call["id"]] = count
+                calls.append({**call, "id": count})
+                count += 1
+            message = {**message, "tool_calls": calls}
+        elif "tool_call_id" in message:
+            name = message["tool_call_id"]
+            message = {**message, "tool_call_id": numbers.get(name, name)}
+        found.append(message)
+    return found
+
+
 class _Writer:
     """Puts items together into messages."""
 

@@ -168,6 +168,19 @@ def test_the_same_answer_twice_is_left_out(tmp_path: Path) -> None:
     assert summary["left_out"] == {"the same as another": 2}
 
 
+def test_answers_that_differ_in_the_ids_of_calls_alone_are_the_same(tmp_path: Path) -> None:
+    found = [
+        row(call("add", '{"a": 1}', f"c{one}"), result(f"c{one}", "1"), text("5"), repeat=one)
+        for one in range(3)
+    ]
+    rows = write_rows(tmp_path / "rows.jsonl", found)
+    records, summary = exported(rows, "sft", ExportOptions(Selection(distinct=True)))
+    assert len(records) == 1
+    assert summary["left_out"] == {"the same as another": 2}
+    (kept,) = records
+    assert kept["messages"][2]["tool_call_id"] == "c0"
+
+
 def test_what_a_selection_leaves_out(tmp_path: Path) -> None:
     rows = write_rows(
         tmp_path / "rows.jsonl",

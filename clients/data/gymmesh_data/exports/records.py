@@ -9,7 +9,12 @@ from pathlib import Path
 
 import msgspec
 
-from gymmesh_data.conversation import ChatStyle, Conversation, conversation_of
+from gymmesh_data.conversation import (
+    ChatStyle,
+    Conversation,
+    conversation_of,
+    numbered_calls,
+)
 from gymmesh_data.exports.format import (
     Format,
     KeptOfTask,
@@ -102,7 +107,8 @@ def _chosen(
             summary.left_out["without an answer"] += 1
             continue
         if distinct:
-            digest = blake2b(line_of([said.messages, said.tools]), digest_size=16).digest()
+            told = line_of([numbered_calls(said.messages), said.tools])
+            digest = blake2b(told, digest_size=16).digest()
             if digest in known:
                 summary.left_out["the same as another"] += 1
                 continue
