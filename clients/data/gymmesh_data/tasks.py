@@ -49,7 +49,22 @@ def task_of(rollout: StoredRollout) -> Json:
 
 
 def payload_of(row: Json, known: Collection[str] = ()) -> Json:
-    """The task's further keys: all that neither a collector nor a verifier added."""
+    """The task's further keys: all that neither a collector nor a verifier added, as they were when
+    the row was judged, which may have put them right.
+    """
+    return collected_payload(row, known) | corrections_of(row)
+
+
+def corrections_of(row: Json) -> Json:
+    """The keys of the task that its last verdict put right: see docs/reverify.md."""
+    verification = row.get("verification")
+    judged = verification.get("reverified") if isinstance(verification, dict) else None
+    task = judged.get("task") if isinstance(judged, dict) else None
+    return task if isinstance(task, dict) else {}
+
+
+def collected_payload(row: Json, known: Collection[str] = ()) -> Json:
+    """As `payload_of`, but as they were when the rollout was collected."""
     evidence = evidence_keys(row, known)
     payload = {
         key: value for key, value in row.items() if key not in OWN_KEYS and key not in evidence
