@@ -30,7 +30,7 @@ from gymmesh_discovery.service import DiscoveryService
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.serve import ServeOptions, serving
 from gymmesh_runtime.wire import server
-from gymmesh_runtime.wire.aborting import Ending
+from gymmesh_runtime.wire.aborting import EndStatus
 from gymmesh_runtime.wire.mux import exchange, servicer, stream, table
 from gymmesh_runtime.wire.mux import serving as mux_serving
 from gymmesh_runtime.wire.mux.calls import Event, PeerLeaves
@@ -232,7 +232,7 @@ def _gone_with_the_last_word() -> Change:
     return _replaced(stream.GrpcStream, "read", cut)
 
 
-class _Bare(Ending):
+class _Bare(EndStatus):
     """Without the typed status."""
 
     async def send(self, rpc: Any) -> None:
@@ -303,7 +303,7 @@ def _nothing(*_: Any) -> None:
         ("the_callers_go_away", _cut_by_go_away()),
         ("the_servers_go_away", _replaced(exchange.Exchange, "leave", _nothing)),
         ("breaks_on_bytes_that_are_no_batch", _unreadable_for_nothing()),
-        ("breaks_on_an_empty_frame", _replaced(servicer, "Ending", _Bare)),
+        ("breaks_on_an_empty_frame", _replaced(servicer, "EndStatus", _Bare)),
         *(
             (case.name, _forgiving())
             for case in load_mux_cases()

@@ -21,6 +21,10 @@ _INPUT: Final = f"{_PARAMS}.input"
 _ONLY_OBJECTS: Final = frozenset((dict,))
 
 
+class WrongItem(Exception):
+    """What is wrong with an item of a rollout; the reader puts the item's place before it."""
+
+
 class StoredRollout(msgspec.Struct, frozen=True):
     """A rollout as a row has it.
 

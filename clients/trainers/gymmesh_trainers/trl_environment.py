@@ -36,7 +36,7 @@ from gymmesh_trainers.loop_thread import LoopThread
 from gymmesh_trainers.place import Place, open_environment
 from gymmesh_trainers.tasks import TaskLike, messages_of
 from gymmesh_trainers.trl import plain_prompt
-from gymmesh_trainers.trl_episode import Episode, Outcome
+from gymmesh_trainers.trl_episode import Episode, EpisodeOutcome
 from gymmesh_trainers.trl_tools import schema_of, tool_method, unsaid
 
 __all__ = ["TrlEnvironment", "TrlEnvironments"]
@@ -109,7 +109,7 @@ class TrlEnvironments:
         security: SecurityConfig | None = None,
     ) -> None:
         self.rows: list[dict[str, Any]] = []
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[EpisodeOutcome] = []
         self.counts: Counter[str] = Counter()
         self.unsaid: dict[str, list[str]] = {}
         self._stops = {tokenizer.eos_token_id, tokenizer.pad_token_id}
@@ -276,8 +276,10 @@ class TrlEnvironments:
         completions: Sequence[Any],
         completion_ids: Sequence[Sequence[int]],
         environments: Sequence[Any],
-    ) -> list[Outcome | None]:
-        async def one(completion: Any, ids: Sequence[int], environment: Any) -> Outcome | None:
+    ) -> list[EpisodeOutcome | None]:
+        async def one(
+            completion: Any, ids: Sequence[int], environment: Any
+        ) -> EpisodeOutcome | None:
             if type(environment) is not self._class or environment.episode is None:
                 return None
             episode: Episode = environment.episode

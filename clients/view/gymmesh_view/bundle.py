@@ -22,7 +22,7 @@ from gymmesh_view.filters import Filters, Sort
 from gymmesh_view.indexing import Indexer, index_path
 from gymmesh_view.reading import Reading, to_json
 from gymmesh_view.server import STATIC, static_file
-from gymmesh_view.sources import Source
+from gymmesh_view.sources import ViewSource
 from gymmesh_view.store import Store
 from gymmesh_view.summary import Json
 
@@ -43,7 +43,7 @@ class BundleSummary:
 
 
 def write_bundle(
-    sources: Sequence[Source],
+    sources: Sequence[ViewSource],
     folder: Path,
     filters: Filters,
     sort: Sort,

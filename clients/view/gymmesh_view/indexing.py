@@ -23,7 +23,7 @@ import platformdirs
 
 from gymmesh_client import UserError
 from gymmesh_view.following import Batch, FileFollower, RunFollower
-from gymmesh_view.sources import Source, labels
+from gymmesh_view.sources import ViewSource, labels
 from gymmesh_view.summary import Summary, row_of, summary_of
 from gymmesh_view.tables import TABLES, VERSION, Names, connect, delete_file, delete_row, insert
 from gymmesh_view.trace_actors import forget, join, note, spoken_in
@@ -33,7 +33,7 @@ _OLD_S: Final = 30 * 86_400
 _MOST_PROBLEMS: Final = 50
 
 
-def index_path(sources: Sequence[Source]) -> Path:
+def index_path(sources: Sequence[ViewSource]) -> Path:
     """Where the index of some sources is."""
     own = os.environ.get("GYMMESH_CACHE_DIR")
     folder = (Path(own) if own else platformdirs.user_cache_path("gymmesh")) / "view"
@@ -48,7 +48,7 @@ class Indexer:
         path: of the index.
     """
 
-    def __init__(self, sources: Sequence[Source], path: Path) -> None:
+    def __init__(self, sources: Sequence[ViewSource], path: Path) -> None:
         self._sources = sources
         self._path = path
         self._stop = threading.Event()
@@ -128,7 +128,7 @@ class Indexer:
         return self._stop.is_set()
 
     @property
-    def sources(self) -> Sequence[Source]:
+    def sources(self) -> Sequence[ViewSource]:
         """What is indexed."""
         return self._sources
 

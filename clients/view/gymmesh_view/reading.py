@@ -16,7 +16,7 @@ from gymmesh_responses import dumps
 from gymmesh_view.call_tokens import tokens_of
 from gymmesh_view.detail import detail_of, items_of_thread
 from gymmesh_view.row_places import read_row
-from gymmesh_view.sources import Source
+from gymmesh_view.sources import ViewSource
 from gymmesh_view.store import RowPlace, Store
 from gymmesh_view.summary import Json, actors_in, clean, row_of
 from gymmesh_view.traced import traced
@@ -25,7 +25,7 @@ from gymmesh_view.traced import traced
 class Reading:
     """Answers the page's questions from an index and the rows themselves."""
 
-    def __init__(self, store: Store, sources: Sequence[Source]) -> None:
+    def __init__(self, store: Store, sources: Sequence[ViewSource]) -> None:
         self.store = store
         self.sources = sources
 

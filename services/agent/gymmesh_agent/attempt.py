@@ -62,7 +62,7 @@ class AgentContext:
     background: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]]
 
 
-async def run_attempt(attempt: Attempt) -> None:
+async def run_attempt(attempt: RunningAttempt) -> None:
     """Run one attempt: send its events, the terminal one last, then close the session.
 
     The attempt has ended with the terminal event, so that closing the session delays nothing. One
@@ -115,7 +115,7 @@ def _uncancel() -> None:
         task.uncancel()
 
 
-class Attempt:
+class RunningAttempt:
     """An attempt under way: what its steps share, and the task that runs them.
 
     Args:

@@ -60,7 +60,7 @@ def _comparable(event: calls.Event) -> Any:
     match event:
         case calls.Arrived(Named() as call, payload):
             return Arrived(call.name, payload)
-        case calls.Ended(Named() as call, status):
+        case calls.CallEnded(Named() as call, status):
             answer = call.response if status is None else None
             return Ended(call.name, status, answer or b"")
         case calls.NoRoom(Named() as call, error):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gymmesh_client.tasks.checks import check_params, check_row
-from gymmesh_data.imports.items import Refused, is_answer
+from gymmesh_data.imports.items import RowRefused, is_answer
 from gymmesh_data.rollout import Json
 from gymmesh_responses import dumps
 
@@ -52,7 +52,7 @@ def task_row(imported: Imported, environment: str) -> Json:
     """A task for `gym-cli collect`. environment: of tasks that name none; may be empty.
 
     Raises:
-        Refused: it would be no task.
+        RowRefused: it would be no task.
     """
     params: Json = {"input": imported.prompt}
     if imported.tools:
@@ -64,9 +64,9 @@ def task_row(imported: Imported, environment: str) -> Json:
         row["environment"] = environment
     row |= {"responses_create_params": params} | imported.payload
     if not any(item.get("role") == "user" for item in imported.prompt):
-        raise Refused("input: has no message of the user")
+        raise RowRefused("input: has no message of the user")
     for key, problem in (*check_row(row), *check_params(params)):
-        raise Refused(f"{key}: {problem}")
+        raise RowRefused(f"{key}: {problem}")
     return row
 
 
@@ -78,10 +78,10 @@ def rollout_row(imported: Imported, environment: str, repeat: int, source: str) 
         source: the format that it was imported from.
 
     Raises:
-        Refused: the model says nothing in it.
+        RowRefused: the model says nothing in it.
     """
     if not any(is_answer(item) for item in imported.output):
-        raise Refused("the model says nothing in it; import it with --as tasks")
+        raise RowRefused("the model says nothing in it; import it with --as tasks")
     task = task_row(imported, environment)
     task_id = task.get("task_id") or made_id(task)
     params = task.pop("responses_create_params")

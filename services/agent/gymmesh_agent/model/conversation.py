@@ -71,7 +71,7 @@ class _Node(msgspec.Struct, eq=False):
             items += self.turns
 
 
-class Conversations:
+class ConversationTree:
     """All conversations of an attempt, as a tree of model calls.
 
     Args:
@@ -265,7 +265,7 @@ class Continuations:
     """
 
     def __init__(
-        self, conversation_id: str, conversations: Conversations, plan: RolloutPlan
+        self, conversation_id: str, conversations: ConversationTree, plan: RolloutPlan
     ) -> None:
         self._id = conversation_id
         self._conversations = conversations

@@ -14,7 +14,7 @@ Kind = Literal["text", "arguments", "reasoning"]
 OnDelta = Callable[[model_pb2.ResponseDelta], None]
 
 
-class Progress:
+class CallProgress:
     """One streamed call, filled by its backend.
 
     on_delta: gets each delta at once, or None when they are not read (`is_read`). begun: whether

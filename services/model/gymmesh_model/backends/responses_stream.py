@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.classify import failed_response
-from gymmesh_model.backends.progress import Kind, Progress, Surrogates
+from gymmesh_model.backends.progress import CallProgress, Kind, Surrogates
 from gymmesh_model.backends.read_response import read_response
 from gymmesh_model.errors import answer_invalid
 from gymmesh_responses import CodecError, dumps, loads, response_from_json
@@ -28,7 +28,7 @@ _LAST: Final = ("response.completed", "response.incomplete", "response.failed")
 class ResponsesReader:
     """Reads one stream. `response` is set once it `ended`."""
 
-    def __init__(self, name: str, secrets: tuple[str, ...], progress: Progress) -> None:
+    def __init__(self, name: str, secrets: tuple[str, ...], progress: CallProgress) -> None:
         self._name = name
         self._secrets = secrets
         self._progress = progress

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from gymmesh_model.config import AdaptConfig, ModelConfig
 from gymmesh_model.routing.load import LoadReport, parse_load
-from gymmesh_model.routing.pool import Endpoint, Pool
+from gymmesh_model.routing.pool import Pool, PoolEndpoint
 
 if TYPE_CHECKING:
     import aiohttp
@@ -69,7 +69,7 @@ class LoadPoll:
                 async with asyncio.timeout(_LONGEST_S):
                     await session.close()
 
-    async def _follow(self, endpoint: Endpoint, session: aiohttp.ClientSession) -> None:
+    async def _follow(self, endpoint: PoolEndpoint, session: aiohttp.ClientSession) -> None:
         could = True
         while True:
             asked, in_flight = self._pool.clock(), endpoint.in_flight

@@ -68,7 +68,7 @@ class _Running(msgspec.Struct, eq=False):
 _Done = tuple[str, Hashable, bytes, float]
 
 
-class CallTable:
+class CallRegistry:
     """The running calls and the answers kept. `clock` gives seconds, monotonic.
 
     A request_id is its caller's own: see gymmesh_runtime.security.ownership.

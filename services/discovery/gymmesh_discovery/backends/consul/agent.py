@@ -13,7 +13,7 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.extras import Extra
 
 if TYPE_CHECKING:
-    from gymmesh_discovery.backends.consul.client import Answer, ConsulClient
+    from gymmesh_discovery.backends.consul.client import ConsulAnswer, ConsulClient
 
 _log = logging.getLogger("gymmesh.discovery")
 
@@ -65,7 +65,7 @@ class ConsulAgent:
         if answer.status == 404 and "/deregister/" not in path:
             raise lease_not_found()  # forgotten since the last look
 
-    def json_of(self, answer: Answer) -> Any:
+    def json_of(self, answer: ConsulAnswer) -> Any:
         """An answer's JSON. Raises PEER_UNAVAILABLE for what is none."""
         try:
             return answer.json()

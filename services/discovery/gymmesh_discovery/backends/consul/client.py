@@ -28,7 +28,7 @@ _MAX_SHOWN: Final = 200
 Params = Sequence[tuple[str, str]]
 
 
-class Answer(NamedTuple):
+class ConsulAnswer(NamedTuple):
     """An answer of Consul's: the status, the index header and the body."""
 
     status: int
@@ -60,13 +60,13 @@ class ConsulClient:
         """Closes the connections."""
         await self._http.close()
 
-    async def read(self, path: str, params: Params = (), *, timeout: float) -> Answer:
+    async def read(self, path: str, params: Params = (), *, timeout: float) -> ConsulAnswer:
         """GET, with the answer's status as it is but for 5xx and refusals."""
         return await self._request("GET", path, params, None, timeout)
 
     async def write(
         self, path: str, params: Params = (), body: Any = None, *, timeout: float
-    ) -> Answer:
+    ) -> ConsulAnswer:
         """PUT. A body is sent as JSON."""
         data = "" if body is None else json.dumps(body)
         return await self._request("PUT", path, params, data, timeout)
@@ -77,14 +77,14 @@ class ConsulClient:
 
     async def _request(
         self, method: str, path: str, params: Params, data: str | None, timeout: float
-    ) -> Answer:
+    ) -> ConsulAnswer:
         if self._datacenter and method == "GET" and not path.startswith("/v1/agent"):
             params = [*params, ("dc", self._datacenter)]
         extra: dict[str, Any] = {"headers": self._headers, "connections_timeout": timeout}
         extra |= {"raw": True} if data is None else {"data": data}
         send = self._http.get if data is None else self._http.put
         try:
-            answer: Answer = await send(_as_it_is, path, list(params), **extra)
+            answer: ConsulAnswer = await send(_as_it_is, path, list(params), **extra)
         except TimeoutError:
             raise _away(f"Consul at {self.address} did not answer within {timeout:g} s") from None
         except (aiohttp.ClientError, OSError, consul.Timeout) as error:
@@ -95,7 +95,7 @@ class ConsulClient:
         self._check(answer, path)
         return answer
 
-    def _check(self, answer: Answer, path: str) -> None:
+    def _check(self, answer: ConsulAnswer, path: str) -> None:
         status, shown = answer.status, _shown(answer.body)
         if status in (401, 403):
             raise MeshError(
@@ -138,9 +138,9 @@ class _Http(consul.aio.HTTPClient):  # type: ignore[misc]  # it has no types
         return f"{self.base_uri}{path}{query}"
 
 
-def _as_it_is(response: Any) -> Answer:
+def _as_it_is(response: Any) -> ConsulAnswer:
     body = response.body if isinstance(response.body, bytes) else response.body.encode()
-    return Answer(response.code, response.headers.get("X-Consul-Index"), body)
+    return ConsulAnswer(response.code, response.headers.get("X-Consul-Index"), body)
 
 
 def _ssl_context(config: ConsulConfig) -> ssl.SSLContext | bool:

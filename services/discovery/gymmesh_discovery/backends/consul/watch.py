@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_discovery.backends.consul.agent import ConsulAgent, quoted
-from gymmesh_discovery.backends.consul.entry import EntryError, read_entry, read_service_name
+from gymmesh_discovery.backends.consul.entry import read_entry, read_service_name
 from gymmesh_discovery.backends.consul.query import BadIndexError, BlockingQuery, read_index
 from gymmesh_discovery.backends.consul.view import ConsulView
+from gymmesh_discovery.backends.entry import EntryError
 from gymmesh_discovery.backends.watchers import Watchers
 from gymmesh_discovery.config import ConsulConfig
 from gymmesh_discovery.counted import count_instances
@@ -22,7 +23,7 @@ from gymmesh_discovery.view import Change
 from gymmesh_runtime.errors import MeshError
 
 if TYPE_CHECKING:
-    from gymmesh_discovery.backends.consul.client import Answer
+    from gymmesh_discovery.backends.consul.client import ConsulAnswer
 
 _log = logging.getLogger("gymmesh.discovery")
 _T = TypeVar("_T")
@@ -99,7 +100,7 @@ class ConsulWatch:
         self,
         key: str,
         path: str,
-        read: Callable[[Answer], _T],
+        read: Callable[[ConsulAnswer], _T],
         take: Callable[[_T], None],
     ) -> None:
         """Repeat a blocking query for ever, and take each answer that is a new one."""
@@ -158,7 +159,7 @@ class ConsulWatch:
         self._view.interrupted(self._clock())
         self._watchers.missed()
 
-    def _index(self, answer: Answer) -> int:
+    def _index(self, answer: ConsulAnswer) -> int:
         if answer.status != 200:
             raise self._agent.client.strange(f"it answers a watch with status {answer.status}")
         try:
@@ -166,14 +167,14 @@ class ConsulWatch:
         except BadIndexError as error:
             raise self._agent.client.strange(str(error)) from None
 
-    def _read_names(self, answer: Answer) -> set[str]:
+    def _read_names(self, answer: ConsulAnswer) -> set[str]:
         names = self._agent.json_of(answer)
         if not isinstance(names, dict):
             raise self._agent.client.strange("its list of services is no map")
         prefix = self._config.prefix
         return {name for name in names if read_service_name(prefix, name) is not None}
 
-    def _read_instances(self, answer: Answer) -> list[Instance]:
+    def _read_instances(self, answer: ConsulAnswer) -> list[Instance]:
         entries = self._agent.json_of(answer)
         if not isinstance(entries, list):
             raise self._agent.client.strange("its list of instances is no list")

@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 
 from gymmesh_model.transport import (
     MAX_BODY,
-    Answer,
     Body,
     ConnectionLost,
+    HttpAnswer,
     StreamedAnswer,
     TooLarge,
 )
@@ -130,16 +130,16 @@ class InProcessTransport:
         self._headers = dict(headers)
         self._running: set[asyncio.Task[None]] = set()
 
-    async def post(self, url: str, body: Body, headers: Mapping[str, str] | None) -> Answer:
+    async def post(self, url: str, body: Body, headers: Mapping[str, str] | None) -> HttpAnswer:
         """See Transport."""
         sent = body if isinstance(body, bytes) else body()
         async with self.stream(url, sent, headers) as answer:
-            return Answer(answer.status, answer.headers, await answer.read())
+            return HttpAnswer(answer.status, answer.headers, await answer.read())
 
-    async def get(self, url: str) -> Answer:
+    async def get(self, url: str) -> HttpAnswer:
         """See Transport."""
         async with self._call("GET", url, b"", None) as answer:
-            return Answer(answer.status, answer.headers, await answer.read())
+            return HttpAnswer(answer.status, answer.headers, await answer.read())
 
     @asynccontextmanager
     async def stream(

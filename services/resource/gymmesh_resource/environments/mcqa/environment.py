@@ -16,7 +16,7 @@ from gymmesh_resource.verdicts import Verdict
 from gymmesh_resource.workers import ProcessPool, WorkerCrashed, WorkerTimeout
 from gymmesh_responses import text_of
 
-from .verdict import MODES, Mode, Question, by_patterns, choose
+from .verdict import MODES, ChoiceQuestion, Mode, by_patterns, choose
 
 __all__ = ["McqaEnvironment"]
 
@@ -101,7 +101,7 @@ class McqaEnvironment(Environment[None]):
             evidence["problem"] = "the task's pattern had to be ended on this response"
         return Verdict(float(letter == expected), evidence=evidence)
 
-    async def _by_patterns(self, text: str, task: Task, question: Question) -> str | None:
+    async def _by_patterns(self, text: str, task: Task, question: ChoiceQuestion) -> str | None:
         """The letter that the task's patterns find. Raises what ended the worker where that was
         the response's doing, and TimeoutError where it was not."""
         patterns = _patterns(task)
@@ -167,10 +167,10 @@ def _expected(task: Task) -> str:
     return expected
 
 
-def _question(task: Task) -> Question:
+def _question(task: Task) -> ChoiceQuestion:
     """The options: a list of objects from letter to text, of which null ones do not count."""
     if _patterns(task) and not task.payload.get("options"):
-        return Question(())
+        return ChoiceQuestion(())
     options = task.require("options", list)
     found: list[tuple[str, str]] = []
     for entry in options:
@@ -179,7 +179,7 @@ def _question(task: Task) -> Question:
         found += [(key.upper(), text) for key, text in entry.items() if _is_option(key, text)]
     if not found:
         raise TaskInvalid("options", "has no option with a single letter and a text")
-    return Question(found)
+    return ChoiceQuestion(found)
 
 
 def _is_option(key: str, text: Any) -> bool:

@@ -12,7 +12,7 @@ from gymmesh_resource.task import Task
 
 from .bounds import Database
 from .reading import orders_rows
-from .results import Comparison
+from .results import ComparisonRules
 
 __all__ = ["Question", "read_question"]
 
@@ -43,10 +43,10 @@ class Question:
     query_key: str
     may_be_empty: bool
 
-    def comparison(self, rule: str, columns: str, tolerance: float) -> Comparison:
+    def comparison(self, rule: str, columns: str, tolerance: float) -> ComparisonRules:
         """How its results are compared; `rule` is the option `comparison`."""
         as_set = rule == "set" or (rule == "auto" and self.query_key == "gt_sql")
-        return Comparison(
+        return ComparisonRules(
             ordered=not as_set and orders_rows(self.query),
             rows="set" if as_set else "multiset",
             columns="free" if columns == "free" else "kept",

@@ -20,8 +20,8 @@ from gymmesh_runtime.extras import Extra
 from .parsing import FORMATS, Format
 from .verdict import (
     MESSAGE,
-    Result,
     SchemaError,
+    SchemaResult,
     check_schema,
     judge,
     judge_arguments,
@@ -109,7 +109,7 @@ class StructuredOutputsEnvironment(Environment[None]):
             },
         )
 
-    async def _judge(self, rollout: Rollout) -> Result:
+    async def _judge(self, rollout: Rollout) -> SchemaResult:
         task = rollout.task
         _, schema = _schema(task)
         if _mode(task) == "text":
@@ -119,19 +119,25 @@ class StructuredOutputsEnvironment(Environment[None]):
         calls = rollout.tool_calls
         called = ", ".join(call.name for call in calls[:_NAMED])
         if not calls:
-            return Result(0.0, "missing_tool_call", "the model called no tool")
+            return SchemaResult(0.0, "missing_tool_call", "the model called no tool")
         if len(calls) > 1:  # or a model would do best to call everything
-            return Result(0.0, "multiple_tool_calls", f"expected one call, got: {called}"[:MESSAGE])
+            return SchemaResult(
+                0.0, "multiple_tool_calls", f"expected one call, got: {called}"[:MESSAGE]
+            )
         if name and calls[0].name != name:
-            return Result(0.0, "wrong_tool_name", f"expected {name!r}, got: {called}"[:MESSAGE])
+            return SchemaResult(
+                0.0, "wrong_tool_name", f"expected {name!r}, got: {called}"[:MESSAGE]
+            )
         try:
             text = bytes_to_text(calls[0].arguments_json)
         except CodecError as error:
-            return Result(0.0, "tool_arguments_parse_error", str(error)[:MESSAGE])
+            return SchemaResult(0.0, "tool_arguments_parse_error", str(error)[:MESSAGE])
         key = _text(task, "tool_payload_key")
         return await self._run(schema, judge_arguments, schema, text, key)
 
-    async def _run(self, schema: str, function: Callable[[*Ts], Result], *arguments: *Ts) -> Result:
+    async def _run(
+        self, schema: str, function: Callable[[*Ts], SchemaResult], *arguments: *Ts
+    ) -> SchemaResult:
         if self._pool is None:
             raise RuntimeError("the environment is not open")
         try:
@@ -140,7 +146,7 @@ class StructuredOutputsEnvironment(Environment[None]):
             # Where the schema judges something else in time, the answer is to blame.
             await self._check_judges(schema)
             problem = "too long" if isinstance(ended, WorkerTimeout) else "too much memory"
-            return Result(0.0, "validation_error", f"takes {problem} to validate")
+            return SchemaResult(0.0, "validation_error", f"takes {problem} to validate")
 
     async def _check_judges(self, schema: str) -> None:
         """Raises TimeoutError, or the pool's own error, where an empty object is no better."""

@@ -20,8 +20,8 @@ from gymmesh_resource.environments.llm_judge.fences import fence
 from gymmesh_resource.environments.llm_judge.judge import (
     AnswerUnjudged,
     Judge,
-    Question,
-    Unreadable,
+    JudgePrompt,
+    UnreadableReply,
 )
 from gymmesh_resource.environments.llm_judge.prompts import SYSTEM, equivalence_prompt
 from gymmesh_resource.environments.llm_judge.rows import question
@@ -230,10 +230,10 @@ class WebSearchEnvironment(Environment[None]):
             "expected_answer": "\nor: ".join(accepted),
         }
 
-        def about(given: str) -> Question:
+        def about(given: str) -> JudgePrompt:
             fenced = fence({**pieces, "generated_answer": given}, labels)
             prompt = equivalence_prompt(fenced.blocks, None, _EQUAL, _NOT_EQUAL)
-            return Question(prompt, f"{SYSTEM}\n\n{fenced.rule}")
+            return JudgePrompt(prompt, f"{SYSTEM}\n\n{fenced.rule}")
 
         judge = Judge(partial(session.ask, "judge"), params={}, places=self._places)
         try:
@@ -243,7 +243,7 @@ class WebSearchEnvironment(Environment[None]):
                 read=partial(read_equivalence, equal=_EQUAL, not_equal=_NOT_EQUAL),
                 labels=f"{_EQUAL}, {_NOT_EQUAL}",
             )
-        except Unreadable as error:
+        except UnreadableReply as error:
             raise MeshError(
                 errors_pb2.ERROR_REASON_VERIFIER_FAULT,
                 f"There is no verdict: {error}.",

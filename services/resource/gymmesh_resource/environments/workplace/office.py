@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-__all__ = ["NOW", "Office", "OfficeData", "Record", "Table"]
+__all__ = ["NOW", "Office", "OfficeData", "Record", "RecordTable"]
 
 NOW = "2023-11-30 23:59:00"
 """The office's time, which stands still; the rows of NeMo Gym's workplace_assistant tell it."""
@@ -39,7 +39,7 @@ class OfficeData:
     addresses: Sequence[str]
 
 
-class Table:
+class RecordTable:
     """Records by id: shared ones, and what a session changed, added and deleted."""
 
     def __init__(self, shared: Mapping[str, Record], id_field: str) -> None:
@@ -111,17 +111,17 @@ class Office:
     """What one session sees and changes."""
 
     data: OfficeData
-    emails: Table = field(init=False)
-    events: Table = field(init=False)
-    tasks: Table = field(init=False)
-    customers: Table = field(init=False)
+    emails: RecordTable = field(init=False)
+    events: RecordTable = field(init=False)
+    tasks: RecordTable = field(init=False)
+    customers: RecordTable = field(init=False)
     plots: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.emails = Table(self.data.emails, "email_id")
-        self.events = Table(self.data.events, "event_id")
-        self.tasks = Table(self.data.tasks, "task_id")
-        self.customers = Table(self.data.customers, "customer_id")
+        self.emails = RecordTable(self.data.emails, "email_id")
+        self.events = RecordTable(self.data.events, "event_id")
+        self.tasks = RecordTable(self.data.tasks, "task_id")
+        self.customers = RecordTable(self.data.customers, "customer_id")
 
     def differences(self) -> dict[str, tuple[Any, ...]]:
         """What was done here, by table; equal for offices in the same state."""

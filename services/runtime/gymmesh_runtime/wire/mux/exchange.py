@@ -25,7 +25,7 @@ from gymmesh_runtime.wire.batch import BatchLimits
 from gymmesh_runtime.wire.mux.assembly import AssemblyBudget
 from gymmesh_runtime.wire.mux.calls import (
     Arrived,
-    Ended,
+    CallEnded,
     Event,
     NoRoom,
     OutgoingCall,
@@ -187,7 +187,7 @@ class Exchange:
 
     def _handle(self, event: Event) -> None:
         match event:
-            case Ended(call, status):
+            case CallEnded(call, status):
                 call.finish(None if status is None else from_status(status))
             case Arrived(call, payload):
                 call.messages.append(payload)

@@ -24,9 +24,10 @@ from gymmesh_runtime.wire.batch import KIB, MIB
 from gymmesh_runtime.wire.mux.assembly import Assembly, AssemblyBudget, Chunks
 from gymmesh_runtime.wire.mux.calls import (
     Arrived,
+    CallEnded,
+    CallRefused,
     Cancelled,
     Credited,
-    Ended,
     Event,
     IncomingCall,
     NoRoom,
@@ -34,7 +35,6 @@ from gymmesh_runtime.wire.mux.calls import (
     PeerLeaves,
     Received,
     Receiving,
-    Refused,
 )
 from gymmesh_runtime.wire.mux.frames import MAX_MESSAGE, MAX_PAYLOAD_BYTES
 from gymmesh_runtime.wire.mux.refusals import draining, queue_full
@@ -237,7 +237,7 @@ class CallTable:
                 raise Violation("a unary call ended well without a response")
         del self._outgoing[number]
         self._assembly.drop(call)
-        return Ended(call, status)
+        return CallEnded(call, status)
 
     def _begin(self, number: int, begin: mux_pb2.Begin) -> Event | None:
         if number == 0 or number in self._incoming or number in self._refused:
@@ -286,7 +286,9 @@ class CallTable:
             Received(call, self._assembly.join(call)) if refused is None and chunk.last else refused
         )
 
-    def _keep_request(self, call: IncomingCall, payload: bytes, *, last: bool) -> Refused | None:
+    def _keep_request(
+        self, call: IncomingCall, payload: bytes, *, last: bool
+    ) -> CallRefused | None:
         problem = self._keep(call, payload, f"the request of {call.method}")
         if problem is None:
             return None
@@ -294,10 +296,10 @@ class CallTable:
         del self._incoming[call.number]
         return self._refuse(call.number, problem, more=not last)
 
-    def _refuse(self, number: int, problem: MeshError, *, more: bool) -> Refused:
+    def _refuse(self, number: int, problem: MeshError, *, more: bool) -> CallRefused:
         if more:
             self._refused.add(number)
-        return Refused(number, problem)
+        return CallRefused(number, problem)
 
     def _keep(
         self, call: OutgoingCall | IncomingCall, payload: bytes, which: str
