@@ -39,7 +39,7 @@ from gymmesh_client.journal.keys import rollout_id
 from gymmesh_client.rows import FailedAttempt
 from gymmesh_resource import Environment, Task
 from gymmesh_runtime.security import SecurityConfig
-from gymmesh_trainers.place import Model, Place, Policy, open_place
+from gymmesh_trainers.place import MeshPlace, Model, Policy, open_place
 from gymmesh_trainers.rollouts import FailedRollout, Rollout, RolloutGroup
 from gymmesh_trainers.settings import Settings
 from gymmesh_trainers.stored import completed_of_row, failed_of_row
@@ -60,7 +60,7 @@ class TrainerCollector:
             await collector.set_weights_version(1)
 
     Args:
-        place: what collects, see `gymmesh_trainers.place.Place`.
+        place: what collects, see `gymmesh_trainers.place.MeshPlace`.
         model: what answers; None: what the configuration says.
         model_addresses: model services (HOST:PORT) of a mesh elsewhere that are to be notified of
             new weights.
@@ -73,7 +73,7 @@ class TrainerCollector:
 
     def __init__(
         self,
-        place: Place,
+        place: MeshPlace,
         *,
         model: Model | None = None,
         model_addresses: Sequence[str] = (),
@@ -296,7 +296,7 @@ class TrainerCollector:
 
 
 async def collect(
-    place: Place, tasks: Tasks, *, model: Model | None = None, **options: Any
+    place: MeshPlace, tasks: Tasks, *, model: Model | None = None, **options: Any
 ) -> AsyncGenerator[RolloutGroup, None]:
     """The groups of finished rollouts of these tasks, as they finish.
 
@@ -438,7 +438,7 @@ class _Run:
             await self._queue.put(_Came(task, rollouts, self._step))
 
 
-def _named(place: Place) -> str:
+def _named(place: MeshPlace) -> str:
     """The place in words that are the same in another process."""
     if isinstance(place, Environment):
         place = type(place)

@@ -23,7 +23,7 @@ from gymmesh_model.backends.tokens_in import Generate, TokenBackend
 from gymmesh_resource import Task
 from gymmesh_responses import dumps, params_to_dict
 from gymmesh_trainers.engine import TransformersEngine
-from gymmesh_trainers.place import Place
+from gymmesh_trainers.place import MeshPlace
 from gymmesh_trainers.rollouts import FailedRollout, Rollout
 from gymmesh_trainers.sync import SyncCollector
 from gymmesh_trainers.tasks import TaskLike, messages_of
@@ -38,7 +38,7 @@ class TrlRollouts:
     """A `rollout_func`, with the rows and the reward function that belong to it.
 
     Args:
-        place: the environment, see `gymmesh_trainers.place.Place`.
+        place: the environment, see `gymmesh_trainers.place.MeshPlace`.
         tasks: rows, `Task`s or a task file; all are read.
         engine: samples tokens; None: the trainer's model by `model.generate`.
         backend: further arguments of TokenBackend, as `{"tool_parser": "llama"}`.
@@ -53,7 +53,7 @@ class TrlRollouts:
 
     def __init__(
         self,
-        place: Place,
+        place: MeshPlace,
         tasks: Sequence[TaskLike] | Path | str,
         *,
         engine: Generate | None = None,

@@ -33,7 +33,7 @@ from gymmesh_client.collect.requests import repeat_seed
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.security import SecurityConfig
 from gymmesh_trainers.loop_thread import LoopThread
-from gymmesh_trainers.place import Place, open_environment
+from gymmesh_trainers.place import MeshPlace, open_environment
 from gymmesh_trainers.tasks import TaskLike, messages_of
 from gymmesh_trainers.trl import plain_prompt
 from gymmesh_trainers.trl_episode import Episode, EpisodeOutcome
@@ -99,7 +99,7 @@ class TrlEnvironments:
 
     def __init__(
         self,
-        place: Place,
+        place: MeshPlace,
         tasks: Sequence[TaskLike] | Path | str,
         tokenizer: Any,
         *,
@@ -183,7 +183,7 @@ class TrlEnvironments:
         return self._thread
 
     async def _opened(
-        self, place: Place, environment: str, security: SecurityConfig | None
+        self, place: MeshPlace, environment: str, security: SecurityConfig | None
     ) -> tuple[PeerDirectory, str, list[Any]]:
         """The directory, the environment's name and its tools. Raises UserError."""
         opening = open_environment(place, environment, security=security)

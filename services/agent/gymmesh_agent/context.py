@@ -25,7 +25,12 @@ from gymmesh_agent.failures import FailureStage, StepFailed
 from gymmesh_agent.loop import Completion, ContextExceeded, StopRollout
 from gymmesh_agent.model.answer import ModelCall, read_answer
 from gymmesh_agent.model.client import ModelClient, ModelServices
-from gymmesh_agent.model.conversation import Continuations, ConversationTree, Items, ModelRequest
+from gymmesh_agent.model.conversation import (
+    Continuations,
+    ConversationTree,
+    ItemSequence,
+    ModelRequest,
+)
 from gymmesh_agent.model.tokens import WeightsAge
 from gymmesh_agent.plan import AttemptId, RolloutClock, RolloutPlan, add_items
 from gymmesh_agent.telemetry import (
@@ -73,7 +78,7 @@ class TurnAnswer(msgspec.Struct, frozen=True):
         done: whether the episode is over.
     """
 
-    items: Items
+    items: ItemSequence
     reward: float | None
     done: bool
 
@@ -113,7 +118,7 @@ class RolloutContext:
         self.options = plan.options
         self.limits = plan.limits
         self.params = plan.params
-        self.items: Items = (*plan.items, *session.opened.items)
+        self.items: ItemSequence = (*plan.items, *session.opened.items)
         self.multi_turn = session.opened.multi_turn
         self.tally = AttemptTally()
         self.turn_rewards: list[float] = []
@@ -153,7 +158,7 @@ class RolloutContext:
 
     async def call_model(
         self,
-        items: Items = (),
+        items: ItemSequence = (),
         *,
         role: str = "policy",
         actor: str = "",
@@ -326,7 +331,7 @@ class RolloutContext:
         self,
         about: rollout_pb2.ModelCallCompleted,
         role: str,
-        items: Items,
+        items: ItemSequence,
         params: Mapping[str, Any] | None,
     ) -> ModelRequest:
         """The request of a model call: the conversation that it continues, then `items`."""
@@ -342,7 +347,7 @@ class RolloutContext:
         )
 
     async def _ask(
-        self, request: ModelRequest, items: Items, event: rollout_pb2.RolloutEvent
+        self, request: ModelRequest, items: ItemSequence, event: rollout_pb2.RolloutEvent
     ) -> ModelCall:
         """Make a model call, record its answer and send its event, which lacks the answer."""
         completed = event.model_call_completed

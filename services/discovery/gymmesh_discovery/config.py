@@ -14,7 +14,7 @@ from gymmesh_runtime.config import ConfigError, Secret
 
 _Seconds = Annotated[float, msgspec.Meta(ge=0.1, le=3600)]
 _Prefix = Annotated[str, msgspec.Meta(pattern="^[a-z0-9]{1,32}$")]
-Backend = Literal["memory", "consul", "kubernetes"]
+BackendName = Literal["memory", "consul", "kubernetes"]
 
 
 class ConsulTls(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -97,7 +97,7 @@ class DiscoveryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     and port at which Prometheus finds what to scrape; empty: none.
     """
 
-    backend: Backend = "memory"
+    backend: BackendName = "memory"
     start: bool = False
     binary: str = "consul"
     consul: ConsulConfig = msgspec.field(default_factory=ConsulConfig)

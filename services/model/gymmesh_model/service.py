@@ -17,10 +17,10 @@ from gymmesh_model.config import ModelConfig
 from gymmesh_model.errors import misconfigured
 from gymmesh_model.routing import ConcurrencyLimiter
 from gymmesh_model.serving import (
-    Answer,
     CallCounts,
     CallRunner,
     ConversationCache,
+    CreatedResponse,
     DeltaQueue,
     WeightsClock,
 )
@@ -126,7 +126,7 @@ class ModelService:
 
     async def CreateResponse(
         self, request: model_pb2.CreateResponseRequest, context: CallContext
-    ) -> Answer:
+    ) -> CreatedResponse:
         """One answer, whole; see model.proto."""
         keeps = self._opened().features.keep_aborted and bool(request.request_id)
         return await self._calls().answer(request, context, CallProgress() if keeps else None)
@@ -212,7 +212,7 @@ class ModelService:
         return self._runner
 
 
-def _ended(deltas: DeltaQueue, task: asyncio.Task[Answer]) -> None:
+def _ended(deltas: DeltaQueue, task: asyncio.Task[CreatedResponse]) -> None:
     """Ends a stream when its generation is over."""
     deltas.end()
     # Retrieved here, too: when the reader is gone, asyncio would log an error that is not awaited.

@@ -33,7 +33,7 @@ Instance = discovery_pb2.Instance
 
 #: How instances in other processes are called: over the mux where they offer it, or
 #: by plain RPCs only.
-Transport: TypeAlias = Literal["auto", "plain"]
+TransportName: TypeAlias = Literal["auto", "plain"]
 
 # With these a call was not begun. A plain RPC that broke off ends with the first as well.
 _NOT_TAKEN: Final = frozenset(
@@ -55,7 +55,7 @@ class PeerDirectory:
         self,
         *,
         watched: bool = False,
-        transport: Transport = "auto",
+        transport: TransportName = "auto",
         credentials: Credentials | None = None,
     ) -> None:
         self._instances: dict[str, Instance] = {}

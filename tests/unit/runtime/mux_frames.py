@@ -55,7 +55,7 @@ def happened_in(one: CallTable, *frames: mux_pb2.Frame) -> list[Any]:
     return [_comparable(event) for event in events if event is not None]
 
 
-def _comparable(event: calls.Event) -> Any:
+def _comparable(event: calls.TableEvent) -> Any:
     """An event about a call of ours by the call's name."""
     match event:
         case calls.Arrived(Named() as call, payload):

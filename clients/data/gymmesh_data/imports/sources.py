@@ -45,7 +45,7 @@ class Columns:
     score: str = ""
 
 
-ReadRow: TypeAlias = Callable[[Json, Columns], Imported]
+ImportRow: TypeAlias = Callable[[Json, Columns], Imported]
 
 
 def of_data_set(row: Json, columns: Columns) -> Imported:
@@ -258,7 +258,7 @@ def _text_of(value: Any) -> str:
     return str(value) if type(value) is int else ""
 
 
-IMPORT_FORMATS: Final[Mapping[str, ReadRow]] = {
+IMPORT_FORMATS: Final[Mapping[str, ImportRow]] = {
     "hf": of_data_set,
     "messages": of_messages,
     "openai-evals": of_openai_eval,

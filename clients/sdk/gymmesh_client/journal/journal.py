@@ -61,7 +61,7 @@ class NewOutcome(msgspec.Struct, gc=False):
     row: bytes
 
 
-Entry = NewOutcome | Record
+LogEntry = NewOutcome | Record
 
 
 class Journal:
@@ -143,7 +143,7 @@ class Journal:
             os.close(fd)
             raise
 
-    def commit(self, entries: Sequence[Entry]) -> None:
+    def commit(self, entries: Sequence[LogEntry]) -> None:
         """Put entries on disk, all or none.
 
         Raises:
@@ -208,7 +208,7 @@ class Journal:
 
     # -- writing ------------------------------------------------------------------------------
 
-    def _check(self, entries: Sequence[Entry]) -> None:
+    def _check(self, entries: Sequence[LogEntry]) -> None:
         """Raise ValueError where a rollout would have two outcomes, or lose one that is not."""
         changed: dict[bytes, bool] = {}
         for entry in entries:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gymmesh_model.backends.progress import CallProgress, Kind, Surrogates
+from gymmesh_model.backends.progress import CallProgress, DeltaKind, Surrogates
 from gymmesh_model.convert.from_chat import as_written
 from gymmesh_model.convert.thinking import ThinkSplitter
 from gymmesh_model.errors import AnswerInvalid
@@ -57,7 +57,7 @@ class ChatFold:
         self.thinks = think
         self._splitter = ThinkSplitter() if think else None
         self._head: Json = {}
-        self._texts: dict[Kind, _GrowingText] = {
+        self._texts: dict[DeltaKind, _GrowingText] = {
             "text": _GrowingText(),
             "reasoning": _GrowingText(),
         }
@@ -165,7 +165,7 @@ class ChatFold:
         for call in calls:
             self._call_delta(call)
 
-    def _say(self, kind: Kind, piece: str) -> None:
+    def _say(self, kind: DeltaKind, piece: str) -> None:
         if piece:
             self._progress.delta(self._place(kind), kind, self._texts[kind].add(piece))
 

@@ -10,7 +10,7 @@ from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_responses import text_to_bytes
 
-Kind = Literal["text", "arguments", "reasoning"]
+DeltaKind = Literal["text", "arguments", "reasoning"]
 OnDelta = Callable[[model_pb2.ResponseDelta], None]
 
 
@@ -30,7 +30,7 @@ class CallProgress:
         self.first_at = 0.0
         self.partial: Callable[[], responses_pb2.Response | None] | None = None
 
-    def delta(self, output_index: int, kind: Kind, piece: str) -> None:
+    def delta(self, output_index: int, kind: DeltaKind, piece: str) -> None:
         """Hands on a piece of the output item at that place; an empty one is left out."""
         if not piece:
             return

@@ -19,9 +19,9 @@ from gymmesh_model.backends.base import BackendCall, Features
 from gymmesh_model.backends.progress import CallProgress
 from gymmesh_model.backends.recording import (
     RecordedAnswer,
+    RecordedRow,
     Recording,
     RecordingError,
-    Row,
     read_recording,
 )
 from gymmesh_model.config import ModelConfig
@@ -99,7 +99,9 @@ class ReplayBackend:
         if delay > 0:
             await asyncio.sleep(delay)
 
-    def _fails(self, call: BackendCall, row: Row, number: int, answer: RecordedAnswer) -> bool:
+    def _fails(
+        self, call: BackendCall, row: RecordedRow, number: int, answer: RecordedAnswer
+    ) -> bool:
         if answer.error is None:
             return False
         if answer.failures is None:

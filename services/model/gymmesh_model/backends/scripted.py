@@ -22,8 +22,8 @@ from gymmesh_runtime.errors import MeshError
 
 __all__ = ["Answer", "ScriptedBackend"]
 
-Part = str | Mapping[str, Any]
-Answer = Part | Sequence[Part]
+AnswerPart = str | Mapping[str, Any]
+Answer = AnswerPart | Sequence[AnswerPart]
 """What one model call says."""
 
 _KEYS: Final = {"tool", "arguments"}

@@ -17,7 +17,7 @@ from gymmesh_model.config import ModelConfig, merge_params
 from gymmesh_model.errors import unreadable
 from gymmesh_model.ids import new_id
 from gymmesh_model.routing import ConcurrencyLimiter
-from gymmesh_model.serving.calls import Answer, CallRegistry
+from gymmesh_model.serving.calls import CallRegistry, CreatedResponse
 from gymmesh_model.serving.conversations import ConversationCache
 from gymmesh_model.serving.counts import CallCounts
 from gymmesh_model.serving.weights import WeightsClock, spans
@@ -84,7 +84,7 @@ class CallRunner:
         request: model_pb2.CreateResponseRequest,
         context: CallContext,
         progress: CallProgress | None,
-    ) -> Coroutine[Any, Any, Answer]:
+    ) -> Coroutine[Any, Any, CreatedResponse]:
         """The answer to a request, or to an earlier one with the same request_id.
 
         progress: of a call that is to be streamed, None for one that is not.
@@ -110,7 +110,7 @@ class CallRunner:
         own_id = owned(context.identity, work.request_id)
         return self._calls.ask(own_id, digest, work, self._generate, self._aborted)
 
-    async def _generate(self, work: CallState) -> Answer:
+    async def _generate(self, work: CallState) -> CreatedResponse:
         """One coroutine for all of it: thousands of calls wait here, each frame in memory."""
         arrived = started = monotonic()
         limiter, waiting = self._limiter, self._counts.waiting
@@ -225,7 +225,7 @@ class CallRunner:
             self._counts.continued.inc()
             params["input"] = work.turn.items
 
-    def _answered(self, work: CallState, made: responses_pb2.Response) -> Answer:
+    def _answered(self, work: CallState, made: responses_pb2.Response) -> CreatedResponse:
         usage = made.usage  # without one there are none
         self._counts.answered(
             whole=made.status != "incomplete",
@@ -233,7 +233,7 @@ class CallRunner:
             output_tokens=usage.output_tokens,
             from_cache=work.from_cache,
         )
-        answer = Answer(call_id=work.call_id or new_id("call-"))
+        answer = CreatedResponse(call_id=work.call_id or new_id("call-"))
         answer.response.CopyFrom(made)
         if work.queue_s:
             answer.queue_us = int(work.queue_s * 1e6)
@@ -252,7 +252,7 @@ class CallRunner:
             self._conversations.keep(work.turn, answer, record)
         return answer
 
-    def _aborted(self, work: CallState) -> Answer:
+    def _aborted(self, work: CallState) -> CreatedResponse:
         """What there is of an aborted answer: of one that is not streamed, nothing."""
         partial = work.progress.partial if work.progress is not None else None
         response = partial() if partial is not None else None

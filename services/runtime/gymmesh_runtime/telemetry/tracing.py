@@ -50,7 +50,7 @@ __all__ = [
 
 _log = logging.getLogger("gymmesh.traces")
 
-Kind: TypeAlias = Literal["internal", "client", "server"]
+SpanKind: TypeAlias = Literal["internal", "client", "server"]
 Attributes: TypeAlias = Mapping[str, str | int | float | bool | Sequence[str]]
 
 #: Metadata of a call: the span that it is made in, as W3C's Trace Context writes it.
@@ -110,7 +110,7 @@ class Tracing:
 
     @contextmanager
     def span(
-        self, name: str, kind: Kind = "internal", attributes: Attributes | None = None
+        self, name: str, kind: SpanKind = "internal", attributes: Attributes | None = None
     ) -> Iterator[Span]:
         """A span, current inside, below the current one. A MeshError that leaves it marks it."""
         with self._current(name, kind, attributes, None) as span:
@@ -187,7 +187,7 @@ class Tracing:
 
     @contextmanager
     def _current(
-        self, name: str, kind: Kind, attributes: Attributes | None, parent: Any
+        self, name: str, kind: SpanKind, attributes: Attributes | None, parent: Any
     ) -> Iterator[Span]:
         with self._tracer.start_as_current_span(
             name,

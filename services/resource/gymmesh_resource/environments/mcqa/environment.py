@@ -16,7 +16,7 @@ from gymmesh_resource.verdicts import Verdict
 from gymmesh_resource.workers import ProcessPool, WorkerCrashed, WorkerTimeout
 from gymmesh_responses import text_of
 
-from .verdict import MODES, ChoiceQuestion, Mode, by_patterns, choose
+from .verdict import MODES, ChoiceQuestion, ReadingMode, by_patterns, choose
 
 __all__ = ["McqaEnvironment"]
 
@@ -36,7 +36,7 @@ class McqaEnvironment(Environment[None]):
     def __init__(
         self,
         *,
-        grading_mode: Mode | None = None,
+        grading_mode: ReadingMode | None = None,
         label_in_box: bool = False,
         pattern_timeout_s: Annotated[float, msgspec.Meta(gt=0, le=600)] = 5.0,
     ) -> None:
@@ -132,7 +132,7 @@ class McqaEnvironment(Environment[None]):
             ) from None
 
 
-def _fitting(task: Task, mode: Mode) -> None:
+def _fitting(task: Task, mode: ReadingMode) -> None:
     """Raise `TaskInvalid` where the prompt asks for another form than the mode reads: every right
     answer would be judged wrong."""
     prompt = _prompt(task)
@@ -188,11 +188,11 @@ def _is_option(key: str, text: Any) -> bool:
     return text is not None and len(key) == 1 and key.isalpha()
 
 
-def _mode(task: Task) -> Mode:
+def _mode(task: Task) -> ReadingMode:
     wanted = task.payload.get("grading_mode") or MODES[0]
-    for mode in get_args(Mode):
+    for mode in get_args(ReadingMode):
         if mode == wanted:
-            known: Mode = mode
+            known: ReadingMode = mode
             return known
     raise TaskInvalid("grading_mode", f"must be one of {', '.join(MODES)}")
 

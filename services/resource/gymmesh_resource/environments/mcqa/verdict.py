@@ -22,15 +22,15 @@ from typing import Final, Literal, get_args
 
 from gymmesh_resource.environments._latex import without_text
 
-__all__ = ["MODES", "ChoiceQuestion", "Mode", "by_patterns", "choose"]
+__all__ = ["MODES", "ChoiceQuestion", "ReadingMode", "by_patterns", "choose"]
 
-Mode = Literal[
+ReadingMode = Literal[
     "strict_single_letter_boxed",
     "lenient_boxed",
     "lenient_answer_colon",
     "lenient_answer_colon_md",
 ]
-MODES: Final[tuple[str, ...]] = get_args(Mode)
+MODES: Final[tuple[str, ...]] = get_args(ReadingMode)
 
 # Characters that are read after a task's own answer prefix, which may come often in a line.
 PAYLOAD: Final = 1_000
@@ -75,7 +75,7 @@ class ChoiceQuestion:
 def choose(
     text: str,
     question: ChoiceQuestion,
-    mode: Mode,
+    mode: ReadingMode,
     *,
     label_in_box: bool = False,
     answer_prefix: str = "",

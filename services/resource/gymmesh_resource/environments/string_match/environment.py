@@ -12,7 +12,7 @@ from gymmesh_resource.session import Session
 from gymmesh_resource.task import Task
 from gymmesh_resource.verdicts import Verdict
 
-from .extraction import MODES, Mode, extract
+from .extraction import MODES, ExtractionMode, extract
 from .verdict import grade
 
 __all__ = ["StringMatchEnvironment"]
@@ -75,11 +75,11 @@ def _expected(task: Task) -> str:
     return expected
 
 
-def _mode(task: Task) -> Mode:
+def _mode(task: Task) -> ExtractionMode:
     wanted = task.payload.get("extraction_mode")
-    for mode in get_args(Mode):
+    for mode in get_args(ExtractionMode):
         if mode == wanted:
-            known: Mode = mode
+            known: ExtractionMode = mode
             return known
     raise TaskInvalid("extraction_mode", f"must be one of {', '.join(MODES)}")
 

@@ -17,7 +17,7 @@ from gymmesh_resource.workers import ProcessPool, WorkerCrashed, WorkerTimeout
 from gymmesh_responses import CodecError, bytes_to_text
 from gymmesh_runtime.extras import Extra
 
-from .parsing import FORMATS, Format
+from .parsing import FORMATS, TextFormat
 from .verdict import (
     MESSAGE,
     SchemaError,
@@ -167,11 +167,11 @@ def _schema(task: Task) -> tuple[str, str]:
     return field, schema
 
 
-def _format(task: Task) -> Format:
+def _format(task: Task) -> TextFormat:
     wanted = task.payload.get("schema_type") or "json"
-    for format in get_args(Format):
+    for format in get_args(TextFormat):
         if format == wanted:
-            known: Format = format
+            known: TextFormat = format
             return known
     raise TaskInvalid("schema_type", f"must be one of {', '.join(FORMATS)}")
 

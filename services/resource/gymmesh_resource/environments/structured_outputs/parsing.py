@@ -14,10 +14,10 @@ import tomllib
 from importlib import import_module
 from typing import Any, Final, Literal, NoReturn, get_args
 
-__all__ = ["FORMATS", "Format", "ParseError", "parse"]
+__all__ = ["FORMATS", "ParseError", "TextFormat", "parse"]
 
-Format = Literal["json", "yaml", "xml", "toml", "csv"]
-FORMATS: Final[tuple[str, ...]] = get_args(Format)
+TextFormat = Literal["json", "yaml", "xml", "toml", "csv"]
+FORMATS: Final[tuple[str, ...]] = get_args(TextFormat)
 
 # Characters of a response, and values in what it stands for.
 LARGEST: Final = 2_000_000
@@ -33,7 +33,7 @@ class ParseError(ValueError):
     """A response that is not of its format; the text says why."""
 
 
-def parse(text: str, format: Format) -> Any:
+def parse(text: str, format: TextFormat) -> Any:
     """What the text stands for. Raises `ParseError`."""
     if len(text) > LARGEST:
         raise ParseError(f"longer than {LARGEST} characters")
@@ -49,7 +49,7 @@ def parse(text: str, format: Format) -> Any:
     return value
 
 
-def _parse(text: str, format: Format) -> Any:
+def _parse(text: str, format: TextFormat) -> Any:
     match format:
         case "json":
             return json.loads(text, parse_constant=_no_json)

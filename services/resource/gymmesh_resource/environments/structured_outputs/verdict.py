@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from .coercion import typed_rows, typed_tree
-from .parsing import Format, ParseError, parse
+from .parsing import ParseError, TextFormat, parse
 
 __all__ = [
     "MESSAGE",
@@ -57,7 +57,7 @@ def warm_up() -> None:
     judge('{"type": "object"}', "json", "{}", coerce_xml=True)
 
 
-def judge(schema: str, format: Format, answer: str, coerce_xml: bool = True) -> SchemaResult:
+def judge(schema: str, format: TextFormat, answer: str, coerce_xml: bool = True) -> SchemaResult:
     """The verdict on an answer that is text in a format.
 
     `coerce_xml`: whether XML's texts are read as the numbers and booleans of the schema.

@@ -39,7 +39,7 @@ from .corpus import Corpus, CorpusError, Hit, Page, TooSlow
 from .documents import read_documents
 from .hosted import HostedSearch, HostedSearchOptions, SearchProvider
 from .index import build_index
-from .verdict import Match, extract_answer, found_documents, match_answer, recall
+from .verdict import AnswerMatch, extract_answer, found_documents, match_answer, recall
 
 __all__ = ["WebSearchEnvironment"]
 
@@ -73,7 +73,7 @@ class WebSearchEnvironment(Environment[None]):
         hosted: HostedSearchOptions | None = None,
         page_chars: Annotated[int, msgspec.Meta(ge=200, le=200_000)] = 8_000,
         search_timeout_s: Annotated[float, msgspec.Meta(gt=0, le=60)] = 5.0,
-        answer_match: Match = "normalized",
+        answer_match: AnswerMatch = "normalized",
         judge: bool = False,
         answer_weight: _Weight = 1.0,
         retrieval_weight: _Weight = 0.0,
@@ -97,7 +97,7 @@ class WebSearchEnvironment(Environment[None]):
         self._hosted: SearchProvider | None = HostedSearch(hosted) if hosted else None
         self._page_chars = page_chars
         self._search_timeout_s = search_timeout_s
-        self._match: Match = answer_match
+        self._match: AnswerMatch = answer_match
         self._judge = judge
         self._weights = {"answer": answer_weight, "retrieval": retrieval_weight}
         self._needs = retrieval_needs

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-__all__ = ["NOW", "Office", "OfficeData", "Record", "RecordTable"]
+__all__ = ["NOW", "Office", "OfficeData", "OfficeRecord", "RecordTable"]
 
 NOW = "2023-11-30 23:59:00"
 """The office's time, which stands still; the rows of NeMo Gym's workplace_assistant tell it."""
 
-Record: TypeAlias = "dict[str, str | None]"
+OfficeRecord: TypeAlias = "dict[str, str | None]"
 
 # Fields in which capital letters matter when two offices are compared, as in NeMo Gym.
 _EXACT = frozenset({"status", "list_name", "board"})
@@ -31,10 +31,10 @@ class OfficeData:
     visits: one record for each visit to the website. addresses: the company's people.
     """
 
-    emails: Mapping[str, Record]
-    events: Mapping[str, Record]
-    tasks: Mapping[str, Record]
-    customers: Mapping[str, Record]
+    emails: Mapping[str, OfficeRecord]
+    events: Mapping[str, OfficeRecord]
+    tasks: Mapping[str, OfficeRecord]
+    customers: Mapping[str, OfficeRecord]
     visits: Sequence[Mapping[str, Any]]
     addresses: Sequence[str]
 
@@ -42,15 +42,15 @@ class OfficeData:
 class RecordTable:
     """Records by id: shared ones, and what a session changed, added and deleted."""
 
-    def __init__(self, shared: Mapping[str, Record], id_field: str) -> None:
+    def __init__(self, shared: Mapping[str, OfficeRecord], id_field: str) -> None:
         self._shared = shared
         self._id_field = id_field
-        self._changed: dict[str, Record] = {}
+        self._changed: dict[str, OfficeRecord] = {}
         self._deleted: set[str] = set()
-        self._added: dict[str, Record] = {}
+        self._added: dict[str, OfficeRecord] = {}
         self._next = 1 + max((int(key) for key in shared if key.isdecimal()), default=-1)
 
-    def get(self, record_id: str) -> Record | None:
+    def get(self, record_id: str) -> OfficeRecord | None:
         """The record as it is now, or None; not to be changed."""
         if record_id in self._deleted:
             return None
@@ -60,7 +60,7 @@ class RecordTable:
             or self._shared.get(record_id)
         )
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[OfficeRecord]:
         """The records as they are now, the oldest first."""
         for record_id, record in self._shared.items():
             if record_id not in self._deleted:

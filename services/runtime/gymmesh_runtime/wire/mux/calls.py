@@ -120,7 +120,7 @@ class PeerLeaves(msgspec.Struct):
     reason: str
 
 
-Event: TypeAlias = (
+TableEvent: TypeAlias = (
     Arrived
     | CallEnded
     | NoRoom

@@ -26,10 +26,10 @@ from gymmesh_runtime.wire.mux.assembly import AssemblyBudget
 from gymmesh_runtime.wire.mux.calls import (
     Arrived,
     CallEnded,
-    Event,
     NoRoom,
     OutgoingCall,
     PeerLeaves,
+    TableEvent,
 )
 from gymmesh_runtime.wire.mux.frames import Cancel, GoAway, pack, unpack
 from gymmesh_runtime.wire.mux.sender import BATCHING, Sender
@@ -185,7 +185,7 @@ class Exchange:
         if self._ending:
             self._close_when_idle()
 
-    def _handle(self, event: Event) -> None:
+    def _handle(self, event: TableEvent) -> None:
         match event:
             case CallEnded(call, status):
                 call.finish(None if status is None else from_status(status))
