@@ -46,7 +46,7 @@ def definitions(source: str, place: str) -> Iterator[tuple[str, str]]:
         else:
             continue
         if isinstance(target, ast.Name) and _is_alias(target.id):
-            text = value.value if isinstance(value, ast.Constant) else ast.unparse(value)
+            text = str(value.value) if isinstance(value, ast.Constant) else ast.unparse(value)
             yield target.id, f"= {text}"
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from gymmesh_client.tasks.checks import check_params, check_row
 from gymmesh_data.imports.items import RowRefused, is_answer
 from gymmesh_data.rollout import Json
-from gymmesh_responses import dumps
+from gymmesh_responses import dumps_sorted
 
 # Keys of a task's row that gymmesh reads itself; a column of one of these names must be what it is.
 _TASK_KEYS: Final = ("task_id", "environment", "agent", "seed", "tags")
@@ -125,7 +125,7 @@ def rollout_row(imported: Imported, environment: str, repeat: int, source: str) 
 
 def made_id(task: Json) -> str:
     """An id made of the content, the same for the repeats of a task."""
-    return hashlib.sha256(dumps(_sorted(task))).hexdigest()[:16]
+    return hashlib.sha256(dumps_sorted(task)).hexdigest()[:16]
 
 
 def number_of(value: Any) -> float | None:
@@ -144,9 +144,3 @@ def _steps(output: list[Json]) -> int:
     """Model calls: answers that do not follow one another."""
     said = [is_answer(item) for item in output]
     return sum(on and not before for on, before in zip(said, [False, *said[:-1]], strict=True))
-
-
-def _sorted(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _sorted(value[key]) for key in sorted(value)}
-    return [_sorted(one) for one in value] if isinstance(value, list) else value

@@ -28,7 +28,7 @@ def test_case(case: dict[str, Any]) -> None:
     letter = choose(
         case["text"],
         ChoiceQuestion(OPTIONS),
-        SHORT[case["mode"]],  # type: ignore[arg-type]  # its values are the modes
+        SHORT[case["mode"]],
         label_in_box=case.get("label", False),
         answer_prefix=case.get("prefix", ""),
     )

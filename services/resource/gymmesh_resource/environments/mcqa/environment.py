@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import msgspec
 
 from gymmesh_resource.environment import Environment
+from gymmesh_resource.environments.row_fields import filled_text, one_of
 from gymmesh_resource.errors import TaskInvalid
 from gymmesh_resource.rollout import Rollout
 from gymmesh_resource.session import Session
@@ -49,17 +50,12 @@ class McqaEnvironment(Environment[None]):
         self._mode = grading_mode
         self._label_in_box = label_in_box
         self._timeout_s = pattern_timeout_s
-        self._pool: ProcessPool | None = None
-
-    async def open(self) -> None:
-        """Make the pool for tasks' own patterns; a process starts when one is first needed."""
+        # For tasks' own patterns; its process starts when one is first needed.
         self._pool = ProcessPool(workers=1, memory_limit=MEMORY_LIMIT)
 
     async def close(self) -> None:
         """End the pool."""
-        if self._pool is not None:
-            await self._pool.aclose()
-            self._pool = None
+        await self._pool.aclose()
 
     def check_task(self, task: Task) -> None:
         """The row must have `options` and, among their letters, the `expected_answer`; and its
@@ -107,8 +103,6 @@ class McqaEnvironment(Environment[None]):
         patterns = _patterns(task)
         if not patterns:
             return None
-        if self._pool is None:
-            raise RuntimeError("the environment is not open")
         options: dict[str, str] = {}
         for letter, option in question.options:
             options.setdefault(letter, option)
@@ -123,7 +117,6 @@ class McqaEnvironment(Environment[None]):
 
     async def _check_reads(self, patterns: list[str], options: dict[str, str]) -> None:
         """Raises TimeoutError, or the pool's own error, where a short text is no better."""
-        assert self._pool is not None, "it is open"
         try:
             await self._pool.run(by_patterns, "A", patterns, options, timeout=self._timeout_s)
         except WorkerTimeout:
@@ -161,10 +154,7 @@ def _prompt(task: Task) -> str:
 
 
 def _expected(task: Task) -> str:
-    expected: str = task.require("expected_answer", str).strip().upper()
-    if not expected:
-        raise TaskInvalid("expected_answer", "is empty")
-    return expected
+    return filled_text(task, "expected_answer").strip().upper()
 
 
 def _question(task: Task) -> ChoiceQuestion:
@@ -189,12 +179,7 @@ def _is_option(key: str, text: Any) -> bool:
 
 
 def _mode(task: Task) -> ReadingMode:
-    wanted = task.payload.get("grading_mode") or MODES[0]
-    for mode in get_args(ReadingMode):
-        if mode == wanted:
-            known: ReadingMode = mode
-            return known
-    raise TaskInvalid("grading_mode", f"must be one of {', '.join(MODES)}")
+    return one_of(MODES, task.payload.get("grading_mode") or MODES[0], "grading_mode")
 
 
 def _template(task: Task) -> dict[str, Any]:

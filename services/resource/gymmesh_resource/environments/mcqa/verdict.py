@@ -30,7 +30,7 @@ ReadingMode = Literal[
     "lenient_answer_colon",
     "lenient_answer_colon_md",
 ]
-MODES: Final[tuple[str, ...]] = get_args(ReadingMode)
+MODES: Final[tuple[ReadingMode, ...]] = get_args(ReadingMode)
 
 # Characters that are read after a task's own answer prefix, which may come often in a line.
 PAYLOAD: Final = 1_000

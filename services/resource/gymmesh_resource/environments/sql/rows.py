@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from gymmesh_resource.environments.row_fields import filled_text
 from gymmesh_resource.errors import TaskInvalid
 from gymmesh_resource.task import Task
 
@@ -60,9 +61,7 @@ def read_question(
     """What is asked; `databases` is the folder of database files. Raises `TaskInvalid`."""
     _refuse_foreign(task, engine)
     query_key = next((key for key in _QUERIES if key in task.payload), "gold_sql")
-    query = task.require(query_key, str)
-    if not query.strip():
-        raise TaskInvalid(query_key, "is empty")
+    query = filled_text(task, query_key)
     may_be_empty = task.payload.get("allow_empty", False)
     if not isinstance(may_be_empty, bool):
         raise TaskInvalid("allow_empty", "must be true or false")

@@ -17,7 +17,7 @@ from gymmesh_resource.environments._latex import without_text
 __all__ = ["MODES", "ExtractionMode", "extract"]
 
 ExtractionMode = Literal["boxed", "final_answer", "last_line", "full_response"]
-MODES: Final[tuple[str, ...]] = get_args(ExtractionMode)
+MODES: Final[tuple[ExtractionMode, ...]] = get_args(ExtractionMode)
 
 _BRACES = re.compile(r"(\\boxed\{)|(\{)|\}")
 _FINAL = re.compile(r"(?:final\s+answer|answer)\s*[:：]\s*(.+)", re.IGNORECASE)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, TypeVarTuple, get_args
+from typing import Annotated, Any, Literal, TypeVarTuple
 
 import msgspec
 
 from gymmesh_resource.environment import Environment
+from gymmesh_resource.environments.row_fields import one_of
 from gymmesh_resource.errors import TaskInvalid
 from gymmesh_resource.rollout import Rollout
 from gymmesh_resource.session import Session
@@ -61,19 +62,13 @@ class StructuredOutputsEnvironment(Environment[None]):
         judge_workers: processes that judge. judge_timeout_s: seconds for one judgement.
         """
         self._coerce_xml = xml_coerce_types
-        self._workers = judge_workers
         self._timeout_s = judge_timeout_s
-        self._pool: ProcessPool | None = None
-
-    async def open(self) -> None:
-        """Make the pool; its processes start with the first verdicts."""
-        self._pool = ProcessPool(workers=self._workers, warm_up=warm_up, memory_limit=MEMORY_LIMIT)
+        # Its processes start with the first verdicts.
+        self._pool = ProcessPool(workers=judge_workers, warm_up=warm_up, memory_limit=MEMORY_LIMIT)
 
     async def close(self) -> None:
         """End the pool."""
-        if self._pool is not None:
-            await self._pool.aclose()
-            self._pool = None
+        await self._pool.aclose()
 
     def check_task(self, task: Task) -> None:
         """The row must have the schema as text, under `schema_str`."""
@@ -138,8 +133,6 @@ class StructuredOutputsEnvironment(Environment[None]):
     async def _run(
         self, schema: str, function: Callable[[*Ts], SchemaResult], *arguments: *Ts
     ) -> SchemaResult:
-        if self._pool is None:
-            raise RuntimeError("the environment is not open")
         try:
             return await self._pool.run(function, *arguments, timeout=self._timeout_s)
         except (WorkerTimeout, WorkerCrashed) as ended:
@@ -150,7 +143,6 @@ class StructuredOutputsEnvironment(Environment[None]):
 
     async def _check_judges(self, schema: str) -> None:
         """Raises TimeoutError, or the pool's own error, where an empty object is no better."""
-        assert self._pool is not None, "it is open"
         try:
             await self._pool.run(judge, schema, "json", "{}", timeout=self._timeout_s)
         except WorkerTimeout:
@@ -168,12 +160,7 @@ def _schema(task: Task) -> tuple[str, str]:
 
 
 def _format(task: Task) -> TextFormat:
-    wanted = task.payload.get("schema_type") or "json"
-    for format in get_args(TextFormat):
-        if format == wanted:
-            known: TextFormat = format
-            return known
-    raise TaskInvalid("schema_type", f"must be one of {', '.join(FORMATS)}")
+    return one_of(FORMATS, task.payload.get("schema_type") or "json", "schema_type")
 
 
 def _mode(task: Task) -> Literal["text", "tool_call"]:

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, NoReturn, get_args
 __all__ = ["FORMATS", "ParseError", "TextFormat", "parse"]
 
 TextFormat = Literal["json", "yaml", "xml", "toml", "csv"]
-FORMATS: Final[tuple[str, ...]] = get_args(TextFormat)
+FORMATS: Final[tuple[TextFormat, ...]] = get_args(TextFormat)
 
 # Characters of a response, and values in what it stands for.
 LARGEST: Final = 2_000_000
