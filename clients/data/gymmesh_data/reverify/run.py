@@ -1,10 +1,10 @@
 """`reverify`: judges the rollouts of some sources again, many side by side.
 
 The verdicts go to an output of their own, like a run's: rows in the order in which they were
-judged, failures beside them, a journal that makes it resumable. The source is only read. A new
-verdict does not supersede the old one in the run's own journal: whoever collected the run, with
-its environment as it was, is told apart from whoever judged it later, by what and why; and a source
-need not be a run, or be writable.
+judged, failures beside them, a journal that makes it resumable. The source is only read: it need
+not be a run, nor be writable. A new verdict does not supersede the old one in the run's own
+journal, so that both can be seen: what was judged when the run was collected, with the environment
+of that time, and what was judged later, by which verifier and why.
 """
 
 from __future__ import annotations
