@@ -115,9 +115,7 @@ class OpenAIBackend:
             reader = ResponsesReader(self._name, self._secrets, progress)
             async with self._posted(body) as response:
                 await self._feed(reader, response)
-            if reader.response is None:
-                raise answer_invalid(self._name, "its stream ended before the answer did")
-            return reader.response
+            return reader.respond()
 
         return await self._attempts.run(once, call.timeout, lambda: progress.begun, call.rollout_id)
 

@@ -23,7 +23,7 @@ from gymmesh_model.backends.responses_stream import ResponsesReader
 from gymmesh_model.backends.sendable import SHORT, Sendable, exactly
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.convert import with_sent_calls, write_whole
-from gymmesh_model.errors import answer_invalid, options_of, unreadable, unsupported
+from gymmesh_model.errors import options_of, unreadable, unsupported
 from gymmesh_responses import CodecError, items_to_list
 
 _PATH: Final = "/responses"
@@ -78,9 +78,7 @@ class ResponsesBackend:
         read = await self._http.stream(
             _PATH, body, call.timeout, reader, lambda: progress.begun, key=call.rollout_id
         )
-        if read.response is None:
-            raise answer_invalid(self._name, "its stream ended before the answer did")
-        return read.response
+        return read.respond()
 
 
 def _written(call: BackendCall, *, streamed: bool = False) -> bytes:

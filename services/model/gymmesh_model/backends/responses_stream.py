@@ -70,8 +70,13 @@ class ResponsesReader:
             )
 
     def end(self) -> None:
-        if not self.ended:
+        self.respond()
+
+    def respond(self) -> responses_pb2.Response:
+        """The answer. Raises MeshError where the stream ended before it did."""
+        if self.response is None:
             raise answer_invalid(self._name, "its stream ended before the answer did")
+        return self.response
 
     def whole(self, body: bytes) -> None:
         self.response = read_response(self._name, self._secrets, body)

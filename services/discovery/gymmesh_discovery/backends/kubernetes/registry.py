@@ -31,6 +31,7 @@ from gymmesh_discovery.backends.watchers import Watcher, Watchers
 from gymmesh_discovery.config import KubernetesConfig
 from gymmesh_discovery.counted import count_instances
 from gymmesh_runtime import metrics
+from gymmesh_runtime.backoff import doubled_s
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
 
@@ -238,4 +239,4 @@ def _pause_s(failures: int, draw: float) -> float:
     """How long to wait before the next request; ``draw`` is a random number in [0, 1)."""
     if not failures:
         return 0.0
-    return min(_FIRST_PAUSE_S * 2.0 ** min(failures - 1, 16), _LONGEST_PAUSE_S) * (0.5 + draw / 2)
+    return doubled_s(_FIRST_PAUSE_S, failures, _LONGEST_PAUSE_S) * (0.5 + draw / 2)
