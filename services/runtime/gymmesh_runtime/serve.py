@@ -35,6 +35,7 @@ from gymmesh_runtime.serving import (
     give_back_spare_memory,
     heartbeat,
 )
+from gymmesh_runtime.tasks import cancel_and_wait
 from gymmesh_runtime.telemetry import name_process
 from gymmesh_runtime.telemetry.tracing import tracing
 from gymmesh_runtime.wire.health_port import HealthPort
@@ -418,5 +419,4 @@ async def close_bounded(service: Service) -> None:
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    await cancel_and_wait(task)

@@ -15,6 +15,7 @@ from gymmesh_data.track.measures import Recent, figures_of, measures_at_end, mea
 from gymmesh_data.track.names import TrackerRun, project_of
 from gymmesh_data.track.outcomes import WatchedOutput
 from gymmesh_data.track.samples import COLUMNS, Reservoir, TableRow, sample_of
+from gymmesh_runtime.tasks import cancel_and_wait
 
 if TYPE_CHECKING:
     from gymmesh_client import Figures, RunOutput, RunSummary
@@ -84,8 +85,7 @@ class Tracking:
         try:
             yield
         finally:
-            sending.cancel()
-            await asyncio.gather(sending, return_exceptions=True)
+            await cancel_and_wait(sending)
             self._send(figures(), groups(), last=True)
             await self._link.end(
                 self._config(),

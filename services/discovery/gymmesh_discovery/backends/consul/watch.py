@@ -21,6 +21,7 @@ from gymmesh_discovery.config import ConsulConfig
 from gymmesh_discovery.counted import count_instances
 from gymmesh_discovery.view import Change
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.tasks import cancel_and_wait
 
 if TYPE_CHECKING:
     from gymmesh_discovery.backends.consul.client import ConsulAnswer
@@ -70,9 +71,7 @@ class ConsulWatch:
         """Stop."""
         tasks = [*self._watches.values(), *([self._names] if self._names else [])]
         self._names, self._watches = None, {}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_and_wait(*tasks)
 
     def age_s(self) -> float:
         """For how long a part of the view has not been confirmed, in seconds; 0 when it is."""

@@ -34,6 +34,7 @@ from gymmesh_runtime import metrics
 from gymmesh_runtime.backoff import doubled_s
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.tasks import cancel_and_wait
 
 _log = logging.getLogger("gymmesh.discovery")
 Instance = discovery_pb2.Instance
@@ -83,9 +84,7 @@ class KubernetesRegistry:
     async def close(self) -> None:
         """Stops watching."""
         tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_and_wait(*tasks)
         await self._drop_client()
 
     # ---- leases

@@ -24,6 +24,7 @@ from gymmesh_model.routing import parse_load
 from gymmesh_model.transport import TransportError
 from gymmesh_model.vllm.engine import EngineError, Spans, VllmEngine, spans_of_call
 from gymmesh_model.vllm.naming import served_name
+from gymmesh_runtime.tasks import cancel_and_wait
 
 # Nobody is asked for this address: of it only the path counts.
 _BASE: Final = "http://in-process/v1"
@@ -50,9 +51,7 @@ class EngineEndpoint(HttpEndpoint):
     async def close(self) -> None:
         """Stops what runs."""
         follow, self._follow = self._follow, None
-        if follow is not None:
-            follow.cancel()
-            await asyncio.gather(follow, return_exceptions=True)
+        await cancel_and_wait(follow)
         await super().close()
 
     async def _follow_load(self, transport: InProcessTransport) -> None:
@@ -96,9 +95,7 @@ class EngineVllmBackend(VllmBackend):
 
     async def close(self) -> None:
         follow, self._follow = self._follow, None
-        if follow is not None:
-            follow.cancel()
-            await asyncio.gather(follow, return_exceptions=True)
+        await cancel_and_wait(follow)
         try:
             await super().close()
         finally:
