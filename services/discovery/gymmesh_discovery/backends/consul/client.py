@@ -18,6 +18,7 @@ import consul.aio
 import consul.base
 
 from gymmesh.errors.v1 import errors_pb2
+from gymmesh_discovery.backends.printable import printable
 from gymmesh_discovery.config import ConsulConfig, read_token, split_address
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
@@ -165,5 +166,4 @@ def _away(message: str) -> MeshError:
 def _shown(body: bytes) -> str:
     """The start of an answer, fit to be printed; Consul may quote a token."""
     text = mask_secrets(body[: 16 * _MAX_SHOWN].decode(errors="replace"))
-    plain = "".join(one if one.isprintable() else " " for one in text).strip()
-    return plain[:_MAX_SHOWN] or "(nothing)"
+    return printable(text).strip()[:_MAX_SHOWN] or "(nothing)"

@@ -77,7 +77,7 @@ class ConsulLeases:
         self._leases[lease_id] = lease
         left_out = unfit_meta(instance.meta)
         if left_out:
-            self._agent.warn_once(
+            self._agent.warnings.once(
                 f"Consul takes no meta such as {', '.join(left_out)[:200]} of {instance.id}"
             )
         return lease_id, length

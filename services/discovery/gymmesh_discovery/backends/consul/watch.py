@@ -184,10 +184,10 @@ class ConsulWatch:
             except EntryError as error:
                 service = entry.get("Service") if isinstance(entry, dict) else None
                 name = service.get("ID") if isinstance(service, dict) else None
-                self._agent.warn_once(f"the instance {name!r} in Consul is left out: {error}")
+                self._agent.warnings.once(f"the instance {name!r} in Consul is left out: {error}")
         ids = Counter(one.id for one in instances)
         for one in [name for name, count in ids.items() if count > 1]:
-            self._agent.warn_once(
+            self._agent.warnings.once(
                 f"two nodes in Consul list an instance '{one}'; one of them is used"
             )
         return instances
