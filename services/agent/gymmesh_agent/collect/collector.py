@@ -60,7 +60,7 @@ class CollectorConnection(SendTimer):
 
 
 class CollectorClient:
-    """One collector.
+    """A collector that this agent serves.
 
     Args:
         host: runs its attempts.

@@ -112,7 +112,7 @@ class OpenCall:
 
 
 class ConversationCache:
-    """The cache."""
+    """The `most` conversations used last, in `max_bytes` by the estimate above."""
 
     def __init__(self, most: int, max_bytes: int) -> None:
         self._most = most
