@@ -15,7 +15,7 @@ from gymmesh_responses import CodecError, loads
 from gymmesh_runtime.text import mask_secrets
 
 T = TypeVar("T")
-Row = list[str | int | float | None]
+TableRow = list[str | int | float | None]
 
 COLUMNS: Final = (
     "rollout",
@@ -53,7 +53,7 @@ class Reservoir(Generic[T]):
         self.kept[place : place + 1] = [one]
 
 
-def sample_of(line: bytes) -> Row | None:
+def sample_of(line: bytes) -> TableRow | None:
     """What the table shows of a rollout's row, by `COLUMNS`: secrets out, long texts cut short.
     None where it is no row that can be read.
     """
