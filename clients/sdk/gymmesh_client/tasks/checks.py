@@ -96,8 +96,8 @@ def check_input(params: dict[str, JsonValue]) -> Mistakes:
         yield (
             key,
             (
-                "has an unpaired surrogate, which no text of UTF-8 can hold; take it out, or give the "
-                'text as a message: [{"role": "user", "content": …}]'
+                "has an unpaired surrogate, which no text of UTF-8 can hold; take it out, or give "
+                'it as a message: [{"role": "user", "content": …}]'
             ),
         )
     elif type(given) is list:
