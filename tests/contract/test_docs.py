@@ -24,7 +24,7 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.collect.config import CollectConfig
 from gymmesh_agent.config import AgentConfig
-from gymmesh_cli import exits
+from gymmesh_cli.terminal import exits
 from gymmesh_client import TaskDefaults, TaskProblem, TaskReader
 from gymmesh_client.rows import OWN_KEYS as ROW_KEYS
 from gymmesh_client.tasks import OWN_KEYS as TASK_KEYS
