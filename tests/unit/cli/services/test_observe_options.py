@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gymmesh_cli.services.up import as_text
 from gymmesh_mesh.processes import ServiceInfo
-from gymmesh_mesh.prometheus import COLLECTOR, RULES, configuration
+from gymmesh_mesh.processes.prometheus import COLLECTOR, RULES, configuration
 from tests.support.cli import gym
 
 

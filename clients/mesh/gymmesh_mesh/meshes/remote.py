@@ -14,7 +14,7 @@ from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_client.collect_stream import AgentPool, StreamLimits
 from gymmesh_mesh.config import Defaults
-from gymmesh_mesh.mesh import Mesh
+from gymmesh_mesh.meshes.mesh import Mesh
 from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
