@@ -12,7 +12,7 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
@@ -57,6 +57,7 @@ class ServeOptions:
     host: str = "127.0.0.1"
     port: int = 0  # of a service that is served alone
     ports: Mapping[str, int] = field(default_factory=dict)  # by instance id, of several
+    movable: Collection[str] = ()  # instance ids: where their port is taken, any other will do
     metrics_port: int | None = 0  # None: no Prometheus endpoint
     health_port: int | None = None  # a second, plain port with nothing but health; None: none
     discovery_address: str = ""  # empty: neither registered nor watching
@@ -209,13 +210,20 @@ class _ServiceServer:
             credentials=credentials,
         )
         self._registration: Registration | None = None
+        self._moved = False
         self.instance = discovery_pb2.Instance()
 
     async def start(self, metrics_address: str, *, alone: bool) -> None:
-        """Listens; raises OSError."""
+        """Listens, on another port where its own is taken and it may move; raises OSError."""
         usual = self._options.port if alone else 0
         port = self._options.ports.get(self.service.instance_id, usual)
-        bound = await self._server.start(self._options.host, port)
+        try:
+            bound = await self._server.start(self._options.host, port)
+        except OSError:
+            if not port or self.service.instance_id not in self._options.movable:
+                raise
+            self._moved = True
+            bound = await self._server.start(self._options.host, 0)
         self.instance = _served_instance(self.service, self._options, bound, metrics_address)
         served_as = getattr(self.service, "served_as", None)
         if served_as is not None:
@@ -224,7 +232,7 @@ class _ServiceServer:
     def register_with(self, discovery: DiscoveryPeer) -> None:
         """Which registry to enter; a registry itself enters none."""
         if self.service.kind != DISCOVERY:
-            self._registration = Registration(discovery, self.instance)
+            self._registration = Registration(discovery, self.instance, moved=self._moved)
             follow = getattr(self.service, "follow_meta", None)
             if follow is not None:
                 follow(self._meta_changed)

@@ -15,9 +15,3 @@ def test_a_face_is_sorted_and_there(name: str) -> None:
     names = face.__all__
     assert names == sorted(names, key=lambda name: (not name.isupper(), name[0].islower(), name))
     assert all(hasattr(face, one) for one in names)
-
-
-def test_the_first_name_of_trls_environments_leads_to_them() -> None:
-    from gymmesh_trainers import trl, trl_environment
-
-    assert trl_environment.TrlEnvironments is trl.TrlEnvironments

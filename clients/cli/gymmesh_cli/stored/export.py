@@ -110,7 +110,7 @@ _DEMONSTRATION: Final = 1.0
 @click.option(
     "--resume",
     is_flag=True,
-    help="Go on with an export that was interrupted; not for hf, which starts anew.",
+    help="Go on with an export that was interrupted; of hf, with the files that are not finished.",
 )
 @json_option
 @speaks_plainly

@@ -35,9 +35,12 @@ from gymmesh_client import (
 )
 from gymmesh_client.collect.outcomes import Outcomes
 from gymmesh_client.collect.requests import repeat_seed
+from gymmesh_client.collect.runner import ended_by
+from gymmesh_client.dispatch.causes import cause_of
 from gymmesh_client.journal.keys import rollout_id
 from gymmesh_client.rows import FailedAttempt
 from gymmesh_resource import Environment, Task
+from gymmesh_runtime.errors import from_status
 from gymmesh_runtime.security import SecurityConfig
 from gymmesh_trainers.collecting.place import Model, Place, Policy, open_place
 from gymmesh_trainers.collecting.settings import Settings
@@ -148,7 +151,8 @@ class TrainerCollector:
 
     async def one(self, task: TaskLike, *, repeat: int = 0) -> Rollout | FailedRollout:
         """One rollout by itself: for trainers that have a loop and groups of their own. Tried
-        again after a failure where that is safe, `max_attempts` times in all.
+        again after a failure where that is safe, `max_attempts` times in all, each after the pause
+        that a step makes for such a failure, too.
         """
         policy = self._opened()
         message = as_message(task, _defaults(policy), 0)
@@ -175,8 +179,9 @@ class TrainerCollector:
                 self.counts["rollouts"] += 1
                 return self._judged(outcome, Task(message))
             failed = outcome
-            if not failed.failure.retry_safe:
+            if not failed.failure.retry_safe or attempt == self.settings.max_attempts:
                 break
+            await asyncio.sleep(_pause_s(failed, attempt))
         failed.partial.failed.failure.CopyFrom(failed.failure)
         self.counts["failed"] += 1
         return FailedRollout(failed.partial, Task(message))
@@ -313,6 +318,14 @@ async def collect(
     ):
         async for group in groups:
             yield group
+
+
+def _pause_s(failed: FailedAttempt, times: int) -> float:
+    """Seconds before a rollout that has failed `times` times is tried again."""
+    error = from_status(failed.failure.status)
+    begun = failed.partial.HasField("started")
+    ended = ended_by(failed.failure, error, begun=begun)
+    return cause_of(ended).wait_s(times, ended.retry_after_s)
 
 
 def _defaults(policy: Policy) -> TaskDefaults:

@@ -27,6 +27,7 @@ _REGISTRY_AWAY: Final = (
     errors_pb2.ERROR_REASON_PEER_UNAVAILABLE,
     errors_pb2.ERROR_REASON_DEADLINE_PASSED,
 )
+_EXISTS: Final = errors_pb2.ERROR_REASON_INSTANCE_EXISTS
 
 
 class DiscoveryPeer(Protocol):
@@ -50,11 +51,19 @@ class DiscoveryPeer(Protocol):
 
 
 class Registration:
-    """One instance's lease: taken, renewed at a third of its length, given back."""
+    """One instance's lease: taken, renewed at a third of its length, given back.
 
-    def __init__(self, discovery: DiscoveryPeer, instance: discovery_pb2.Instance) -> None:
+    Args:
+        moved: the same instance was listed at another address. While that lease lasts, the id is
+            another's for the registry, and registering is tried again.
+    """
+
+    def __init__(
+        self, discovery: DiscoveryPeer, instance: discovery_pb2.Instance, *, moved: bool = False
+    ) -> None:
         self._discovery = discovery
         self._instance = instance
+        self._passing = (*_REGISTRY_AWAY, *((_EXISTS,) if moved else ()))
         self._lease_id = ""
         self._lease_s = LEASE_S
         self._away = ""  # why it could not register yet
@@ -90,9 +99,11 @@ class Registration:
             try:
                 return await self._register()
             except MeshError as error:
-                if error.reason not in _REGISTRY_AWAY:
+                if error.reason not in self._passing:
                     raise
                 self._away = f"the registry is not reachable ({error.message})"
+                if error.reason == _EXISTS:
+                    self._away = error.message
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 

@@ -7,17 +7,22 @@ import json
 import logging
 import os
 import signal
+import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gymmesh.agent.v1 import agent_pb2
-from gymmesh_mesh import MeshConfig, MeshSettings, remote, up
+from gymmesh_client import CollectOptions, Collector, MemoryOutput
+from gymmesh_mesh import MeshConfig, MeshSettings, discovered, read_target, remote, up
 from gymmesh_mesh.processes import restarting
+from gymmesh_mesh.processes.restarting import RestartedProcess
 from gymmesh_model.config import ModelConfig
 from gymmesh_runtime.errors import MeshError
 from tests.support.ports import free_port
+from tests.support.rollouts import make_task
 
 
 @pytest.fixture(autouse=True)
@@ -64,6 +69,65 @@ async def test_each_service_is_started_again_at_its_address(
         said = await asyncio.wait_for(kept, 60)
         assert "the model service 'policy' ended with status -9" in said
         assert "it was restarted 1 times" in said
+
+
+@pytest.fixture
+def squatter(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[socket.socket]]:
+    """Listens at the old port of every process before it is started again."""
+    held: list[socket.socket] = []
+    start_again = RestartedProcess._start_again
+
+    async def taken_first(process: RestartedProcess) -> str:
+        (address,) = [one.address for one in process.infos if one.address]
+        host, _, port = address.rpartition(":")
+        held.append(socket.create_server((host, int(port))))
+        return await start_again(process)
+
+    monkeypatch.setattr(RestartedProcess, "_start_again", taken_first)
+    yield held
+    for one in held:
+        one.close()
+
+
+async def test_a_port_that_somebody_else_took_is_given_up_for_another(
+    tmp_path: Path, squatter: list[socket.socket], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with up(config_of(tmp_path, restarts=1)) as mesh:
+        kept = asyncio.create_task(mesh.wait_for_death())
+        before = [one for one in mesh.infos if one.kind in ("model", "agent")]
+        for one in before:
+            os.kill(one.pid, signal.SIGKILL)
+        async with asyncio.timeout(90):
+            # The old leases run out first, so that no instance is listed at two addresses.
+            while {one.address for one in before} & {one.address for one in mesh.infos}:
+                assert not kept.done(), kept.result()
+                await asyncio.sleep(0.05)
+        assert len(squatter) == 2
+        for one in before:
+            now = mesh.address_of(one.kind)
+            assert f"at {one.address} was taken meanwhile; it is at {now} now" in caplog.text
+        registry = f"discovery://{mesh.address_of('discovery')}/tool_loop"
+        async with discovered(read_target(registry, MeshConfig().discovery)) as outside:
+            run = Collector(outside.agents.connect, MemoryOutput(), CollectOptions())
+            task = make_task(expected_answer="4")
+            tally = await asyncio.wait_for(run.run([task]), 60)
+        assert (tally.completed, tally.failed) == (1, 0)
+        kept.cancel()
+
+
+@pytest.mark.parametrize("kind", ["discovery", "agent"])
+async def test_a_port_that_others_rely_on_is_named_when_it_is_taken(
+    tmp_path: Path, kind: str, squatter: list[socket.socket]
+) -> None:
+    """The registry's, which nothing else tells, and one of the configuration."""
+    ports = {"agent_port": free_port()} if kind == "agent" else {}
+    async with up(config_of(tmp_path, restarts=1, **ports)) as mesh:
+        (before,) = [one for one in mesh.infos if one.kind == kind]
+        os.kill(before.pid, signal.SIGKILL)
+        said = await asyncio.wait_for(mesh.wait_for_death(), 60)
+    assert f"could not start: cannot listen on {before.address}: the port is taken" in said
+    assert "it was restarted 1 times" in said
+    assert len(squatter) == 1
 
 
 async def test_without_restarts_a_death_is_the_end(tmp_path: Path) -> None:

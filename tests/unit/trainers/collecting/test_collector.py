@@ -11,11 +11,13 @@ import pytest
 
 from gymmesh_agent.config import AgentConfig
 from gymmesh_client import UserError
+from gymmesh_client.dispatch.causes import Cause
 from gymmesh_mesh import Defaults, MeshConfig
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_trainers import (
     FailedRollout,
     Generation,
+    Rollout,
     RolloutFailed,
     SamplingParams,
     SyncCollector,
@@ -114,6 +116,25 @@ async def test_what_failed_stands_apart() -> None:
     assert [one.boundary for one in broken.failed] == ["MODEL", "MODEL"]
     assert good.rewards == [1.0, 1.0]
     assert good.rollouts[0].logprobs == []
+
+
+async def test_a_single_rollout_is_tried_again_after_the_pause_of_a_run() -> None:
+    """The pause is the usual one; on a busy machine it can only be longer."""
+    began: list[float] = []
+
+    async def breaks_once(prompt: list[int], params: SamplingParams) -> Generation:
+        began.append(asyncio.get_running_loop().time())
+        if len(began) == 1:
+            raise RuntimeError("no memory")
+        return Generation([*CharTokenizer().encode("1"), EOS])
+
+    async with TrainerCollector(Sums, model=backend(breaks_once)) as collector:
+        found = await collector.one(rows(1)[0])
+    assert isinstance(found, Rollout)
+    assert found.reward == 1.0
+    assert found.message.attempt == 2
+    first, second = began
+    assert second - first >= Cause().first_s
 
 
 async def test_weights_versions_and_what_is_stale() -> None:
