@@ -34,7 +34,7 @@ from gymmesh_discovery.config import ConsulConfig, ConsulTls, DiscoveryConfig, K
 from gymmesh_mesh.config import Defaults, MeshConfig, MeshSettings
 from gymmesh_model.backends import BACKENDS
 from gymmesh_model.backends.local import LocalOptions
-from gymmesh_model.backends.recording import read_row
+from gymmesh_model.backends.replay.recording import read_row
 from gymmesh_model.config import AdaptConfig, CacheConfig, ModelConfig
 from gymmesh_model.convert import ChatOptions
 from gymmesh_model.vllm import EngineConfig, ServeConfig

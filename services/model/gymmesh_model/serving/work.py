@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from gymmesh.model.v1 import model_pb2
-from gymmesh_model.backends.progress import Progress
+from gymmesh_model.backends.calls.progress import Progress
 from gymmesh_model.serving.conversations import Turn
 from gymmesh_model.tokens.record import TokenRecord
 

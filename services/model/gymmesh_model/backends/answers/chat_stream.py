@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gymmesh_model.backends.progress import Kind, Progress, Surrogates
+from gymmesh_model.backends.calls.progress import Kind, Progress, Surrogates
 from gymmesh_model.convert.from_chat import as_written
 from gymmesh_model.convert.thinking import ThinkSplitter
 from gymmesh_model.errors import AnswerInvalid

@@ -6,12 +6,12 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from gymmesh.errors.v1 import errors_pb2 as errors
-from gymmesh_model.backends.attempts import Attempts
-from gymmesh_model.backends.classify import http_failure
-from gymmesh_model.backends.concealed import secret_texts
-from gymmesh_model.backends.progress import StreamReader
-from gymmesh_model.backends.remedies import excerpt, explain
-from gymmesh_model.backends.sse import EventStream
+from gymmesh_model.backends.calls.progress import StreamReader
+from gymmesh_model.backends.endpoint.attempts import Attempts
+from gymmesh_model.backends.endpoint.classify import http_failure
+from gymmesh_model.backends.endpoint.concealed import secret_texts
+from gymmesh_model.backends.endpoint.remedies import excerpt, explain
+from gymmesh_model.backends.endpoint.sse import EventStream
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.errors import answer_invalid, misconfigured, unreachable
 from gymmesh_model.routing import Endpoint, LoadPoll, Pool, wants_metrics

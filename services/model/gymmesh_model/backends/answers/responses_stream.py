@@ -9,9 +9,9 @@ import copy
 from typing import Any, Final
 
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.classify import failed_response
-from gymmesh_model.backends.progress import Kind, Progress, Surrogates
-from gymmesh_model.backends.read_response import read_response
+from gymmesh_model.backends.answers.read_response import read_response
+from gymmesh_model.backends.calls.progress import Kind, Progress, Surrogates
+from gymmesh_model.backends.endpoint.classify import failed_response
 from gymmesh_model.errors import answer_invalid
 from gymmesh_responses import CodecError, dumps, loads, response_from_json
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymmesh_model.backends.recording import (
+from gymmesh_model.backends.replay.recording import (
     Recording,
     RecordingError,
     read_recording,

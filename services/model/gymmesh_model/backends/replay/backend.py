@@ -1,6 +1,6 @@
 """Recorded answers instead of a model: for tests, benchmarks and re-collection.
 
-`path` of the configuration names the recording; `gymmesh_model.backends.recording` describes
+`path` of the configuration names the recording; `gymmesh_model.backends.replay.recording` describes
 its format and which call gets which answer.
 """
 
@@ -16,8 +16,8 @@ from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.base import Features, ModelCall
-from gymmesh_model.backends.progress import Progress
-from gymmesh_model.backends.recording import (
+from gymmesh_model.backends.calls.progress import Progress
+from gymmesh_model.backends.replay.recording import (
     RecordedAnswer,
     Recording,
     RecordingError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.classify import failed_response
+from gymmesh_model.backends.endpoint.classify import failed_response
 from gymmesh_model.errors import answer_invalid
 from gymmesh_responses import CodecError, loads, response_from_json, response_to_dict
 

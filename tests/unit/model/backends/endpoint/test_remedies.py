@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymmesh_model.backends.classify import http_failure
-from gymmesh_model.backends.remedies import (
+from gymmesh_model.backends.endpoint.classify import http_failure
+from gymmesh_model.backends.endpoint.remedies import (
     MOST_SHOWN,
     excerpt,
     explain,

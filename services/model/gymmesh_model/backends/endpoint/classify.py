@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gymmesh.errors.v1 import errors_pb2 as errors
-from gymmesh_model.backends.remedies import excerpt
+from gymmesh_model.backends.endpoint.remedies import excerpt
 from gymmesh_responses import CodecError, loads
 from gymmesh_runtime.errors import MeshError
 

@@ -7,7 +7,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from gymmesh_model.backends.retry import RetryPolicy
+from gymmesh_model.backends.endpoint.retry import RetryPolicy
 from gymmesh_model.errors import timed_out
 from gymmesh_model.routing import Endpoint, Pool, RetryBudget
 from gymmesh_runtime import metrics

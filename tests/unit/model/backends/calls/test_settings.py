@@ -11,8 +11,8 @@ from hypothesis import given
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.base import ModelCall
+from gymmesh_model.backends.calls.settings import _MOST, _MOST_BYTES, KnownSettings
 from gymmesh_model.backends.responses import _written
-from gymmesh_model.backends.settings import _MOST, _MOST_BYTES, KnownSettings
 from gymmesh_model.config import merge_params
 from gymmesh_responses import CodecError, loads, params_from_json, params_to_dict
 from tests.unit.model import documents
