@@ -18,6 +18,8 @@ from gymmesh_responses import CodecError, dumps, loads
 
 _REASONING = "reasoning_content"  # as vLLM, TRL and chat templates spell it
 
+# An assistant message has one text, which stands before its calls, and results must follow these.
+_AFTER_CALLS: Final = "places of what a model said between or after its tool calls"
 _TEXTS: Final = frozenset(("input_text", "output_text", "text"))
 
 
@@ -84,6 +86,28 @@ def conversation_of(rollout: StoredRollout, style: ChatStyle | None = None) -> C
     return Conversation(writer.messages, prompt_length, tools, writer.losses, writer.token_items)
 
 
+def numbered_calls(messages: list[Json]) -> list[Json]:
+    """Messages whose tool calls are called 0, 1, 2 … instead of by their ids, so that conversations
+    can be compared: endpoints make new ids for each. What has no calls is the same object.
+    """
+    numbers: dict[Any, int] = {}
+    count = 0
+    found = []
+    for message in messages:
+        if "tool_calls" in message:
+            calls = []
+            for call in message["tool_calls"]:
+                numbers[call["id"]] = count
+                calls.append({**call, "id": count})
+                count += 1
+            message = {**message, "tool_calls": calls}
+        elif "tool_call_id" in message:
+            name = message["tool_call_id"]
+            message = {**message, "tool_call_id": numbers.get(name, name)}
+        found.append(message)
+    return found
+
+
 class _Writer:
     """Puts items together into messages."""
 
@@ -136,7 +160,11 @@ class _Writer:
         content = self._content(item.get("content"), "content")
         if role == "assistant":
             answer = self._answer
-            if answer is None or answer["content"] is not None or "tool_calls" in answer:
+            if answer is not None and "tool_calls" in answer:
+                # Its calls have no results yet: the same model call goes on.
+                self.losses[_AFTER_CALLS] += 1
+                answer["content"] = _joined(answer["content"], content)
+            elif answer is None or answer["content"] is not None:
                 self._answer = {"role": "assistant", "content": content}
                 self.messages.append(self._answer)
             else:
@@ -198,7 +226,9 @@ class _Writer:
             self.losses["reasoning without a readable text"] += 1
             return
         answer = self._begun()
-        if answer["content"] is not None or "tool_calls" in answer:
+        if "tool_calls" in answer:
+            self.losses[_AFTER_CALLS] += 1
+        elif answer["content"] is not None:
             self._answer = None
             answer = self._begun()
         said = "\n".join(map(str, texts))
@@ -255,6 +285,18 @@ def _tool(tool: Json, losses: Counter[str]) -> Json | None:
     kept = ("name", "description", "parameters", "strict")
     function = {key: tool[key] for key in kept if tool.get(key) is not None}
     return {"type": "function", "function": function}
+
+
+def _joined(before: Any, more: Any) -> Any:
+    """Two contents of a message as one."""
+    if not before or not more:
+        return before or more
+    if isinstance(before, str) and isinstance(more, str):
+        return f"{before}\n{more}"
+    parts = [
+        [{"type": "text", "text": one}] if isinstance(one, str) else one for one in (before, more)
+    ]
+    return parts[0] + parts[1]
 
 
 def _text(item: Json, key: str, part: str = "", place: int = 0) -> str:

@@ -32,8 +32,8 @@ from gymmesh_client import UserError, completed_row
 from gymmesh_model.config import ModelConfig
 from gymmesh_responses import CodecError, dumps, loads
 from gymmesh_runtime.addresses import exposure
-from gymmesh_trainers.collecting import TrainerCollector
-from gymmesh_trainers.place import Model, Place
+from gymmesh_trainers.collecting.collector import TrainerCollector
+from gymmesh_trainers.collecting.place import Model, Place
 from gymmesh_trainers.rollouts import FailedRollout
 
 __all__ = ["NemoAgent", "metrics_of", "policy_of_head"]
@@ -51,7 +51,7 @@ class NemoAgent:
     """Serves `POST /run` with rollouts in an environment.
 
     Args:
-        place: the environment, see `gymmesh_trainers.place.Place`.
+        place: the environment, see `gymmesh_trainers.collecting.place.Place`.
         model: the policy.
         settings: see Settings.
     """

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from gymmesh_model.backends.scripted import Answer, ScriptedBackend
-from gymmesh_trainers.collecting import TrainerCollector
-from gymmesh_trainers.place import Place
+from gymmesh_trainers.collecting.collector import TrainerCollector
+from gymmesh_trainers.collecting.place import Place
+from gymmesh_trainers.collecting.tasks import TaskLike
 from gymmesh_trainers.rollouts import FailedRollout, Rollout
-from gymmesh_trainers.tasks import TaskLike
 
 __all__ = ["RolloutFailed", "run_one"]
 

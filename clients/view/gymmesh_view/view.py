@@ -10,11 +10,11 @@ from pathlib import Path
 
 from gymmesh_client import UserError
 from gymmesh_client.control.registry import read_entries
-from gymmesh_view.indexing import Indexer, index_path
+from gymmesh_view.index.indexing import Indexer, index_path
+from gymmesh_view.index.store import Store
 from gymmesh_view.reading import Reading
+from gymmesh_view.rows.sources import Source
 from gymmesh_view.server import ViewServer
-from gymmesh_view.sources import Source
-from gymmesh_view.store import Store
 
 
 @asynccontextmanager

@@ -147,6 +147,23 @@ def test_pairs(rows: Path) -> None:
     assert none == []
 
 
+def test_tasks_of_several_files_may_have_the_same_id(tmp_path: Path) -> None:
+    found = [
+        row(text("5"), reward=1.0, expected_answer="5"),
+        row(text("6"), reward=0.0, environment="words", expected_answer="6"),
+        row(text("7"), reward=0.5, prompt="What is 3 + 4?", expected_answer="7"),
+        row(text("8"), reward=0.25, repeat=1, expected_answer="5"),
+    ]
+    rows = write_rows(tmp_path / "rows.jsonl", found)
+    records, _ = exported(rows, "trl")
+    told = [(one["environment"], one["ground_truth"], one["mean_reward"]) for one in records]
+    assert told == [("sums", "5", 0.625), ("words", "6", 0.0), ("sums", "7", 0.5)]
+    (pair,), _ = exported(rows, "dpo")
+    assert (pair["chosen_reward"], pair["rejected_reward"]) == (1.0, 0.25)
+    best, _ = exported(rows, "messages", ExportOptions(Selection(per_task=1)))
+    assert [one["reward"] for one in best] == [1.0, 0.0, 0.5]
+
+
 def test_the_best_of_each_task(tmp_path: Path) -> None:
     rewards = [("a", 0.0), ("b", None), ("a", 1.0), ("b", 0.2), ("a", 0.5), ("a", 1.0)]
     found = [
@@ -166,6 +183,19 @@ def test_the_same_answer_twice_is_left_out(tmp_path: Path) -> None:
     records, summary = exported(rows, "sft", ExportOptions(Selection(distinct=True)))
     assert len(records) == 1
     assert summary["left_out"] == {"the same as another": 2}
+
+
+def test_answers_that_differ_in_the_ids_of_calls_alone_are_the_same(tmp_path: Path) -> None:
+    found = [
+        row(call("add", '{"a": 1}', f"c{one}"), result(f"c{one}", "1"), text("5"), repeat=one)
+        for one in range(3)
+    ]
+    rows = write_rows(tmp_path / "rows.jsonl", found)
+    records, summary = exported(rows, "sft", ExportOptions(Selection(distinct=True)))
+    assert len(records) == 1
+    assert summary["left_out"] == {"the same as another": 2}
+    (kept,) = records
+    assert kept["messages"][2]["tool_call_id"] == "c0"
 
 
 def test_what_a_selection_leaves_out(tmp_path: Path) -> None:

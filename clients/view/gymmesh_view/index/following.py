@@ -33,7 +33,7 @@ from gymmesh_client.journal.records import (
 from gymmesh_client.journal.row_files import open_row_file
 from gymmesh_client.journal.state import RunState
 from gymmesh_responses import loads
-from gymmesh_view.row_places import Placed, placed_rows
+from gymmesh_view.rows.places import Placed, placed_rows
 
 Json = dict[str, Any]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-from gymmesh_view.summary import Json, clean
+from gymmesh_view.rows.summary import Json, clean
 
 _MOST: Final = 20_000
 

@@ -22,11 +22,11 @@ from gymmesh_client import TaskDefaults, UserError
 from gymmesh_model.backends.tokens_in import Generate, TokenBackend
 from gymmesh_resource import Task
 from gymmesh_responses import dumps, params_to_dict
+from gymmesh_trainers.collecting.place import Place
+from gymmesh_trainers.collecting.sync import SyncCollector
+from gymmesh_trainers.collecting.tasks import TaskLike, messages_of
 from gymmesh_trainers.engine import TransformersEngine
-from gymmesh_trainers.place import Place
 from gymmesh_trainers.rollouts import FailedRollout, Rollout
-from gymmesh_trainers.sync import SyncCollector
-from gymmesh_trainers.tasks import TaskLike, messages_of
 
 __all__ = ["TrlRollouts", "plain_prompt", "trl_rows"]
 
@@ -38,7 +38,7 @@ class TrlRollouts:
     """A `rollout_func`, with the rows and the reward function that belong to it.
 
     Args:
-        place: the environment, see `gymmesh_trainers.place.Place`.
+        place: the environment, see `gymmesh_trainers.collecting.place.Place`.
         tasks: rows, `Task`s or a task file; all are read.
         engine: samples tokens; None: the trainer's model by `model.generate`.
         backend: further arguments of TokenBackend, as `{"tool_parser": "llama"}`.

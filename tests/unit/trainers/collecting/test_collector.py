@@ -246,7 +246,7 @@ async def test_files_are_written_and_gone_on_with(tmp_path: Path) -> None:
 async def test_blocks_of_an_asynchronous_iterator_have_files_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gymmesh_trainers.collecting._BLOCK", 2)
+    monkeypatch.setattr("gymmesh_trainers.collecting.collector._BLOCK", 2)
 
     async def coming() -> AsyncIterator[dict[str, Any]]:
         for row in rows(5):

@@ -17,9 +17,9 @@ from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import UserError
 from gymmesh_resource import Environment, Pending, Rollout, Session, Task, tool
 from gymmesh_responses import items_to_list, tool_from_json
-from gymmesh_trainers.trl_environment import TrlEnvironments
-from gymmesh_trainers.trl_tools import schema_of, tool_method, unsaid
-from gymmesh_trainers.trl_transcript import CalledTool, transcript_of
+from gymmesh_trainers.trl.environment import TrlEnvironments
+from gymmesh_trainers.trl.tools import schema_of, tool_method, unsaid
+from gymmesh_trainers.trl.transcript import CalledTool, transcript_of
 from tests.unit.trainers.environments import Sums, rows
 
 TOKENIZER = SimpleNamespace(eos_token_id=2, pad_token_id=0)

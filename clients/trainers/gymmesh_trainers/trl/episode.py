@@ -17,7 +17,7 @@ from gymmesh_agent.plan import AttemptId, RolloutClock
 from gymmesh_client import UserError
 from gymmesh_responses import bytes_to_text, dumps, text_of
 from gymmesh_runtime.errors import from_status
-from gymmesh_trainers.trl_transcript import CalledTool, transcript_of
+from gymmesh_trainers.trl.transcript import CalledTool, transcript_of
 
 __all__ = ["Episode", "Outcome", "ToolUnanswered"]
 

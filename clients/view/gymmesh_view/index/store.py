@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from gymmesh_client import UserError
-from gymmesh_view.filters import Filters, Sort, order_of, where_of
-from gymmesh_view.indexing import get
-from gymmesh_view.tables import connect
+from gymmesh_view.index.indexing import get
+from gymmesh_view.index.tables import connect
+from gymmesh_view.rows.filters import Filters, Sort, order_of, where_of
 
 Json = dict[str, Any]
 

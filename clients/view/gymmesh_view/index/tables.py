@@ -15,7 +15,7 @@ from typing import Final
 from urllib.parse import quote
 
 from gymmesh_client import UserError
-from gymmesh_view.summary import Summary
+from gymmesh_view.rows.summary import Summary
 
 VERSION: Final = 4
 """Of the tables and of what a row's summary is; an index of another version is made anew."""

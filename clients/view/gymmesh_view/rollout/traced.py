@@ -11,7 +11,7 @@ from gymmesh_client import UserError
 from gymmesh_client.rollout import RolloutParts, StreamViolation, fold, read
 from gymmesh_client.rows import actors_of
 from gymmesh_client.traces import open_trace
-from gymmesh_view.summary import Json, clean
+from gymmesh_view.rows.summary import Json, clean
 
 _MOST_SPANS: Final = 2_000
 

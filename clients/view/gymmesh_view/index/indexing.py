@@ -22,11 +22,19 @@ from typing import Any, Final
 import platformdirs
 
 from gymmesh_client import UserError
-from gymmesh_view.following import Batch, FileFollower, RunFollower
-from gymmesh_view.sources import Source, labels
-from gymmesh_view.summary import Summary, row_of, summary_of
-from gymmesh_view.tables import TABLES, VERSION, Names, connect, delete_file, delete_row, insert
-from gymmesh_view.trace_actors import forget, join, note, spoken_in
+from gymmesh_view.index.following import Batch, FileFollower, RunFollower
+from gymmesh_view.index.tables import (
+    TABLES,
+    VERSION,
+    Names,
+    connect,
+    delete_file,
+    delete_row,
+    insert,
+)
+from gymmesh_view.index.trace_actors import forget, join, note, spoken_in
+from gymmesh_view.rows.sources import Source, labels
+from gymmesh_view.rows.summary import Summary, row_of, summary_of
 
 _POLL_S: Final = 0.5
 _OLD_S: Final = 30 * 86_400

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from gymmesh_client import UserError
-from gymmesh_view.summary import COMPLETED, FAILED, HAS_TOKENS
+from gymmesh_view.rows.summary import COMPLETED, FAILED, HAS_TOKENS
 
 SORTS: Final = {
     "order": "id",

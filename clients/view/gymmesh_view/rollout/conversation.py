@@ -11,8 +11,8 @@ import json
 from typing import Any, Final
 
 from gymmesh_responses import CodecError, loads
-from gymmesh_view.images import shown_image
-from gymmesh_view.summary import Json, clean, text_of
+from gymmesh_view.rollout.images import shown_image
+from gymmesh_view.rows.summary import Json, clean, text_of
 
 _MOST_CHARS: Final = 200_000
 _TEXTS: Final = ("input_text", "output_text", "text", "reasoning_text", "summary_text")

@@ -20,8 +20,8 @@ from gymmesh_client.journal.layout import OutputFiles
 from gymmesh_client.journal.records import COMPLETED, FAILED, RETRY, Outcome
 from gymmesh_client.traces import TraceWriter
 from gymmesh_view import Filters, Sort, find_sources
-from gymmesh_view.indexing import Indexer
-from gymmesh_view.store import Store
+from gymmesh_view.index.indexing import Indexer
+from gymmesh_view.index.store import Store
 from tests.unit.data.rows import row, text, write_rows
 from tests.view.rows import failed
 from tests.view.rows import row as whole_row

@@ -9,8 +9,8 @@
 TRL runs the loop itself: it samples, reads the tool calls and calls the methods of an object for
 each rollout. Here that object is a session in an environment of gymmesh, in this process or at an
 address, and the reward is the environment's verdict on the whole conversation. TrlRollouts
-(trl.py) has room for more: turns of the environment, groups that are judged together, exact tokens
-from gymmesh's own loop. Interface: TRL 1.16, `trl.GRPOTrainer(environment_factory=)`.
+(rollouts.py) has room for more: turns of the environment, groups that are judged together, exact
+tokens from gymmesh's own loop. Interface: TRL 1.16, `trl.GRPOTrainer(environment_factory=)`.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from gymmesh_client import TaskDefaults, UserError
 from gymmesh_client.collect.requests import repeat_seed
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.security import SecurityConfig
-from gymmesh_trainers.loop_thread import LoopThread
-from gymmesh_trainers.place import Place, open_environment
-from gymmesh_trainers.tasks import TaskLike, messages_of
-from gymmesh_trainers.trl import plain_prompt
-from gymmesh_trainers.trl_episode import Episode, Outcome
-from gymmesh_trainers.trl_tools import schema_of, tool_method, unsaid
+from gymmesh_trainers.collecting.loop_thread import LoopThread
+from gymmesh_trainers.collecting.place import Place, open_environment
+from gymmesh_trainers.collecting.tasks import TaskLike, messages_of
+from gymmesh_trainers.trl.episode import Episode, Outcome
+from gymmesh_trainers.trl.rollouts import plain_prompt
+from gymmesh_trainers.trl.tools import schema_of, tool_method, unsaid
 
 __all__ = ["TrlEnvironment", "TrlEnvironments"]
 

@@ -13,10 +13,10 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from gymmesh_model.backends.tokens_in import Generate, Generation, SamplingParams, TokenBackend
-from gymmesh_trainers.collecting import TrainerCollector
-from gymmesh_trainers.place import Place
+from gymmesh_trainers.collecting.collector import TrainerCollector
+from gymmesh_trainers.collecting.place import Place
+from gymmesh_trainers.collecting.tasks import TaskLike
 from gymmesh_trainers.rollouts import FailedRollout, Rollout
-from gymmesh_trainers.tasks import TaskLike
 
 __all__ = ["SharedMesh"]
 

@@ -42,11 +42,11 @@ from gymmesh_client.rows import FailedAttempt
 from gymmesh_resource import Environment, Task
 from gymmesh_runtime.errors import from_status
 from gymmesh_runtime.security import SecurityConfig
-from gymmesh_trainers.place import Model, Place, Policy, open_place
+from gymmesh_trainers.collecting.place import Model, Place, Policy, open_place
+from gymmesh_trainers.collecting.settings import Settings
+from gymmesh_trainers.collecting.stored import completed_of_row, failed_of_row
+from gymmesh_trainers.collecting.tasks import TaskLike, Tasks, as_message, messages_of
 from gymmesh_trainers.rollouts import FailedRollout, Rollout, RolloutGroup
-from gymmesh_trainers.settings import Settings
-from gymmesh_trainers.stored import completed_of_row, failed_of_row
-from gymmesh_trainers.tasks import TaskLike, Tasks, as_message, messages_of
 
 __all__ = ["TrainerCollector", "collect"]
 
@@ -63,7 +63,7 @@ class TrainerCollector:
             await collector.set_weights_version(1)
 
     Args:
-        place: what collects, see `gymmesh_trainers.place.Place`.
+        place: what collects, see `gymmesh_trainers.collecting.place.Place`.
         model: what answers; None: what the configuration says.
         model_addresses: model services (HOST:PORT) of a mesh elsewhere that are to be notified of
             new weights.

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from gymmesh_trainers.collecting import TrainerCollector
-from gymmesh_trainers.loop_thread import LoopThread
-from gymmesh_trainers.place import Place
+from gymmesh_trainers.collecting.collector import TrainerCollector
+from gymmesh_trainers.collecting.loop_thread import LoopThread
+from gymmesh_trainers.collecting.place import Place
+from gymmesh_trainers.collecting.tasks import TaskLike, Tasks
 from gymmesh_trainers.rollouts import FailedRollout, Rollout, RolloutGroup
-from gymmesh_trainers.tasks import TaskLike, Tasks
 
 __all__ = ["SyncCollector", "collect_sync"]
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gymmesh_data import StoredRollout
-from gymmesh_view.call_tokens import calls_of
-from gymmesh_view.conversation import items_of, laid_out
-from gymmesh_view.summary import Json, actors_in, clean, conversations_of, object_of, text_of
+from gymmesh_view.rollout.call_tokens import calls_of
+from gymmesh_view.rollout.conversation import items_of, laid_out
+from gymmesh_view.rows.summary import Json, actors_in, clean, conversations_of, object_of, text_of
 
 _SHOWN: Final = frozenset(
     (

@@ -16,8 +16,8 @@ from gymmesh_client import OutputFiles, UserError
 from gymmesh_client.journal.log import mapped
 from gymmesh_client.journal.row_files import load_zstandard
 from gymmesh_client.traces.blocks import decode_events, scan_blocks
-from gymmesh_view.summary import clean
-from gymmesh_view.tables import Names
+from gymmesh_view.index.tables import Names
+from gymmesh_view.rows.summary import clean
 
 # A writer's block holds one attempt at least, and closes at a quarter of a MiB.
 _MOST_IN_BLOCK: Final = 1 << 31

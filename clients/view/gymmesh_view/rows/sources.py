@@ -11,8 +11,8 @@ from typing import Final
 from gymmesh_client import OutputFiles, UserError
 from gymmesh_client.journal.log import frames_of, mapped
 from gymmesh_client.journal.records import BadRecord, Session, decode
-from gymmesh_view.row_places import placed_rows
-from gymmesh_view.summary import clean, row_of
+from gymmesh_view.rows.places import placed_rows
+from gymmesh_view.rows.summary import clean, row_of
 
 _JOURNAL: Final = ".journal"
 _FILES: Final = (".jsonl", ".jsonl.zst")

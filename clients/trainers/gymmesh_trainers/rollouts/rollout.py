@@ -14,7 +14,7 @@ from gymmesh_client.groups.store import weights_of
 from gymmesh_resource import Task
 from gymmesh_responses import text_of
 from gymmesh_runtime.errors import from_status
-from gymmesh_trainers.samples import TrainingSample, samples_of
+from gymmesh_trainers.rollouts.samples import TrainingSample, samples_of
 
 __all__ = ["EPSILON", "FailedRollout", "Rollout", "RolloutGroup", "advantages"]
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from gymmesh_client import UserError
 from gymmesh_view import Filters, Sort, find_sources, parse_filters, parse_sort
-from gymmesh_view.filters import SORTS, grouped, query_of, words_of
-from gymmesh_view.indexing import Indexer, index_path
-from gymmesh_view.store import Store
+from gymmesh_view.index.indexing import Indexer, index_path
+from gymmesh_view.index.store import Store
+from gymmesh_view.rows.filters import SORTS, grouped, query_of, words_of
 from tests.unit.data.rows import call, row, text
 
 Json = dict[str, Any]

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from gymmesh_client import UserError
 from gymmesh_data import stored_rollout
-from gymmesh_view.call_tokens import calls_of, tokens_of
-from gymmesh_view.conversation import items_of, parts_of
-from gymmesh_view.detail import detail_of
-from gymmesh_view.images import shown_image
 from gymmesh_view.reading import to_json
-from gymmesh_view.summary import summary_of
+from gymmesh_view.rollout.call_tokens import calls_of, tokens_of
+from gymmesh_view.rollout.conversation import items_of, parts_of
+from gymmesh_view.rollout.detail import detail_of
+from gymmesh_view.rollout.images import shown_image
+from gymmesh_view.rows.summary import summary_of
 from tests.unit.data.rows import call, result, row, text
 from tests.view.rows import png, reasoning
 

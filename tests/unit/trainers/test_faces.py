@@ -1,0 +1,17 @@
+"""The public faces: sorted, and true."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    "name", ["gymmesh_trainers", "gymmesh_trainers.rollouts", "gymmesh_trainers.trl"]
+)
+def test_a_face_is_sorted_and_there(name: str) -> None:
+    face = importlib.import_module(name)
+    names = face.__all__
+    assert names == sorted(names, key=lambda name: (not name.isupper(), name[0].islower(), name))
+    assert all(hasattr(face, one) for one in names)
