@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from gymmesh_client.rows import OWN_KEYS
 from gymmesh_client.tasks.checks import check_params, check_row
 from gymmesh_data.imports.items import Refused, is_answer
 from gymmesh_data.rollout import Json
@@ -88,7 +90,7 @@ def rollout_row(imported: Imported, environment: str, repeat: int, source: str) 
     number = repeat if imported.repeat is None else imported.repeat
     calls = [item for item in imported.output if item.get("type") == "function_call"]
     judged = imported.reward is not None
-    given = task.pop("metadata", None)
+    given = task.pop("metadata") if isinstance(task.get("metadata"), dict) else {}
     row: Json = {
         "responses_create_params": params,
         "response": {
@@ -112,7 +114,7 @@ def rollout_row(imported: Imported, environment: str, repeat: int, source: str) 
             "verifier": source,
         },
         "stop_reason": imported.stop_reason or "MODEL_FINISHED",
-        "metadata": (given if isinstance(given, dict) else {})
+        "metadata": given
         | {
             "steps_taken": _steps(imported.output),
             "tools_used": list(dict.fromkeys(call["name"] for call in calls)),
@@ -120,7 +122,11 @@ def rollout_row(imported: Imported, environment: str, repeat: int, source: str) 
             "imported_from": source,
         },
     }
-    return row | {key: value for key, value in task.items() if key not in row}
+    # As a collector's rows have keys of tasks whose names rows use themselves.
+    extras = {key: task[key] for key in task if key in OWN_KEYS and key not in _TASK_KEYS}
+    if extras:
+        row["task_extras"] = extras
+    return row | {key: value for key, value in task.items() if key not in row and key not in extras}
 
 
 def made_id(task: Json) -> str:
@@ -129,10 +135,27 @@ def made_id(task: Json) -> str:
 
 
 def number_of(value: Any) -> float | None:
-    """A reward: a number, or what is as good as one; None for anything else."""
-    if isinstance(value, bool | int | float):
-        return float(value)
-    return None
+    """A reward: a finite number, or what is as good as one; None for anything else."""
+    if not isinstance(value, bool | int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def reward_of(row: Json) -> float | None:
+    """The `reward` of a row; None where it has none.
+
+    Raises:
+        Refused: it is no number.
+    """
+    value = row.get("reward")
+    number = number_of(value)
+    if number is None and value is not None:
+        raise Refused("reward: must be a finite number or null")
+    return number
 
 
 def _rollout_id(task_id: str, repeat: int) -> str:

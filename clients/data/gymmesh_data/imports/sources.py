@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from gymmesh_data.imports.imported import Imported, number_of
+from gymmesh_data.imports.imported import Imported, number_of, reward_of
 from gymmesh_data.imports.inspect_log import of_sample
 from gymmesh_data.imports.items import Refused, first_answer, items_of, tools_of
 from gymmesh_data.rollout import Json
@@ -24,6 +24,11 @@ _INPUTS: Final = ("messages", "prompt", "input", "question", "problem", "query",
 _ANSWERS: Final = (
     *("expected_answer", "answer", "ground_truth", "solution", "target", "correct_answer"),
     *("ideal", "label"),
+)
+# What the metadata of our own `messages` say of a rollout, and what is read of others'.
+_TOLD: Final = (
+    *("task_id", "rollout_id", "repeat_index", "environment", "stop_reason", "steps_taken"),
+    *("tools_used", "verified", "weights_versions", "tags"),
 )
 _FINISH: Final = {"length": "MAX_OUTPUT_TOKENS", "content_filter": "CONTENT_FILTER"}
 
@@ -77,9 +82,10 @@ def of_data_set(row: Json, columns: Columns) -> Imported:
 
 def of_messages(row: Json, columns: Columns) -> Imported:
     """Messages of a conversation, or a prompt and what came of it. Raises Refused."""
-    known = {"messages", "prompt", "completion", "response", "tools", "reward", "metadata"}
+    known = {"messages", "tools", "reward", "metadata", "samples", "task_id"}
     metadata = row.get("metadata")
     told: Json = metadata if isinstance(metadata, dict) else {}
+    answer = next((key for key in ("completion", "response") if row.get(key) is not None), "")
     if isinstance(row.get("messages"), list):
         items = items_of(row["messages"], "messages")
         given = row.get("prompt")
@@ -87,22 +93,25 @@ def of_messages(row: Json, columns: Columns) -> Imported:
         follows = prompt is not None and items[: len(prompt)] == prompt
         cut = len(prompt) if prompt is not None and follows else first_answer(items)
         imported = Imported(items[:cut], items[cut:])
+        known |= {"prompt"} if follows else set()
     elif "prompt" in row:
-        imported = Imported(items_of(row["prompt"], "prompt"))
-        said = row.get("completion", row.get("response"))
-        if isinstance(said, str):
-            said = [{"role": "assistant", "content": said}]
-        if said is not None:
-            imported.output = items_of(said, "completion")
-        else:
-            imported = _parted(imported.prompt)
+        known.add("prompt")
+        items = items_of(row["prompt"], "prompt")
+        imported = Imported(items) if answer else _parted(items)
     else:
         raise Refused("has neither messages nor prompt; for other columns use --format hf")
+    if answer and not imported.output:
+        known.add(answer)
+        said = row[answer]
+        if isinstance(said, str):
+            said = [{"role": "assistant", "content": said}]
+        imported.output = items_of(said, answer)
     imported.tools = tools_of(row.get("tools"), "tools")
-    imported.reward = number_of(row.get("reward"))
-    imported.payload = {
-        key: value for key, value in row.items() if key not in known | {"samples", "task_id"}
-    }
+    imported.reward = reward_of(row)
+    imported.payload = {key: value for key, value in row.items() if key not in known}
+    left: Any = {key: told[key] for key in told if key not in _TOLD} if told else metadata
+    if left:
+        imported.payload["metadata"] = left
     for key in ("environment", "tags"):
         if told.get(key) and key not in imported.payload:
             imported.payload[key] = told[key]
@@ -166,7 +175,7 @@ def of_verifiers(row: Json, columns: Columns) -> Imported:
         for name, value in parts.items()
         if (number := number_of(value)) is not None
     ]
-    imported.reward = number_of(row.get("reward"))
+    imported.reward = reward_of(row)
     if row.get("is_truncated") is True:
         imported.stop_reason = "MAX_OUTPUT_TOKENS"
     if row.get("error"):
