@@ -11,7 +11,7 @@ from gymmesh_cli.terminal import echo, one_line
 from gymmesh_cli.terminal.exits import DONE, speaks_plainly
 
 if TYPE_CHECKING:
-    from gymmesh_mesh.authoring.environments import Tokenizer
+    from gymmesh_mesh.authoring.environments import TokenizerName
 
 
 @click.command("index", short_help="Index documents for the environment web_search.")
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     "languages without spaces between them.",
 )
 @speaks_plainly
-def index(documents: tuple[Path, ...], output: Path, tokenizer: Tokenizer) -> int:
+def index(documents: tuple[Path, ...], output: Path, tokenizer: TokenizerName) -> int:
     """Index documents for the environment web_search: its search tool finds what is in here.
 
     DOCS are files (JSONL, text, Markdown, HTML) and folders, with all below them.

@@ -53,7 +53,7 @@ _OPTIONS: Final = (
         "--track",
         "tracker",
         type=click.Choice(_TRACKERS),
-        help="Send live figures and a table of sampled rollouts to a tracker, which must be "
+        help="Send the figures and a table of sampled rollouts to a tracker, which must be "
         "installed, such as pip install 'gymmesh[wandb]'. It is configured by its own variables.",
     ),
     click.option(

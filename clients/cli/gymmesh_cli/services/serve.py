@@ -14,7 +14,7 @@ from gymmesh_cli.terminal.logs import log_format_option, logged_as_service
 
 if TYPE_CHECKING:
     from gymmesh.discovery.v1.discovery_pb2 import Instance
-    from gymmesh_mesh.compose import Kind
+    from gymmesh_mesh.compose import ServiceKind
     from gymmesh_runtime.telemetry import LogFormat
 
 _PORT = click.IntRange(0, 65535)
@@ -53,7 +53,7 @@ _PORT = click.IntRange(0, 65535)
 @json_option
 @speaks_plainly
 def serve(
-    kind: Kind,
+    kind: ServiceKind,
     name: str | None,
     mesh: MeshOptions,
     discovery_address: str,
@@ -106,7 +106,7 @@ def serve(
     return DONE
 
 
-def _say_ready(kind: Kind, name: str, as_json: bool, served: Instance) -> None:
+def _say_ready(kind: ServiceKind, name: str, as_json: bool, served: Instance) -> None:
     if as_json:
         echo_json(
             {

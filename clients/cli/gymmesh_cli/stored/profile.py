@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from gymmesh_cli.options.shared import json_option
+from gymmesh_cli.options.track import TrackOptions, track_options
 from gymmesh_cli.stored.pages import write_page
 from gymmesh_cli.terminal import echo, echo_json, one_line
 from gymmesh_cli.terminal.exits import DONE, NOTHING_DONE, speaks_plainly
 
 if TYPE_CHECKING:
     from gymmesh_data.profile import Profile
+    from gymmesh_data.track import ProfileTracking
 
 _MOST_SHOWN: Final = 12
 
@@ -76,6 +78,7 @@ _MOST_SHOWN: Final = 12
     help="Draws of each bootstrap; 0: no intervals.",
 )  # fmt: skip
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@track_options
 @json_option
 @speaks_plainly
 def profile(
@@ -89,6 +92,7 @@ def profile(
     overwrite: bool,
     resamples: int,
     seed: int,
+    track: TrackOptions | None,
     as_json: bool,
 ) -> int:
     """What rollouts achieved, and what looks wrong with them.
@@ -97,6 +101,7 @@ def profile(
       gym-cli profile rollouts.jsonl
       gym-cli profile rollouts.jsonl --html report.html
       gym-cli profile rollouts.jsonl --write-tasks learnable.jsonl --pass-rate 0.1 0.9
+      gym-cli profile rollouts.jsonl --track mlflow
 
     ROLLOUTS is what was given to `gym-cli collect --output`, also while the run goes on, or any
     file of such rows; several are taken together. Failed and unjudged rollouts count in no reward,
@@ -116,7 +121,13 @@ def profile(
     for path in outputs:
         refuse_used(path, overwrite=overwrite)
     options = ProfileOptions(solved_at, resamples, seed, fields=Fields(answer, difficulty))
-    made = make(inputs, options)
+    tracking = None
+    if track is not None:
+        from gymmesh_cli.collect.tracking import profile_tracking_of
+
+        track.require()
+        tracking = profile_tracking_of(track)
+    made = make(inputs, options, on_rollout=None if tracking is None else tracking.see)
     if as_json:
         echo_json(made.to_dict())
     else:
@@ -128,7 +139,22 @@ def profile(
         written = _task_lines(made, pass_rate)
         write_page(write_tasks, "".join(written))
         echo(f"tasks         {len(written)} in {one_line(str(write_tasks))}", err=as_json)
+    if tracking is not None:
+        _track(tracking, made, err=as_json)
     return DONE if made.mean is not None else NOTHING_DONE
+
+
+def _track(tracking: ProfileTracking, made: Profile, *, err: bool) -> None:
+    """Send the profile to its tracker, and say where it is."""
+    import asyncio
+
+    from gymmesh_cli.collect.tracking import send_profile
+
+    begun: dict[str, Any] = {}
+    asyncio.run(send_profile(tracking, made, begun.update))
+    if begun:
+        where = begun.get("url") or begun.get("id")
+        echo(f"tracked       {one_line(f'{tracking.tracker}: {where}')}", err=err)
 
 
 def _task_lines(made: Profile, band: tuple[float, float] | None) -> list[str]:

@@ -7,8 +7,8 @@ Actors are not told apart in it, and of several versions of the weights the olde
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import tokens_pb2
@@ -18,6 +18,11 @@ from gymmesh_responses import item_from_json
 from gymmesh_runtime.errors import MeshError, to_status
 
 __all__ = ["completed_of_row", "failed_of_row"]
+
+Json = dict[str, Any]
+_OTHERS: Final = ("user", "system", "developer")
+# More tokens than any call before has: of a prompt that could not be put together.
+_UNKNOWN: Final = 2**31 - 1
 
 
 def completed_of_row(row: Mapping[str, Any], where: str) -> pb.Rollout:
@@ -34,13 +39,7 @@ def completed_of_row(row: Mapping[str, Any], where: str) -> pb.Rollout:
         verdict.components.add(name=one["name"], value=one["value"])
     rollout.completed.stop_reason = pb.StopReason.Value(f"STOP_REASON_{row['stop_reason']}")
     versions = read.metadata.get("weights_versions") or []
-    oldest = min(versions) if versions else None
-    items: list[Any] = []
-    for place, item in enumerate(read.output):
-        items.append(item)
-        if "generation_token_ids" in item:
-            rollout.model_calls.append(_call(f"call-{place}", items, rollout, oldest))
-            items = []
+    _put_calls(rollout, read.output, min(versions) if versions else None)
     return rollout
 
 
@@ -52,10 +51,16 @@ def failed_of_row(row: Mapping[str, Any]) -> pb.Rollout:
     failure = rollout.failed.failure
     if name in pb.Boundary.DESCRIPTOR.values_by_name:
         failure.boundary = pb.Boundary.Value(name)
-    reason = f"ERROR_REASON_{said.get('reason')}"
+    failure.retry_safe = said.get("retry_safe") is True
+    failure.component = str(said.get("component") or "")
+    failure.call_id = str(said.get("call_id") or "")
+    status = said.get("status") or {}
+    reason = f"ERROR_REASON_{status.get('reason')}"
     known = reason in errors_pb2.ErrorReason.DESCRIPTOR.values_by_name
     value = errors_pb2.ErrorReason.Value(reason if known else "ERROR_REASON_INTERNAL")
-    failure.status.CopyFrom(to_status(MeshError(value, str(said.get("message") or ""))))
+    metadata = {str(key): str(one) for key, one in (status.get("metadata") or {}).items()}
+    error = MeshError(value, str(status.get("message") or ""), metadata=metadata)
+    failure.status.CopyFrom(to_status(error))
     return rollout
 
 
@@ -69,17 +74,42 @@ def _opening(row: Mapping[str, Any]) -> pb.Rollout:
     )
 
 
-def _call(
-    call_id: str, items: list[Any], rollout: pb.Rollout, version: int | None
-) -> pb.ModelCallCompleted:
-    last = items[-1]
-    call = pb.ModelCallCompleted(call_id=call_id, trainable=True)
-    if rollout.model_calls:
-        call.parent_call_id = rollout.model_calls[-1].call_id
-    call.response.output.extend(item_from_json(one) for one in items if "output" not in one)
-    call.tokens.prompt_token_ids = array("i", last.get("prompt_token_ids") or []).tobytes()
-    call.tokens.output_token_ids = array("i", last["generation_token_ids"]).tobytes()
-    call.tokens.logprobs = array("f", last.get("generation_log_probs") or []).tobytes()
-    if version is not None:
-        call.tokens.weights.append(tokens_pb2.WeightsSpan(version=version, first_token=0))
-    return call
+def _put_calls(rollout: pb.Rollout, output: Sequence[Json], oldest: int | None) -> None:
+    """The model calls and the tool calls that the items after the first ones tell of."""
+    items: list[Json] = []
+    names: dict[Any, str] = {}
+    for item in [*output, None]:
+        theirs = item is None or "output" in item or item.get("role") in _OTHERS
+        if items and theirs:
+            _put_call(rollout, items, oldest)
+            items = []
+        if item is None or theirs:
+            if item is not None and item.get("type") == "function_call_output":
+                record = rollout.tool_calls.add().completed
+                record.call_id = str(item.get("call_id") or "")
+                record.name = names.get(item.get("call_id"), "")
+                record.output.CopyFrom(item_from_json(item))
+            continue
+        items.append(item)
+        if item.get("type") == "function_call":
+            names[item.get("call_id")] = str(item.get("name") or "")
+        if "generation_token_ids" in item:
+            _put_call(rollout, items, oldest)
+            items = []
+
+
+def _put_call(rollout: pb.Rollout, items: Sequence[Json], version: int | None) -> None:
+    last, before = items[-1], rollout.model_calls
+    call = pb.ModelCallCompleted(call_id=f"call-{len(before)}", trainable=True)
+    if before:
+        call.parent_call_id = before[-1].call_id
+    call.response.output.extend(map(item_from_json, items))
+    if "generation_token_ids" in last:
+        call.tokens.prompt_token_ids = array("i", last.get("prompt_token_ids") or []).tobytes()
+        if "prompt_token_ids" not in last:
+            call.tokens.prompt_prefix_tokens = _UNKNOWN
+        call.tokens.output_token_ids = array("i", last["generation_token_ids"]).tobytes()
+        call.tokens.logprobs = array("f", last.get("generation_log_probs") or []).tobytes()
+        if version is not None:
+            call.tokens.weights.append(tokens_pb2.WeightsSpan(version=version, first_token=0))
+    before.append(call)

@@ -57,10 +57,13 @@ def messages_of(
     if isinstance(tasks, Path | str):
         yield from TaskFile(TaskReader(defaults, number_repeated_ids=True), Path(tasks))
         return
-    seen: Counter[str] = Counter()
+    taken = set[str]()
+    copies: Counter[str] = Counter()
     for place, task in enumerate(tasks):
         message = as_message(task, defaults, place)
-        seen[message.task_id] += 1
-        if seen[message.task_id] > 1:
-            message.task_id = f"{message.task_id}-{seen[message.task_id]}"
+        name = message.task_id
+        while message.task_id in taken:  # a task may be called like the copy of another one
+            copies[name] += 1
+            message.task_id = f"{name}-{copies[name] + 1}"
+        taken.add(message.task_id)
         yield message

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from gymmesh_cli.main import cli
 from gymmesh_client import OutputFiles, RetryChoice, RunIdentity, prepare
-from gymmesh_client.traces import Recording
+from gymmesh_client.traces import AttemptRecording
 from tests.support.rollouts import answer, completed, failed, make_events, verdict
 
 ONE = RunIdentity("t", "c")
@@ -26,7 +26,7 @@ async def ask(tmp_path: Path) -> Ask:
     one, two = output.rollout_id("t-1", 0), output.rollout_id("t-2", 1)
     await output.completed(one, 1, json.dumps({"task_id": "t-1", "né": 1.0}).encode())
     recording = await output.recording(one, 1)
-    assert isinstance(recording, Recording)
+    assert isinstance(recording, AttemptRecording)
     for event in make_events(one, 1, answer("five"), verdict(1.0), completed()):
         recording.add(event)
     recording.end()

@@ -37,6 +37,17 @@ def test_a_tracker_that_is_not_installed_is_one_sentence(tracker: str, tmp_path:
     assert said == f"gym-cli: {wanted}\n"
 
 
+@pytest.mark.parametrize("tracker", TRACKERS)
+def test_a_profile_asks_for_the_tracker_before_it_reads(tracker: str, tmp_path: Path) -> None:
+    if find_spec(tracker) is not None:
+        pytest.skip(f"{tracker} is installed here")
+    rows = tmp_path / "rollouts.jsonl"
+    done = CliRunner().invoke(cli, ["profile", str(rows), "--track", tracker])
+    assert done.exit_code == 2
+    wanted = f"--track {tracker} needs {tracker}: pip install 'gymmesh[{tracker}]'"
+    assert done.output == f"gym-cli: {wanted}\n"
+
+
 @pytest.mark.parametrize("option", [("--track-project", "mine"), ("--track-samples", "3")])
 def test_what_goes_with_a_tracker_needs_one(option: tuple[str, str], tmp_path: Path) -> None:
     assert "go with --track" in collect(tmp_path, *option)

@@ -15,7 +15,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from gymmesh_client.journal.compaction import compact
 from gymmesh_client.journal.format.keys import rollout_id, rollout_key
 from gymmesh_client.journal.format.layout import OutputFiles
-from gymmesh_client.journal.format.records import COMPLETED, FAILED, RETRY, Reserved, Session
+from gymmesh_client.journal.format.records import (
+    COMPLETED,
+    FAILED,
+    RETRY,
+    Reserved,
+    RunOpened,
+)
 from gymmesh_client.journal.journal import Journal, NewOutcome
 from gymmesh_client.journal.reader import open_run
 from tests.unit.client.journal.crashing import CrashingDisk, PowerCut
@@ -116,7 +122,7 @@ class OutcomesSurvive(RuleBasedStateMachine):
     @rule()
     def reopen(self) -> None:
         assert self.journal is not None
-        self.journal.commit([Session({**self.journal.state.session})])
+        self.journal.commit([RunOpened({**self.journal.state.session})])
         self.journal.close()
         self.journal = Journal.resume(self.files, self.disk)
 

@@ -13,6 +13,7 @@ from gymmesh_agent.config import AgentConfig
 from gymmesh_client import UserError
 from gymmesh_client.dispatch.causes import Cause
 from gymmesh_mesh import Defaults, MeshConfig
+from gymmesh_resource import Task
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_trainers import (
     FailedRollout,
@@ -20,6 +21,7 @@ from gymmesh_trainers import (
     Rollout,
     RolloutFailed,
     SamplingParams,
+    ScriptedBackend,
     SyncCollector,
     TokenBackend,
     TrainerCollector,
@@ -28,6 +30,9 @@ from gymmesh_trainers import (
     collect_sync,
     run_one,
 )
+from gymmesh_trainers.collecting.stored import completed_of_row
+from tests.unit.data.rows import row as rollout_row
+from tests.unit.data.rows import text
 from tests.unit.trainers.char_model import EOS, CharTokenizer, ScriptEngine
 from tests.unit.trainers.environments import Sums, rows
 
@@ -241,6 +246,55 @@ async def test_files_are_written_and_gone_on_with(tmp_path: Path) -> None:
         assert stored.rewards == group.rewards
         assert [one.tokens for one in stored.rollouts] == [one.tokens for one in group.rollouts]
         assert [one.mask for one in stored.rollouts] == [one.mask for one in group.rollouts]
+
+
+async def test_what_is_gone_on_with_says_what_it_said_before(tmp_path: Path) -> None:
+    """Answers, tools and the causes of failures, with token ids and without."""
+    call = {"tool": "add", "arguments": {"left": 1, "right": 0}}
+    script = ScriptedBackend([call, "1"])
+    for name, model in (("tokens", backend(ScriptEngine(_with_tool))), ("text", script)):
+        output = tmp_path / f"{name}.jsonl"
+        settings: dict[str, Any] = {"repeats": 2, "output": output, "model": model}
+        found = [rows(1)[0], rows(1)[0] | {"task_id": "bad", "answer": 7}]
+        before = {one.task.id: one async for one in collect(Sums, found, **settings)}
+        again = {one.task.id: one async for one in collect(Sums, found, resume=True, **settings)}
+        for rollout, stored in zip(before["t0"].rollouts, again["t0"].rollouts, strict=True):
+            assert stored.text == rollout.text == "1"
+            assert stored.tools_used == rollout.tools_used == ["add"]
+            assert stored.samples == rollout.samples
+            assert bool(stored.samples) == (name == "tokens")
+        for failed, kept in zip(before["bad"].failed, again["bad"].failed, strict=True):
+            assert failed.why
+            assert (kept.boundary, kept.reason, kept.why) == (
+                failed.boundary,
+                failed.reason,
+                failed.why,
+            )
+            assert kept.message.failed.failure == failed.message.failed.failure
+
+
+def _with_tool(prompt: str) -> str:
+    return "1" if "tool_call" in prompt else CALL
+
+
+def test_a_stored_answer_is_the_model_s_alone() -> None:
+    """What the environment said between answers is none, and what has no prompt is not trained."""
+    ids = {"generation_token_ids": [7, 8], "generation_log_probs": [-0.5, -1.0]}
+    found = rollout_row(
+        text("first", prompt_token_ids=[1], **ids),
+        {"role": "user", "content": "And then?"},
+        text("second", **ids),
+    )
+    stored = Rollout(completed_of_row(found, "rows.jsonl:1"), Task.of(rows(1)[0]))
+    assert stored.text == "second"
+    assert [one.tokens for one in stored.samples] == [[1, 7, 8]]
+
+
+async def test_a_task_may_be_called_like_the_copy_of_another_one() -> None:
+    found = [rows(1)[0] | {"task_id": name} for name in ("a", "a", "a-2", "a", "a-2")]
+    groups = [one async for one in collect(Sums, found, repeats=1, model=says("1"))]
+    assert sorted(one.task.id for one in groups) == ["a", "a-2", "a-2-2", "a-2-3", "a-3"]
+    assert all(one.rewards == [1.0] for one in groups)
 
 
 async def test_blocks_of_an_asynchronous_iterator_have_files_of_their_own(

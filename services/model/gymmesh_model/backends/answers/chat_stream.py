@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gymmesh_model.backends.calls.progress import Kind, Progress, Surrogates
+from gymmesh_model.backends.calls.progress import CallProgress, DeltaKind, Surrogates
 from gymmesh_model.convert.from_chat import as_written
 from gymmesh_model.convert.thinking import ThinkSplitter
 from gymmesh_model.errors import AnswerInvalid
@@ -20,7 +20,7 @@ _CARRIED: Final = ("id", "created", "model", "service_tier", "system_fingerprint
 Json = dict[str, Any]
 
 
-class _Text:
+class _GrowingText:
     """One growing text."""
 
     def __init__(self) -> None:
@@ -41,28 +41,31 @@ class _Text:
         return "".join(self._pieces)
 
 
-class _Call:
+class _GrowingCall:
     def __init__(self, place: int) -> None:
         self.place = place
         self.id = ""
         self.name: str | None = None  # not come yet
-        self.arguments = _Text()
+        self.arguments = _GrowingText()
 
 
 class ChatFold:
     """Adds up chunks. progress: gets the deltas. think: whether `<think>` text is reasoning."""
 
-    def __init__(self, progress: Progress, *, think: bool = False) -> None:
+    def __init__(self, progress: CallProgress, *, think: bool = False) -> None:
         self._progress = progress
         self.thinks = think
         self._splitter = ThinkSplitter() if think else None
         self._head: Json = {}
-        self._texts: dict[Kind, _Text] = {"text": _Text(), "reasoning": _Text()}
+        self._texts: dict[DeltaKind, _GrowingText] = {
+            "text": _GrowingText(),
+            "reasoning": _GrowingText(),
+        }
         self._refusal: list[str] = []
         self._annotations: list[Any] = []
         self._logprobs: list[Any] = []
-        self._calls: list[_Call] = []
-        self._by_index: dict[int, _Call] = {}
+        self._calls: list[_GrowingCall] = []
+        self._by_index: dict[int, _GrowingCall] = {}
         self._places: dict[str, int] = {}
         self.finish: Any = None
 
@@ -162,7 +165,7 @@ class ChatFold:
         for call in calls:
             self._call_delta(call)
 
-    def _say(self, kind: Kind, piece: str) -> None:
+    def _say(self, kind: DeltaKind, piece: str) -> None:
         if piece:
             self._progress.delta(self._place(kind), kind, self._texts[kind].add(piece))
 
@@ -181,7 +184,7 @@ class ChatFold:
         text = as_written(arguments)
         self._progress.delta(call.place, "arguments", call.arguments.add(text))
 
-    def _call_of(self, delta: Mapping[str, Any]) -> _Call:
+    def _call_of(self, delta: Mapping[str, Any]) -> _GrowingCall:
         given, index = delta.get("id"), delta.get("index")
         call_id = given if isinstance(given, str) else ""
         if isinstance(index, int):
@@ -190,7 +193,7 @@ class ChatFold:
             call = self._calls[-1] if self._calls else None
         # Some servers give every call the index 0; only the id tells them apart.
         if call is None or (call_id and call.id and call_id != call.id):
-            call = _Call(self._place(f"call {len(self._calls)}"))
+            call = _GrowingCall(self._place(f"call {len(self._calls)}"))
             self._calls.append(call)
         if isinstance(index, int):
             self._by_index[index] = call
@@ -201,7 +204,7 @@ class ChatFold:
         return self._places.setdefault(what, len(self._places))
 
 
-def _call(call: _Call) -> Json:
+def _call(call: _GrowingCall) -> Json:
     function: Json = {"arguments": str(call.arguments)}
     if call.name is not None:
         function["name"] = call.name

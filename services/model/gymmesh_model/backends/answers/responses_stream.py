@@ -10,13 +10,13 @@ from typing import Any, Final
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.answers.read_response import read_response
-from gymmesh_model.backends.calls.progress import Kind, Progress, Surrogates
+from gymmesh_model.backends.calls.progress import CallProgress, DeltaKind, Surrogates
 from gymmesh_model.backends.endpoint.classify import failed_response
 from gymmesh_model.errors import answer_invalid
 from gymmesh_responses import CodecError, dumps, loads, response_from_json
 
 Json = dict[str, Any]
-_DELTAS: Final[dict[str, Kind]] = {
+_DELTAS: Final[dict[str, DeltaKind]] = {
     "response.output_text.delta": "text",
     "response.function_call_arguments.delta": "arguments",
     "response.reasoning_text.delta": "reasoning",
@@ -28,7 +28,7 @@ _LAST: Final = ("response.completed", "response.incomplete", "response.failed")
 class ResponsesReader:
     """Reads one stream. `response` is set once it `ended`."""
 
-    def __init__(self, name: str, secrets: tuple[str, ...], progress: Progress) -> None:
+    def __init__(self, name: str, secrets: tuple[str, ...], progress: CallProgress) -> None:
         self._name = name
         self._secrets = secrets
         self._progress = progress
@@ -70,13 +70,18 @@ class ResponsesReader:
             )
 
     def end(self) -> None:
-        if not self.ended:
+        self.respond()
+
+    def respond(self) -> responses_pb2.Response:
+        """The answer. Raises MeshError where the stream ended before it did."""
+        if self.response is None:
             raise answer_invalid(self._name, "its stream ended before the answer did")
+        return self.response
 
     def whole(self, body: bytes) -> None:
         self.response = read_response(self._name, self._secrets, body)
         for index, (_, halves) in self._halves.items():
-            kind: Kind = _DELTAS[self._halves[index][0]]
+            kind: DeltaKind = _DELTAS[self._halves[index][0]]
             self._progress.delta(index, kind, halves.end())
 
     def _delta(self, event: Json, kind: str) -> None:

@@ -10,11 +10,11 @@ from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_responses import text_to_bytes
 
-Kind = Literal["text", "arguments", "reasoning"]
+DeltaKind = Literal["text", "arguments", "reasoning"]
 OnDelta = Callable[[model_pb2.ResponseDelta], None]
 
 
-class Progress:
+class CallProgress:
     """One streamed call, filled by its backend.
 
     on_delta: gets each delta at once, or None when they are not read (`is_read`). begun: whether
@@ -30,7 +30,7 @@ class Progress:
         self.first_at = 0.0
         self.partial: Callable[[], responses_pb2.Response | None] | None = None
 
-    def delta(self, output_index: int, kind: Kind, piece: str) -> None:
+    def delta(self, output_index: int, kind: DeltaKind, piece: str) -> None:
         """Hands on a piece of the output item at that place; an empty one is left out."""
         if not piece:
             return

@@ -19,7 +19,7 @@ _MOST: Final = 256
 _MOST_BYTES: Final = 64 * 1024
 
 
-class Settings:
+class CallSettings:
     """Parameters without `input`, the configured ones merged in. Shared, so never changed.
 
     params: as parsed JSON. made: what the backend has made of them; None before the first call.
@@ -44,7 +44,7 @@ class KnownSettings:
         self._model = model
         self._known = lru_cache(_MOST)(self._read)
 
-    def of(self, params: pb.ResponseParams) -> Settings | None:
+    def of(self, params: pb.ResponseParams) -> CallSettings | None:
         """The settings of a call; None where the input is no list of items, or not there alone.
 
         Raises CodecError for parameters that hold what JSON cannot.
@@ -57,9 +57,9 @@ class KnownSettings:
         raw = bare.SerializeToString()
         return self._known(raw) if len(raw) <= _MOST_BYTES else self._read(raw)
 
-    def _read(self, raw: bytes) -> Settings | None:
+    def _read(self, raw: bytes) -> CallSettings | None:
         """raw: parameters without their input, serialised: always alike, as they hold no map."""
         settings = settings_to_dict(pb.ResponseParams.FromString(raw))
         merged = merge_params(self._defaults, settings, self._model)
         # One that stands in the overlay, or is configured.
-        return None if "input" in merged else Settings(merged)
+        return None if "input" in merged else CallSettings(merged)

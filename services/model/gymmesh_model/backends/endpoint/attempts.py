@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from gymmesh_model.backends.endpoint.retry import RetryPolicy
 from gymmesh_model.errors import timed_out
-from gymmesh_model.routing import Endpoint, Pool, RetryBudget
+from gymmesh_model.routing import Pool, PoolEndpoint, RetryBudget
 from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.timers import Limit
@@ -45,7 +45,7 @@ class Attempts:
 
     async def run(
         self,
-        once: Callable[[Endpoint], Awaitable[T]],
+        once: Callable[[PoolEndpoint], Awaitable[T]],
         timeout: float,
         begun: Callable[[], bool] = _never,
         key: str = "",

@@ -11,14 +11,14 @@ from gymmesh_model.backends.endpoint.attempts import Attempts
 from gymmesh_model.backends.endpoint.classify import http_failure
 from gymmesh_model.backends.endpoint.concealed import secret_texts
 from gymmesh_model.backends.endpoint.remedies import excerpt, explain
-from gymmesh_model.backends.endpoint.sse import EventStream
+from gymmesh_model.backends.endpoint.sse import SseDecoder
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.errors import answer_invalid, misconfigured, unreachable
-from gymmesh_model.routing import Endpoint, LoadPoll, Pool, wants_metrics
+from gymmesh_model.routing import LoadPoll, Pool, PoolEndpoint, wants_metrics
 from gymmesh_model.transport import (
-    Answer,
     Body,
     ConnectionLost,
+    HttpAnswer,
     ProtocolViolated,
     StreamedAnswer,
     TooLarge,
@@ -51,7 +51,7 @@ class HttpEndpoint:
         """Connects to nothing yet. Raises ConfigError for a URL or header that cannot be sent."""
         # Imported here, since aiohttp takes a while and other backends do without.
         from gymmesh_model.transport.client import HttpTransport
-        from gymmesh_model.transport.target import Target
+        from gymmesh_model.transport.target import HttpTarget
 
         config = self._config
         headers = {"Content-Type": "application/json", **config.headers}
@@ -59,7 +59,7 @@ class HttpEndpoint:
             headers["Authorization"] = f"Bearer {config.api_key}"
         try:
             for base in config.bases:
-                Target(base, headers)
+                HttpTarget(base, headers)
         except ValueError as error:
             raise misconfigured(self._name, f"requests cannot be sent: {error}") from None
         self._transport = HttpTransport(headers, config.connect_timeout_s)
@@ -86,15 +86,15 @@ class HttpEndpoint:
     ) -> Coroutine[Any, Any, T]:
         """Posts JSON and returns what the answer with status 200 says, retrying where safe.
 
-        url: a path below an endpoint's base URL (see `Endpoint.at`), or a whole URL. body: bytes,
-        or a function that makes them each time they are sent. key: the rollout that the call is
-        for, which decides on the endpoint. timeout: seconds for it all. read: makes the result of
-        the answer's body, or raises the failure that the body reports, so that it counts as one of
-        the call. Raises MeshError with a MODEL_* reason; after retries it is the last failure,
-        whose metadata then has `attempts`.
+        url: a path below an endpoint's base URL (see `PoolEndpoint.at`), or a whole URL.
+        body: bytes, or a function that makes them each time they are sent. key: the rollout that
+        the call is for, which decides on the endpoint. timeout: seconds for it all. read: makes
+        the result of the answer's body, or raises the failure that the body reports, so that
+        it counts as one of the call. Raises MeshError with a MODEL_* reason; after retries it is
+        the last failure, whose metadata then has `attempts`.
         """
 
-        async def once(endpoint: Endpoint) -> T:
+        async def once(endpoint: PoolEndpoint) -> T:
             at = endpoint.at(url)
             try:
                 answer = await self._opened().post(at, body, headers)
@@ -109,7 +109,7 @@ class HttpEndpoint:
 
         return self._attempts.run(once, timeout, key=key)
 
-    async def get(self, url: str) -> Answer:
+    async def get(self, url: str) -> HttpAnswer:
         """The whole answer to a GET, whatever its status; not tried again.
 
         url: a whole URL. Raises TransportError, and MeshError when closed.
@@ -132,7 +132,7 @@ class HttpEndpoint:
         `Attempts.run`. Raises MeshError with a MODEL_* reason.
         """
 
-        async def once(endpoint: Endpoint) -> Reader:
+        async def once(endpoint: PoolEndpoint) -> Reader:
             reader = make_reader()
             await self._stream_once(endpoint.at(url), body, headers, reader)
             return reader
@@ -153,7 +153,7 @@ class HttpEndpoint:
                     except MeshError as error:
                         raise self._explained(error, url, whole) from None
                     return
-                events = EventStream()
+                events = SseDecoder()
                 async for piece in answer.pieces():
                     for data in events.feed(piece):
                         reader.feed(data)
@@ -168,7 +168,7 @@ class HttpEndpoint:
             raise unreachable(self._name, "the model service is closed")
         return self._transport
 
-    def _refusal(self, answer: Answer | StreamedAnswer, body: bytes, url: str) -> MeshError:
+    def _refusal(self, answer: HttpAnswer | StreamedAnswer, body: bytes, url: str) -> MeshError:
         error = http_failure(self._name, answer.status, answer.headers, body, self.secrets)
         return explain(error, url, answer.status, body)
 

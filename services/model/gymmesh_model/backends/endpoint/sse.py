@@ -14,7 +14,7 @@ _LINE_END: Final = re.compile(rb"\r\n|\n|\r")
 _BOM: Final = b"\xef\xbb\xbf"
 
 
-class EventStream:
+class SseDecoder:
     """Collects chunks; `feed` gives the data of each event that they complete."""
 
     def __init__(self) -> None:

@@ -15,13 +15,13 @@ import msgspec
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.base import Features, ModelCall
-from gymmesh_model.backends.calls.progress import Progress
+from gymmesh_model.backends.base import BackendCall, Features
+from gymmesh_model.backends.calls.progress import CallProgress
 from gymmesh_model.backends.replay.recording import (
     RecordedAnswer,
+    RecordedRow,
     Recording,
     RecordingError,
-    Row,
     read_recording,
 )
 from gymmesh_model.config import ModelConfig
@@ -73,7 +73,7 @@ class ReplayBackend:
     async def close(self) -> None:
         """Keeps the recording: there is nothing to release."""
 
-    async def create(self, call: ModelCall) -> responses_pb2.Response:
+    async def create(self, call: BackendCall) -> responses_pb2.Response:
         found = self._recording.find(call.params.get("input"), call.rollout_id)
         if found is None:
             raise self._refused("the recording has no row for this conversation")
@@ -89,7 +89,7 @@ class ReplayBackend:
             raise self._failure(answer)
         return self._responses[row.index, number]
 
-    async def stream(self, call: ModelCall, progress: Progress) -> responses_pb2.Response:
+    async def stream(self, call: BackendCall, progress: CallProgress) -> responses_pb2.Response:
         return await self.create(call)
 
     async def _wait(self, delay: float, timeout: float) -> None:
@@ -99,7 +99,9 @@ class ReplayBackend:
         if delay > 0:
             await asyncio.sleep(delay)
 
-    def _fails(self, call: ModelCall, row: Row, number: int, answer: RecordedAnswer) -> bool:
+    def _fails(
+        self, call: BackendCall, row: RecordedRow, number: int, answer: RecordedAnswer
+    ) -> bool:
         if answer.error is None:
             return False
         if answer.failures is None:

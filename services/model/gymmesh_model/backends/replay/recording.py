@@ -81,7 +81,7 @@ class RecordedAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class RecordedRow:
     """One recorded conversation. `index` is its number in the file, from 0."""
 
     index: int
@@ -95,14 +95,14 @@ class Row:
 class Recording:
     """All rows, by the last user message's text."""
 
-    rows: list[Row]
-    _by_text: dict[str, list[Row]] = field(default_factory=dict)
+    rows: list[RecordedRow]
+    _by_text: dict[str, list[RecordedRow]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for row in self.rows:
             self._by_text.setdefault(ANY if row.any else row.texts[-1], []).append(row)
 
-    def find(self, value: object, rollout_id: str) -> tuple[Row, int] | None:
+    def find(self, value: object, rollout_id: str) -> tuple[RecordedRow, int] | None:
         """The row for a call and the number of its answer, from 0; None when no row matches.
 
         value: the `input` of the call's parameters. The number may be past the last answer.
@@ -122,7 +122,7 @@ class Recording:
         after = users[-1][0] + 1 if users else 0
         return row, _answer_number(row, items[after:])
 
-    def _matching(self, texts: Texts) -> list[Row]:
+    def _matching(self, texts: Texts) -> list[RecordedRow]:
         rows = [
             row
             for row in self._by_text.get(texts[-1], [])
@@ -144,7 +144,7 @@ def read_recording(path: Path) -> Recording:
         lines = path.read_bytes().splitlines()
     except OSError as error:
         raise RecordingError(f"cannot read the recording {path}: {error.strerror}") from None
-    rows: list[Row] = []
+    rows: list[RecordedRow] = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -158,7 +158,7 @@ def read_recording(path: Path) -> Recording:
     return Recording(rows)
 
 
-def read_row(row: object, index: int = 0) -> Row:
+def read_row(row: object, index: int = 0) -> RecordedRow:
     """One row, parsed. Raises RecordingError without file and line."""
     if not isinstance(row, Mapping):
         raise RecordingError("a row must be a JSON object")
@@ -175,7 +175,7 @@ def read_row(row: object, index: int = 0) -> Row:
     if repeat is not None and type(repeat) is not int:
         raise RecordingError("'repeat' must be a whole number, from 0")
     made = tuple(_scripted(answer, index, k) for k, answer in enumerate(answers))
-    return Row(index, tuple(texts), repeat, made, any=match == ANY)
+    return RecordedRow(index, tuple(texts), repeat, made, any=match == ANY)
 
 
 def split_output(output: Sequence[Any]) -> list[list[Any]]:
@@ -191,7 +191,7 @@ def split_output(output: Sequence[Any]) -> list[list[Any]]:
     return answers
 
 
-def _rollout_row(row: Mapping[str, Any], index: int) -> Row:
+def _rollout_row(row: Mapping[str, Any], index: int) -> RecordedRow:
     params, response = row["responses_create_params"], row.get("response")
     if not isinstance(params, Mapping) or not isinstance(response, Mapping):
         raise RecordingError("'responses_create_params' and 'response' must be objects")
@@ -207,7 +207,7 @@ def _rollout_row(row: Mapping[str, Any], index: int) -> Row:
         for k, part in enumerate(parts)
     )
     repeat = row.get("repeat_index")
-    return Row(index, texts, repeat if type(repeat) is int else None, answers)
+    return RecordedRow(index, texts, repeat if type(repeat) is int else None, answers)
 
 
 def _recorded(response: Mapping[str, Any], output: list[Any], k: int, *, last: bool) -> Json:
@@ -296,7 +296,7 @@ def _check_keys(given: Mapping[str, Any], known: Iterable[str], where: str) -> N
         raise RecordingError(f"{where} has no key '{extra[0]}' (known: {', '.join(sorted(known))})")
 
 
-def _of_repeat(rows: Sequence[Row], repeat: int) -> Row:
+def _of_repeat(rows: Sequence[RecordedRow], repeat: int) -> RecordedRow:
     """The row of a repeat: the one that claims it, else those that claim none in turn."""
     for row in rows:
         if row.repeat == repeat:
@@ -305,7 +305,7 @@ def _of_repeat(rows: Sequence[Row], repeat: int) -> Row:
     return pool[repeat % len(pool)]
 
 
-def _answer_number(row: Row, after: Sequence[Any]) -> int:
+def _answer_number(row: RecordedRow, after: Sequence[Any]) -> int:
     written = sum(1 for item in after if _by_model(item))
     total = 0
     for number, answer in enumerate(row.answers):

@@ -10,7 +10,7 @@ from google.protobuf.descriptor import Descriptor
 from hypothesis import given
 
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.base import ModelCall
+from gymmesh_model.backends.base import BackendCall
 from gymmesh_model.backends.calls.settings import _MOST, _MOST_BYTES, KnownSettings
 from gymmesh_model.backends.responses import _written
 from gymmesh_model.config import merge_params
@@ -166,5 +166,5 @@ def test_the_body_written_of_settings_is_that_of_the_parameters(document: Json) 
     assert [way.params for way in ways] == kept
 
 
-def call(params: Json, **more: Any) -> ModelCall:
-    return ModelCall(params=params, rollout_id="", request_id="", seed=None, timeout=1.0, **more)
+def call(params: Json, **more: Any) -> BackendCall:
+    return BackendCall(params=params, rollout_id="", request_id="", seed=None, timeout=1.0, **more)
