@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gymmesh_client import UserError
-from gymmesh_data.rollout import Json, StoredRollout
+from gymmesh_data.rollout import Json, StoredRollout, WrongItem
 from gymmesh_responses import CodecError, dumps, loads
 
 _REASONING = "reasoning_content"  # as vLLM, TRL and chat templates spell it
@@ -76,7 +76,7 @@ def conversation_of(rollout: StoredRollout, style: ChatStyle | None = None) -> C
     Raises:
         UserError: an item is not what its type says; the text names its place.
     """
-    writer = _Writer(style or ChatStyle())
+    writer = _MessageWriter(style or ChatStyle())
     if rollout.instructions:
         writer.messages.append({"role": "system", "content": rollout.instructions})
     writer.add_all(rollout.first_items, rollout.where, "first item {}")
@@ -108,7 +108,7 @@ def numbered_calls(messages: list[Json]) -> list[Json]:
     return found
 
 
-class _Writer:
+class _MessageWriter:
     """Puts items together into messages."""
 
     def __init__(self, style: ChatStyle) -> None:
@@ -140,7 +140,7 @@ class _Writer:
                     self._reasoning(item)
                 else:
                     self.losses[f"items of type {kind}"] += 1
-            except _Wrong as wrong:
+            except WrongItem as wrong:
                 raise UserError(f"{where}: {place_of.format(place)}{wrong}") from None
             # Only the last item of a model call has its tokens.
             if "generation_token_ids" in item:
@@ -174,14 +174,14 @@ class _Writer:
         if role == "developer" and not self._style.developer_role:
             role = "system"
         if role not in ("system", "developer", "user"):
-            raise _Wrong(f".role: must be system, developer, user or assistant, not {role!r}")
+            raise WrongItem(f".role: must be system, developer, user or assistant, not {role!r}")
         self.messages.append({"role": role, "content": content})
 
     def _tool_call(self, item: Json) -> None:
         arguments: Any = item.get("arguments", "")
         name, call_id = item.get("name"), item.get("call_id")
         if not (type(arguments) is type(name) is type(call_id) is str):
-            raise _Wrong(
+            raise WrongItem(
                 ".arguments: must be a text with JSON in it"
                 if type(arguments) is not str
                 else f".{'call_id' if type(name) is str else 'name'}: must be a text"
@@ -211,7 +211,7 @@ class _Writer:
         output, call_id = item.get("output"), item.get("call_id")
         content = output if type(output) is str else self._content(output, "output")
         if type(call_id) is not str:
-            raise _Wrong(".call_id: must be a text")
+            raise WrongItem(".call_id: must be a text")
         self.messages.append({"role": "tool", "tool_call_id": call_id, "content": content})
 
     def _reasoning(self, item: Json) -> None:
@@ -220,7 +220,7 @@ class _Writer:
             return
         parts = item.get("content") or item.get("summary") or []
         if not isinstance(parts, list):
-            raise _Wrong(": content and summary must be lists")
+            raise WrongItem(": content and summary must be lists")
         texts = [part["text"] for part in parts if isinstance(part, dict) and "text" in part]
         if not texts:
             self.losses["reasoning without a readable text"] += 1
@@ -256,7 +256,7 @@ class _Writer:
 
     def _part(self, part: Any, key: str, place: int) -> Json | None:
         if not isinstance(part, dict):
-            raise _Wrong(f".{key}[{place}]: must be an object")
+            raise WrongItem(f".{key}[{place}]: must be an object")
         kind = part.get("type")
         if kind in _TEXTS:
             if part.get("annotations"):
@@ -271,10 +271,6 @@ class _Writer:
             return {"type": "image_url", "image_url": image}
         self.losses[f"parts of type {kind}"] += 1
         return None
-
-
-class _Wrong(Exception):
-    """What is wrong with an item; the place goes before it."""
 
 
 def _tool(tool: Json, losses: Counter[str]) -> Json | None:
@@ -303,5 +299,5 @@ def _text(item: Json, key: str, part: str = "", place: int = 0) -> str:
     value = item.get(key)
     if not isinstance(value, str):
         at = f"{part}[{place}]" if part else ""
-        raise _Wrong(f"{at}.{key}: must be a text")
+        raise WrongItem(f"{at}.{key}: must be a text")
     return value

@@ -35,7 +35,7 @@ class GymmeshAgentLoop(AgentLoopBase):  # type: ignore[misc]  # veRL ships no ty
     """One rollout in an environment of gymmesh.
 
     Args:
-        environment: see `gymmesh_trainers.collecting.place.Place`; one that a text can name.
+        environment: see `gymmesh_trainers.collecting.place.MeshPlace`; one that a text can name.
         backend: further arguments of TokenBackend, as `{"tool_parser": "llama"}`.
         settings: see Settings.
     """

@@ -10,7 +10,7 @@ static/     the page, built from clients/view/ui
 
 from gymmesh_view.bundle import BundleSummary, write_bundle
 from gymmesh_view.rows.filters import Filters, Sort, parse_filters, parse_sort
-from gymmesh_view.rows.sources import Found, Source, find_sources
+from gymmesh_view.rows.sources import Found, ViewSource, find_sources
 from gymmesh_view.view import outputs_of_runs, serve, viewing
 
 __all__ = [
@@ -18,7 +18,7 @@ __all__ = [
     "Filters",
     "Found",
     "Sort",
-    "Source",
+    "ViewSource",
     "find_sources",
     "outputs_of_runs",
     "parse_filters",

@@ -18,14 +18,14 @@ from gymmesh_view.rollout.call_tokens import tokens_of
 from gymmesh_view.rollout.detail import detail_of, items_of_thread
 from gymmesh_view.rollout.traced import traced
 from gymmesh_view.rows.places import read_row
-from gymmesh_view.rows.sources import Source
+from gymmesh_view.rows.sources import ViewSource
 from gymmesh_view.rows.summary import Json, actors_in, clean, row_of
 
 
 class Reading:
     """Answers the page's questions from an index and the rows themselves."""
 
-    def __init__(self, store: Store, sources: Sequence[Source]) -> None:
+    def __init__(self, store: Store, sources: Sequence[ViewSource]) -> None:
         self.store = store
         self.sources = sources
 

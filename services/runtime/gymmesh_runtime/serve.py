@@ -21,7 +21,7 @@ from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_runtime.addresses import advertised, at_port
 from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.contract import CONTRACT_VERSION
-from gymmesh_runtime.peers import PeerDirectory, Transport
+from gymmesh_runtime.peers import PeerDirectory, TransportName
 from gymmesh_runtime.security.config import SecurityConfig
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.security.exposure import check_exposure
@@ -35,6 +35,7 @@ from gymmesh_runtime.serving import (
     give_back_spare_memory,
     heartbeat,
 )
+from gymmesh_runtime.tasks import cancel_and_wait
 from gymmesh_runtime.telemetry import name_process
 from gymmesh_runtime.telemetry.tracing import tracing
 from gymmesh_runtime.wire.health_port import HealthPort
@@ -64,7 +65,7 @@ class ServeOptions:
     drain_s: float = 10.0  # for all that is to end at shutdown
     hands_over: bool = False  # another instance follows: what callers hold here may end first
     advertise_host: str = ""  # what others connect to; empty: see advertised.py
-    transport: Transport = "auto"  # plain: neither offers the mux nor calls over it
+    transport: TransportName = "auto"  # plain: neither offers the mux nor calls over it
     security: SecurityConfig | None = None  # None: plain, and on this machine alone
     traces: bool = False
     traces_endpoint: str = ""  # see tracing.py
@@ -426,5 +427,4 @@ async def close_bounded(service: Service) -> None:
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    await cancel_and_wait(task)

@@ -144,7 +144,7 @@ def test_a_prompt_and_a_completion(tmp_path: Path) -> None:
 def test_what_messages_have_beside_is_not_lost(tmp_path: Path) -> None:
     asked = [{"role": "user", "content": "2 + 3?"}]
     answered = [*asked, {"role": "assistant", "content": "5"}]
-    rows = [
+    rows: list[Json] = [
         {"messages": asked, "completion": "5", "metadata": {"task_id": "a", "level": "hard"}},
         {"messages": answered, "response": "6", "metadata": "mine"},
     ]
@@ -399,7 +399,7 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
 
 
 def test_the_command_has_every_format() -> None:
-    from gymmesh_cli import importing
+    from gymmesh_cli.stored import importing
     from gymmesh_data.imports import IMPORT_FORMATS
 
     assert list(IMPORT_FORMATS) == list(importing._FORMATS)

@@ -24,7 +24,7 @@ from gymmesh_data.exports.format import (
     PairFacts,
     Taken,
     TaskFacts,
-    Tokens,
+    TokenPlace,
     has_tokens,
 )
 from gymmesh_data.exports.lines import line_of
@@ -100,7 +100,7 @@ def _chosen(
     """
     distinct, known = options.selection.distinct, set[bytes]()
     # Ids alone need no messages, but where these tell one rollout from another.
-    in_words = distinct or form.tokens is not Tokens.ONLY
+    in_words = distinct or form.tokens is not TokenPlace.ONLY
     for rollout in selected:
         said = conversation_of(rollout, style) if in_words else Conversation()
         if not (said.answered if in_words else _answered(rollout)):
@@ -113,7 +113,7 @@ def _chosen(
                 summary.left_out["the same as another"] += 1
                 continue
             known.add(digest)
-        if form.tokens is Tokens.NONE and said.token_items:
+        if form.tokens is TokenPlace.NONE and said.token_items:
             said.losses[_NOT_CARRIED] += 1
         yield Taken(rollout, said, options.tokens)
 

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 
 from gymmesh_data.imports.imported import Imported, number_of, reward_of
 from gymmesh_data.imports.inspect_log import of_sample
-from gymmesh_data.imports.items import Refused, first_answer, items_of, tools_of
+from gymmesh_data.imports.items import RowRefused, first_answer, items_of, tools_of
 from gymmesh_data.rollout import Json
 
 _INPUTS: Final = ("messages", "prompt", "input", "question", "problem", "query", "instruction")
@@ -50,11 +50,11 @@ class Columns:
     score: str = ""
 
 
-ReadRow: TypeAlias = Callable[[Json, Columns], Imported]
+ImportRow: TypeAlias = Callable[[Json, Columns], Imported]
 
 
 def of_data_set(row: Json, columns: Columns) -> Imported:
-    """A row of a data set: a task. Raises Refused."""
+    """A row of a data set: a task. Raises RowRefused."""
     names = dict(columns.names)
     _guess(names, "input", _INPUTS, row)
     if not any(key in row for key in ("expected_answer",)):
@@ -71,7 +71,7 @@ def of_data_set(row: Json, columns: Columns) -> Imported:
     if "system" in names:
         text = _column(row, names["system"])
         if not isinstance(text, str):
-            raise Refused(f"{names['system']}: must be a text")
+            raise RowRefused(f"{names['system']}: must be a text")
         items.insert(0, {"type": "message", "role": "system", "content": text})
     tools = tools_of(_column(row, names["tools"]), names["tools"]) if "tools" in names else []
     imported = _parted(items)
@@ -81,7 +81,7 @@ def of_data_set(row: Json, columns: Columns) -> Imported:
 
 
 def of_messages(row: Json, columns: Columns) -> Imported:
-    """Messages of a conversation, or a prompt and what came of it. Raises Refused."""
+    """Messages of a conversation, or a prompt and what came of it. Raises RowRefused."""
     known = {"messages", "tools", "reward", "metadata", "samples", "task_id"}
     metadata = row.get("metadata")
     told: Json = metadata if isinstance(metadata, dict) else {}
@@ -99,7 +99,7 @@ def of_messages(row: Json, columns: Columns) -> Imported:
         items = items_of(row["prompt"], "prompt")
         imported = Imported(items) if answer else _parted(items)
     else:
-        raise Refused("has neither messages nor prompt; for other columns use --format hf")
+        raise RowRefused("has neither messages nor prompt; for other columns use --format hf")
     if answer and not imported.output:
         known.add(answer)
         said = row[answer]
@@ -124,7 +124,7 @@ def of_messages(row: Json, columns: Columns) -> Imported:
 
 
 def of_openai_eval(row: Json, columns: Columns) -> Imported:
-    """A row of OpenAI's evals. Raises Refused."""
+    """A row of OpenAI's evals. Raises RowRefused."""
     item = row.get("item", row.get("datasource_item"))
     if not isinstance(item, dict):
         item = {key: value for key, value in row.items() if key not in ("sample", "results")}
@@ -154,9 +154,9 @@ def of_openai_eval(row: Json, columns: Columns) -> Imported:
 
 
 def of_verifiers(row: Json, columns: Columns) -> Imported:
-    """A line of verifiers' results. Raises Refused."""
+    """A line of verifiers' results. Raises RowRefused."""
     if "prompt" not in row or "completion" not in row:
-        raise Refused("has no prompt and completion; this is no line of verifiers' results")
+        raise RowRefused("has no prompt and completion; this is no line of verifiers' results")
     said = row["completion"]
     if isinstance(said, str):
         said = [{"role": "assistant", "content": said}]
@@ -179,12 +179,12 @@ def of_verifiers(row: Json, columns: Columns) -> Imported:
     if row.get("is_truncated") is True:
         imported.stop_reason = "MAX_OUTPUT_TOKENS"
     if row.get("error"):
-        raise Refused(f"its rollout failed: {str(row['error'])[:200]}")
+        raise RowRefused(f"its rollout failed: {str(row['error'])[:200]}")
     return imported
 
 
 def of_inspect(row: Json, columns: Columns) -> Imported:
-    """A sample of a log of Inspect. Raises Refused."""
+    """A sample of a log of Inspect. Raises RowRefused."""
     imported, scores = of_sample(row)
     _put_reward(imported, scores, columns)
     return imported
@@ -194,16 +194,18 @@ def _put_reward(imported: Imported, scores: dict[str, float | None], columns: Co
     """The score that is the reward; the others are components."""
     if columns.score and columns.score not in scores:
         there = ", ".join(scores) or "none"
-        raise Refused(f"has no score {columns.score!r}; there are: {there}")
+        raise RowRefused(f"has no score {columns.score!r}; there are: {there}")
     name = columns.score or ("reward" if "reward" in scores else "")
     if not name and len(scores) == 1:
         (name,) = scores
     if not name and len(scores) > 1:
-        raise Refused(f"has several scores, of which one is the reward: --score {'|'.join(scores)}")
+        raise RowRefused(
+            f"has several scores, of which one is the reward: --score {'|'.join(scores)}"
+        )
     if name:
         imported.reward = scores[name]
         if imported.reward is None:
-            raise Refused(f"its score {name!r} is no number")
+            raise RowRefused(f"its score {name!r} is no number")
     imported.components = [
         {"name": one, "value": value}
         for one, value in scores.items()
@@ -237,7 +239,7 @@ def _guess(
         names[key] = found
     elif needed:
         there = ", ".join(map(str, row)) or "none"
-        raise Refused(
+        raise RowRefused(
             f"has no column that is known as the prompt; say which one is: --column {key}=NAME "
             f"(there are: {there[:200]})"
         )
@@ -250,7 +252,7 @@ def _column(row: Json, column: str) -> Any:
     value: Any = row
     for key in column.split("."):
         if not isinstance(value, dict) or key not in value:
-            raise Refused(f"{column}: there is no such column")
+            raise RowRefused(f"{column}: there is no such column")
         value = value[key]
     return value
 
@@ -265,7 +267,7 @@ def _text_of(value: Any) -> str:
     return str(value) if type(value) is int else ""
 
 
-IMPORT_FORMATS: Final[Mapping[str, ReadRow]] = {
+IMPORT_FORMATS: Final[Mapping[str, ImportRow]] = {
     "hf": of_data_set,
     "messages": of_messages,
     "openai-evals": of_openai_eval,

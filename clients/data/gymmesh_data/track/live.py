@@ -14,7 +14,8 @@ from gymmesh_data.track.link import TrackerLink
 from gymmesh_data.track.measures import Recent, figures_of, measures_at_end, measures_of
 from gymmesh_data.track.names import TrackerRun, configuration_of, project_of
 from gymmesh_data.track.outcomes import WatchedOutput
-from gymmesh_data.track.samples import COLUMNS, Reservoir, Row, sample_of
+from gymmesh_data.track.samples import COLUMNS, Reservoir, TableRow, sample_of
+from gymmesh_runtime.tasks import cancel_and_wait
 
 if TYPE_CHECKING:
     from gymmesh_client import Figures, RunOutput, RunSummary
@@ -47,7 +48,7 @@ class Tracking:
         self._link = link
         self._output = output
         self._project = project_of(link.tracker, project)
-        self._samples: Reservoir[Row] = Reservoir(samples)
+        self._samples: Reservoir[TableRow] = Reservoir(samples)
         self._table_at = 1
         self._recent = Recent()
         self._every_s, self._end_s = every_s, end_s
@@ -71,8 +72,7 @@ class Tracking:
         try:
             yield
         finally:
-            sending.cancel()
-            await asyncio.gather(sending, return_exceptions=True)
+            await cancel_and_wait(sending)
             self._send(figures(), groups(), last=True)
             await self._link.end(
                 self._config(),

@@ -30,10 +30,10 @@ from gymmesh_client.journal.records import (
     AttemptFailed,
     BadRecord,
     Compacted,
-    Outcome,
+    CurrentOutcome,
     Place,
     Record,
-    Session,
+    RunOpened,
     Superseded,
     bodies,
     decode_one,
@@ -181,7 +181,7 @@ class IndexBuilder:
             self._flush()
 
     def _record(self, record: Record, when: int) -> None:
-        if isinstance(record, Outcome):
+        if isinstance(record, CurrentOutcome):
             key, attempt, status, boundary, place = record
             if status not in _OUTCOMES:
                 raise BadRecord(f"an outcome of kind {status}")
@@ -198,7 +198,7 @@ class IndexBuilder:
             if isinstance(record, Compacted):
                 self._move(record)
             self._state.apply_to_run(record)
-            if isinstance(record, Session):
+            if isinstance(record, RunOpened):
                 self._files = self._files.of_session(record.info)
 
     def _flush(self) -> None:

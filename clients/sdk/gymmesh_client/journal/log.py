@@ -22,7 +22,7 @@ from gymmesh_client.journal.records import (
     BadRecord,
     Released,
     Reserved,
-    Session,
+    RunOpened,
     bodies,
     decode,
     decode_one,
@@ -93,7 +93,7 @@ def latest_session(files: OutputFiles) -> dict[str, Any] | None:
                 # A session is always the first record of its commit.
                 if frame.payload[:1] == SESSION_TYPE:
                     record = next(decode(frame.payload))
-                    found = record.info if isinstance(record, Session) else found
+                    found = record.info if isinstance(record, RunOpened) else found
     except BadRecord as error:
         raise UserError(f"{files.journal}: is damaged: {error}") from None
     finally:

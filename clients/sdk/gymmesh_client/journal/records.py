@@ -97,7 +97,7 @@ RowFile: TypeAlias = tuple[int, int]
 """A row file: its kind, and its number among those of the kind."""
 
 
-class Session(NamedTuple):
+class RunOpened(NamedTuple):
     """A collector opened the run: its identity and layout, as JSON values."""
 
     info: dict[str, Any]
@@ -123,7 +123,7 @@ class AttemptFailed(NamedTuple):
     boundary: int
 
 
-class Outcome(NamedTuple):
+class CurrentOutcome(NamedTuple):
     """The rollout's current outcome from now on. `boundary` is 0 for a completed one."""
 
     key: bytes
@@ -187,13 +187,20 @@ class RunEnded(NamedTuple):
 
 
 Record: TypeAlias = (
-    Session | Reserved | Released | AttemptFailed | Outcome | Superseded | Compacted | RunEnded
+    RunOpened
+    | Reserved
+    | Released
+    | AttemptFailed
+    | CurrentOutcome
+    | Superseded
+    | Compacted
+    | RunEnded
 )
 
 
 def encode(record: Record) -> bytes:
     """A record's bytes."""
-    if isinstance(record, Outcome):
+    if isinstance(record, CurrentOutcome):
         kind, body = _OUTCOME_TYPE, _OUTCOME.pack(*record[:4]) + _PLACE.pack(*record.place)
     elif isinstance(record, Reserved):
         kind, body = RESERVED_TYPE, b"".join(starmap(_RESERVED.pack, record.attempts))
@@ -207,7 +214,7 @@ def encode(record: Record) -> bytes:
         removed = b"".join(starmap(_REMOVED.pack, record.removed))
         kind, body = _COMPACTED_TYPE, _COMPACTED.pack(*record[:5]) + removed
     else:
-        kind = _SESSION if isinstance(record, Session) else _RUN_ENDED
+        kind = _SESSION if isinstance(record, RunOpened) else _RUN_ENDED
         body = json.dumps(record.info, sort_keys=True, separators=(",", ":")).encode()
     return _HEAD.pack(kind, len(body)) + body
 
@@ -241,7 +248,7 @@ def decode_one(kind: int, body: bytes) -> Record:
     """A record of its type and body; raises BadRecord as `decode`."""
     try:
         if kind == _OUTCOME_TYPE:
-            return Outcome._make((*_OUTCOME.unpack_from(body), _place(body, _OUTCOME.size)))
+            return CurrentOutcome._make((*_OUTCOME.unpack_from(body), _place(body, _OUTCOME.size)))
         return _decode_other(kind, body)
     except (struct.error, ValueError, TypeError) as error:
         raise error if isinstance(error, BadRecord) else BadRecord(str(error)) from None
@@ -264,7 +271,7 @@ def _decode_other(kind: int, body: bytes) -> Record:
         info = json.loads(body)
         if type(info) is not dict:
             raise BadRecord("a session is not a JSON object")
-        return Session(checked_session(info)) if kind == _SESSION else RunEnded(info)
+        return RunOpened(checked_session(info)) if kind == _SESSION else RunEnded(info)
     raise BadRecord(f"a record of type {kind}, which another version of gymmesh wrote")
 
 

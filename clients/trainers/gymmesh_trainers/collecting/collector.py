@@ -42,7 +42,7 @@ from gymmesh_client.rows import FailedAttempt
 from gymmesh_resource import Environment, Task
 from gymmesh_runtime.errors import from_status
 from gymmesh_runtime.security import SecurityConfig
-from gymmesh_trainers.collecting.place import Model, Place, Policy, open_place
+from gymmesh_trainers.collecting.place import MeshPlace, Model, Policy, open_place
 from gymmesh_trainers.collecting.settings import Settings
 from gymmesh_trainers.collecting.stored import completed_of_row, failed_of_row
 from gymmesh_trainers.collecting.tasks import TaskLike, Tasks, as_message, messages_of
@@ -63,7 +63,7 @@ class TrainerCollector:
             await collector.set_weights_version(1)
 
     Args:
-        place: what collects, see `gymmesh_trainers.collecting.place.Place`.
+        place: what collects, see `gymmesh_trainers.collecting.place.MeshPlace`.
         model: what answers; None: what the configuration says.
         model_addresses: model services (HOST:PORT) of a mesh elsewhere that are to be notified of
             new weights.
@@ -76,7 +76,7 @@ class TrainerCollector:
 
     def __init__(
         self,
-        place: Place,
+        place: MeshPlace,
         *,
         model: Model | None = None,
         model_addresses: Sequence[str] = (),
@@ -301,7 +301,7 @@ class TrainerCollector:
 
 
 async def collect(
-    place: Place, tasks: Tasks, *, model: Model | None = None, **options: Any
+    place: MeshPlace, tasks: Tasks, *, model: Model | None = None, **options: Any
 ) -> AsyncGenerator[RolloutGroup, None]:
     """The groups of finished rollouts of these tasks, as they finish.
 
@@ -451,7 +451,7 @@ class _Run:
             await self._queue.put(_Came(task, rollouts, self._step))
 
 
-def _named(place: Place) -> str:
+def _named(place: MeshPlace) -> str:
     """The place in words that are the same in another process."""
     if isinstance(place, Environment):
         place = type(place)

@@ -24,9 +24,9 @@ from gymmesh_runtime.config import load_config
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.security import SecurityConfig
 
-__all__ = ["Model", "Place", "Policy", "open_environment", "open_place"]
+__all__ = ["MeshPlace", "Model", "Policy", "open_environment", "open_place"]
 
-Place = Environment[Any] | type[Environment[Any]] | MeshConfig | Path | str | Sequence[str]
+MeshPlace = Environment[Any] | type[Environment[Any]] | MeshConfig | Path | str | Sequence[str]
 """What collects: an environment (an object, a class, a name, `file.py:Class`), a configuration
 (an object or a YAML file), or where a mesh runs (`HOST:PORT`, several of them, or a registry as
 `consul://…`)."""
@@ -65,7 +65,7 @@ class Policy:
 
 @asynccontextmanager
 async def open_place(
-    place: Place,
+    place: MeshPlace,
     model: Model | None,
     *,
     model_addresses: Sequence[str] = (),
@@ -100,7 +100,7 @@ async def open_place(
 
 @asynccontextmanager
 async def open_environment(
-    place: Place, name: str = "", *, security: SecurityConfig | None = None
+    place: MeshPlace, name: str = "", *, security: SecurityConfig | None = None
 ) -> AsyncIterator[tuple[PeerDirectory, str]]:
     """Open an environment alone, without agents and a policy: where it is found, and its name.
 
@@ -131,7 +131,7 @@ async def open_environment(
         yield directory, name or found.pop()
 
 
-def _addresses(place: Place) -> list[str]:
+def _addresses(place: MeshPlace) -> list[str]:
     """The agents' addresses; empty for a place that is none."""
     if isinstance(place, str):
         host, _, port = place.rpartition(":")
@@ -144,7 +144,7 @@ def _addresses(place: Place) -> list[str]:
     return []
 
 
-def _embedded(place: Place, model: Model | None) -> tuple[MeshConfig, Objects]:
+def _embedded(place: MeshPlace, model: Model | None) -> tuple[MeshConfig, Objects]:
     config, environments = _config(place)
     backends: dict[str, Backend] = {}
     models = dict(config.models)
@@ -161,7 +161,7 @@ def _embedded(place: Place, model: Model | None) -> tuple[MeshConfig, Objects]:
     return msgspec.structs.replace(config, models=models), Objects(backends, environments)
 
 
-def _config(place: Place) -> tuple[MeshConfig, dict[str, Environment[Any]]]:
+def _config(place: MeshPlace) -> tuple[MeshConfig, dict[str, Environment[Any]]]:
     if isinstance(place, MeshConfig):
         return place, {}
     if isinstance(place, Path) or (isinstance(place, str) and place.endswith((".yaml", ".yml"))):

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from gymmesh_model.backends.tokens_in import Generate, Generation, SamplingParams, TokenBackend
 from gymmesh_trainers.collecting.collector import TrainerCollector
-from gymmesh_trainers.collecting.place import Place
+from gymmesh_trainers.collecting.place import MeshPlace
 from gymmesh_trainers.collecting.tasks import TaskLike
 from gymmesh_trainers.rollouts import FailedRollout, Rollout
 
@@ -27,7 +27,7 @@ class SharedMesh:
     """Rollouts in one environment, each with an engine of its own."""
 
     def __init__(
-        self, place: Place, tokenizer: Any, backend: dict[str, Any], **settings: Any
+        self, place: MeshPlace, tokenizer: Any, backend: dict[str, Any], **settings: Any
     ) -> None:
         self._place = place
         self._tokenizer = tokenizer

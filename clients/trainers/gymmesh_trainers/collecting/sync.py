@@ -8,7 +8,7 @@ from typing import Any
 
 from gymmesh_trainers.collecting.collector import TrainerCollector
 from gymmesh_trainers.collecting.loop_thread import LoopThread
-from gymmesh_trainers.collecting.place import Place
+from gymmesh_trainers.collecting.place import MeshPlace
 from gymmesh_trainers.collecting.tasks import TaskLike, Tasks
 from gymmesh_trainers.rollouts import FailedRollout, Rollout, RolloutGroup
 
@@ -21,7 +21,7 @@ class SyncCollector:
     Use it from one thread. An engine's `generate` is called in the mesh's thread.
     """
 
-    def __init__(self, place: Place, **options: Any) -> None:
+    def __init__(self, place: MeshPlace, **options: Any) -> None:
         self._collector = TrainerCollector(place, **options)
         self._thread = LoopThread()
 
@@ -76,7 +76,7 @@ class SyncCollector:
         return self._thread.run(self._collector.many(tasks))
 
 
-def collect_sync(place: Place, tasks: Tasks, **options: Any) -> Iterator[RolloutGroup]:
+def collect_sync(place: MeshPlace, tasks: Tasks, **options: Any) -> Iterator[RolloutGroup]:
     """`collect` for synchronous code."""
     with SyncCollector(place, **options) as collector:
         yield from collector.step(tasks)

@@ -33,9 +33,9 @@ from gymmesh_client.collect.requests import repeat_seed
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.security import SecurityConfig
 from gymmesh_trainers.collecting.loop_thread import LoopThread
-from gymmesh_trainers.collecting.place import Place, open_environment
+from gymmesh_trainers.collecting.place import MeshPlace, open_environment
 from gymmesh_trainers.collecting.tasks import TaskLike, messages_of
-from gymmesh_trainers.trl.episode import Episode, Outcome
+from gymmesh_trainers.trl.episode import Episode, EpisodeOutcome
 from gymmesh_trainers.trl.rollouts import plain_prompt
 from gymmesh_trainers.trl.tools import schema_of, tool_method, unsaid
 
@@ -99,7 +99,7 @@ class TrlEnvironments:
 
     def __init__(
         self,
-        place: Place,
+        place: MeshPlace,
         tasks: Sequence[TaskLike] | Path | str,
         tokenizer: Any,
         *,
@@ -109,7 +109,7 @@ class TrlEnvironments:
         security: SecurityConfig | None = None,
     ) -> None:
         self.rows: list[dict[str, Any]] = []
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[EpisodeOutcome] = []
         self.counts: Counter[str] = Counter()
         self.unsaid: dict[str, list[str]] = {}
         self._stops = {tokenizer.eos_token_id, tokenizer.pad_token_id}
@@ -183,7 +183,7 @@ class TrlEnvironments:
         return self._thread
 
     async def _opened(
-        self, place: Place, environment: str, security: SecurityConfig | None
+        self, place: MeshPlace, environment: str, security: SecurityConfig | None
     ) -> tuple[PeerDirectory, str, list[Any]]:
         """The directory, the environment's name and its tools. Raises UserError."""
         opening = open_environment(place, environment, security=security)
@@ -276,8 +276,10 @@ class TrlEnvironments:
         completions: Sequence[Any],
         completion_ids: Sequence[Sequence[int]],
         environments: Sequence[Any],
-    ) -> list[Outcome | None]:
-        async def one(completion: Any, ids: Sequence[int], environment: Any) -> Outcome | None:
+    ) -> list[EpisodeOutcome | None]:
+        async def one(
+            completion: Any, ids: Sequence[int], environment: Any
+        ) -> EpisodeOutcome | None:
             if type(environment) is not self._class or environment.episode is None:
                 return None
             episode: Episode = environment.episode

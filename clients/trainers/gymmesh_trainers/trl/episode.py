@@ -19,7 +19,7 @@ from gymmesh_responses import bytes_to_text, dumps, text_of
 from gymmesh_runtime.errors import from_status
 from gymmesh_trainers.trl.transcript import CalledTool, transcript_of
 
-__all__ = ["Episode", "Outcome", "ToolUnanswered"]
+__all__ = ["Episode", "EpisodeOutcome", "ToolUnanswered"]
 
 _NO_LIMIT: Final = math.inf
 
@@ -29,7 +29,7 @@ class ToolUnanswered(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class EpisodeOutcome:
     """What became of a rollout: a verdict, or a failure.
 
     Attributes:
@@ -130,7 +130,9 @@ class Episode:
         self._called.append(CalledTool(name, call_id, reply.done))
         return self._text(reply)
 
-    async def judge(self, messages: Sequence[Mapping[str, Any]], *, cut_short: bool) -> Outcome:
+    async def judge(
+        self, messages: Sequence[Mapping[str, Any]], *, cut_short: bool
+    ) -> EpisodeOutcome:
         """The rollout's outcome; the session is closed."""
         found = transcript_of(messages, self._called, cut_short=cut_short)
         self._counts["after_done"] += found.after_done
@@ -141,7 +143,7 @@ class Episode:
             except StepFailed as error:
                 self._fail(error)
         await self.close()
-        return Outcome(self.task.task_id, verdict, self.failure, found.stop_reason)
+        return EpisodeOutcome(self.task.task_id, verdict, self.failure, found.stop_reason)
 
     async def close(self) -> None:
         """Close the session, once."""

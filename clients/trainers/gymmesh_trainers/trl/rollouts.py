@@ -22,7 +22,7 @@ from gymmesh_client import TaskDefaults, UserError
 from gymmesh_model.backends.tokens_in import Generate, TokenBackend
 from gymmesh_resource import Task
 from gymmesh_responses import dumps, params_to_dict
-from gymmesh_trainers.collecting.place import Place
+from gymmesh_trainers.collecting.place import MeshPlace
 from gymmesh_trainers.collecting.sync import SyncCollector
 from gymmesh_trainers.collecting.tasks import TaskLike, messages_of
 from gymmesh_trainers.engine import TransformersEngine
@@ -38,7 +38,7 @@ class TrlRollouts:
     """A `rollout_func`, with the rows and the reward function that belong to it.
 
     Args:
-        place: the environment, see `gymmesh_trainers.collecting.place.Place`.
+        place: the environment, see `gymmesh_trainers.collecting.place.MeshPlace`.
         tasks: rows, `Task`s or a task file; all are read.
         engine: samples tokens; None: the trainer's model by `model.generate`.
         backend: further arguments of TokenBackend, as `{"tool_parser": "llama"}`.
@@ -53,7 +53,7 @@ class TrlRollouts:
 
     def __init__(
         self,
-        place: Place,
+        place: MeshPlace,
         tasks: Sequence[TaskLike] | Path | str,
         *,
         engine: Generate | None = None,

@@ -10,7 +10,7 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_responses import dumps, function_call_output, item_from_json
 
-__all__ = ["CalledTool", "Transcript", "transcript_of"]
+__all__ = ["CalledTool", "EpisodeTranscript", "transcript_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class CalledTool:
 
 
 @dataclass(frozen=True, slots=True)
-class Transcript:
+class EpisodeTranscript:
     """The items after the prompt, and why the rollout stopped.
 
     Attributes:
@@ -37,7 +37,7 @@ class Transcript:
 
 def transcript_of(
     messages: Sequence[Mapping[str, Any]], called: Sequence[CalledTool], *, cut_short: bool
-) -> Transcript:
+) -> EpisodeTranscript:
     """The transcript of a completion.
 
     TRL has parsed the arguments of tool calls, so they are written anew. An answer to a call that
@@ -57,7 +57,7 @@ def transcript_of(
             items.append(function_call_output(call_id, str(message.get("content"))))
             continue
         if any(one.done for one in called[: len(called) - len(left)]):
-            return Transcript(items, pb.STOP_REASON_ENVIRONMENT_DONE, len(messages) - place)
+            return EpisodeTranscript(items, pb.STOP_REASON_ENVIRONMENT_DONE, len(messages) - place)
         items += _said(message)
         waiting = []
         for number, call in enumerate(message.get("tool_calls") or ()):
@@ -68,8 +68,8 @@ def transcript_of(
             waiting.append((name, call_id))
             items.append(_call(name, function.get("arguments"), call_id))
     if any(one.done for one in called[: len(called) - len(left)]):
-        return Transcript(items, pb.STOP_REASON_ENVIRONMENT_DONE)
-    return Transcript(items, _stopped(messages, called, waiting, cut_short))
+        return EpisodeTranscript(items, pb.STOP_REASON_ENVIRONMENT_DONE)
+    return EpisodeTranscript(items, _stopped(messages, called, waiting, cut_short))
 
 
 def _stopped(

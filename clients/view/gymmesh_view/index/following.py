@@ -23,7 +23,7 @@ from gymmesh_client.journal.records import (
     ROWS,
     BadRecord,
     Compacted,
-    Outcome,
+    CurrentOutcome,
     Place,
     RowFile,
     Superseded,
@@ -198,7 +198,7 @@ class RunFollower:
     def _apply(self, record: Any, batch: Batch) -> int:
         """Take in one record; 1 for an outcome."""
         run = self._run
-        if isinstance(record, Outcome):
+        if isinstance(record, CurrentOutcome):
             kind, shard, offset, _, _, extent, _ = record.place
             run.reach((kind, shard), offset + extent)
             return 1

@@ -33,7 +33,7 @@ from gymmesh_view.index.tables import (
     insert,
 )
 from gymmesh_view.index.trace_actors import forget, join, note, spoken_in
-from gymmesh_view.rows.sources import Source, labels
+from gymmesh_view.rows.sources import ViewSource, labels
 from gymmesh_view.rows.summary import Summary, row_of, summary_of
 
 _POLL_S: Final = 0.5
@@ -41,7 +41,7 @@ _OLD_S: Final = 30 * 86_400
 _MOST_PROBLEMS: Final = 50
 
 
-def index_path(sources: Sequence[Source]) -> Path:
+def index_path(sources: Sequence[ViewSource]) -> Path:
     """Where the index of some sources is."""
     own = os.environ.get("GYMMESH_CACHE_DIR")
     folder = (Path(own) if own else platformdirs.user_cache_path("gymmesh")) / "view"
@@ -56,7 +56,7 @@ class Indexer:
         path: of the index.
     """
 
-    def __init__(self, sources: Sequence[Source], path: Path) -> None:
+    def __init__(self, sources: Sequence[ViewSource], path: Path) -> None:
         self._sources = sources
         self._path = path
         self._stop = threading.Event()
@@ -136,7 +136,7 @@ class Indexer:
         return self._stop.is_set()
 
     @property
-    def sources(self) -> Sequence[Source]:
+    def sources(self) -> Sequence[ViewSource]:
         """What is indexed."""
         return self._sources
 

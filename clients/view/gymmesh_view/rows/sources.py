@@ -10,7 +10,7 @@ from typing import Final
 
 from gymmesh_client import OutputFiles, UserError
 from gymmesh_client.journal.log import frames_of, mapped
-from gymmesh_client.journal.records import BadRecord, Session, decode
+from gymmesh_client.journal.records import BadRecord, RunOpened, decode
 from gymmesh_view.rows.places import placed_rows
 from gymmesh_view.rows.summary import clean, row_of
 
@@ -21,7 +21,7 @@ _LOOKED_AT: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ViewSource:
     """One run, or one file of rows.
 
     Attributes:
@@ -37,7 +37,7 @@ class Source:
 class Found:
     """What there is to show, and the files of folders that have no rollouts."""
 
-    sources: list[Source] = field(default_factory=list)
+    sources: list[ViewSource] = field(default_factory=list)
     others: list[Path] = field(default_factory=list)
 
 
@@ -55,7 +55,7 @@ def find_sources(paths: Iterable[Path]) -> Found:
         elif OutputFiles(absolute).journal.exists():
             _add(found, _run(absolute))
         elif absolute.exists():
-            _add(found, Source(absolute, None))
+            _add(found, ViewSource(absolute, None))
         else:
             raise UserError(
                 f"{path}: is not there; name a run's output, a file of rows or a folder"
@@ -74,14 +74,14 @@ def labels(paths: Sequence[Path]) -> list[str]:
     return [clean(path.relative_to(common).as_posix()) for path in paths]
 
 
-def _add(found: Found, source: Source) -> None:
+def _add(found: Found, source: ViewSource) -> None:
     if source not in found.sources:
         found.sources.append(source)
 
 
-def _run(path: Path) -> Source:
+def _run(path: Path) -> ViewSource:
     files = OutputFiles(path)
-    return Source(path, files.of_session(session_of(files)))
+    return ViewSource(path, files.of_session(session_of(files)))
 
 
 def session_of(files: OutputFiles) -> dict[str, object]:
@@ -98,7 +98,7 @@ def session_of(files: OutputFiles) -> dict[str, object]:
         with mapped(fd) as data:
             for frame in frames_of(data, files):
                 record = next(iter(decode(frame.payload)), None)
-                if isinstance(record, Session):
+                if isinstance(record, RunOpened):
                     return record.info
     except BadRecord as error:
         raise UserError(f"{files.journal}: is damaged: {error}") from None
@@ -119,7 +119,7 @@ def _in_folder(folder: Path, found: Found) -> None:
             if path in taken:
                 continue
             if _has_rollouts(path):
-                _add(found, Source(path, None))
+                _add(found, ViewSource(path, None))
             else:
                 found.others.append(path)
 

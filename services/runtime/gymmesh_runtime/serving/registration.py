@@ -14,6 +14,7 @@ from typing import Final, Protocol
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.tasks import cancel_and_wait
 
 _log = logging.getLogger("gymmesh.discovery")
 
@@ -131,8 +132,7 @@ class Registration:
             self._stopping = True
             self._woken.set()
             await asyncio.wait({self._renewing}, timeout=_STOP_S)
-            self._renewing.cancel()
-            await asyncio.gather(self._renewing, return_exceptions=True)
+            await cancel_and_wait(self._renewing)
             self._renewing = None
         if self._lease_id:
             request = discovery_pb2.DeregisterRequest(lease_id=self._lease_id)

@@ -17,7 +17,7 @@ from gymmesh_client.journal.journal import Journal, NewOutcome
 from gymmesh_client.journal.keys import rollout_id, rollout_key
 from gymmesh_client.journal.layout import OutputFiles
 from gymmesh_client.journal.reader import open_run
-from gymmesh_client.journal.records import COMPLETED, FAILED, RETRY, Reserved, Session
+from gymmesh_client.journal.records import COMPLETED, FAILED, RETRY, Reserved, RunOpened
 from tests.unit.client.journal.crashing import CrashingDisk, PowerCut
 
 ROLLOUTS = [(f"t-{number}", 0) for number in range(12)]
@@ -116,7 +116,7 @@ class OutcomesSurvive(RuleBasedStateMachine):
     @rule()
     def reopen(self) -> None:
         assert self.journal is not None
-        self.journal.commit([Session({**self.journal.state.session})])
+        self.journal.commit([RunOpened({**self.journal.state.session})])
         self.journal.close()
         self.journal = Journal.resume(self.files, self.disk)
 

@@ -24,7 +24,7 @@ from gymmesh_client.journal.records import (
     RETRY,
     ROWS,
     AttemptFailed,
-    Outcome,
+    CurrentOutcome,
     Place,
     Superseded,
     encode,
@@ -46,7 +46,7 @@ def begun(folder: Path, **layout: Any) -> tuple[OutputFiles, Journal]:
     return files, Journal.create(files, info)
 
 
-def replace(journal: Journal, old: Outcome, *entries: NewOutcome) -> None:
+def replace(journal: Journal, old: CurrentOutcome, *entries: NewOutcome) -> None:
     journal.commit([Superseded(old.key, old.attempt, NEW_VERIFICATION, old.place), *entries])
 
 

@@ -17,7 +17,7 @@ from gymmesh_client.journal.compaction import compact
 from gymmesh_client.journal.journal import Journal, NewOutcome
 from gymmesh_client.journal.keys import rollout_id, rollout_key
 from gymmesh_client.journal.layout import OutputFiles
-from gymmesh_client.journal.records import COMPLETED, FAILED, RETRY, Outcome
+from gymmesh_client.journal.records import COMPLETED, FAILED, RETRY, CurrentOutcome
 from gymmesh_client.traces import TraceWriter
 from gymmesh_view import Filters, Sort, find_sources
 from gymmesh_view.index.indexing import Indexer
@@ -76,7 +76,7 @@ def new(number: int, attempt: int) -> NewOutcome:
     return NewOutcome(rollout_key(name), attempt, status, 0, json.dumps(made).encode())
 
 
-def outcomes_of(journal: Journal, number: int) -> list[Outcome]:
+def outcomes_of(journal: Journal, number: int) -> list[CurrentOutcome]:
     """A rollout's outcome that is current, for it to be superseded."""
     key = new(number, 1).key
     return list(journal.current(lambda one: one.key == key))

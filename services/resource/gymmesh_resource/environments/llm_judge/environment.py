@@ -23,7 +23,7 @@ from gymmesh_runtime.errors import MeshError
 
 from . import prompts, rows, texts
 from .fences import Fenced, fence
-from .judge import AnswerUnjudged, Decision, Judge, Question, Unreadable
+from .judge import AnswerUnjudged, Judge, JudgeDecision, JudgePrompt, UnreadableReply
 from .verdicts import (
     NO,
     SCORE_LABEL,
@@ -129,21 +129,16 @@ class LlmJudgeEnvironment(Environment[None]):
         self._max_chars = max_answer_chars
         self._unreadable = unreadable
         self._places = asyncio.Semaphore(judge_concurrency)
-        self._pool: ProcessPool | None = None
+        # For work on texts; its process starts when there is some.
+        self._pool = ProcessPool(workers=1, memory_limit=1024**3)
 
     def called_models(self) -> Sequence[str]:
         """The judge, unless texts are compared by rule."""
         return () if self._mode == "rule" else self.models
 
-    async def open(self) -> None:
-        """Make the pool for text work; it starts a process when there is some."""
-        self._pool = ProcessPool(workers=1, memory_limit=1024**3)
-
     async def close(self) -> None:
         """End the process."""
-        if self._pool is not None:
-            await self._pool.aclose()
-            self._pool = None
+        await self._pool.aclose()
 
     def check_task(self, task: Task) -> None:
         """The row must have what its mode of judging needs."""
@@ -181,7 +176,7 @@ class LlmJudgeEnvironment(Environment[None]):
         except AnswerUnjudged as error:
             evidence = {"mode": mode, "failure_reason": str(error)}
             return Verdict(0.0, evidence={**evidence, "answer_chars": len(answer)})
-        except Unreadable as error:
+        except UnreadableReply as error:
             if self._unreadable == "skip":
                 return Skipped(f"{error}.", evidence={"mode": mode, "judge_reply": error.reply})
             raise MeshError(
@@ -207,7 +202,7 @@ class LlmJudgeEnvironment(Environment[None]):
     async def _compare(self, given: str, wanted: str) -> float:
         try:
             return await work_on_answer(
-                self._worker(), texts.grade, self._rule, given, wanted, cpu_s=_COMPARE_S
+                self._pool, texts.grade, self._rule, given, wanted, cpu_s=_COMPARE_S
             )
         except WorkerTimeout as error:
             raise TimeoutError(str(error).rstrip(".")) from error
@@ -242,17 +237,17 @@ class LlmJudgeEnvironment(Environment[None]):
 
     async def _ask_equivalence(
         self, judge: Judge, question: str, expected: str, answer: str, *, swapped: bool = False
-    ) -> Decision[bool]:
+    ) -> JudgeDecision[bool]:
         labels = [re.compile(re.escape(label)) for label in (self._equal, self._not_equal)]
 
-        def about(given: str) -> Question:
+        def about(given: str) -> JudgePrompt:
             first, second = (given, expected) if swapped else (expected, given)
             pieces = {"question": question, "expected_answer": first, "generated_answer": second}
             fenced = fence(pieces, labels)
             prompt = prompts.equivalence_prompt(
                 fenced.blocks, self._template, self._equal, self._not_equal
             )
-            return Question(prompt, self._instructions(fenced))
+            return JudgePrompt(prompt, self._instructions(fenced))
 
         return await judge.decide(
             answer,
@@ -291,13 +286,13 @@ class LlmJudgeEnvironment(Environment[None]):
 
     async def _ask_criterion(
         self, judge: Judge, before: str, answer: str, criterion: Criterion
-    ) -> Decision[bool]:
+    ) -> JudgeDecision[bool]:
         labels = [re.compile(re.escape(label)) for label in (YES, NO)]
 
-        def about(given: str) -> Question:
+        def about(given: str) -> JudgePrompt:
             pieces = {"context": before, "response": given, "criterion": criterion.text}
             fenced = fence(pieces, labels)
-            return Question(prompts.criterion_prompt(fenced.blocks), self._instructions(fenced))
+            return JudgePrompt(prompts.criterion_prompt(fenced.blocks), self._instructions(fenced))
 
         return await judge.decide(answer, about, read=read_criterion, labels=f"{YES}, {NO}")
 
@@ -309,12 +304,12 @@ class LlmJudgeEnvironment(Environment[None]):
         if reference is not None:
             pieces["reference"] = reference
 
-        def about(given: str) -> Question:
+        def about(given: str) -> JudgePrompt:
             fenced = fence({**pieces, "response": given}, [SCORE_LABEL])
             prompt = prompts.score_prompt(
                 fenced.blocks, rows.instructions(task), self._least, self._most
             )
-            return Question(prompt, self._instructions(fenced))
+            return JudgePrompt(prompt, self._instructions(fenced))
 
         with rollout.stage("judge"):
             decision = await judge.decide(
@@ -343,7 +338,7 @@ class LlmJudgeEnvironment(Environment[None]):
         with rollout.stage("extract") as stage:
             try:
                 found = await work_on_answer(
-                    self._worker(), texts.extract_last, regex, text, cpu_s=_REGEX_S
+                    self._pool, texts.extract_last, regex, text, cpu_s=_REGEX_S
                 )
             except AnswerTooMuch:
                 # A pattern that backtracks over this text finds nothing in it.
@@ -351,11 +346,6 @@ class LlmJudgeEnvironment(Environment[None]):
                 return text
             stage.note = "no match, the whole text is taken" if found is None else "found"
         return text if found is None else found
-
-    def _worker(self) -> ProcessPool:
-        if self._pool is None:
-            raise RuntimeError("the environment is not open")
-        return self._pool
 
 
 async def _all(asking: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
@@ -369,7 +359,7 @@ async def _all(asking: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     return results
 
 
-def _evaluation(decision: Decision[Any], label: str) -> Mapping[str, Any]:
+def _evaluation(decision: JudgeDecision[Any], label: str) -> Mapping[str, Any]:
     return {"verdict_label": label, "judge_reply": decision.reply, "asked": decision.asked}
 
 

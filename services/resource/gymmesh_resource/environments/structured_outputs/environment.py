@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, TypeVarTuple, get_args
+from typing import Annotated, Any, Literal, TypeVarTuple
 
 import msgspec
 
 from gymmesh_resource.environment import Environment
+from gymmesh_resource.environments.row_fields import one_of
 from gymmesh_resource.errors import TaskInvalid
 from gymmesh_resource.rollout import Rollout
 from gymmesh_resource.session import Session
@@ -17,11 +18,11 @@ from gymmesh_resource.workers import ProcessPool, WorkerCrashed, WorkerTimeout
 from gymmesh_responses import CodecError, bytes_to_text
 from gymmesh_runtime.extras import Extra
 
-from .parsing import FORMATS, Format
+from .parsing import FORMATS, TextFormat
 from .verdict import (
     MESSAGE,
-    Result,
     SchemaError,
+    SchemaResult,
     check_schema,
     judge,
     judge_arguments,
@@ -61,19 +62,13 @@ class StructuredOutputsEnvironment(Environment[None]):
         judge_workers: processes that judge. judge_timeout_s: seconds for one judgement.
         """
         self._coerce_xml = xml_coerce_types
-        self._workers = judge_workers
         self._timeout_s = judge_timeout_s
-        self._pool: ProcessPool | None = None
-
-    async def open(self) -> None:
-        """Make the pool; its processes start with the first verdicts."""
-        self._pool = ProcessPool(workers=self._workers, warm_up=warm_up, memory_limit=MEMORY_LIMIT)
+        # Its processes start with the first verdicts.
+        self._pool = ProcessPool(workers=judge_workers, warm_up=warm_up, memory_limit=MEMORY_LIMIT)
 
     async def close(self) -> None:
         """End the pool."""
-        if self._pool is not None:
-            await self._pool.aclose()
-            self._pool = None
+        await self._pool.aclose()
 
     def check_task(self, task: Task) -> None:
         """The row must have the schema as text, under `schema_str`."""
@@ -109,7 +104,7 @@ class StructuredOutputsEnvironment(Environment[None]):
             },
         )
 
-    async def _judge(self, rollout: Rollout) -> Result:
+    async def _judge(self, rollout: Rollout) -> SchemaResult:
         task = rollout.task
         _, schema = _schema(task)
         if _mode(task) == "text":
@@ -119,32 +114,35 @@ class StructuredOutputsEnvironment(Environment[None]):
         calls = rollout.tool_calls
         called = ", ".join(call.name for call in calls[:_NAMED])
         if not calls:
-            return Result(0.0, "missing_tool_call", "the model called no tool")
+            return SchemaResult(0.0, "missing_tool_call", "the model called no tool")
         if len(calls) > 1:  # or a model would do best to call everything
-            return Result(0.0, "multiple_tool_calls", f"expected one call, got: {called}"[:MESSAGE])
+            return SchemaResult(
+                0.0, "multiple_tool_calls", f"expected one call, got: {called}"[:MESSAGE]
+            )
         if name and calls[0].name != name:
-            return Result(0.0, "wrong_tool_name", f"expected {name!r}, got: {called}"[:MESSAGE])
+            return SchemaResult(
+                0.0, "wrong_tool_name", f"expected {name!r}, got: {called}"[:MESSAGE]
+            )
         try:
             text = bytes_to_text(calls[0].arguments_json)
         except CodecError as error:
-            return Result(0.0, "tool_arguments_parse_error", str(error)[:MESSAGE])
+            return SchemaResult(0.0, "tool_arguments_parse_error", str(error)[:MESSAGE])
         key = _text(task, "tool_payload_key")
         return await self._run(schema, judge_arguments, schema, text, key)
 
-    async def _run(self, schema: str, function: Callable[[*Ts], Result], *arguments: *Ts) -> Result:
-        if self._pool is None:
-            raise RuntimeError("the environment is not open")
+    async def _run(
+        self, schema: str, function: Callable[[*Ts], SchemaResult], *arguments: *Ts
+    ) -> SchemaResult:
         try:
             return await self._pool.run(function, *arguments, timeout=self._timeout_s)
         except (WorkerTimeout, WorkerCrashed) as ended:
             # Where the schema judges something else in time, the answer is to blame.
             await self._check_judges(schema)
             problem = "too long" if isinstance(ended, WorkerTimeout) else "too much memory"
-            return Result(0.0, "validation_error", f"takes {problem} to validate")
+            return SchemaResult(0.0, "validation_error", f"takes {problem} to validate")
 
     async def _check_judges(self, schema: str) -> None:
         """Raises TimeoutError, or the pool's own error, where an empty object is no better."""
-        assert self._pool is not None, "it is open"
         try:
             await self._pool.run(judge, schema, "json", "{}", timeout=self._timeout_s)
         except WorkerTimeout:
@@ -161,13 +159,8 @@ def _schema(task: Task) -> tuple[str, str]:
     return field, schema
 
 
-def _format(task: Task) -> Format:
-    wanted = task.payload.get("schema_type") or "json"
-    for format in get_args(Format):
-        if format == wanted:
-            known: Format = format
-            return known
-    raise TaskInvalid("schema_type", f"must be one of {', '.join(FORMATS)}")
+def _format(task: Task) -> TextFormat:
+    return one_of(FORMATS, task.payload.get("schema_type") or "json", "schema_type")
 
 
 def _mode(task: Task) -> Literal["text", "tool_call"]:

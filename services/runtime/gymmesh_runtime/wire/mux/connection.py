@@ -11,6 +11,7 @@ from typing import Any, Final
 import grpc
 
 from gymmesh.errors.v1 import errors_pb2
+from gymmesh_runtime.backoff import doubled_s
 from gymmesh_runtime.errors import (
     MeshError,
     connection_closed,
@@ -199,8 +200,8 @@ class MuxConnection:
             self._channel.reached()
 
     def _pause(self, error: MeshError) -> None:
-        pause = min(_FIRST_PAUSE_S * 2**self._failures, _LONGEST_PAUSE_S)
-        self._failures = min(self._failures + 1, 10)
+        self._failures += 1
+        pause = doubled_s(_FIRST_PAUSE_S, self._failures, _LONGEST_PAUSE_S)
         self._not_before = time.monotonic() + pause
         self._last = error
 
