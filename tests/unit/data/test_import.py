@@ -144,7 +144,7 @@ def test_a_prompt_and_a_completion(tmp_path: Path) -> None:
 def test_what_messages_have_beside_is_not_lost(tmp_path: Path) -> None:
     asked = [{"role": "user", "content": "2 + 3?"}]
     answered = [*asked, {"role": "assistant", "content": "5"}]
-    rows = [
+    rows: list[Json] = [
         {"messages": asked, "completion": "5", "metadata": {"task_id": "a", "level": "hard"}},
         {"messages": answered, "response": "6", "metadata": "mine"},
     ]

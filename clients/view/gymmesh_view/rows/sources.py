@@ -10,7 +10,7 @@ from typing import Final
 
 from gymmesh_client import OutputFiles, UserError
 from gymmesh_client.journal.log import frames_of, mapped
-from gymmesh_client.journal.records import BadRecord, Session, decode
+from gymmesh_client.journal.records import BadRecord, RunOpened, decode
 from gymmesh_view.rows.places import placed_rows
 from gymmesh_view.rows.summary import clean, row_of
 
@@ -98,7 +98,7 @@ def session_of(files: OutputFiles) -> dict[str, object]:
         with mapped(fd) as data:
             for frame in frames_of(data, files):
                 record = next(iter(decode(frame.payload)), None)
-                if isinstance(record, Session):
+                if isinstance(record, RunOpened):
                     return record.info
     except BadRecord as error:
         raise UserError(f"{files.journal}: is damaged: {error}") from None

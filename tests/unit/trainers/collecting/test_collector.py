@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gymmesh_trainers.stored import completed_of_row
 
 from gymmesh_agent.config import AgentConfig
 from gymmesh_client import UserError
@@ -31,6 +30,7 @@ from gymmesh_trainers import (
     collect_sync,
     run_one,
 )
+from gymmesh_trainers.collecting.stored import completed_of_row
 from tests.unit.data.rows import row as rollout_row
 from tests.unit.data.rows import text
 from tests.unit.trainers.char_model import EOS, CharTokenizer, ScriptEngine
