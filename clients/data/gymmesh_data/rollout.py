@@ -54,7 +54,7 @@ class StoredRollout(msgspec.Struct, frozen=True):
     @property
     def failed(self) -> bool:
         """Whether the rollout failed, so that there is nothing to learn from it."""
-        return "failure" in self.row
+        return self.row.get("failure") is not None
 
     def text(self, key: str) -> str:
         """A key of the row that is a text; empty where it is anything else."""
@@ -138,7 +138,10 @@ def _reward(row: Json, where: str) -> float | None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise UserError(f"{where}: reward: must be a number or null")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise UserError(f"{where}: reward: is beyond the range of a number") from None
 
 
 def _made_id(params: Json) -> str:

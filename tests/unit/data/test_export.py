@@ -147,6 +147,30 @@ def test_pairs(rows: Path) -> None:
     assert none == []
 
 
+def test_a_file_that_is_given_twice_is_read_once(tmp_path: Path) -> None:
+    rows = write_rows(tmp_path / "rows.jsonl", [row(text("5"))])
+    (tmp_path / "link.jsonl").symlink_to(rows)
+    paths = [rows, tmp_path / "." / "rows.jsonl", tmp_path / "link.jsonl"]
+    assert export(paths, tmp_path / "out", "messages").records == 1
+
+
+@pytest.mark.parametrize("name", ["messages", "otel"])
+def test_numbers_beyond_a_double_are_named_or_kept(tmp_path: Path, name: str) -> None:
+    huge = 10**400
+    rows = write_rows(tmp_path / "rows.jsonl", [row(text("5"), reward=huge)])
+    with pytest.raises(UserError, match=r"rows.jsonl:1: reward: is beyond the range"):
+        exported(rows, name)
+    used = {"response": {"output": [text("5")], "usage": {"output_tokens": huge}}}
+    records, _ = exported(write_rows(rows, [row(text("5")) | used]), name)
+    assert len(records) == 1
+    assert name == "messages" or str(huge) in json.dumps(records)
+
+
+def test_a_failure_that_is_null_is_none(tmp_path: Path) -> None:
+    rows = write_rows(tmp_path / "rows.jsonl", [row(text("5"), failure=None)])
+    assert len(exported(rows, "messages")[0]) == 1
+
+
 def test_tasks_of_several_files_may_have_the_same_id(tmp_path: Path) -> None:
     found = [
         row(text("5"), reward=1.0, expected_answer="5"),

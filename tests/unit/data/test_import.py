@@ -399,7 +399,7 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
 
 
 def test_the_command_has_every_format() -> None:
-    from gymmesh_cli import importing
+    from gymmesh_cli.stored import importing
     from gymmesh_data.imports import IMPORT_FORMATS
 
     assert list(IMPORT_FORMATS) == list(importing._FORMATS)

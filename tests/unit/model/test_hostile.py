@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gymmesh_model.backends.answers.chat_stream import ChatFold
+from gymmesh_model.backends.answers.read_response import read_response
+from gymmesh_model.backends.calls.progress import CallProgress
 from gymmesh_model.backends.chat import ChatReader, read_answer, respond
-from gymmesh_model.backends.chat_stream import ChatFold
-from gymmesh_model.backends.progress import CallProgress
-from gymmesh_model.backends.read_response import read_response
-from gymmesh_model.backends.recording import Recording, RecordingError, read_row
+from gymmesh_model.backends.replay.recording import Recording, RecordingError, read_row
 from gymmesh_model.convert import to_chat
 from gymmesh_responses import dumps, loads, response_to_json
 from gymmesh_runtime.errors import MeshError

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymmesh.model.v1 import model_pb2
+from gymmesh_model.backends.answers.chat_stream import ChatFold
+from gymmesh_model.backends.answers.responses_stream import ResponsesReader
+from gymmesh_model.backends.calls.progress import CallProgress
 from gymmesh_model.backends.chat import ChatReader, read_answer, respond
-from gymmesh_model.backends.chat_stream import ChatFold
-from gymmesh_model.backends.progress import CallProgress
-from gymmesh_model.backends.responses_stream import ResponsesReader
-from gymmesh_model.backends.sse import SseDecoder
+from gymmesh_model.backends.endpoint.sse import SseDecoder
 from gymmesh_model.convert import lift_thinking, lower_thinking, messages_from_input
 from gymmesh_model.convert.from_chat import items_from_message
 from gymmesh_model.convert.thinking import ThinkSplitter

@@ -29,7 +29,7 @@ from gymmesh_data.reverify.stored_task import stop_reason_of, stored_task, trans
 from gymmesh_data.reverify.task_source import TaskSource
 from gymmesh_data.reverify.verifiers import Verifiers
 from gymmesh_data.rollout import Json, StoredRollout
-from gymmesh_data.tasks import payload_of
+from gymmesh_data.tasks import collected_payload, corrections_of
 from gymmesh_responses import loads
 from gymmesh_runtime.errors import MeshError, reason_name
 
@@ -225,6 +225,8 @@ class Reverification:
         if self.options.tasks is not None:
             # What it was judged by, where the row says something else.
             origin |= {"tasks": str(self.options.tasks.path), "task": self._corrected(job, known)}
+        elif before := corrections_of(job.rollout.row):
+            origin |= {"task": before}
         row = judged_row(job.rollout.row, verdict, origin, known)
         if self.output is not None:
             await self.output.completed(job.rollout_id, attempt, self._line(job, row))
@@ -232,7 +234,7 @@ class Reverification:
 
     def _corrected(self, job: _RolloutJob, known: frozenset[str]) -> Json:
         """The task's keys that are not as its row has them."""
-        stored = payload_of(job.rollout.row, known)
+        stored = collected_payload(job.rollout.row, known)
         payload: Json = loads(self._task(job).payload_json)
         return {
             key: value

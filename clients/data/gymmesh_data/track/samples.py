@@ -58,9 +58,13 @@ def sample_of(line: bytes) -> TableRow | None:
     None where it is no row that can be read.
     """
     try:
-        rollout = stored_rollout(loads(line), "")
+        return sample_of_rollout(stored_rollout(loads(line), ""))
     except (CodecError, UserError):
         return None
+
+
+def sample_of_rollout(rollout: StoredRollout) -> Row:
+    """What the table shows of a rollout; see `sample_of`."""
     usage = rollout.row["response"].get("usage")
     tokens = usage.get("output_tokens") if isinstance(usage, dict) else None
     return [

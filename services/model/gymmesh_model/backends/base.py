@@ -9,8 +9,8 @@ import msgspec
 
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.progress import CallProgress
-from gymmesh_model.backends.settings import CallSettings
+from gymmesh_model.backends.calls.progress import CallProgress
+from gymmesh_model.backends.calls.settings import CallSettings
 from gymmesh_model.routing import Pool
 from gymmesh_model.tokens.record import Prefix, TokenRecord
 

@@ -11,12 +11,12 @@ import msgspec
 
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
+from gymmesh_model.backends.answers.chat_stream import ChatFold
 from gymmesh_model.backends.base import BackendCall, Features
-from gymmesh_model.backends.chat_stream import ChatFold
-from gymmesh_model.backends.classify import http_failure
-from gymmesh_model.backends.http import HttpEndpoint
-from gymmesh_model.backends.progress import CallProgress
-from gymmesh_model.backends.sendable import sendable
+from gymmesh_model.backends.calls.progress import CallProgress
+from gymmesh_model.backends.endpoint.classify import http_failure
+from gymmesh_model.backends.endpoint.http import HttpEndpoint
+from gymmesh_model.backends.endpoint.sendable import sendable
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.convert import (
     ChatOptions,

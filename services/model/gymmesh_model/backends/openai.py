@@ -17,16 +17,16 @@ import msgspec
 
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.attempts import Attempts
+from gymmesh_model.backends.answers.read_response import read_response
+from gymmesh_model.backends.answers.responses_stream import ResponsesReader
 from gymmesh_model.backends.base import BackendCall, Features
-from gymmesh_model.backends.classify import http_failure
-from gymmesh_model.backends.concealed import secret_texts
-from gymmesh_model.backends.progress import CallProgress
-from gymmesh_model.backends.read_response import read_response
-from gymmesh_model.backends.remedies import explain
+from gymmesh_model.backends.calls.progress import CallProgress
+from gymmesh_model.backends.endpoint.attempts import Attempts
+from gymmesh_model.backends.endpoint.classify import http_failure
+from gymmesh_model.backends.endpoint.concealed import secret_texts
+from gymmesh_model.backends.endpoint.remedies import explain
+from gymmesh_model.backends.endpoint.sse import SseDecoder
 from gymmesh_model.backends.responses import native_body
-from gymmesh_model.backends.responses_stream import ResponsesReader
-from gymmesh_model.backends.sse import SseDecoder
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.convert import whole
 from gymmesh_model.errors import answer_invalid, misconfigured, options_of, unreachable

@@ -15,12 +15,12 @@ import msgspec
 
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
+from gymmesh_model.backends.answers.read_response import read_response
+from gymmesh_model.backends.answers.responses_stream import ResponsesReader
 from gymmesh_model.backends.base import BackendCall, Features
-from gymmesh_model.backends.http import HttpEndpoint
-from gymmesh_model.backends.progress import CallProgress
-from gymmesh_model.backends.read_response import read_response
-from gymmesh_model.backends.responses_stream import ResponsesReader
-from gymmesh_model.backends.sendable import SHORT, Sendable, exactly
+from gymmesh_model.backends.calls.progress import CallProgress
+from gymmesh_model.backends.endpoint.http import HttpEndpoint
+from gymmesh_model.backends.endpoint.sendable import SHORT, Sendable, exactly
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.convert import with_sent_calls, write_whole
 from gymmesh_model.errors import options_of, unreadable, unsupported

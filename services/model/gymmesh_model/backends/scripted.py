@@ -15,7 +15,7 @@ from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.base import BackendCall, Features
-from gymmesh_model.backends.progress import CallProgress
+from gymmesh_model.backends.calls.progress import CallProgress
 from gymmesh_model.ids import new_id
 from gymmesh_responses import dumps, response_from_json
 from gymmesh_runtime.errors import MeshError

@@ -20,8 +20,8 @@ from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.model.v1 import model_pb2, tokens_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.base import BackendCall, Features
+from gymmesh_model.backends.calls.progress import CallProgress
 from gymmesh_model.backends.chat import chat_body, respond
-from gymmesh_model.backends.progress import CallProgress
 from gymmesh_model.backends.vllm.answer import CapturePlan, take_answer
 from gymmesh_model.backends.vllm.render import Continued, ConversationViews
 from gymmesh_model.convert import ChatOptions, lift_thinking

@@ -11,8 +11,8 @@ from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.answer_cache import AnswerCache, AnswerKeys
 from gymmesh_model.backends.base import Backend, BackendCall
-from gymmesh_model.backends.progress import CallProgress
-from gymmesh_model.backends.settings import CallSettings, KnownSettings
+from gymmesh_model.backends.calls.progress import CallProgress
+from gymmesh_model.backends.calls.settings import CallSettings, KnownSettings
 from gymmesh_model.config import ModelConfig, merge_params
 from gymmesh_model.errors import unreadable
 from gymmesh_model.ids import new_id

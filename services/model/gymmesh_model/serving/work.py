@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from gymmesh.model.v1 import model_pb2
-from gymmesh_model.backends.progress import CallProgress
+from gymmesh_model.backends.calls.progress import CallProgress
 from gymmesh_model.serving.conversations import OpenCall
 from gymmesh_model.tokens.record import TokenRecord
 

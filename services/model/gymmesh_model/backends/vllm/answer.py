@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gymmesh.model.v1 import tokens_pb2
+from gymmesh_model.backends.answers.chat_stream import ChatFold
+from gymmesh_model.backends.calls.progress import CallProgress
 from gymmesh_model.backends.chat import ChatReader
-from gymmesh_model.backends.chat_stream import ChatFold
-from gymmesh_model.backends.progress import CallProgress
 from gymmesh_model.backends.vllm.render import Continued
 from gymmesh_model.backends.vllm.weights import version_of
 from gymmesh_model.errors import AnswerInvalid, answer_invalid

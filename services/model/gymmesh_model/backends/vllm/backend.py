@@ -19,7 +19,9 @@ from typing import Any, Final
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.model.v1 import model_pb2, tokens_pb2
 from gymmesh.responses.v1 import responses_pb2
+from gymmesh_model.backends.answers.chat_stream import ChatFold
 from gymmesh_model.backends.base import BackendCall, Features
+from gymmesh_model.backends.calls.progress import CallProgress
 from gymmesh_model.backends.chat import (
     STREAMED,
     ChatBackendOptions,
@@ -27,10 +29,8 @@ from gymmesh_model.backends.chat import (
     read_answer,
     respond,
 )
-from gymmesh_model.backends.chat_stream import ChatFold
-from gymmesh_model.backends.http import HttpEndpoint
-from gymmesh_model.backends.progress import CallProgress
-from gymmesh_model.backends.sendable import Sendable
+from gymmesh_model.backends.endpoint.http import HttpEndpoint
+from gymmesh_model.backends.endpoint.sendable import Sendable
 from gymmesh_model.backends.vllm.answer import CapturePlan, PromptIgnored, VllmReader, take_answer
 from gymmesh_model.backends.vllm.probe import probe
 from gymmesh_model.backends.vllm.render import Continued, Renderer

@@ -13,8 +13,8 @@ import msgspec
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.base import BackendCall, Features
-from gymmesh_model.backends.http import HttpEndpoint
-from gymmesh_model.backends.progress import CallProgress
+from gymmesh_model.backends.calls.progress import CallProgress
+from gymmesh_model.backends.endpoint.http import HttpEndpoint
 from gymmesh_model.backends.vllm.backend import VllmBackend
 from gymmesh_model.backends.vllm.in_process import Application, InProcessTransport
 from gymmesh_model.backends.vllm.weights import version_of

@@ -9,7 +9,7 @@ import msgspec
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.base import BackendCall
-from gymmesh_model.backends.progress import CallProgress
+from gymmesh_model.backends.calls.progress import CallProgress
 from gymmesh_model.backends.vllm.backend import VllmBackend
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.errors import misconfigured, unreachable

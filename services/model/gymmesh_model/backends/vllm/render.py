@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh_model.backends.base import BackendCall
-from gymmesh_model.backends.http import HttpEndpoint
+from gymmesh_model.backends.endpoint.http import HttpEndpoint
 from gymmesh_model.convert import ChatOptions, lower_thinking, messages_from_input, write_whole
 from gymmesh_model.convert.thinking import CLOSE
 from gymmesh_model.errors import AnswerInvalid, answer_invalid
