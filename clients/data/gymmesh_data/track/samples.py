@@ -63,7 +63,7 @@ def sample_of(line: bytes) -> TableRow | None:
         return None
 
 
-def sample_of_rollout(rollout: StoredRollout) -> Row:
+def sample_of_rollout(rollout: StoredRollout) -> TableRow:
     """What the table shows of a rollout; see `sample_of`."""
     usage = rollout.row["response"].get("usage")
     tokens = usage.get("output_tokens") if isinstance(usage, dict) else None

@@ -11,7 +11,6 @@ from gymmesh_cli.main import cli
 from gymmesh_data import export, read_rollouts
 from tests.unit.data.rows import read_records, row, text, write_rows
 
-
 _SET = "--set=environments.string_match.use=string_match"
 
 
