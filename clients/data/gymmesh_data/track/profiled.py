@@ -17,7 +17,7 @@ from gymmesh_client.run_file import read_run_file
 from gymmesh_data.track.link import TrackerLink
 from gymmesh_data.track.measures import most_of, plain_name
 from gymmesh_data.track.names import TrackerRun, configuration_of, project_of
-from gymmesh_data.track.samples import COLUMNS, Reservoir, Row, sample_of_rollout
+from gymmesh_data.track.samples import COLUMNS, Reservoir, TableRow, sample_of_rollout
 
 if TYPE_CHECKING:
     from gymmesh_data.profile import Figure, Profile
@@ -45,7 +45,7 @@ class ProfileTracking:
     ) -> None:
         self._link = link
         self._project = project_of(link.tracker, project)
-        self._samples: Reservoir[Row] = Reservoir(samples)
+        self._samples: Reservoir[TableRow] = Reservoir(samples)
         self._end_s = end_s
         self._cut_short = asyncio.Event()
 
