@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from click.testing import CliRunner
 
@@ -27,7 +28,7 @@ def judged(source: Path, output: Path, *options: str) -> list[tuple[float, objec
 
 def test_a_corrected_answer_is_not_forgotten(tmp_path: Path) -> None:
     mode = {"extraction_mode": "full_response"}
-    wrong = {"environment": "string_match", "expected_answer": "41"} | mode
+    wrong: Any = {"environment": "string_match", "expected_answer": "41"} | mode
     source = write_rows(
         tmp_path / "rows.jsonl",
         [row(text("42"), reward=0.0, **wrong), row(text("43"), reward=0.0, repeat=1, **wrong)],
