@@ -30,6 +30,7 @@ import {
   parseJson,
   parseObject,
 } from "./json.js";
+import { actorRows } from "./rollout_actors.js";
 import { rolloutResponse } from "./rollout_response.js";
 import { tokenNotes } from "./tokens.js";
 
@@ -52,6 +53,7 @@ const OWN_KEYS: ReadonlySet<string> = new Set([
   "stop_detail",
   "metadata",
   "model_usage",
+  "actors",
   "failure",
   "task_extras",
 ]);
@@ -82,6 +84,7 @@ export function completedRow(task: Task, rollout: Rollout): JsonObject {
   if (completed.stopDetail) row["stop_detail"] = completed.stopDetail;
   row["metadata"] = metadata(rollout, completed.durationUs, verdict["reward"] !== null);
   putModelUsage(row, rollout, []);
+  putActors(row, rollout);
   return withExtras(row, task, verdict["evidence"] ?? null);
 }
 
@@ -93,6 +96,7 @@ export function failureRow(task: Task, failed: FailedAttempt): JsonObject {
   row["failure"] = failureObject(failure);
   row["metadata"] = metadata(partial, partial.outcome.value?.durationUs ?? 0n, false);
   putModelUsage(row, partial, usageOf(failure));
+  putActors(row, partial);
   return withExtras(row, task, null);
 }
 
@@ -211,6 +215,12 @@ function putModelUsage(row: JsonObject, rollout: Rollout, others: readonly Model
     );
   }
   if (sums.size) row["model_usage"] = [...sums.values()];
+}
+
+/** What actors beside the root agent said, where there are any. */
+function putActors(row: JsonObject, rollout: Rollout): void {
+  const actors = actorRows(rollout);
+  if (actors.length) row["actors"] = actors;
 }
 
 /** What a failed turn or verdict consumed, as a detail of its status says. */

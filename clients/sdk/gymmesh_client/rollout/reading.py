@@ -20,6 +20,7 @@ class RolloutReading(msgspec.Struct, eq=False, gc=False):
         last: the end of the final transcript, see `gymmesh_client.rollout.conversation.final_call`.
         last_id: its id; empty where there is none.
         captured: the calls that say something of tokens.
+        actors: the calls of each actor beside the root agent, by its name.
         tools: its tool calls as they were answered, in their order, each with its key.
         tools_used: their names, each once.
         steps: how many calls the root agent made; the tokens are those of these.
@@ -37,6 +38,7 @@ class RolloutReading(msgspec.Struct, eq=False, gc=False):
     last: Answered | None
     last_id: str
     captured: list[pb.ModelCallCompleted]
+    actors: dict[str, list[pb.ModelCallCompleted]]
     tools: list[tuple[ToolKey, pb.ToolCallCompleted]]
     tools_used: list[str]
     steps: int
@@ -53,6 +55,7 @@ def read(parts: RolloutParts) -> RolloutReading:
     """Look at all calls of a rollout."""
     calls: dict[str, Answered] = {}
     captured = []
+    actors: dict[str, list[pb.ModelCallCompleted]] = {}
     last: Answered | None = None
     last_id = ""
     steps = model_us = queue_us = given = wrote = cached = reasoning = 0
@@ -65,7 +68,8 @@ def read(parts: RolloutParts) -> RolloutReading:
         queue_us += timings.queue_us
         if call.HasField("tokens"):
             captured.append(call)
-        if call.actor:
+        if actor := call.actor:
+            actors.setdefault(actor, []).append(call)
             continue
         last, last_id = answered, call_id
         steps += 1
@@ -92,6 +96,7 @@ def read(parts: RolloutParts) -> RolloutReading:
         last,
         last_id,
         captured,
+        actors,
         tools,
         list(used),
         steps,

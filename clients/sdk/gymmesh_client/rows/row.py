@@ -11,6 +11,7 @@ A row of a completed rollout holds
 - `reward`: the verdict's; null where there is none (PENDING, SKIPPED), and never 0 for that;
 - every extra key of the task's row, and the verifier's evidence where no other key has the
   name (the whole evidence is in `verification`, too);
+- `actors`, only where others than the root agent called models: see gymmesh_client.rows.actors;
 - the keys in OWN_KEYS. A task's key of one of these names is kept under `task_extras`;
   `metadata` is merged with the task's own where that is an object.
 
@@ -28,6 +29,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.rollout import RolloutParts, RolloutReading, read, token_notes
+from gymmesh_client.rows.actors import actors_of
 from gymmesh_client.rows.request import extras_of, first_items, request_of
 from gymmesh_client.rows.response import rollout_response
 from gymmesh_client.summary import Counted
@@ -55,6 +57,7 @@ OWN_KEYS: Final = frozenset(
         "stop_detail",
         "metadata",
         "model_usage",
+        "actors",
         "failure",
         "task_extras",
     )
@@ -110,6 +113,7 @@ def row_of(task: pb.Task, reading: RolloutReading) -> dict[str, JsonValue]:
         row["stop_detail"] = completed.stop_detail
     row["metadata"] = _metadata(reading, completed.duration_us, verification["reward"] is not None)
     _put_model_usage(row, reading, ())
+    _put_actors(row, reading)
     return _with_extras(row, extras_of(task), verification["evidence"])
 
 
@@ -123,6 +127,7 @@ def failure_row(task: pb.Task, failed: FailedAttempt) -> dict[str, JsonValue]:
     ended = parts.completed or parts.failed
     row["metadata"] = _metadata(reading, 0 if ended is None else ended.duration_us, False)
     _put_model_usage(row, reading, _usage_of(failure))
+    _put_actors(row, reading)
     return _with_extras(row, extras_of(task), {})
 
 
@@ -255,6 +260,12 @@ def _put_model_usage(
             known["output_tokens"] += entry.output_tokens
     if sums:
         row["model_usage"] = list(sums.values())
+
+
+def _put_actors(row: dict[str, JsonValue], reading: RolloutReading) -> None:
+    """What actors beside the root agent said, where there are any."""
+    if reading.actors:
+        row["actors"] = actors_of(reading)
 
 
 def _usage_of(failure: pb.Failure) -> Sequence[pb.ModelCallUsage]:

@@ -55,6 +55,7 @@ public final class Rows {
           "stop_detail",
           "metadata",
           "model_usage",
+          "actors",
           "failure",
           "task_extras");
 
@@ -83,6 +84,7 @@ public final class Rows {
     }
     row.put("metadata", metadata(rollout, completed.getDurationUs(), reward != null));
     putModelUsage(row, rollout, List.of());
+    putActors(row, rollout);
     putExtras(row, task, verification.get("evidence"));
     return row;
   }
@@ -98,6 +100,7 @@ public final class Rows {
             : partial.getFailed().getDurationUs();
     row.put("metadata", metadata(partial, duration, false));
     putModelUsage(row, partial, usageOf(failure));
+    putActors(row, partial);
     putExtras(row, task, Map.of());
     return row;
   }
@@ -249,6 +252,14 @@ public final class Rows {
           usage.add(entry);
         });
     row.put("model_usage", usage);
+  }
+
+  /** What actors beside the root agent said, where there are any. */
+  private static void putActors(Map<String, Object> row, Rollout rollout) {
+    List<Object> actors = new RowActors(rollout).list();
+    if (!actors.isEmpty()) {
+      row.put("actors", actors);
+    }
   }
 
   /** What a failed turn or verdict says that its model calls consumed. */
