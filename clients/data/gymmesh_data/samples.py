@@ -72,7 +72,7 @@ def samples_of(rollout: StoredRollout) -> list[Sample]:
     samples = writer.samples
     if not samples:
         raise NoTokens(
-            f"{rollout.where}: response.output: has no generation_token_ids; collect with a "
+            f"{rollout.where}: {rollout.output_key}: has no generation_token_ids; collect with a "
             "backend that captures tokens"
         )
     if not writer.captured:
@@ -86,7 +86,7 @@ class _Wrong(Exception):
 
 
 def _place(rollout: StoredRollout, place: int) -> str:
-    return f"{rollout.where}: response.output[{place}]"
+    return f"{rollout.where}: {rollout.output_key}[{place}]"
 
 
 class _Writer:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from gymmesh_client.rows import OWN_KEYS
+from gymmesh_data.actors import is_own_key
 from gymmesh_data.rollout import Json, StoredRollout
 
 _KEPT: Final = ("environment", "agent", "seed", "tags")
@@ -50,7 +50,7 @@ def payload_of(row: Json, known: Collection[str] = ()) -> Json:
     """The task's further keys: all that neither a collector nor a verifier added."""
     evidence = evidence_keys(row, known)
     payload = {
-        key: value for key, value in row.items() if key not in OWN_KEYS and key not in evidence
+        key: value for key, value in row.items() if not is_own_key(row, key) and key not in evidence
     }
     metadata = row.get("metadata")
     if isinstance(metadata, dict):
@@ -79,7 +79,7 @@ def evidence_keys(row: Json, known: Collection[str] = ()) -> frozenset[str]:
     before = len(places)
     for key in reversed(row):
         place = places.get(key, before)
-        if key in OWN_KEYS or place >= before or row[key] != evidence[key]:
+        if is_own_key(row, key) or place >= before or row[key] != evidence[key]:
             break
         before = place
         if key not in known:
