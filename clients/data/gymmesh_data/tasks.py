@@ -15,7 +15,16 @@ from gymmesh_data.rollout import Json, StoredRollout
 
 _KEPT: Final = ("environment", "agent", "seed", "tags")
 _NOTES: Final = frozenset(
-    ("steps_taken", "tools_used", "verified", "seed", "weights_versions", "token_forks", "timings")
+    (
+        "steps_taken",
+        "tools_used",
+        "tool_outcomes",
+        "verified",
+        "seed",
+        "weights_versions",
+        "token_forks",
+        "timings",
+    )
 )
 # Where task files have what a verifier compares with, the most telling first.
 _ANSWERS: Final = (

@@ -219,13 +219,20 @@ func metadata(rollout *rolloutv1.Rollout, durationUs uint64, judged bool) *jsonv
 		}
 	}
 	tools := []any{}
+	outcomes := &toolOutcomes{}
 	for _, record := range rollout.GetToolCalls() {
 		toolsUs += record.GetCompleted().GetTimings().GetTotalUs()
+		outcomes.add(record.GetCompleted())
 		if name := record.GetCompleted().GetName(); !slices.Contains(tools, any(name)) {
 			tools = append(tools, name)
 		}
 	}
-	row := jsonvalue.NewObject("steps_taken", steps, "tools_used", tools, "verified", judged)
+	row := jsonvalue.NewObject(
+		"steps_taken", steps,
+		"tools_used", tools,
+		"tool_outcomes", outcomes.list(),
+		"verified", judged,
+	)
 	if started := rollout.GetStarted(); started != nil && started.Seed != nil {
 		row.Set("seed", started.GetSeed())
 	}

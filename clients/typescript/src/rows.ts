@@ -19,6 +19,8 @@ import {
   type Started,
   StopReason,
   type Task,
+  type ToolCallCompleted,
+  ToolOutcome,
   type Verification,
   VerificationStatus,
 } from "./gen/gymmesh/rollout/v1/rollout_pb.js";
@@ -182,6 +184,7 @@ function metadata(rollout: Rollout, durationUs: bigint, judged: boolean): JsonOb
   const row = jsonObject([
     ["steps_taken", BigInt(rollout.modelCalls.filter((call) => !call.actor).length)],
     ["tools_used", [...names]],
+    ["tool_outcomes", toolOutcomes(answered)],
     ["verified", judged],
   ]);
   const seed = rollout.started?.seed;
@@ -195,6 +198,28 @@ function metadata(rollout: Rollout, durationUs: bigint, judged: boolean): JsonOb
     ["verify_us", rollout.verified?.timings?.totalUs ?? 0n],
   ]);
   return row;
+}
+
+/**
+ * How the tool calls of each name were answered, in the order of the first ones. An outcome of a
+ * later contract counts as UNSPECIFIED, as the contract has it.
+ */
+function toolOutcomes(answered: readonly (ToolCallCompleted | undefined)[]): JsonObject[] {
+  const counts = new Map<string, JsonObject>();
+  for (const done of answered) {
+    const name = done?.name ?? "";
+    const outcome = ToolOutcome[done?.outcome ?? 0] ?? ToolOutcome[ToolOutcome.UNSPECIFIED];
+    const key = `${outcome} ${name}`;
+    counts.set(
+      key,
+      jsonObject([
+        ["name", name],
+        ["outcome", outcome ?? ""],
+        ["calls", ((counts.get(key)?.["calls"] as bigint) ?? 0n) + 1n],
+      ]),
+    );
+  }
+  return [...counts.values()];
 }
 
 /** What the environment's own model calls consumed, by model; `others` are of a failed verdict. */

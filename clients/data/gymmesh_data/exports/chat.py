@@ -71,6 +71,8 @@ def metadata_of(rollout: StoredRollout, said: Conversation) -> Json:
         "tools_used": used,
         "verified": rollout.reward is not None,
     }
+    if isinstance(told.get("tool_outcomes"), list):
+        metadata["tool_outcomes"] = told["tool_outcomes"]
     if "weights_versions" in told:
         metadata["weights_versions"] = told["weights_versions"]
     if isinstance(row.get("tags"), dict):

@@ -77,6 +77,7 @@ class _Names(dict[int, str]):
 _STOP_REASONS: Final = _Names(pb.StopReason, "STOP_REASON_")
 _VERDICTS: Final = _Names(pb.VerificationStatus, "VERIFICATION_STATUS_")
 _BOUNDARIES: Final = _Names(pb.Boundary, "BOUNDARY_")
+_TOOL_OUTCOMES: Final = _Names(pb.ToolOutcome, "TOOL_OUTCOME_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +223,7 @@ def _metadata(reading: RolloutReading, duration_us: int, judged: bool) -> dict[s
     row: dict[str, JsonValue] = {
         "steps_taken": reading.steps,
         "tools_used": reading.tools_used,
+        "tool_outcomes": _tool_outcomes(reading),
         "verified": judged,
     }
     if started is not None and started.HasField("seed"):
@@ -237,6 +239,22 @@ def _metadata(reading: RolloutReading, duration_us: int, judged: bool) -> dict[s
         "verify_us": 0 if verified is None else verified.timings.total_us,
     }
     return row
+
+
+def _tool_outcomes(reading: RolloutReading) -> list[JsonValue]:
+    """How the tool calls of each name were answered, in the order of the first ones.
+
+    An outcome of a later contract counts as UNSPECIFIED, as the contract has it, and so does that
+    of a call which nobody answered.
+    """
+    counts: dict[tuple[str, str], int] = {}
+    for (name, outcome), calls in reading.tool_outcomes.items():
+        key = (name, _TOOL_OUTCOMES.get(outcome, "UNSPECIFIED"))
+        counts[key] = counts.get(key, 0) + calls
+    return [
+        {"name": name, "outcome": outcome, "calls": calls}
+        for (name, outcome), calls in counts.items()
+    ]
 
 
 def _put_model_usage(

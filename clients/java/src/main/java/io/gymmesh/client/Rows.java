@@ -16,6 +16,7 @@ import io.gymmesh.rollout.v1.Started;
 import io.gymmesh.rollout.v1.StopReason;
 import io.gymmesh.rollout.v1.Task;
 import io.gymmesh.rollout.v1.ToolCallRecord;
+import io.gymmesh.rollout.v1.ToolOutcome;
 import io.gymmesh.rollout.v1.TurnCompleted;
 import io.gymmesh.rollout.v1.Verification;
 import io.gymmesh.rollout.v1.VerificationStatus;
@@ -207,6 +208,7 @@ public final class Rows {
     Map<String, Object> row = new LinkedHashMap<>();
     row.put("steps_taken", steps);
     row.put("tools_used", new ArrayList<Object>(toolsUsed));
+    row.put("tool_outcomes", toolOutcomes(rollout));
     row.put("verified", judged);
     if (rollout.getStarted().hasSeed()) {
       row.put("seed", rollout.getStarted().getSeed());
@@ -220,6 +222,31 @@ public final class Rows {
     timings.put("verify_us", unsigned(rollout.getVerified().getTimings().getTotalUs()));
     row.put("timings", timings);
     return row;
+  }
+
+  /**
+   * How the tool calls of each name were answered, in the order of the first ones. An outcome of a
+   * later contract counts as UNSPECIFIED, as the contract has it.
+   */
+  private static List<Object> toolOutcomes(Rollout rollout) {
+    Map<List<String>, Long> counts = new LinkedHashMap<>();
+    for (ToolCallRecord record : rollout.getToolCallsList()) {
+      ToolOutcome said = record.getCompleted().getOutcome();
+      ToolOutcome outcome =
+          said == ToolOutcome.UNRECOGNIZED ? ToolOutcome.TOOL_OUTCOME_UNSPECIFIED : said;
+      List<String> key = List.of(record.getCompleted().getName(), name(outcome, "TOOL_OUTCOME_"));
+      counts.merge(key, 1L, Long::sum);
+    }
+    List<Object> outcomes = new ArrayList<>();
+    counts.forEach(
+        (key, calls) -> {
+          Map<String, Object> entry = new LinkedHashMap<>();
+          entry.put("name", key.get(0));
+          entry.put("outcome", key.get(1));
+          entry.put("calls", calls);
+          outcomes.add(entry);
+        });
+    return outcomes;
   }
 
   /** What the environment's own model calls consumed, by model. */
