@@ -20,8 +20,8 @@ from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.security.pem import CHECK_S
-from gymmesh_runtime.tasks import cancel_and_wait
 from gymmesh_runtime.telemetry.tracing import traced
+from gymmesh_runtime.waits import cancel_and_wait
 from gymmesh_runtime.wire.channels import ChannelPool
 from gymmesh_runtime.wire.direct import DirectPeer
 from gymmesh_runtime.wire.mux.connection import MuxConnection

@@ -35,9 +35,9 @@ from gymmesh_runtime.serving import (
     give_back_spare_memory,
     heartbeat,
 )
-from gymmesh_runtime.tasks import cancel_and_wait
 from gymmesh_runtime.telemetry import name_process
 from gymmesh_runtime.telemetry.tracing import tracing
+from gymmesh_runtime.waits import cancel_and_wait
 from gymmesh_runtime.wire.health_port import HealthPort
 from gymmesh_runtime.wire.options import KEEPALIVE_KEY, KEEPALIVE_S
 from gymmesh_runtime.wire.server import MeshServer

@@ -12,7 +12,7 @@ from gymmesh_discovery.backends.leases import Leases
 from gymmesh_discovery.backends.watchers import Watcher, Watchers
 from gymmesh_discovery.counted import count_instances
 from gymmesh_discovery.view import Change
-from gymmesh_runtime.tasks import cancel_and_wait
+from gymmesh_runtime.waits import cancel_and_wait
 
 _SWEEP_S: Final = 1.0
 

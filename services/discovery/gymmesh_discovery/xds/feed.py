@@ -11,8 +11,8 @@ from gymmesh_discovery.backends.base import RegistryBackend, Subscription
 from gymmesh_discovery.view import Change
 from gymmesh_discovery.xds.catalog import Catalog
 from gymmesh_runtime import metrics
-from gymmesh_runtime.tasks import cancel_and_wait
 from gymmesh_runtime.text import one_line
+from gymmesh_runtime.waits import cancel_and_wait
 
 _log = logging.getLogger("gymmesh.xds")
 

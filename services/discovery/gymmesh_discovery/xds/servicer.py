@@ -20,8 +20,8 @@ from gymmesh_discovery.xds.stream import ClientStream, Push, TooManyNamesError
 from gymmesh_runtime import metrics
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.security.credentials import Credentials
-from gymmesh_runtime.tasks import cancel_and_wait
 from gymmesh_runtime.text import one_line
+from gymmesh_runtime.waits import cancel_and_wait
 
 _log = logging.getLogger("gymmesh.xds")
 

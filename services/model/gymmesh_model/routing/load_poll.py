@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from gymmesh_model.config import AdaptConfig, ModelConfig
 from gymmesh_model.routing.load import LoadReport, parse_load
 from gymmesh_model.routing.pool import Pool, PoolEndpoint
-from gymmesh_runtime.tasks import cancel_and_wait
+from gymmesh_runtime.waits import cancel_and_wait
 
 if TYPE_CHECKING:
     import aiohttp

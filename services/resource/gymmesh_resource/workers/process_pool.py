@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar, TypeVarTuple
 
 from gymmesh_runtime import metrics
-from gymmesh_runtime.tasks import cancel_and_wait
+from gymmesh_runtime.waits import cancel_and_wait
 
 from .call_timer import limit_paused
 from .process_worker import HEADER

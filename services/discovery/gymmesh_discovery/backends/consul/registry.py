@@ -19,7 +19,7 @@ from gymmesh_discovery.backends.consul.watch import ConsulWatch
 from gymmesh_discovery.backends.watchers import Watcher, Watchers
 from gymmesh_discovery.config import ConsulConfig
 from gymmesh_runtime import metrics
-from gymmesh_runtime.tasks import cancel_and_wait
+from gymmesh_runtime.waits import cancel_and_wait
 
 Instance = discovery_pb2.Instance
 

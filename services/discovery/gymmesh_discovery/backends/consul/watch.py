@@ -21,7 +21,7 @@ from gymmesh_discovery.config import ConsulConfig
 from gymmesh_discovery.counted import count_instances
 from gymmesh_discovery.view import Change
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.tasks import cancel_and_wait
+from gymmesh_runtime.waits import cancel_and_wait
 
 if TYPE_CHECKING:
     from gymmesh_discovery.backends.consul.client import ConsulAnswer

@@ -32,10 +32,9 @@ from gymmesh_discovery.backends.watchers import Watcher, Watchers
 from gymmesh_discovery.config import KubernetesConfig
 from gymmesh_discovery.counted import count_instances
 from gymmesh_runtime import metrics
-from gymmesh_runtime.backoff import doubled_s
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.tasks import cancel_and_wait
+from gymmesh_runtime.waits import cancel_and_wait, doubled_s
 
 _log = logging.getLogger("gymmesh.discovery")
 Instance = discovery_pb2.Instance

@@ -24,7 +24,7 @@ from gymmesh_model.routing import parse_load
 from gymmesh_model.transport import TransportError
 from gymmesh_model.vllm.engine import EngineError, Spans, VllmEngine, spans_of_call
 from gymmesh_model.vllm.naming import served_name
-from gymmesh_runtime.tasks import cancel_and_wait
+from gymmesh_runtime.waits import cancel_and_wait
 
 # Nobody is asked for this address: of it only the path counts.
 _BASE: Final = "http://in-process/v1"

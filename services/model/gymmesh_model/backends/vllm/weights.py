@@ -17,7 +17,7 @@ from gymmesh_model.backends.endpoint.http import HttpEndpoint
 from gymmesh_model.routing import Pool
 from gymmesh_model.transport import TransportError
 from gymmesh_responses import CodecError, loads
-from gymmesh_runtime.tasks import cancel_and_wait
+from gymmesh_runtime.waits import cancel_and_wait
 
 _PATH: Final = "/../weight_info"
 _ASK_SECONDS: Final = 5.0

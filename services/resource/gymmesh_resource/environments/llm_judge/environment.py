@@ -129,16 +129,21 @@ class LlmJudgeEnvironment(Environment[None]):
         self._max_chars = max_answer_chars
         self._unreadable = unreadable
         self._places = asyncio.Semaphore(judge_concurrency)
-        # For work on texts; its process starts when there is some.
-        self._pool = ProcessPool(workers=1, memory_limit=1024**3)
+        self._pool: ProcessPool | None = None
 
     def called_models(self) -> Sequence[str]:
         """The judge, unless texts are compared by rule."""
         return () if self._mode == "rule" else self.models
 
+    async def open(self) -> None:
+        """Make the pool for text work; it starts a process when there is some."""
+        self._pool = ProcessPool(workers=1, memory_limit=1024**3)
+
     async def close(self) -> None:
         """End the process."""
-        await self._pool.aclose()
+        if self._pool is not None:
+            await self._pool.aclose()
+            self._pool = None
 
     def check_task(self, task: Task) -> None:
         """The row must have what its mode of judging needs."""
@@ -202,7 +207,7 @@ class LlmJudgeEnvironment(Environment[None]):
     async def _compare(self, given: str, wanted: str) -> float:
         try:
             return await work_on_answer(
-                self._pool, texts.grade, self._rule, given, wanted, cpu_s=_COMPARE_S
+                self._worker(), texts.grade, self._rule, given, wanted, cpu_s=_COMPARE_S
             )
         except WorkerTimeout as error:
             raise TimeoutError(str(error).rstrip(".")) from error
@@ -338,7 +343,7 @@ class LlmJudgeEnvironment(Environment[None]):
         with rollout.stage("extract") as stage:
             try:
                 found = await work_on_answer(
-                    self._pool, texts.extract_last, regex, text, cpu_s=_REGEX_S
+                    self._worker(), texts.extract_last, regex, text, cpu_s=_REGEX_S
                 )
             except AnswerTooMuch:
                 # A pattern that backtracks over this text finds nothing in it.
@@ -346,6 +351,11 @@ class LlmJudgeEnvironment(Environment[None]):
                 return text
             stage.note = "no match, the whole text is taken" if found is None else "found"
         return text if found is None else found
+
+    def _worker(self) -> ProcessPool:
+        if self._pool is None:
+            raise RuntimeError("the environment is not open")
+        return self._pool
 
 
 async def _all(asking: Sequence[Coroutine[Any, Any, T]]) -> list[T]:

@@ -93,13 +93,18 @@ class MathEnvironment(Environment[None]):
                 raise ValueError(f"tool_pattern is no regular expression: {error}") from None
         self._tool_pattern = tool_pattern
         self._answer_from = answer_from
+        self._workers = judge_workers
+        self._timeout_s = judge_timeout_s
         self._judge = judge
         self._judge_unboxed = judge_unboxed
         self._fails = judge_failsafe == "fail"
         self._judge_params = judge_params or {}
-        # Its processes start with the first session, ahead of the verdict.
-        self._judges = JudgePool(workers=judge_workers, timeout=judge_timeout_s)
+        self._judges: JudgePool | None = None
         self._warming: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Make the pool; its processes start with the first session, ahead of the verdict."""
+        self._judges = JudgePool(workers=self._workers, timeout=self._timeout_s)
 
     async def close(self) -> None:
         """End the processes."""
@@ -108,7 +113,9 @@ class MathEnvironment(Environment[None]):
             with contextlib.suppress(asyncio.CancelledError):
                 await self._warming
             self._warming = None
-        await self._judges.aclose()
+        if self._judges is not None:
+            await self._judges.aclose()
+            self._judges = None
 
     def called_models(self) -> Sequence[str]:
         """The judge, where it is asked."""
@@ -132,7 +139,7 @@ class MathEnvironment(Environment[None]):
 
     async def create_state(self, task: Task, seed: int) -> None:
         """No state; but with the first session the judges get ready in the background."""
-        if self._warming is None:
+        if self._warming is None and self._judges is not None:
             self._warming = asyncio.get_running_loop().create_task(_warm(self._judges))
 
     @tool
@@ -151,6 +158,8 @@ class MathEnvironment(Environment[None]):
 
     async def verify(self, session: Session[None], rollout: Rollout) -> Verdict:
         """Compare the model's answer with the expected one: symbolically, then by the judge."""
+        if self._judges is None:
+            raise RuntimeError("the environment is not open")
         text = rollout.answer if self._answer_from == "last" else rollout.text
         with rollout.stage("compare") as stage:
             try:

@@ -50,12 +50,17 @@ class McqaEnvironment(Environment[None]):
         self._mode = grading_mode
         self._label_in_box = label_in_box
         self._timeout_s = pattern_timeout_s
-        # For tasks' own patterns; its process starts when one is first needed.
+        self._pool: ProcessPool | None = None
+
+    async def open(self) -> None:
+        """Make the pool for tasks' own patterns; a process starts when one is first needed."""
         self._pool = ProcessPool(workers=1, memory_limit=MEMORY_LIMIT)
 
     async def close(self) -> None:
         """End the pool."""
-        await self._pool.aclose()
+        if self._pool is not None:
+            await self._pool.aclose()
+            self._pool = None
 
     def check_task(self, task: Task) -> None:
         """The row must have `options` and, among their letters, the `expected_answer`; and its
@@ -103,6 +108,8 @@ class McqaEnvironment(Environment[None]):
         patterns = _patterns(task)
         if not patterns:
             return None
+        if self._pool is None:
+            raise RuntimeError("the environment is not open")
         options: dict[str, str] = {}
         for letter, option in question.options:
             options.setdefault(letter, option)
@@ -117,6 +124,7 @@ class McqaEnvironment(Environment[None]):
 
     async def _check_reads(self, patterns: list[str], options: dict[str, str]) -> None:
         """Raises TimeoutError, or the pool's own error, where a short text is no better."""
+        assert self._pool is not None, "it is open"
         try:
             await self._pool.run(by_patterns, "A", patterns, options, timeout=self._timeout_s)
         except WorkerTimeout:

@@ -73,12 +73,16 @@ class ReasoningGymEnvironment(Environment[None]):
         self._count = count
         self._seed = seed
         self._corrected = corrections
+        self._workers = score_workers
         self._timeout_s = score_timeout_s
-        # Its processes start with the first session.
-        self._pool = ProcessPool(
-            workers=score_workers, warm_up=scoring.warm_up, memory_limit=_MEMORY
-        )
+        self._pool: ProcessPool | None = None
         self._names: asyncio.Task[frozenset[str]] | None = None
+
+    async def open(self) -> None:
+        """Make the pool; its processes start with the first session."""
+        self._pool = ProcessPool(
+            workers=self._workers, warm_up=scoring.warm_up, memory_limit=_MEMORY
+        )
 
     async def close(self) -> None:
         """End the processes."""
@@ -86,7 +90,9 @@ class ReasoningGymEnvironment(Environment[None]):
             self._names.cancel()
             await asyncio.wait((self._names,))
             self._names = None
-        await self._pool.aclose()
+        if self._pool is not None:
+            await self._pool.aclose()
+            self._pool = None
 
     def examples_file(self) -> Path | None:
         """The ready-made tasks, unless there are generated ones."""
@@ -113,6 +119,8 @@ class ReasoningGymEnvironment(Environment[None]):
 
     async def create_state(self, task: Task, seed: int) -> None:
         """No state; but a task of a dataset that does not exist is refused before it runs."""
+        if self._pool is None:
+            raise RuntimeError("the environment is not open")
         if self._names is None or (self._names.done() and self._names.exception() is not None):
             asked = self._pool.run(scoring.dataset_names, timeout=_NAMES_S)
             self._names = asyncio.get_running_loop().create_task(asked)
@@ -160,6 +168,8 @@ class ReasoningGymEnvironment(Environment[None]):
             raise TaskInvalid("metadata", f"cannot be scored by {dataset}: {score.error}")
 
     async def _score(self, dataset: str, answer: str, entry: dict[str, Any]) -> Score:
+        if self._pool is None:
+            raise RuntimeError("the environment is not open")
         try:
             return await work_on_answer(
                 self._pool, scoring.score, dataset, answer, entry, self._corrected,

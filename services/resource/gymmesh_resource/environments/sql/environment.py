@@ -104,12 +104,20 @@ class SqlEnvironment(Environment[None]):
         self._shown = shown_rows
         self._query_s = query_timeout_s
         self._verdict_s = verdict_timeout_s
-        # Its processes start with the first session.
-        self._pool = ProcessPool(workers=workers, warm_up=warm_up, memory_limit=_MEMORY[engine])
+        self._workers = workers
+        self._pool: ProcessPool | None = None
+
+    async def open(self) -> None:
+        """Make the pool; its processes start with the first session."""
+        self._pool = ProcessPool(
+            workers=self._workers, warm_up=warm_up, memory_limit=_MEMORY[self._engine]
+        )
 
     async def close(self) -> None:
         """End the processes."""
-        await self._pool.aclose()
+        if self._pool is not None:
+            await self._pool.aclose()
+            self._pool = None
 
     def check_task(self, task: Task) -> None:
         """The row must have a database and an expected query."""
@@ -229,6 +237,8 @@ class SqlEnvironment(Environment[None]):
         return None
 
     async def _run(self, function: Callable[[*Ts], T], *arguments: *Ts, seconds: float) -> T:
+        if self._pool is None:
+            raise RuntimeError("the environment is not open")
         return await self._pool.run(function, *arguments, timeout=seconds + _GRACE)
 
 

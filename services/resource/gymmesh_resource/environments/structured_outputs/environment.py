@@ -62,13 +62,19 @@ class StructuredOutputsEnvironment(Environment[None]):
         judge_workers: processes that judge. judge_timeout_s: seconds for one judgement.
         """
         self._coerce_xml = xml_coerce_types
+        self._workers = judge_workers
         self._timeout_s = judge_timeout_s
-        # Its processes start with the first verdicts.
-        self._pool = ProcessPool(workers=judge_workers, warm_up=warm_up, memory_limit=MEMORY_LIMIT)
+        self._pool: ProcessPool | None = None
+
+    async def open(self) -> None:
+        """Make the pool; its processes start with the first verdicts."""
+        self._pool = ProcessPool(workers=self._workers, warm_up=warm_up, memory_limit=MEMORY_LIMIT)
 
     async def close(self) -> None:
         """End the pool."""
-        await self._pool.aclose()
+        if self._pool is not None:
+            await self._pool.aclose()
+            self._pool = None
 
     def check_task(self, task: Task) -> None:
         """The row must have the schema as text, under `schema_str`."""
@@ -133,6 +139,8 @@ class StructuredOutputsEnvironment(Environment[None]):
     async def _run(
         self, schema: str, function: Callable[[*Ts], SchemaResult], *arguments: *Ts
     ) -> SchemaResult:
+        if self._pool is None:
+            raise RuntimeError("the environment is not open")
         try:
             return await self._pool.run(function, *arguments, timeout=self._timeout_s)
         except (WorkerTimeout, WorkerCrashed) as ended:
@@ -143,6 +151,7 @@ class StructuredOutputsEnvironment(Environment[None]):
 
     async def _check_judges(self, schema: str) -> None:
         """Raises TimeoutError, or the pool's own error, where an empty object is no better."""
+        assert self._pool is not None, "it is open"
         try:
             await self._pool.run(judge, schema, "json", "{}", timeout=self._timeout_s)
         except WorkerTimeout:

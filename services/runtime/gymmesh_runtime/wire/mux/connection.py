@@ -11,12 +11,12 @@ from typing import Any, Final
 import grpc
 
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh_runtime.backoff import doubled_s
 from gymmesh_runtime.errors import (
     MeshError,
     connection_closed,
     deadline_passed,
 )
+from gymmesh_runtime.waits import doubled_s
 from gymmesh_runtime.wire.channels import OpenChannel, PeerChannel
 from gymmesh_runtime.wire.mux.exchange import Exchange, InFlight
 from gymmesh_runtime.wire.mux.frames import EXCHANGE, OFFERED
