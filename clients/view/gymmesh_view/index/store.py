@@ -29,6 +29,10 @@ _LISTED: Final = """
     JOIN names v ON v.id = r.verdict JOIN names s ON s.id = r.stop
     JOIN names b ON b.id = r.boundary JOIN names c ON c.id = r.cause
 """
+_SEVERAL: Final = """
+    SELECT p.rollout_id FROM places p JOIN rollouts r ON r.id = p.id
+    WHERE p.rollout_id IN ({}) AND p.rollout_id != '' GROUP BY p.rollout_id HAVING COUNT(*) > 1
+"""
 _KEYS: Final = (
     "id", "rollout_id", "task", "repeat", "attempt", "outcome", "environment", "agent", "model",
     "reward", "verdict", "stop", "boundary", "cause", "turns", "tool_calls", "input_tokens",
@@ -198,10 +202,17 @@ class Store:
         by_id: dict[int, Json] = {}
         for found in database.execute(f"{_LISTED} WHERE r.id IN ({marks})", numbers):
             row = dict(zip(_KEYS, found, strict=False))
-            row["key"] = row["rollout_id"] or ".".join(map(str, found[len(_KEYS) :]))
+            row["place"] = ".".join(map(str, found[len(_KEYS) :]))
             row["failed"] = bool(row.pop("outcome"))
             row["tags"] = self._set(database, row["tags"])
             by_id[found[0]] = row
+        # Rows that were judged again, and merged ones, have the ids of those they were made of.
+        names = sorted({row["rollout_id"] for row in by_id.values()} - {""})
+        marks = ", ".join("?" * len(names))
+        several = {name for (name,) in database.execute(_SEVERAL.format(marks), names)}
+        for row in by_id.values():
+            place, name = row.pop("place"), row["rollout_id"]
+            row["key"] = place if not name or name in several else name
         return [by_id[number] for number in numbers if number in by_id]
 
     def _set(self, database: sqlite3.Connection, number: int) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from gymmesh_client.traces import TraceWriter
 from gymmesh_view import Filters, Sort, find_sources, write_bundle
 from gymmesh_view.index.indexing import Indexer
 from gymmesh_view.index.store import Store
+from gymmesh_view.reading import Reading
 from tests.unit.data.rows import row, text, write_rows
 from tests.view.rows import failed
 from tests.view.rows import row as whole_row
@@ -210,6 +212,33 @@ def test_lines_that_are_no_rollouts_are_counted_and_named(tmp_path: Path) -> Non
     assert said["wrong"] == 3
     assert all(f"{path}: byte " in one for one in said["problems"])
     shown.close()
+
+
+def test_rows_of_one_rollout_id_are_each_shown(tmp_path: Path) -> None:
+    """A run beside what it became by a new verdict, or a row twice in a file."""
+    first = write_rows(
+        tmp_path / "a.jsonl", [row(text("1"), reward=1.0), row(text("2"), reward=0.5)]
+    )
+    second = write_rows(
+        tmp_path / "b.jsonl", [row(text("3"), reward=0.0), row(text("4"), task="x")]
+    )
+    sources = find_sources([first, second]).sources
+    indexer = Indexer(sources, tmp_path / "i.db")
+    indexer.prepare()
+    indexer.run_once()
+    with closing(Store(tmp_path / "i.db")) as store:
+        reading = Reading(store, sources)
+        listed = store.listed(Filters(), Sort(), 0, 9)
+        assert "ro-x-0" in {one["key"] for one in listed}
+        opened = {}
+        for one in listed:
+            said = json.loads(reading.raw(one["key"]))
+            assert (said["reward"], said["task_id"]) == (one["reward"], one["task"])
+            opened[said["response"]["output"][0]["content"][0]["text"]] = one["key"]
+        assert sorted(opened) == ["1", "2", "3", "4"]
+        assert len(set(opened.values())) == 4
+        assert {one["key"] for one in store.repeats("sum-1")} < set(opened.values())
+    indexer.stop()
 
 
 def test_names_that_are_no_text_of_utf_8_are_shown(tmp_path: Path) -> None:
