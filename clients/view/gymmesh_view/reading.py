@@ -84,7 +84,7 @@ class Reading:
     def _rollout(self, place: RowPlace) -> StoredRollout:
         where = f"{place.path.name}: byte {place.offset + place.inner}"
         rollout = stored_rollout(row_of(self._line(place), where), where)
-        if rollout.rollout_id != place.rollout_id:
+        if clean(rollout.rollout_id) != place.rollout_id:
             raise UserError(f"{place.path}: has changed; it is being read anew, so try again")
         return rollout
 

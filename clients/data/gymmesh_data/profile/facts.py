@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final
 
+from gymmesh_client import UserError
 from gymmesh_data.rollout import Json, StoredRollout
 from gymmesh_responses import CodecError, dumps, loads
 
@@ -80,7 +81,9 @@ class Facts:
 
 
 def facts_of(rollout: StoredRollout, fields: Fields, unread: Unread) -> Facts:
-    """What there is to count of a rollout."""
+    """What there is to count of a rollout. Raises UserError for a reward beyond all sense."""
+    if abs(rollout.reward or 0.0) > _GREATEST:
+        raise UserError(f"{rollout.where}: reward: is too large for statistics: {rollout.reward:g}")
     row, verdict = rollout.row, _object(rollout.row.get("verification"))
     metadata, timings = rollout.metadata, _object(rollout.metadata.get("timings"))
     told = _Output(rollout)

@@ -88,17 +88,17 @@ def summary_of(row: Any, where: str) -> Summary:
     calls = [one for one in rollout.output if one.get("type") == "function_call"]
     turns = metadata.get("steps_taken")
     return Summary(
-        rollout_id=rollout.rollout_id,
-        task_id=rollout.task_id,
+        rollout_id=clean(rollout.rollout_id),
+        task_id=clean(rollout.task_id),
         repeat=_whole(row.get("repeat_index")),
         attempt=_whole(row.get("attempt")),
         outcome=FAILED if rollout.failed else COMPLETED,
-        environment=rollout.text("environment"),
-        agent=rollout.text("agent"),
+        environment=text_of(row, "environment"),
+        agent=text_of(row, "agent"),
         model=text_of(response, "model"),
         reward=rollout.reward if rollout.reward is None or _finite(rollout.reward) else None,
         verdict=text_of(object_of(row, "verification"), "status"),
-        stop=rollout.text("stop_reason"),
+        stop=text_of(row, "stop_reason"),
         boundary=text_of(failure, "boundary"),
         cause=text_of(status, "reason"),
         turns=_whole(turns) if type(turns) is int else _model_calls(rollout.output),

@@ -184,6 +184,12 @@ def test_values_that_cannot_be_counted_are_counted(tmp_path: Path) -> None:
     json.dumps(made.to_dict(), allow_nan=False)
 
 
+def test_a_reward_beyond_all_sense_is_named(tmp_path: Path) -> None:
+    rows = runs({"a": [0.0], "b": [1e300]})
+    with pytest.raises(UserError, match=r"a.jsonl:2: reward: is too large for statistics: 1e\+300"):
+        profile([write_rows(tmp_path / "a.jsonl", rows)], FAST)
+
+
 def test_no_rows_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"a\.jsonl: no rollouts there yet"):
         profile([write_rows(tmp_path / "a.jsonl", [])], FAST)

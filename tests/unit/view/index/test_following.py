@@ -19,7 +19,7 @@ from gymmesh_client.journal.format.layout import OutputFiles
 from gymmesh_client.journal.format.records import COMPLETED, FAILED, RETRY, CurrentOutcome
 from gymmesh_client.journal.journal import Journal, NewOutcome
 from gymmesh_client.traces import TraceWriter
-from gymmesh_view import Filters, Sort, find_sources
+from gymmesh_view import Filters, Sort, find_sources, write_bundle
 from gymmesh_view.index.indexing import Indexer
 from gymmesh_view.index.store import Store
 from tests.unit.data.rows import row, text, write_rows
@@ -210,6 +210,18 @@ def test_lines_that_are_no_rollouts_are_counted_and_named(tmp_path: Path) -> Non
     assert said["wrong"] == 3
     assert all(f"{path}: byte " in one for one in said["problems"])
     shown.close()
+
+
+def test_names_that_are_no_text_of_utf_8_are_shown(tmp_path: Path) -> None:
+    odd = dict.fromkeys(("rollout_id", "environment", "agent", "stop_reason"), "a \ud800")
+    path = write_rows(
+        tmp_path / "rows.jsonl", [row(text("a")), row(text("b"), task="\udfff") | odd]
+    )
+    shown = Shown(tmp_path, path)
+    assert len(shown.rows()) == 2
+    shown.close()
+    sources = find_sources([path]).sources
+    write_bundle(sources, tmp_path / "site", Filters(), Sort(), limit=9, index=tmp_path / "i.db")
 
 
 def test_a_folder_stands_for_its_runs_and_files(tmp_path: Path) -> None:
