@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gymmesh_client.journal.keys import KEY_BYTES
-from gymmesh_client.journal.records import (
+from gymmesh_client.journal.format.keys import KEY_BYTES
+from gymmesh_client.journal.format.records import (
     COMPLETED,
     ROWS,
     CurrentOutcome,

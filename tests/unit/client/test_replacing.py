@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from gymmesh_client import OutputFiles, RunIdentity, RunOutput, UserError, open_run, prepare
-from gymmesh_client.journal.frames import HEADER, encode_frame
-from gymmesh_client.journal.records import RunOpened, encode
+from gymmesh_client.journal.format.frames import HEADER, encode_frame
+from gymmesh_client.journal.format.records import RunOpened, encode
 
 ONE = RunIdentity("t", "c", "1.0")
 

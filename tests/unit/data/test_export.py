@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -169,6 +170,21 @@ def test_numbers_beyond_a_double_are_named_or_kept(tmp_path: Path, name: str) ->
 def test_a_failure_that_is_null_is_none(tmp_path: Path) -> None:
     rows = write_rows(tmp_path / "rows.jsonl", [row(text("5"), failure=None)])
     assert len(exported(rows, "messages")[0]) == 1
+
+
+def test_two_exports_do_not_write_the_same_file(tmp_path: Path) -> None:
+    rows = write_rows(tmp_path / "rows.jsonl", [row(text("5"))])
+    part = tmp_path / "out.jsonl.part"
+    with part.open("wb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        other.write(b"of another export")
+        other.flush()
+        with pytest.raises(UserError, match=r"out.jsonl.part: another export is writing it"):
+            export([rows], tmp_path / "out.jsonl", "messages", overwrite=True)
+        assert part.read_bytes() == b"of another export"
+    # What ended before its first checkpoint has nothing to go on with.
+    assert export([rows], tmp_path / "out.jsonl", "messages").records == 1
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["out.jsonl", "rows.jsonl"]
 
 
 def test_tasks_of_several_files_may_have_the_same_id(tmp_path: Path) -> None:

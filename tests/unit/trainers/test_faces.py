@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 
 import pytest
+
+import gymmesh_trainers
 
 
 @pytest.mark.parametrize(
@@ -15,3 +18,8 @@ def test_a_face_is_sorted_and_there(name: str) -> None:
     names = face.__all__
     assert names == sorted(names, key=lambda name: (not name.isupper(), name[0].islower(), name))
     assert all(hasattr(face, one) for one in names)
+
+
+def test_the_root_holds_a_dozen_files_at_most() -> None:
+    root = Path(gymmesh_trainers.__file__).parent
+    assert len(list(root.glob("*.py"))) <= 12

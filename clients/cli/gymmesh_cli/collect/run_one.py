@@ -25,7 +25,7 @@ from gymmesh_client import (
     failure_row,
     run_attempt,
 )
-from gymmesh_client.journal.keys import rollout_id
+from gymmesh_client.journal.format.keys import rollout_id
 from gymmesh_responses import CodecError, JsonValue, dumps, loads
 
 

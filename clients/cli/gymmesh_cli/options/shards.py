@@ -60,7 +60,7 @@ def refuse_other_tasks(shard: Shard | None, accepted: Collection[str]) -> None:
 
 
 def _run_id(context: click.Context, parameter: click.Parameter, value: str) -> str:
-    from gymmesh_client.journal.records import is_run_id
+    from gymmesh_client.journal.format.records import is_run_id
 
     if value and not (is_run_id(value) and len(value) <= _LONGEST_ID):
         raise click.BadParameter(

@@ -12,7 +12,7 @@ import click
 from gymmesh_cli.options.groups import F, grouped
 
 if TYPE_CHECKING:
-    from gymmesh_client.journal.layout import OutputFiles
+    from gymmesh_client.journal.format.layout import OutputFiles
     from gymmesh_client.output import RetryChoice
     from gymmesh_mesh import MeshConfig
 
@@ -124,7 +124,7 @@ def output_options(command: F) -> F:
 
 
 def _output_of(values: dict[str, Any]) -> OutputOptions:
-    from gymmesh_client.journal.layout import OutputFiles
+    from gymmesh_client.journal.format.layout import OutputFiles
     from gymmesh_client.output import RetryChoice
     from gymmesh_client.problems import UserError
 

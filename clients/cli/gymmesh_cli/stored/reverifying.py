@@ -34,8 +34,8 @@ from gymmesh_client import (
     UserError,
     prepare,
 )
+from gymmesh_client.journal.format.records import is_run_id
 from gymmesh_client.journal.log import latest_session
-from gymmesh_client.journal.records import is_run_id
 from gymmesh_client.output import check
 from gymmesh_client.replacing import refuse_inputs
 from gymmesh_client.run_file.document import versions

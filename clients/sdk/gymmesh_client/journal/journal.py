@@ -4,8 +4,8 @@ The order of a commit is the law: rows are written and on disk before the log na
 the commit is done when the log is on disk. Whatever is cut off in between, a row that the log
 does not name was never an outcome.
 
-Called by `writer`, `output`, `merge` and `compaction`; the log's bytes are `frames` and `records`,
-rows go through `row_files`, and what it all amounts to is `state`.
+Called by `writer`, `output`, `merge` and `compaction`; the log's bytes are those of `format`, rows
+go through `row_files`, and what it all amounts to is `state`.
 """
 
 from __future__ import annotations
@@ -27,11 +27,9 @@ from gymmesh_client.journal.disk import (
     lock_existing,
     reason,
 )
-from gymmesh_client.journal.frames import HEADER, LogFrame, encode_frame
-from gymmesh_client.journal.layout import OutputFiles
-from gymmesh_client.journal.log import frames_of, mapped, unnamed_run
-from gymmesh_client.journal.moves import Moves
-from gymmesh_client.journal.records import (
+from gymmesh_client.journal.format.frames import HEADER, LogFrame, encode_frame
+from gymmesh_client.journal.format.layout import OutputFiles
+from gymmesh_client.journal.format.records import (
     COMPLETED,
     FAILURES,
     FORMAT,
@@ -45,6 +43,8 @@ from gymmesh_client.journal.records import (
     decode,
     encode,
 )
+from gymmesh_client.journal.log import frames_of, mapped, unnamed_run
+from gymmesh_client.journal.moves import Moves
 from gymmesh_client.journal.row_files import RowFiles
 from gymmesh_client.journal.state import RunState
 from gymmesh_client.problems import UserError

@@ -1,6 +1,6 @@
 """Reading a journal's log: its commits, its latest session, the order in which rollouts began.
 
-Nothing here changes a file. `journal` writes the log; `frames` and `records` know its bytes.
+Nothing here changes a file. `journal` writes the log; `format` knows its bytes.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from gymmesh_client.journal.disk import lock, reason
-from gymmesh_client.journal.frames import HEADER, Damage, LogFrame, scan
-from gymmesh_client.journal.layout import OutputFiles
-from gymmesh_client.journal.records import (
+from gymmesh_client.journal.format.frames import HEADER, Damage, LogFrame, scan
+from gymmesh_client.journal.format.layout import OutputFiles
+from gymmesh_client.journal.format.records import (
     RELEASED_TYPE,
     RESERVED_TYPE,
     SESSION_TYPE,

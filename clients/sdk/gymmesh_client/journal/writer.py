@@ -16,8 +16,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Final
 
+from gymmesh_client.journal.format.records import Record
 from gymmesh_client.journal.journal import Journal, LogEntry, NewOutcome
-from gymmesh_client.journal.records import Record
 from gymmesh_runtime import metrics
 
 COMMIT_DELAY_S: Final = 0.05

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_client.journal.keys import rollout_id, rollout_key
-from gymmesh_client.journal.records import FAILED, CurrentOutcome
+from gymmesh_client.journal.format.keys import rollout_id, rollout_key
+from gymmesh_client.journal.format.records import FAILED, CurrentOutcome
 from gymmesh_client.problems import UserError
 
 _PREFIX: Final = "BOUNDARY_"

@@ -23,12 +23,9 @@ from typing import Any, Final, TypeVar
 from gymmesh_client.journal.compaction import compact
 from gymmesh_client.journal.disk import Disk, cannot_write, reason
 from gymmesh_client.journal.foreign_files import refuse_foreign_files
-from gymmesh_client.journal.index import open_index
-from gymmesh_client.journal.journal import Journal, NewOutcome
-from gymmesh_client.journal.keys import rollout_id, rollout_ids, rollout_key
-from gymmesh_client.journal.layout import OutputFiles
-from gymmesh_client.journal.log import latest_session
-from gymmesh_client.journal.records import (
+from gymmesh_client.journal.format.keys import rollout_id, rollout_ids, rollout_key
+from gymmesh_client.journal.format.layout import OutputFiles
+from gymmesh_client.journal.format.records import (
     COMPLETED,
     FAILED,
     FAILURES,
@@ -40,6 +37,9 @@ from gymmesh_client.journal.records import (
     RunEnded,
     RunOpened,
 )
+from gymmesh_client.journal.index.index import open_index
+from gymmesh_client.journal.journal import Journal, NewOutcome
+from gymmesh_client.journal.log import latest_session
 from gymmesh_client.journal.row_files import read_rows
 from gymmesh_client.journal.writer import COMMIT_DELAY_S, JournalWriter
 from gymmesh_client.output.retry_choice import RetryChoice

@@ -37,7 +37,7 @@ from gymmesh_client.collect.outcomes import Outcomes
 from gymmesh_client.collect.requests import repeat_seed
 from gymmesh_client.collect.runner import ended_by
 from gymmesh_client.dispatch.causes import cause_of
-from gymmesh_client.journal.keys import rollout_id
+from gymmesh_client.journal.format.keys import rollout_id
 from gymmesh_client.rows import FailedAttempt
 from gymmesh_resource import Environment, Task
 from gymmesh_runtime.errors import from_status

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from gymmesh_client import OutputFiles, UserError
-from gymmesh_client.journal.frames import HEADER
-from gymmesh_client.journal.log import frames_of, mapped
-from gymmesh_client.journal.records import (
+from gymmesh_client.journal.format.frames import HEADER
+from gymmesh_client.journal.format.records import (
     FAILURES,
     RELEASED_TYPE,
     RESERVED_TYPE,
@@ -30,6 +29,7 @@ from gymmesh_client.journal.records import (
     bodies,
     decode_one,
 )
+from gymmesh_client.journal.log import frames_of, mapped
 from gymmesh_client.journal.row_files import open_row_file
 from gymmesh_client.journal.state import RunState
 from gymmesh_responses import loads

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from gymmesh_client import OutputFiles, UserError
+from gymmesh_client.journal.format.records import BadRecord, RunOpened, decode
 from gymmesh_client.journal.log import frames_of, mapped
-from gymmesh_client.journal.records import BadRecord, RunOpened, decode
 from gymmesh_view.rows.places import placed_rows
 from gymmesh_view.rows.summary import clean, row_of
 

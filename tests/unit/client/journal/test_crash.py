@@ -13,11 +13,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from gymmesh_client.journal.compaction import compact
+from gymmesh_client.journal.format.keys import rollout_id, rollout_key
+from gymmesh_client.journal.format.layout import OutputFiles
+from gymmesh_client.journal.format.records import (
+    COMPLETED,
+    FAILED,
+    RETRY,
+    Reserved,
+    RunOpened,
+)
 from gymmesh_client.journal.journal import Journal, NewOutcome
-from gymmesh_client.journal.keys import rollout_id, rollout_key
-from gymmesh_client.journal.layout import OutputFiles
 from gymmesh_client.journal.reader import open_run
-from gymmesh_client.journal.records import COMPLETED, FAILED, RETRY, Reserved, RunOpened
 from tests.unit.client.journal.crashing import CrashingDisk, PowerCut
 
 ROLLOUTS = [(f"t-{number}", 0) for number in range(12)]

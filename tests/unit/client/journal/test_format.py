@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymmesh_client.journal import records as rec
-from gymmesh_client.journal.frames import HEADER, Damage, encode_frame, scan
-from gymmesh_client.journal.keys import rollout_id, rollout_key
+from gymmesh_client.journal.format import records as rec
+from gymmesh_client.journal.format.frames import HEADER, Damage, encode_frame, scan
+from gymmesh_client.journal.format.keys import rollout_id, rollout_key
 from gymmesh_client.journal.moves import Moves
 from gymmesh_client.journal.state import RunState
 

@@ -13,11 +13,10 @@ import pytest
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_client import UserError, open_run
 from gymmesh_client.journal.compaction import compact
-from gymmesh_client.journal.frames import encode_frame, scan
-from gymmesh_client.journal.journal import Journal, NewOutcome
-from gymmesh_client.journal.keys import rollout_id, rollout_key
-from gymmesh_client.journal.layout import OutputFiles
-from gymmesh_client.journal.records import (
+from gymmesh_client.journal.format.frames import encode_frame, scan
+from gymmesh_client.journal.format.keys import rollout_id, rollout_key
+from gymmesh_client.journal.format.layout import OutputFiles
+from gymmesh_client.journal.format.records import (
     COMPLETED,
     FAILED,
     NEW_VERIFICATION,
@@ -29,6 +28,7 @@ from gymmesh_client.journal.records import (
     Superseded,
     encode,
 )
+from gymmesh_client.journal.journal import Journal, NewOutcome
 
 
 def name(number: int) -> str:

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import UserError, open_run
 from gymmesh_client.journal.compaction import compact
+from gymmesh_client.journal.format.keys import rollout_id, rollout_key
+from gymmesh_client.journal.format.layout import OutputFiles
+from gymmesh_client.journal.format.records import COMPLETED, FAILED, RETRY, CurrentOutcome
 from gymmesh_client.journal.journal import Journal, NewOutcome
-from gymmesh_client.journal.keys import rollout_id, rollout_key
-from gymmesh_client.journal.layout import OutputFiles
-from gymmesh_client.journal.records import COMPLETED, FAILED, RETRY, CurrentOutcome
 from gymmesh_client.traces import TraceWriter
 from gymmesh_view import Filters, Sort, find_sources
 from gymmesh_view.index.indexing import Indexer

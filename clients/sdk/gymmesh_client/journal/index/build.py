@@ -1,4 +1,4 @@
-"""Writes the index of a run: first what the log says, then what the rows say. See `index`."""
+"""Writes the index of a run: first what the log says, then what the rows say. See index.py."""
 
 from __future__ import annotations
 
@@ -8,19 +8,9 @@ import sqlite3
 from pathlib import Path
 from typing import Any, Final
 
-from gymmesh_client.journal.frames import HEADER, LogFrame
-from gymmesh_client.journal.index_rows import IndexColumns, boundary_name, columns_of
-from gymmesh_client.journal.index_tables import (
-    APPLICATION_ID,
-    INDICES,
-    KEY_INDICES,
-    TABLES,
-    VERSION,
-)
-from gymmesh_client.journal.layout import OutputFiles
-from gymmesh_client.journal.log import frames_of
-from gymmesh_client.journal.moves import Moves
-from gymmesh_client.journal.records import (
+from gymmesh_client.journal.format.frames import HEADER, LogFrame
+from gymmesh_client.journal.format.layout import OutputFiles
+from gymmesh_client.journal.format.records import (
     COMPLETED,
     FAILED,
     REASONS,
@@ -38,6 +28,16 @@ from gymmesh_client.journal.records import (
     bodies,
     decode_one,
 )
+from gymmesh_client.journal.index.rows import IndexColumns, boundary_name, columns_of
+from gymmesh_client.journal.index.tables import (
+    APPLICATION_ID,
+    INDICES,
+    KEY_INDICES,
+    TABLES,
+    VERSION,
+)
+from gymmesh_client.journal.log import frames_of
+from gymmesh_client.journal.moves import Moves
 from gymmesh_client.journal.row_files import RowReader
 from gymmesh_client.journal.state import RunState
 from gymmesh_client.problems import UserError

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from itertools import starmap
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from gymmesh_client.journal.keys import KEY_BYTES
+from gymmesh_client.journal.format.keys import KEY_BYTES
 
 FORMAT: Final = 1
 

@@ -23,18 +23,18 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
-from gymmesh_client.journal.index_build import IndexBuilder
-from gymmesh_client.journal.index_rows import boundary_number
-from gymmesh_client.journal.index_tables import (
+from gymmesh_client.journal.format.layout import OutputFiles
+from gymmesh_client.journal.format.records import COMPLETED, FAILED, Place, checked_session
+from gymmesh_client.journal.index.build import IndexBuilder
+from gymmesh_client.journal.index.rows import boundary_number
+from gymmesh_client.journal.index.tables import (
     APPLICATION_ID,
     INDEX_BEGIN,
     INDICES,
     TABLES,
     VERSION,
 )
-from gymmesh_client.journal.layout import OutputFiles
 from gymmesh_client.journal.log import mapped
-from gymmesh_client.journal.records import COMPLETED, FAILED, Place, checked_session
 from gymmesh_client.problems import UserError
 
 _HEADER_BYTES: Final = 100
